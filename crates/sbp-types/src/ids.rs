@@ -1,0 +1,102 @@
+//! Names of things: streams, ranges, servers, writers.
+
+use std::fmt;
+
+macro_rules! integer_id {
+    ($(#[$meta:meta])* $name:ident($int:ty)) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $int);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl From<$int> for $name {
+            fn from(raw: $int) -> Self {
+                Self(raw)
+            }
+        }
+    };
+}
+
+integer_id! {
+    /// A stream's number: assigned by the placement driver, from 1, never reused.
+    StreamId(i64)
+}
+
+integer_id! {
+    /// A range's place within its stream, from 0. On the wire -1 means "the open range".
+    RangeIndex(i32)
+}
+
+integer_id! {
+    /// A range's epoch: 0 for the first range of a stream, one more with every seal. On the wire -1 means "not compared".
+    Epoch(i64)
+}
+
+integer_id! {
+    /// A server's number, given once by the placement driver.
+    ServerId(i32)
+}
+
+impl StreamId {
+    /// Whether the number can belong to a stream at all.
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        self.0 >= 1
+    }
+}
+
+impl RangeIndex {
+    /// "The open range", as requests name it.
+    pub const OPEN: Self = Self(-1);
+}
+
+impl Epoch {
+    /// "Do not compare", as requests name it.
+    pub const ANY: Self = Self(-1);
+}
+
+/// One range of one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RangeKey {
+    /// The stream.
+    pub stream: StreamId,
+    /// The range within it.
+    pub range: RangeIndex,
+}
+
+impl fmt::Display for RangeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.stream, self.range)
+    }
+}
+
+/// An idempotent writer's 128-bit name. All zero means "no writer".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriterId {
+    /// The upper 64 bits.
+    pub high: u64,
+    /// The lower 64 bits.
+    pub low: u64,
+}
+
+impl WriterId {
+    /// "No writer": appends are not deduplicated.
+    pub const NONE: Self = Self { high: 0, low: 0 };
+
+    /// Whether this names a writer.
+    #[must_use]
+    pub fn is_some(self) -> bool {
+        self != Self::NONE
+    }
+}
+
+impl fmt::Display for WriterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}{:016x}", self.high, self.low)
+    }
+}
