@@ -1,1 +1,20 @@
-//! sbp-server
+//! The embeddable server: placement driver and range server in one process and on one port.
+//!
+//! Start with [`Server::start`] and a [`ServerConfig`]; the server owns its threads and needs no runtime of the
+//! caller's. [`Server::address`] is what a client connects to, [`Server::error`] tells whether the log has failed, and
+//! [`Server::shutdown`] ends it cleanly (dropping it does the same).
+//!
+//! Inside, the two roles are pure state machines with everything that blocks around them: the placement driver decides
+//! over streams, names and ranges, the range server over offsets and waiting fetches.
+
+mod config;
+mod error;
+mod failure;
+mod server;
+mod stats;
+
+pub use config::{Durability, ServerConfig};
+pub use error::{ShutdownError, StartError};
+pub use failure::ServerFailure;
+pub use server::Server;
+pub use stats::ServerStats;

@@ -1,0 +1,119 @@
+//! Why a server did not start or did not end cleanly.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why [`Server::start`](crate::Server::start) failed. Every message names the thing and says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Something else listens on the address.
+    #[error("{address} is taken by another process: stop it, or listen on another port (port 0 picks a free one)")]
+    PortTaken {
+        /// The address asked for.
+        address: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {reason}; give host:port of this machine")]
+    BadAddress {
+        /// The address asked for.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Other machines could reach the address, and nobody said that this is meant.
+    #[error(
+        "{address} can be reached from other machines and the server has no authentication yet: listen on 127.0.0.1, \
+         or say insecure_listen (--insecure-listen) if the network is trusted"
+    )]
+    InsecureListen {
+        /// The address asked for.
+        address: String,
+    },
+    /// Another server owns the directory.
+    #[error("{} is in use by another server: stop that one, or choose another data directory", .path.display())]
+    DirectoryLocked {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// The directory was written by a newer version of the software.
+    #[error(
+        "{} has format {found}, this version reads up to {supported}: start a newer version on it",
+        .path.display()
+    )]
+    NewerFormat {
+        /// The data directory, or the file in it.
+        path: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The newest format this version knows.
+        supported: u32,
+    },
+    /// The log holds records of a stream or range that the metadata does not know and does not remember as deleted.
+    #[error(
+        "the metadata in {} is older than the log: the log holds records of stream {stream}, range {range}, which the \
+         metadata does not know. Nothing was changed: put back the metadata file that belongs to this log",
+        .path.display()
+    )]
+    MetadataOlderThanLog {
+        /// The data directory.
+        path: PathBuf,
+        /// The stream.
+        stream: i64,
+        /// The range within it.
+        range: i32,
+    },
+    /// The log could not be opened.
+    #[error("cannot open the log in {}: {reason}", .path.display())]
+    Log {
+        /// The data directory.
+        path: PathBuf,
+        /// What the log says, in words.
+        reason: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The metadata could not be opened or read.
+    #[error("cannot open the metadata in {}: {reason}", .path.display())]
+    Metadata {
+        /// The data directory.
+        path: PathBuf,
+        /// What is wrong, in words.
+        reason: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A directory, file or thread that the server needs could not be made.
+    #[error("cannot {what}")]
+    Io {
+        /// What was tried, with the name of the file.
+        what: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// Why [`Server::shutdown`](crate::Server::shutdown) could not end cleanly. What was acknowledged is safe in any case:
+/// the next start recovers it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShutdownError {
+    /// The log could not write its last checkpoint.
+    #[error("the log did not close cleanly: {reason}; the next start recovers it")]
+    Log {
+        /// What the log says, in words.
+        reason: String,
+    },
+    /// The temporary directory could not be deleted.
+    #[error("cannot delete the temporary directory {}", .path.display())]
+    Temporary {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
