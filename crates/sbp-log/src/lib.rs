@@ -1,1 +1,27 @@
-//! sbp-log
+//! A durable, segmented log: many ranges, one file at a time, one `fdatasync` for everything that waits.
+//!
+//! The log stores opaque batches beside a few typed fields ([`EntryHead`]) and gives them back by range and offset. It
+//! knows no network, no messages and no async runtime; every call blocks at most on memory, except reads of what is no
+//! longer in memory. Start from [`Log`]: [`Log::open`] recovers a directory, [`Log::append`] queues, a
+//! [`GroupObserver`] hears when a group is on stable storage, and [`Log::read`] serves what is.
+//!
+//! The format on the disk, the rules of recovery and of compatibility are in this crate's `README.md`. Faults enter
+//! through [`FileSystem`] alone; with the feature `testing` there is one that loses power at will.
+
+mod clock;
+mod config;
+mod entry;
+mod error;
+mod fs;
+mod log;
+mod recovered;
+mod stats;
+
+pub use clock::{Clock, SystemClock};
+pub use config::{Durability, Helpers, LogConfig};
+pub use entry::{BatchBytes, EntryHead, LogEntry, StoredBatch};
+pub use error::{LogError, OpenError, ReadError};
+pub use fs::{File, FileLock, FileSystem, OpenMode, RealFileSystem};
+pub use log::{GroupObserver, Log};
+pub use recovered::{Damage, DamagedInterval, RangeEnd, Recovered};
+pub use stats::LogStats;

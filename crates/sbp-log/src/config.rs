@@ -1,0 +1,84 @@
+//! What an owner decides about a log.
+
+use std::path::{Path, PathBuf};
+
+/// When an append counts as synced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// After `fdatasync` returned: it survives a power cut.
+    #[default]
+    Fsync,
+    /// After the operating system has the bytes: it survives the process, not the machine. For tests, caches and
+    /// benchmarks; barriers and a shutdown sync all the same.
+    None,
+}
+
+impl Durability {
+    /// The name users see and choose by: `fsync` or `none`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Who does the work beside the writer thread: preparing segments, footers, checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Helpers {
+    /// Threads of their own, so that a sync overlaps with the forming of the next group.
+    #[default]
+    Threads,
+    /// The writer thread itself, one step after the other: the same order of file operations on every run.
+    Inline,
+}
+
+/// Where a log lives and how it behaves. All sizes are in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The data directory: made if it does not exist, owned by one log at a time.
+    pub directory: PathBuf,
+    /// When an append counts as synced.
+    pub durability: Durability,
+    /// The size of a new segment, a multiple of 4,096. Existing segments keep theirs.
+    pub segment_bytes: u64,
+    /// The most that one group takes from the queue; a single larger batch makes a group of its own.
+    pub group_bytes: usize,
+    /// How much of what was written last is kept in memory for readers; 0 keeps nothing.
+    pub hot_tail_bytes: usize,
+    /// The size of the reserve file that is given up when the disk is full, so that seals and metadata can be written.
+    pub reserve_bytes: u64,
+    /// A checkpoint is written after this much log, or after four times its own size if that is more.
+    pub checkpoint_bytes: u64,
+    /// Who does the work beside the writer thread.
+    pub helpers: Helpers,
+}
+
+impl LogConfig {
+    /// Durable defaults for `directory`.
+    #[must_use]
+    pub fn new(directory: impl AsRef<Path>) -> Self {
+        Self {
+            directory: directory.as_ref().to_owned(),
+            durability: Durability::Fsync,
+            segment_bytes: 64 << 20,
+            group_bytes: 8 << 20,
+            hot_tail_bytes: 64 << 20,
+            reserve_bytes: 16 << 20,
+            checkpoint_bytes: 1 << 30,
+            helpers: Helpers::Threads,
+        }
+    }
+
+    /// Defaults for a directory that goes when its owner does: smaller segments and reserve.
+    #[must_use]
+    pub fn temporary(directory: impl AsRef<Path>) -> Self {
+        Self {
+            segment_bytes: 32 << 20,
+            hot_tail_bytes: 32 << 20,
+            reserve_bytes: 1 << 20,
+            ..Self::new(directory)
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The machine's file system.
+
+use std::fs;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
+
+use super::{File, FileLock, FileSystem, OpenMode};
+
+/// Most systems take at most this many parts in one vectored write (`IOV_MAX`).
+const PARTS_PER_CALL: usize = 1024;
+
+/// The machine's file system, through positioned reads and writes and `fdatasync`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFileSystem;
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+#[derive(Debug)]
+struct RealLock {
+    /// The lock lives as long as this descriptor.
+    _file: fs::File,
+}
+
+impl FileSystem for RealFileSystem {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true);
+        match mode {
+            OpenMode::Existing => &mut options,
+            OpenMode::OrCreate => options.create(true).truncate(false),
+            OpenMode::Truncate => options.create(true).truncate(true),
+        };
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            // A name that is not UTF-8 is none of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
+        if directory.is_dir() {
+            return Ok(());
+        }
+        match directory.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => {
+                self.create_dir_all(parent)?;
+                create_dir_if_missing(directory)?;
+                self.sync_dir(parent)
+            }
+            _ => create_dir_if_missing(directory),
+        }
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        fs::File::open(directory)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(RealLock { _file: file }))
+    }
+}
+
+fn create_dir_if_missing(directory: &Path) -> io::Result<()> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+impl File for RealFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(buffer, position)
+    }
+
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, position)
+    }
+
+    fn write_vectored_at(&self, mut position: u64, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        IoSlice::advance_slices(&mut parts, 0);
+        while !parts.is_empty() {
+            let now = &parts[..parts.len().min(PARTS_PER_CALL)];
+            match rustix::io::pwritev(&self.0, now, position) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    position += written as u64;
+                    IoSlice::advance_slices(&mut parts, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn preallocate(&self, length: u64) -> io::Result<()> {
+        match fallocate(&self.0, FallocateFlags::empty(), 0, length) {
+            Ok(()) => Ok(()),
+            // A file system without the call: zeros, written out, reserve the room as well.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.write_zeros(length),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        // Not repeated on an error, not even on an interruption: after one the state of the dirty pages is unknown.
+        Ok(fdatasync(&self.0)?)
+    }
+}
+
+impl RealFile {
+    fn write_zeros(&self, length: u64) -> io::Result<()> {
+        const BLOCK: usize = 1 << 20;
+        let zeros = vec![0u8; BLOCK];
+        let mut position = self.len()?;
+        while position < length {
+            let step = (length - position).min(BLOCK as u64);
+            self.0.write_all_at(&zeros[..step as usize], position)?;
+            position += step;
+        }
+        Ok(())
+    }
+}
+
+impl FileLock for RealLock {}

@@ -1,0 +1,52 @@
+//! What a log found when it was opened.
+
+use sbp_types::{Epoch, Offset, RangeKey};
+
+/// The log's state after recovery, for the owner to compare with its metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Every range the log holds records of, or remembers the end of, ordered by key.
+    pub ranges: Vec<(RangeKey, RangeEnd)>,
+    /// What is damaged.
+    pub damage: Damage,
+    /// What happened, in words, for the server's log: cut tails, rebuilt footers, skipped checkpoints.
+    pub notes: Vec<String>,
+    /// Whether the log had been shut down properly.
+    pub clean: bool,
+    /// How many times this directory has been opened, this time included.
+    pub boot_id: u64,
+}
+
+/// Where one range stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeEnd {
+    /// The first offset that can be read; equals `next_offset` when nothing can.
+    pub first_offset: Offset,
+    /// The offset behind the last record.
+    pub next_offset: Offset,
+    /// The epoch of the last record.
+    pub epoch: Epoch,
+    /// False when damage may hide further records behind `next_offset`: neither appends nor a seal may happen.
+    pub proven: bool,
+}
+
+/// Marks on what cannot be served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Damaged offsets, ordered.
+    pub intervals: Vec<DamagedInterval>,
+    /// Whether damage may hide the only records of a range that is not listed at all: no open range missing from
+    /// [`Recovered::ranges`] may be appended to or sealed.
+    pub unlisted_ranges: bool,
+}
+
+/// Offsets of one range that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DamagedInterval {
+    /// The range.
+    pub key: RangeKey,
+    /// The first damaged offset.
+    pub from: Offset,
+    /// The first offset behind the damage.
+    pub to: Offset,
+}
