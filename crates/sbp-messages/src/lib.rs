@@ -1,1 +1,45 @@
-//! sbp-messages
+//! The typed messages of the Streaming Batch Protocol: what a frame's extended header says.
+//!
+//! Each table of the wire schema is a plain Rust struct here, with the schema's names. [`Message`] turns one into bytes
+//! and back; [`Encoder`] is what encoding needs. Decoding takes a peer's bytes: it verifies them before it looks, never
+//! panics, and allocates in proportion to the header. What a request may say is judged by its `validate` function.
+//! [`ErrorCode::rule`] is the one table of errors: retry, side effects, the class in Python, what to do.
+//!
+//! The types do not know their encoding. One profile module for each dialect maps them; there is one, "v0.1", whose
+//! bytes `schemas/sbp.fbs` defines. No type of the FlatBuffers library is public.
+
+mod append;
+mod decode_error;
+mod error_code;
+mod error_rule;
+pub mod features;
+mod fetch;
+mod go_away;
+mod heartbeat;
+mod message;
+mod ranges;
+mod status;
+mod streams;
+mod system_error;
+mod v01;
+mod validate;
+
+pub use append::{AppendInfo, AppendRequest, AppendResponse, AppendResult};
+pub use decode_error::{DecodeError, Refusal};
+pub use error_code::ErrorCode;
+pub use error_rule::{ErrorRule, PYTHON_CLASSES, PythonClass, Retry};
+pub use fetch::{FetchInfo, FetchRequest, FetchResponse, FetchResult};
+pub use go_away::GoAway;
+pub use heartbeat::{ClientRole, Feature, HeartbeatRequest, HeartbeatResponse};
+pub use message::{Encoder, Message, Role};
+pub use ranges::{
+    DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ListRangesRequest, ListRangesResponse,
+    ListRangesResult, Range, RangeCriteria, RangeId, RangeServer, ReplicaServer,
+};
+pub use status::Status;
+pub use streams::{
+    CreateStreamResult, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamResult, DescribeStreamsRequest,
+    DescribeStreamsResponse, KeyValue, Stream,
+};
+pub use system_error::SystemErrorResponse;
+pub use validate::MAX_ENTRIES;
