@@ -1,0 +1,47 @@
+//! The payload's checksum: CRC-32 with the IEEE polynomial.
+
+/// A checksum in the making, for payloads that come in pieces.
+#[derive(Debug, Clone, Default)]
+pub struct Checksum(crc32fast::Hasher);
+
+impl Checksum {
+    /// The checksum of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The checksum of all pieces; 0 when there was none.
+    pub fn finish(self) -> u32 {
+        self.0.finalize()
+    }
+}
+
+/// The checksum of a payload that lies in one piece; 0 for an empty one.
+pub fn checksum(payload: &[u8]) -> u32 {
+    crc32fast::hash(payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_ieee_polynomial() {
+        assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
+        assert_eq!(checksum(b""), 0);
+    }
+
+    #[test]
+    fn pieces_sum_to_the_whole() {
+        let mut sum = Checksum::new();
+        sum.update(b"1234");
+        sum.update(b"");
+        sum.update(b"56789");
+        assert_eq!(sum.finish(), checksum(b"123456789"));
+    }
+}

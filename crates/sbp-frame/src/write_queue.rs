@@ -1,0 +1,223 @@
+//! Frames on their way to a socket.
+
+use std::{collections::VecDeque, io::IoSlice};
+
+use bytes::Bytes;
+
+use crate::{Checksum, Flags, FrameTooLarge, OpCode, Prelude};
+
+/// Payload parts of this many bytes and more are kept by reference; smaller ones are copied behind their header.
+///
+/// Copying a small part costs less than the extra entry in a vectored write.
+pub const SHARE_FROM: usize = 16 * 1024;
+
+/// Bytes of one block. A frame's bytes may continue in the next one.
+const BLOCK: usize = 32 * 1024;
+
+/// Emptied blocks that are kept for the next frames.
+const SPARE_BLOCKS: usize = 8;
+
+/// The fields of a frame to be sent that its lengths do not give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHead {
+    /// The operation.
+    pub opcode: OpCode,
+    /// The flags.
+    pub flags: Flags,
+    /// The *Stream Identifier*: a CallId, or the number that an unusable request came with.
+    pub raw_call_id: u32,
+    /// Encoding of the header.
+    pub format: u8,
+}
+
+/// A piece of a payload to be sent.
+#[derive(Debug, Clone)]
+pub enum PayloadPart<'a> {
+    /// Bytes that are copied.
+    Copy(&'a [u8]),
+    /// Bytes that are kept by reference until they are written, if there are [`SHARE_FROM`] of them or more.
+    Share(Bytes),
+}
+
+impl PayloadPart<'_> {
+    /// The part's bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Copy(bytes) => bytes,
+            Self::Share(bytes) => bytes,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Segment {
+    /// Copied bytes. Never filled beyond the capacity it was made with, so that it never moves.
+    Block(Vec<u8>),
+    /// Bytes of somebody else.
+    Shared(Bytes),
+}
+
+impl Segment {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Block(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// The bytes that a connection has yet to write, in order.
+///
+/// Frames are appended at the back; the driver takes slices for a vectored write from the front and tells how far it
+/// came. Blocks are used again, so that small frames allocate nothing once the queue has seen its usual depth.
+#[derive(Debug, Default)]
+pub struct WriteQueue {
+    /// Only the first segment can be partly written; none is empty.
+    segments: VecDeque<Segment>,
+    /// Bytes of the first segment that are written already.
+    front_written: usize,
+    spare: Vec<Vec<u8>>,
+    pushed: u64,
+    written: u64,
+}
+
+impl WriteQueue {
+    /// An empty queue; it allocates with its first frame.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends one frame and returns its bytes on the wire.
+    ///
+    /// # Errors
+    /// [`FrameTooLarge`], and then nothing was appended.
+    pub fn push_frame(
+        &mut self,
+        head: FrameHead,
+        header: &[u8],
+        payload: &[PayloadPart<'_>],
+    ) -> Result<usize, FrameTooLarge> {
+        let payload_length = payload
+            .iter()
+            .fold(0_usize, |sum, part| sum.saturating_add(part.as_slice().len()));
+        let prelude = Prelude::new(
+            head.opcode,
+            head.flags.bits(),
+            head.raw_call_id,
+            head.format,
+            header.len(),
+            payload_length,
+        )?;
+        let before = self.pushed;
+        self.copy(&prelude.to_bytes());
+        self.copy(header);
+        let mut checksum = Checksum::new();
+        for part in payload {
+            checksum.update(part.as_slice());
+            match part {
+                PayloadPart::Share(bytes) if bytes.len() >= SHARE_FROM => self.share(bytes.clone()),
+                part => self.copy(part.as_slice()),
+            }
+        }
+        self.copy(&checksum.finish().to_be_bytes());
+        Ok(usize::try_from(self.pushed - before).unwrap_or(usize::MAX))
+    }
+
+    /// Fills `slices` from the front of the queue and returns how many were set.
+    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut count = 0;
+        let mut skip = self.front_written;
+        for (slot, segment) in slices.iter_mut().zip(&self.segments) {
+            *slot = IoSlice::new(segment.as_slice().get(skip..).unwrap_or_default());
+            skip = 0;
+            count += 1;
+        }
+        count
+    }
+
+    /// Forgets the first `count` bytes: they are written. More than there are counts as all.
+    pub fn advance(&mut self, count: usize) {
+        let mut left = count.min(self.len());
+        self.written += left as u64;
+        while let Some(front) = self.segments.front() {
+            let unwritten = front.as_slice().len() - self.front_written;
+            if left < unwritten {
+                self.front_written += left;
+                return;
+            }
+            left -= unwritten;
+            self.front_written = 0;
+            if let Some(Segment::Block(block)) = self.segments.pop_front() {
+                self.recycle(block);
+            }
+        }
+    }
+
+    /// Bytes yet to be written.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.pushed - self.written).unwrap_or(usize::MAX)
+    }
+
+    /// Whether everything is written.
+    pub fn is_empty(&self) -> bool {
+        self.pushed == self.written
+    }
+
+    /// All bytes that were ever appended: the position at which the next frame starts.
+    pub fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// All bytes that were ever written. A frame that starts at position `p` has reached the socket, if only in part,
+    /// once this is over `p`.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Drops what is queued, unwritten.
+    pub fn clear(&mut self) {
+        self.segments.clear();
+        self.front_written = 0;
+        self.pushed = self.written;
+    }
+
+    /// Gives the memory of spare blocks back, for a connection that has fallen idle.
+    pub fn shrink(&mut self) {
+        self.spare = Vec::new();
+    }
+
+    fn copy(&mut self, mut bytes: &[u8]) {
+        self.pushed += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let room = match self.segments.back() {
+                Some(Segment::Block(block)) => block.capacity() - block.len(),
+                _ => 0,
+            };
+            if room == 0 {
+                let block = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
+                self.segments.push_back(Segment::Block(block));
+                continue;
+            }
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            if let Some(Segment::Block(block)) = self.segments.back_mut() {
+                block.extend_from_slice(now);
+            }
+            bytes = later;
+        }
+    }
+
+    fn share(&mut self, bytes: Bytes) {
+        self.pushed += bytes.len() as u64;
+        self.segments.push_back(Segment::Shared(bytes));
+    }
+
+    fn recycle(&mut self, mut block: Vec<u8>) {
+        if self.spare.len() < SPARE_BLOCKS {
+            block.clear();
+            self.spare.push(block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+use bytes::BytesMut;
+
+use super::*;
+use crate::{CallId, FORMAT_FLATBUFFERS, Frame, MAX_FRAME_LENGTH};
+
+fn head(raw_call_id: u32) -> FrameHead {
+    FrameHead {
+        opcode: OpCode::APPEND,
+        flags: Flags::NONE,
+        raw_call_id,
+        format: FORMAT_FLATBUFFERS,
+    }
+}
+
+/// Writes everything, at most `step` bytes and `iovecs` slices at a time.
+fn write_out(queue: &mut WriteQueue, step: usize, iovecs: usize) -> BytesMut {
+    let mut out = BytesMut::new();
+    while !queue.is_empty() {
+        let mut slices = vec![IoSlice::new(&[]); iovecs];
+        let count = queue.slices(&mut slices);
+        assert!(count > 0, "a queue with bytes offers a slice");
+        let mut left = step;
+        for slice in slices.iter().take(count) {
+            assert!(!slice.is_empty(), "no slice is empty");
+            let taken = slice.len().min(left);
+            out.extend_from_slice(&slice[..taken]);
+            left -= taken;
+        }
+        queue.advance(step - left);
+    }
+    out
+}
+
+fn decode_all(mut bytes: BytesMut) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while let Some(frame) = Frame::decode(&mut bytes).expect("valid frames") {
+        frames.push(frame);
+    }
+    assert!(bytes.is_empty());
+    frames
+}
+
+#[test]
+fn frames_come_out_as_they_went_in() {
+    let large = Bytes::from((0..100_000_u32).map(|n| n.to_le_bytes()[0]).collect::<Vec<_>>());
+    let small = Bytes::from_static(b"by reference, yet small");
+    for (step, iovecs) in [(1, 1), (7, 3), (4096, 2), (usize::MAX, 64)] {
+        let mut queue = WriteQueue::new();
+        let parts = [
+            PayloadPart::Copy(b"head"),
+            PayloadPart::Share(large.clone()),
+            PayloadPart::Share(small.clone()),
+        ];
+        let mut total = 0;
+        total += queue.push_frame(head(1), b"first", &[]).unwrap();
+        total += queue.push_frame(head(2), b"second", &parts).unwrap();
+        total += queue.push_frame(head(3), b"", &[PayloadPart::Copy(b"third")]).unwrap();
+        assert_eq!(queue.len(), total);
+        let frames = decode_all(write_out(&mut queue, step, iovecs));
+        let [first, second, third] = frames.as_slice() else {
+            panic!("three frames, not {}", frames.len())
+        };
+        assert_eq!((first.call_id, &first.header[..]), (CallId::FIRST, &b"first"[..]));
+        assert!(first.payload.is_empty());
+        let payload = second.payload.clone().into_contiguous();
+        assert_eq!(payload, [&b"head"[..], &large, &small].concat());
+        assert_eq!(third.payload.clone().into_contiguous(), Bytes::from_static(b"third"));
+        assert_eq!(queue.written(), total as u64);
+    }
+}
+
+#[test]
+fn only_large_shared_parts_are_kept_by_reference() {
+    let mut queue = WriteQueue::new();
+    let below = Bytes::from(vec![1; SHARE_FROM - 1]);
+    let at = Bytes::from(vec![2; SHARE_FROM]);
+    queue.push_frame(head(1), b"h", &[PayloadPart::Share(below)]).unwrap();
+    assert_eq!(queue.segments.len(), 1);
+    queue
+        .push_frame(head(2), b"h", &[PayloadPart::Share(at.clone())])
+        .unwrap();
+    let mut slices = [IoSlice::new(&[]); 8];
+    let count = queue.slices(&mut slices);
+    assert!(slices[..count].iter().any(|slice| slice.as_ptr() == at.as_ptr()));
+}
+
+#[test]
+fn emptied_blocks_are_used_again() {
+    let mut queue = WriteQueue::new();
+    for round in 0..100_u32 {
+        for call in 0..2_000 {
+            queue
+                .push_frame(head(call), &[0; 40], &[PayloadPart::Copy(&[1; 64])])
+                .unwrap();
+        }
+        let blocks = queue.segments.len();
+        queue.advance(queue.len());
+        assert_eq!(queue.spare.len(), blocks.min(SPARE_BLOCKS), "round {round}");
+    }
+    queue.shrink();
+    assert_eq!(queue.spare.capacity(), 0);
+}
+
+#[test]
+fn a_frame_that_is_too_large_leaves_no_trace() {
+    let mut queue = WriteQueue::new();
+    let most = Bytes::from(vec![0; MAX_FRAME_LENGTH as usize - 16]);
+    assert!(
+        queue
+            .push_frame(head(1), b"h", &[PayloadPart::Share(most.clone())])
+            .is_err()
+    );
+    assert!(queue.is_empty());
+    let pushed = queue.push_frame(head(1), b"", &[PayloadPart::Share(most)]).unwrap();
+    assert_eq!(pushed, MAX_FRAME_LENGTH as usize + 4);
+}
+
+#[test]
+fn advancing_too_far_is_harmless() {
+    let mut queue = WriteQueue::new();
+    queue.push_frame(head(1), b"h", &[]).unwrap();
+    queue.advance(usize::MAX);
+    assert!(queue.is_empty());
+    queue.push_frame(head(2), b"h", &[]).unwrap();
+    assert_eq!(decode_all(write_out(&mut queue, 3, 1)).len(), 1);
+}
