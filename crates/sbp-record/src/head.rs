@@ -1,0 +1,207 @@
+//! The head of a batch: magic, base offset, metadata, and where the batch ends.
+
+use bytes::Bytes;
+use sbp_types::Offset;
+use smallvec::SmallVec;
+
+use crate::checksum::crc32c_of;
+use crate::cursor::{ChunkCursor, widen};
+use crate::error::BatchError;
+use crate::list;
+use crate::meta::{BatchMeta, BodyEncoding, MAX_META_LENGTH};
+
+/// First byte of every batch.
+pub const BATCH_MAGIC: u8 = 0x22;
+/// Magic, base offset, length of the metadata.
+pub(crate) const FIXED_LENGTH: usize = 13;
+/// Heads and batches of our writers end at multiples of this, so that columns can be used where they lie.
+pub(crate) const ALIGNMENT: usize = 16;
+/// The largest batch that a server stores: any stored batch must fit into one frame.
+pub const MAX_BATCH_LENGTH: usize = 16 * 1024 * 1024 - 64 * 1024;
+
+/// What the head of a batch says, with the lengths that follow from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchHead {
+    /// Offset of the first record, given by the server.
+    pub base_offset: Offset,
+    /// The metadata.
+    pub meta: BatchMeta,
+    /// Bytes before the body: 13 + metadata. A multiple of 16 from our writers.
+    pub head_length: usize,
+    /// Bytes of the stored body. Counted, where a RECORD_LIST does not tell it.
+    pub body_length: usize,
+    /// Bytes of head, body and padding.
+    pub total_length: usize,
+    /// Records in the batch, 0 for an empty one.
+    pub record_count: i64,
+}
+
+impl BatchHead {
+    /// The offset behind the last record; `None` beyond the end of the number.
+    #[must_use]
+    pub fn end_offset(&self) -> Option<Offset> {
+        self.base_offset.checked_add(self.record_count)
+    }
+
+    /// Reads the head and leaves the cursor behind the body, before the padding; `total_length` has none yet.
+    pub(crate) fn parse(cursor: &mut ChunkCursor<'_>) -> Result<Self, BatchError> {
+        let start = cursor.position();
+        let [magic] = cursor.array("the magic")?;
+        if magic != BATCH_MAGIC {
+            return Err(BatchError::Magic(magic));
+        }
+        let base_offset = Offset(i64::from_be_bytes(cursor.array("the base offset")?));
+        let told = i32::from_be_bytes(cursor.array("the length of the metadata")?);
+        let meta_length = usize::try_from(told)
+            .ok()
+            .filter(|&length| length <= MAX_META_LENGTH)
+            .ok_or(BatchError::Value {
+                what: "metadata length",
+                value: told.into(),
+            })?;
+        let mut scratch = Vec::new();
+        let meta = BatchMeta::parse(cursor.together(meta_length, &mut scratch, "the metadata")?)?;
+        let head_length = FIXED_LENGTH + meta_length;
+
+        let (body_length, record_count) = measure_body(&meta, cursor)?;
+        let total_length = cursor.position() - start;
+        Ok(Self {
+            base_offset,
+            meta,
+            head_length,
+            body_length,
+            total_length,
+            record_count,
+        })
+    }
+}
+
+/// Length of the body and number of records; the cursor moves from the body's start to its end.
+fn measure_body(meta: &BatchMeta, cursor: &mut ChunkCursor<'_>) -> Result<(usize, i64), BatchError> {
+    let told = usize::try_from(meta.body_length).map_err(|_negative| BatchError::Value {
+        what: "body length",
+        value: meta.body_length.into(),
+    })?;
+    let count = i64::from(meta.last_offset_delta) + 1;
+    if count < 0 {
+        return Err(BatchError::Value {
+            what: "last offset delta",
+            value: meta.last_offset_delta.into(),
+        });
+    }
+    if count == 0 && told != 0 {
+        return Err(BatchError::Value {
+            what: "body length of an empty batch",
+            value: meta.body_length.into(),
+        });
+    }
+    if count > 1 && meta.body_encoding == BodyEncoding::RAW {
+        return Err(BatchError::Value {
+            what: "record count of a RAW body",
+            value: count,
+        });
+    }
+    if meta.body_encoding == BodyEncoding::RECORD_LIST && told == 0 && count > 0 {
+        return list::measure(cursor, count);
+    }
+    cursor.skip(told, "the body")?;
+    Ok((told, count))
+}
+
+/// Reads the head of the one batch that `chunks` hold, and judges its lengths.
+///
+/// Refused are: bytes that are no batch; lengths that do not add up to exactly these chunks; padding that is not fewer
+/// than 16 zero bytes, or does not end at a multiple of 16 (lists of plain v0.1 peers may end anywhere); a writer's
+/// epoch or sequence out of bounds. With `verify_body` the stored body is compared to its checksum, if it has one. The
+/// body is not read otherwise, the chunks are not joined. Schemas are the caller's matter.
+///
+/// # Errors
+/// The first thing found wrong; [`BatchError::kind`] tells which answer it deserves.
+pub fn inspect(chunks: &[Bytes], verify_body: bool) -> Result<BatchHead, BatchError> {
+    let mut cursor = ChunkCursor::new(chunks);
+    let mut head = BatchHead::parse(&mut cursor)?;
+    let padding = cursor.remaining();
+    let zeros = padding < ALIGNMENT
+        && cursor
+            .pieces(padding, "the padding")?
+            .all(|piece| piece.iter().all(|&byte| byte == 0));
+    head.total_length = head.total_length.saturating_add(padding);
+    let aligned = head.total_length.is_multiple_of(ALIGNMENT) || head.meta.body_encoding == BodyEncoding::RECORD_LIST;
+    if !zeros || !aligned {
+        return Err(BatchError::Padding { length: widen(padding) });
+    }
+    judge_sequence(&head)?;
+    if verify_body {
+        verify_checksum(&head, chunks)?;
+    }
+    Ok(head)
+}
+
+fn judge_sequence(head: &BatchHead) -> Result<(), BatchError> {
+    let meta = &head.meta;
+    if !meta.writer_id.is_some() {
+        return Ok(());
+    }
+    let refuse = |what, value| {
+        Err(BatchError::Sequence {
+            what,
+            value,
+            count: head.record_count,
+        })
+    };
+    if meta.writer_epoch < 0 {
+        return refuse("epoch", meta.writer_epoch);
+    }
+    if meta.base_sequence < 0 || meta.base_sequence.checked_add(head.record_count).is_none() {
+        return refuse("sequence", meta.base_sequence);
+    }
+    Ok(())
+}
+
+fn verify_checksum(head: &BatchHead, chunks: &[Bytes]) -> Result<(), BatchError> {
+    let Some(expected) = head.meta.body_crc32c else {
+        return Ok(());
+    };
+    let mut cursor = ChunkCursor::new(chunks);
+    cursor.skip(head.head_length, "the head")?;
+    let actual = crc32c_of(cursor.pieces(head.body_length, "the body")?);
+    if actual == expected {
+        Ok(())
+    } else {
+        Err(BatchError::Checksum { expected, actual })
+    }
+}
+
+/// Bytes at the start of a batch that a server replaces: the magic and the base offset.
+pub const STAMP_LENGTH: usize = 9;
+
+/// The first [`STAMP_LENGTH`] bytes of a batch that begins at `base_offset`.
+#[must_use]
+pub fn stamp_base_offset(base_offset: Offset) -> [u8; STAMP_LENGTH] {
+    let mut stamp = [BATCH_MAGIC; STAMP_LENGTH];
+    if let Some((_, offset)) = stamp.split_first_mut() {
+        offset.copy_from_slice(&base_offset.0.to_be_bytes());
+    }
+    stamp
+}
+
+/// The batch of `chunks` without its first [`STAMP_LENGTH`] bytes: what follows a new stamp. Nothing is copied.
+#[must_use]
+pub fn without_stamp(chunks: &[Bytes]) -> SmallVec<[Bytes; 1]> {
+    let mut left = STAMP_LENGTH;
+    let mut out = SmallVec::with_capacity(chunks.len());
+    for chunk in chunks {
+        let drop = left.min(chunk.len());
+        left -= drop;
+        if drop < chunk.len() {
+            out.push(chunk.slice(drop..));
+        }
+    }
+    out
+}
+
+/// The number of zero bytes that follow `length` bytes up to a multiple of 16.
+#[must_use]
+pub fn padding_after(length: usize) -> usize {
+    length.next_multiple_of(ALIGNMENT) - length
+}

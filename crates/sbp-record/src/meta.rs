@@ -1,0 +1,185 @@
+//! `RecordBatchMeta`: the FlatBuffers table in the head of a batch. The only module that names generated types.
+
+use std::fmt;
+
+use flatbuffers::VerifierOptions;
+use sbp_schema::v01 as wire;
+use sbp_types::{Offset, StreamId, TimestampMs, WriterId};
+
+use crate::error::BatchError;
+
+/// The largest metadata that is read. Writers need 144 bytes; the rest is room for properties.
+pub(crate) const MAX_META_LENGTH: usize = 64 * 1024;
+
+/// How the body of a batch is laid out ("Record batch" of the wire document). Values of later revisions are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BodyEncoding(pub i8);
+
+impl BodyEncoding {
+    /// A walkable list of records, as plain v0.1 peers write it. Read only.
+    pub const RECORD_LIST: Self = Self(0);
+    /// One opaque record: the whole body.
+    pub const RAW: Self = Self(1);
+    /// Many records as Arrow buffers.
+    pub const RECORDS: Self = Self(2);
+    /// Typed columns: one Arrow IPC RecordBatch message.
+    pub const ARROW: Self = Self(3);
+}
+
+impl fmt::Display for BodyEncoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::RECORD_LIST => f.write_str("RECORD_LIST"),
+            Self::RAW => f.write_str("RAW"),
+            Self::RECORDS => f.write_str("RECORDS"),
+            Self::ARROW => f.write_str("ARROW"),
+            Self(other) => write!(f, "body encoding {other}"),
+        }
+    }
+}
+
+/// What was done to the body before it was stored. Values of later revisions are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Compression(pub i8);
+
+impl Compression {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// One LZ4 block.
+    pub const LZ4: Self = Self(1);
+    /// One Zstandard frame.
+    pub const ZSTD: Self = Self(2);
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NONE => f.write_str("none"),
+            Self::LZ4 => f.write_str("lz4"),
+            Self::ZSTD => f.write_str("zstd"),
+            Self(other) => write!(f, "compression {other}"),
+        }
+    }
+}
+
+/// The fields of `RecordBatchMeta`, owned. Absent fields have the schema's defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchMeta {
+    /// The stream the writer meant; never judged, the request names the stream.
+    pub stream_id: StreamId,
+    /// Kept unchanged, without meaning here.
+    pub flags: i16,
+    /// Stale: the base offset before the metadata is the true one.
+    pub base_offset: Offset,
+    /// Records - 1; -1 for an empty batch.
+    pub last_offset_delta: i32,
+    /// Time of records that carry none.
+    pub base_timestamp: TimestampMs,
+    /// Free properties of the batch.
+    pub properties: Vec<(String, String)>,
+    /// Bytes of the stored body, without padding.
+    pub body_length: i32,
+    /// Bytes of the body after decompression; of an uncompressed one 0 or `body_length`.
+    pub uncompressed_length: i32,
+    /// Layout of the body.
+    pub body_encoding: BodyEncoding,
+    /// Compression of the body.
+    pub compression: Compression,
+    /// CRC-32C of the stored body; `None`: not protected.
+    pub body_crc32c: Option<u32>,
+    /// The largest time of the batch's records, rounded down.
+    pub max_timestamp: TimestampMs,
+    /// The idempotent writer; [`WriterId::NONE`] when there is none.
+    pub writer_id: WriterId,
+    /// The writer's epoch.
+    pub writer_epoch: i64,
+    /// The writer's sequence of the first record.
+    pub base_sequence: i64,
+    /// Fingerprint of the columns of an ARROW body, else 0.
+    pub schema_fingerprint: u64,
+}
+
+impl BatchMeta {
+    /// Verifies and reads the table. `bytes` may end in zeros that belong to the metadata.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
+        // One table, one vector and one table for each property: no legitimate metadata comes near these.
+        let limits = VerifierOptions {
+            max_depth: 4,
+            max_tables: 4_096,
+            max_apparent_size: 2 * MAX_META_LENGTH,
+            ignore_missing_null_terminator: true,
+        };
+        let table = flatbuffers::root_with_opts::<wire::RecordBatchMeta<'_>>(&limits, bytes)
+            .map_err(|error| BatchError::Meta(Box::new(error)))?;
+        let properties = table.properties().map_or_else(Vec::new, |list| {
+            list.iter()
+                .map(|entry| {
+                    (
+                        entry.key().unwrap_or_default().to_owned(),
+                        entry.value().unwrap_or_default().to_owned(),
+                    )
+                })
+                .collect()
+        });
+        Ok(Self {
+            stream_id: StreamId(table.stream_id()),
+            flags: table.flags(),
+            base_offset: Offset(table.base_offset()),
+            last_offset_delta: table.last_offset_delta(),
+            base_timestamp: TimestampMs(table.base_timestamp()),
+            properties,
+            body_length: table.body_length(),
+            uncompressed_length: table.uncompressed_length(),
+            body_encoding: BodyEncoding(table.body_encoding().0),
+            compression: Compression(table.compression().0),
+            body_crc32c: table.body_crc32c(),
+            max_timestamp: TimestampMs(table.max_timestamp()),
+            writer_id: table.writer_id().map_or(WriterId::NONE, |id| WriterId {
+                high: id.high(),
+                low: id.low(),
+            }),
+            writer_epoch: table.writer_epoch(),
+            base_sequence: table.base_sequence(),
+            schema_fingerprint: table.schema_fingerprint(),
+        })
+    }
+}
+
+/// One record's metadata in a RECORD_LIST body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecordListMeta {
+    pub(crate) offset_delta: i32,
+    pub(crate) timestamp_delta: i32,
+    pub(crate) headers: Vec<(String, Option<String>)>,
+}
+
+impl RecordListMeta {
+    /// Verifies and reads the table. Properties follow the headers: both are names with values to a reader.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
+        let limits = VerifierOptions {
+            max_depth: 4,
+            max_tables: 4_096,
+            max_apparent_size: bytes.len().saturating_mul(2).saturating_add(64),
+            ignore_missing_null_terminator: true,
+        };
+        let table = flatbuffers::root_with_opts::<wire::RecordMeta<'_>>(&limits, bytes)
+            .map_err(|error| BatchError::body(format!("metadata of a record: {error}")))?;
+        let headers = table
+            .headers()
+            .into_iter()
+            .flatten()
+            .chain(table.properties().into_iter().flatten())
+            .map(|entry| {
+                (
+                    entry.key().unwrap_or_default().to_owned(),
+                    entry.value().map(str::to_owned),
+                )
+            })
+            .collect();
+        Ok(Self {
+            offset_delta: table.offset_delta(),
+            timestamp_delta: table.timestamp_delta(),
+            headers,
+        })
+    }
+}

@@ -1,0 +1,279 @@
+//! Collecting records into one RECORDS batch.
+
+use arrow_buffer::ToByteSlice;
+use bytes::{BufMut, BytesMut};
+use sbp_types::TimestampMs;
+
+use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, bitmap_length};
+use crate::cursor::widen;
+use crate::encode::{EncodeOptions, write_batch};
+use crate::error::EncodeError;
+use crate::meta::BodyEncoding;
+
+/// Collects records and writes them as one batch with a RECORDS body. It keeps its memory from batch to batch.
+///
+/// Records are copied once, into the columns they will have on the wire.
+#[derive(Clone, Debug, Default)]
+pub struct RecordsBuilder {
+    rows: usize,
+    /// Empty while no record has a time.
+    timestamps: Vec<Option<i64>>,
+    key: ColumnBuilder,
+    value: ColumnBuilder,
+    /// Items before each record; empty while no record has headers.
+    header_list: Vec<i32>,
+    header_key: ColumnBuilder,
+    header_value: ColumnBuilder,
+}
+
+impl RecordsBuilder {
+    /// A builder without records.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one record. `timestamp_us` is in microseconds since the epoch; `None` takes the time of the options.
+    ///
+    /// # Errors
+    /// A column would pass 2 GiB; the builder is then as it was.
+    pub fn push(
+        &mut self,
+        value: Option<&[u8]>,
+        key: Option<&[u8]>,
+        timestamp_us: Option<i64>,
+        headers: &[(&str, Option<&[u8]>)],
+    ) -> Result<(), EncodeError> {
+        let added = headers
+            .iter()
+            .fold(widen(value.map_or(0, <[u8]>::len)), |sum, (name, value)| {
+                sum.saturating_add(widen(name.len()))
+                    .saturating_add(widen(value.map_or(0, <[u8]>::len)))
+            });
+        let length = added
+            .saturating_add(widen(key.map_or(0, <[u8]>::len)))
+            .saturating_add(widen(self.body_length()));
+        let limit = widen(crate::compress::MAX_UNCOMPRESSED_LENGTH);
+        if length > limit {
+            return Err(EncodeError::TooLarge { length, limit });
+        }
+        if timestamp_us.is_some() && self.timestamps.is_empty() {
+            self.timestamps.resize(self.rows, None);
+        }
+        if timestamp_us.is_some() || !self.timestamps.is_empty() {
+            self.timestamps.push(timestamp_us);
+        }
+        self.key.push(key);
+        self.value.push(value);
+        self.push_headers(headers);
+        self.rows += 1;
+        Ok(())
+    }
+
+    fn push_headers(&mut self, headers: &[(&str, Option<&[u8]>)]) {
+        if headers.is_empty() && self.header_list.is_empty() {
+            return;
+        }
+        if self.header_list.is_empty() {
+            self.header_list.resize(self.rows + 1, 0);
+        }
+        for (name, value) in headers {
+            self.header_key.push(Some(name.as_bytes()));
+            self.header_value.push(*value);
+        }
+        self.header_list.push(to_offset(self.header_key.rows));
+    }
+
+    /// Records so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are no records.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Bytes the body has before compression, at most: a writer closes the batch before this reaches its limit.
+    #[must_use]
+    pub fn body_length(&self) -> usize {
+        let times = if self.timestamps.is_empty() { 0 } else { self.rows * 8 };
+        INDEX_LENGTH
+            + times
+            + self.key.encoded_length()
+            + self.value.encoded_length()
+            + self.header_list.len() * 4
+            + self.header_key.encoded_length()
+            + self.header_value.encoded_length()
+            + SLOTS * BUFFER_ALIGNMENT
+    }
+
+    /// Forgets the records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.rows = 0;
+        self.timestamps.clear();
+        self.header_list.clear();
+        for column in [
+            &mut self.key,
+            &mut self.value,
+            &mut self.header_key,
+            &mut self.header_value,
+        ] {
+            column.clear();
+        }
+    }
+
+    /// Appends the records to `out` as one batch and forgets them; returns the batch's length in bytes.
+    ///
+    /// # Errors
+    /// There are no records, or the batch would be too large for a server. The records are still there then.
+    pub fn finish(&mut self, options: &EncodeOptions, out: &mut BytesMut) -> Result<usize, EncodeError> {
+        if self.rows == 0 {
+            return Err(EncodeError::NoRecords);
+        }
+        let mut meta = options.meta(BodyEncoding::RECORDS, self.rows)?;
+        let default = micros(options.timestamp);
+        let timestamps: Vec<i64> = self.timestamps.iter().map(|time| time.unwrap_or(default)).collect();
+        if let Some(&latest) = timestamps.iter().max() {
+            meta.max_timestamp = TimestampMs(latest.div_euclid(1_000));
+        }
+        let expected = self.body_length();
+        let length = write_batch(meta, options.compression, out, expected, |out| {
+            self.write_body(&timestamps, out);
+            Ok(())
+        })?;
+        self.clear();
+        Ok(length)
+    }
+
+    fn write_body(&self, timestamps: &[i64], out: &mut BytesMut) {
+        let key = self.key.buffers();
+        let value = self.value.buffers();
+        let [_, name_offsets, name_data] = self.header_key.buffers();
+        let header_value = self.header_value.buffers();
+        write_buffers(
+            self.rows,
+            &[
+                timestamps.to_byte_slice(),
+                key[0],
+                key[1],
+                key[2],
+                value[0],
+                value[1],
+                value[2],
+                self.header_list.to_byte_slice(),
+                name_offsets,
+                name_data,
+                header_value[0],
+                header_value[1],
+                header_value[2],
+            ],
+            out,
+        );
+    }
+}
+
+/// Writes the index and the buffers of a body of `rows` records, which begins where `out` ends.
+pub(crate) fn write_buffers(rows: usize, buffers: &[&[u8]; SLOTS], out: &mut BytesMut) {
+    out.put_u32_le(narrow(rows));
+    out.put_u32_le(0);
+    let mut place = INDEX_LENGTH;
+    for buffer in buffers {
+        // An absent buffer has no place: 0 is a multiple of 16 and lies within every body.
+        out.put_u32_le(if buffer.is_empty() { 0 } else { narrow(place) });
+        out.put_u32_le(narrow(buffer.len()));
+        place += buffer.len().next_multiple_of(BUFFER_ALIGNMENT);
+    }
+    let mut padding = 0;
+    for buffer in buffers.iter().filter(|buffer| !buffer.is_empty()) {
+        out.put_bytes(0, padding);
+        out.put_slice(buffer);
+        padding = buffer.len().next_multiple_of(BUFFER_ALIGNMENT) - buffer.len();
+    }
+}
+
+/// The time of records that carry none, in microseconds. A time that microseconds cannot tell stays at their end.
+pub(crate) fn micros(time: TimestampMs) -> i64 {
+    time.0.saturating_mul(1_000)
+}
+
+/// Lengths in a body are far below 4 GiB: the builder refuses to grow beyond 64 MiB.
+fn narrow(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+fn to_offset(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+/// One column of byte strings. It has no buffers while all are null, and no bitmap while none is.
+#[derive(Clone, Debug, Default)]
+struct ColumnBuilder {
+    rows: usize,
+    offsets: Vec<i32>,
+    data: Vec<u8>,
+    validity: Vec<u8>,
+}
+
+impl ColumnBuilder {
+    fn push(&mut self, item: Option<&[u8]>) {
+        match item {
+            Some(bytes) => {
+                if self.offsets.is_empty() {
+                    self.offsets.resize(self.rows + 1, 0);
+                    if self.rows > 0 {
+                        self.validity.resize(bitmap_length(self.rows), 0);
+                    }
+                }
+                self.data.extend_from_slice(bytes);
+                self.offsets.push(to_offset(self.data.len()));
+                if !self.validity.is_empty() {
+                    self.push_bit(true);
+                }
+            }
+            None if self.offsets.is_empty() => {}
+            None => {
+                self.offsets.push(to_offset(self.data.len()));
+                if self.validity.is_empty() {
+                    self.validity.resize(bitmap_length(self.rows), u8::MAX);
+                    self.mask_last();
+                }
+                self.push_bit(false);
+            }
+        }
+        self.rows += 1;
+    }
+
+    fn push_bit(&mut self, valid: bool) {
+        self.validity.resize(bitmap_length(self.rows + 1), 0);
+        if let Some(last) = self.validity.last_mut() {
+            *last |= u8::from(valid) << (self.rows % 8);
+        }
+    }
+
+    /// Bits behind the last record are zero, so that equal records give equal bytes.
+    fn mask_last(&mut self) {
+        let used = self.rows % 8;
+        if let Some(last) = self.validity.last_mut().filter(|_| used > 0) {
+            *last &= (1 << used) - 1;
+        }
+    }
+
+    /// Validity, offsets, data.
+    fn buffers(&self) -> [&[u8]; 3] {
+        [&self.validity, self.offsets.to_byte_slice(), &self.data]
+    }
+
+    fn encoded_length(&self) -> usize {
+        self.validity.len() + self.offsets.len() * 4 + self.data.len()
+    }
+
+    fn clear(&mut self) {
+        self.rows = 0;
+        self.offsets.clear();
+        self.data.clear();
+        self.validity.clear();
+    }
+}

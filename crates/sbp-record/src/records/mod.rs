@@ -1,0 +1,8 @@
+//! RECORDS bodies: many records as Arrow buffers.
+
+mod builder;
+mod layout;
+mod view;
+
+pub use builder::RecordsBuilder;
+pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView};

@@ -1,0 +1,59 @@
+//! Finding the batches in the payload of a FETCH.
+
+use bytes::Bytes;
+
+use crate::cursor::{ChunkCursor, widen};
+use crate::error::BatchError;
+use crate::head::{ALIGNMENT, BATCH_MAGIC, BatchHead};
+
+/// The batches that stand back to back in `payload`, each a slice of it with its padding.
+///
+/// After an error the iterator ends: where the next batch begins is unknown then.
+#[must_use]
+pub fn split_batches(payload: &Bytes) -> SplitBatches {
+    SplitBatches { rest: payload.clone() }
+}
+
+/// Iterator of [`split_batches`].
+#[derive(Clone, Debug)]
+pub struct SplitBatches {
+    rest: Bytes,
+}
+
+impl SplitBatches {
+    /// The next batch with its head, so that it need not be read twice.
+    pub(crate) fn next_with_head(&mut self) -> Option<Result<(BatchHead, Bytes), BatchError>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let found = take_batch(&mut self.rest);
+        if found.is_err() {
+            self.rest.clear();
+        }
+        Some(found)
+    }
+}
+
+impl Iterator for SplitBatches {
+    type Item = Result<Bytes, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.next_with_head()?.map(|(_, bytes)| bytes))
+    }
+}
+
+/// Splits the first batch off `rest`. Its padding is the zeros that follow: no batch begins with a zero.
+pub(crate) fn take_batch(rest: &mut Bytes) -> Result<(BatchHead, Bytes), BatchError> {
+    let mut cursor = ChunkCursor::contiguous(rest);
+    let mut head = BatchHead::parse(&mut cursor)?;
+    let behind = rest.get(head.total_length..).unwrap_or_default();
+    let zeros = behind.iter().take_while(|&&byte| byte == 0).count();
+    match behind.get(zeros) {
+        _ if zeros >= ALIGNMENT => return Err(BatchError::Padding { length: widen(zeros) }),
+        Some(&byte) if byte != BATCH_MAGIC => return Err(BatchError::Magic(byte)),
+        _ => {}
+    }
+    head.total_length = head.total_length.saturating_add(zeros);
+    let batch = rest.split_to(head.total_length.min(rest.len()));
+    Ok((head, batch))
+}
