@@ -1,0 +1,101 @@
+"""The batch read: a fixed set of spans, the same rows however often it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from . import runtime
+from .errors import INCOMPLETE, INVALID_VALUE, SbpOptionError, SbpSparkError, explained
+from .options import EARLIEST, LATEST, Columns, Places, SbpOptions, Use
+from .planning import SbpInputPartition, plan
+from .schema import Conform, arrow_schema, column_set
+from .streams import bounds, resolve, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from .offsets import Span
+
+
+class SpanSource:
+    """How a task reads spans: shared by the batch and the streaming reader, and all that is pickled into the task."""
+
+    def __init__(self, options: SbpOptions, kind: Columns, schema: StructType) -> None:
+        self._options = options
+        self._kind: Columns = kind
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, in the order of (stream id, offset).
+
+        Raises `SbpSparkError` unless every record planned was delivered.
+        """
+        if not isinstance(partition, SbpInputPartition) or not partition.spans:
+            return
+        runtime.prepare_worker()
+        delivered = 0
+        with explained(f"reading {_named(partition.spans)}", self._options.servers):
+            conform = Conform(arrow_schema(self._schema))
+            for batch in self._batches(partition.spans):
+                delivered += batch.num_rows
+                if batch.num_rows:
+                    yield conform(batch)
+        if delivered != partition.records:
+            raise SbpSparkError(
+                INCOMPLETE,
+                f"{delivered} of {partition.records} records were delivered from {_named(partition.spans)}, "
+                f"servers {self._options.servers}: not retriable, check the server's log",
+            )
+
+    def _batches(self, spans: Sequence[Span]) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        names = self._schema.fieldNames()
+        reader = runtime.native().SpanReader(  # type: ignore[attr-defined]
+            self._options.servers,
+            list(spans),
+            self._kind,
+            names,
+            "headers" in names,
+            self._kind == "arrow",
+            self._options.timeout,
+        )
+        return pa.RecordBatchReader.from_stream(reader)
+
+
+class SbpBatchReader(DataSourceReader):
+    """Plans a batch query. Offsets are settled here, once: the plan and every retry read the same records."""
+
+    def __init__(self, options: SbpOptions, schema: StructType) -> None:
+        self._options = options.for_read(Use.BATCH_READ)
+        self._heads = resolve(options, options.streams)
+        columns = column_set(self._heads, options.columns)
+        columns.check(schema)
+        self._source = SpanSource(options, columns.kind, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The plan; see `plan` for its rules."""
+        held = bounds(self._options, self._heads)
+        starts = settle("startingOffsets", self._options.starting or Places(EARLIEST), self._heads, held)
+        ends = settle("endingOffsets", self._options.ending or Places(LATEST), self._heads, held)
+        for head in self._heads:
+            if ends[head.id] < starts[head.id]:
+                raise SbpOptionError(
+                    INVALID_VALUE,
+                    f"{head} would be read from {starts[head.id]} back to {ends[head.id]}: swap the options",
+                )
+        return plan([(head.id, starts[head.id], ends[head.id]) for head in self._heads])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition as Arrow batches."""
+        return self._source.read(partition)
+
+
+def _named(spans: Sequence[Span]) -> str:
+    shown = ", ".join(f"stream {stream} [{start}, {end})" for stream, start, end in spans[:3])
+    return shown if len(spans) <= 3 else f"{shown} and {len(spans) - 3} more spans"

@@ -1,0 +1,129 @@
+"""Where a streaming query stands: the JSON that Spark keeps in its checkpoint.
+
+```json
+{"v":1,"o":{"17":1042,"23":88}}
+{"v":1,"init":true,"o":{"17":1000}}
+{"v":1,"o":{"17":1042,"31":5},"from":{"17":1000},"new":{"31":0}}
+```
+
+`o` holds, per stream id, the next offset to read. Keys are ids, because a name can be deleted and given again; they
+stand in numeric order, because Spark compares offsets as text. This form is read for ever.
+
+Spark asks for the initial offset again when a query crashed before its first commit, and "latest" is a later place
+then. So the first end offset carries `from`, the place where the query really began, and a stream met for the first
+time later carries its first offset in `new`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .errors import OFFSETS, SbpSparkError
+
+VERSION: Final = 1
+
+#: A span of one stream: (stream id, first offset, first offset not wanted).
+Span = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class OffsetMap:
+    """One offset of a streaming query; see the module's text for what the parts mean."""
+
+    next: Mapping[int, int]
+    initial: bool = False
+    began: Mapping[int, int] = field(default_factory=dict)
+    discovered: Mapping[int, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The canonical form: equal maps give equal text."""
+        out: dict[str, Any] = {"v": VERSION}
+        if self.initial:
+            out["init"] = True
+        out["o"] = _canonical(self.next)
+        if self.began:
+            out["from"] = _canonical(self.began)
+        if self.discovered:
+            out["new"] = _canonical(self.discovered)
+        return out
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> OffsetMap:
+        """Reads what `to_json` made, also that of earlier releases.
+
+        Raises `SbpSparkError` for anything else, above all for a version that is yet to come.
+        """
+        version = value.get("v")
+        if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
+            raise SbpSparkError(
+                OFFSETS,
+                f"the checkpoint holds offsets of version {version}, this release of sbp-native reads up to {VERSION}: "
+                "upgrade it, or go on with the release that wrote them",
+            )
+        if version != VERSION or not isinstance(value.get("init", False), bool):
+            raise SbpSparkError(
+                OFFSETS, f"this is not an offset of an SBP source: {dict(value)!r}; check the checkpoint"
+            )
+        unknown = value.keys() - {"v", "init", "o", "from", "new"}
+        if unknown:
+            raise SbpSparkError(OFFSETS, f"unknown parts {sorted(unknown)} in an offset: was the checkpoint edited?")
+        return cls(
+            next=_offsets("o", value.get("o")),
+            initial=bool(value.get("init", False)),
+            began=_offsets("from", value.get("from", {})),
+            discovered=_offsets("new", value.get("new", {})),
+        )
+
+    def start_of(self, stream_id: int) -> int | None:
+        """Where reading of a stream goes on, None if it is not in here."""
+        return self.next.get(stream_id)
+
+    def advanced(self, ends: Mapping[int, int], discovered: Mapping[int, int]) -> OffsetMap:
+        """The end of the batch that starts here and reads up to `ends`; streams without an end stay where they are."""
+        return OffsetMap(
+            next={**self.next, **discovered, **ends},
+            began=dict(self.next) if self.initial else {},
+            discovered=dict(discovered),
+        )
+
+
+def spans_between(start: OffsetMap, end: OffsetMap) -> list[Span]:
+    """What the batch from `start` to `end` reads, by stream id.
+
+    If the query never got behind its first batch, `start` may have been made anew; what `end` says about the
+    beginning counts. Raises `SbpSparkError` when `end` lies before `start`, or names a stream without a beginning.
+    """
+    spans = []
+    for stream_id, last in sorted(end.next.items()):
+        first = end.began.get(stream_id) if start.initial and end.began else start.next.get(stream_id)
+        if first is None:
+            first = end.discovered.get(stream_id)
+        if first is None:
+            raise SbpSparkError(
+                OFFSETS, f"stream {stream_id} has an end {last} but no beginning: was the checkpoint edited?"
+            )
+        if last < first:
+            raise SbpSparkError(OFFSETS, f"stream {stream_id} would be read from {first} back to {last}")
+        if last > first:
+            spans.append((stream_id, first, last))
+    return spans
+
+
+def _canonical(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(stream_id): offsets[stream_id] for stream_id in sorted(offsets)}
+
+
+def _offsets(part: str, value: object) -> dict[int, int]:
+    if not isinstance(value, Mapping):
+        raise SbpSparkError(OFFSETS, f"part {part!r} of an offset is missing or no map: was the checkpoint edited?")
+    offsets = {}
+    for key, offset in value.items():
+        valid_key = isinstance(key, str) and key.isascii() and key.isdigit() and str(int(key)) == key and key != "0"
+        if not valid_key or isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
+            raise SbpSparkError(
+                OFFSETS, f"part {part!r} of an offset holds {key!r}: {offset!r}: was the checkpoint edited?"
+            )
+        offsets[int(key)] = offset
+    return offsets

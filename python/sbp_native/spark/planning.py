@@ -1,0 +1,145 @@
+"""How spans of streams become Spark partitions, and how far a limited batch goes. Pure functions, all of it.
+
+The plan depends on nothing but its arguments: no clock, no topology, no number of cores. A query that is planned again
+after a failure gets the same partitions with the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+if TYPE_CHECKING:
+    from .offsets import Span
+
+MAX_PARTITIONS: Final = 256
+MAX_RECORDS: Final = 1_000_000
+MIN_RECORDS: Final = 100_000
+_PREFERRED_PARTITIONS: Final = 16
+
+#: The first offset, per stream, of what is not older than a time in ms.
+Locate = Callable[[int], Mapping[int, int]]
+
+# Above every time that a record can have.
+_END_OF_TIME: Final = 2**63 - 1
+# A cut that uses this share of the limit is good enough: each further step of the search asks the server again.
+_GOOD_ENOUGH: Final = 0.9
+
+
+class SbpInputPartition(InputPartition):
+    """What one task reads: spans in the order of (stream id, offset)."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        super().__init__(tuple(spans))
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The spans, each (stream id, first offset, first offset not wanted)."""
+        spans: tuple[Span, ...] = self.value
+        return spans
+
+    @property
+    def records(self) -> int:
+        """How many records the task must deliver."""
+        return sum(end - start for _, start, end in self.spans)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SbpInputPartition) and self.spans == other.spans
+
+    def __hash__(self) -> int:
+        return hash(self.spans)
+
+
+def plan(spans: Sequence[Span], max_partitions: int = MAX_PARTITIONS) -> list[SbpInputPartition]:
+    """Packs spans into partitions of 100,000 to 1,000,000 records, but into no more than `max_partitions`.
+
+    A task costs about as much as reading 100,000 records, so thousands of small streams share a few tasks; one large
+    stream is split at an offset. Returns one empty partition if there is nothing to read, since Spark wants a task.
+    """
+    wanted = sorted((stream, start, end) for stream, start, end in spans if end > start)
+    total = sum(end - start for _, start, end in wanted)
+    target = min(max(_divide_up(total, _PREFERRED_PARTITIONS), MIN_RECORDS), MAX_RECORDS)
+    target = max(target, _divide_up(total, max_partitions))
+
+    partitions: list[SbpInputPartition] = []
+    current: list[Span] = []
+    room = target
+    for stream, start, end in wanted:
+        while start < end:
+            taken = min(end - start, room)
+            current.append((stream, start, start + taken))
+            start += taken
+            room -= taken
+            if room == 0:
+                partitions.append(SbpInputPartition(current))
+                current, room = [], target
+    if current or not partitions:
+        partitions.append(SbpInputPartition(current))
+    return partitions
+
+
+def advance(
+    start: Mapping[int, int], available: Mapping[int, int], limit: int, locate: Locate | None = None
+) -> dict[int, int]:
+    """Where a batch of at most `limit` records ends, per stream.
+
+    With `locate` all streams stop at one common record time, so that none runs ahead of another and a watermark drops
+    nothing it need not. The cut is exact up to one stored batch, which has no time inside. Where a single moment holds
+    more than the limit, and without `locate`, the streams advance in proportion to what each has waiting.
+    """
+    waiting = {stream: end for stream, end in available.items() if end > start[stream]}
+    total = sum(end - start[stream] for stream, end in waiting.items())
+    if total <= limit:
+        return waiting
+    low = {stream: start[stream] for stream in waiting}
+    if locate is None:
+        return _proportional(low, waiting, limit)
+
+    def cut(time: int) -> dict[int, int]:
+        found = locate(time)
+        return {stream: min(max(found.get(stream, end), start[stream]), end) for stream, end in waiting.items()}
+
+    def count(ends: Mapping[int, int]) -> int:
+        return sum(end - start[stream] for stream, end in ends.items())
+
+    # Invariant: what is before `earlier` fits, what is before `later` does not.
+    earlier, later = 0, _END_OF_TIME
+    high = waiting
+    while later - earlier > 1:
+        middle = (earlier + later) // 2
+        ends = cut(middle)
+        if count(ends) > limit:
+            later, high = middle, ends
+        else:
+            earlier, low = middle, ends
+            if count(low) >= limit * _GOOD_ENOUGH:
+                return _moved(start, low)
+    # All between `low` and `high` has one and the same time: here no share is fairer than another.
+    return _moved(start, _proportional(low, high, limit - count(low)))
+
+
+def _proportional(low: Mapping[int, int], high: Mapping[int, int], limit: int) -> dict[int, int]:
+    """`low` moved towards `high` by `limit` records in all, each stream by its share, and by one if it has any."""
+    waiting = {stream: high[stream] - low[stream] for stream in low}
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(high)
+    shares = {stream: count * limit // total for stream, count in waiting.items()}
+    left = limit - sum(shares.values())
+    # The remainder goes to streams that would get nothing, then to the largest fraction lost in rounding.
+    order = sorted(waiting, key=lambda stream: (shares[stream] > 0, -(waiting[stream] * limit % total), stream))
+    for stream in order:
+        if left > 0 and shares[stream] < waiting[stream]:
+            shares[stream] += 1
+            left -= 1
+    return {stream: low[stream] + shares[stream] for stream in low}
+
+
+def _moved(start: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+    return {stream: end for stream, end in ends.items() if end > start[stream]}
+
+
+def _divide_up(number: int, by: int) -> int:
+    return -(-number // by)

@@ -1,0 +1,185 @@
+"""The three sets of columns, and the exact Arrow form in which Spark accepts them.
+
+Spark demands equality: the order of columns, plain types, microseconds in UTC, the nullable flags. What the user asks
+for with ``.schema(...)`` is the only projection there is, so it is checked here and handed down to the reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from .errors import SCHEMA, SbpOptionError, SbpSparkError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from .options import Columns
+    from .streams import StreamHead
+
+_HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+_RECORDS: Final = (
+    StructField("stream", StringType(), nullable=False),
+    StructField("stream_id", LongType(), nullable=False),
+    StructField("offset", LongType(), nullable=False),
+    StructField("timestamp", TimestampType(), nullable=False),
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("headers", _HEADERS),
+)
+
+# The columns, types and order of Spark's Kafka source, which leaves headers out unless asked.
+_KAFKA: Final = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType(), nullable=False),
+    StructField("partition", IntegerType(), nullable=False),
+    StructField("offset", LongType(), nullable=False),
+    StructField("timestamp", TimestampType(), nullable=False),
+    StructField("timestampType", IntegerType(), nullable=False),
+)
+
+_METADATA: Final = (
+    StructField("_stream", StringType(), nullable=False),
+    StructField("_offset", LongType(), nullable=False),
+    StructField("_timestamp", TimestampType(), nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class ColumnSet:
+    """One set of columns: what it yields by itself, and what more may be asked for by name."""
+
+    kind: Columns
+    fields: tuple[StructField, ...]
+    on_request: tuple[StructField, ...] = ()
+
+    def default(self) -> StructType:
+        """The schema of a load without ``.schema(...)``."""
+        return StructType(list(self.fields))
+
+    def check(self, schema: StructType) -> None:
+        """Raises `SbpOptionError` unless `schema` is a choice of these columns with their types, in any order."""
+        known = {field.name: field for field in (*self.fields, *self.on_request)}
+        for wanted in schema.fields:
+            field = known.get(wanted.name)
+            if field is None:
+                raise SbpOptionError(
+                    SCHEMA,
+                    f"there is no column {wanted.name!r} among the {self.kind} columns: {nearest(wanted.name, known)}",
+                )
+            if _loose(wanted.dataType) != _loose(field.dataType):
+                raise SbpOptionError(
+                    SCHEMA,
+                    f"column {wanted.name!r} is {field.dataType.simpleString()}, not {wanted.dataType.simpleString()}: "
+                    "ask for it as it is and cast it in the query",
+                )
+
+
+def column_set(heads: Iterable[StreamHead], asked: Columns | None) -> ColumnSet:
+    """The columns for these streams: what `asked` says, else typed columns if the streams have a schema.
+
+    Raises `SbpOptionError` if typed columns are needed and two streams disagree about them.
+    """
+    heads = list(heads)
+    typed = [head for head in heads if head.schema_ipc is not None]
+    kind: Columns = asked or ("arrow" if typed else "records")
+    if kind == "records":
+        return ColumnSet("records", _RECORDS)
+    if kind == "kafka":
+        return ColumnSet("kafka", _KAFKA, (StructField("headers", _HEADERS),))
+
+    untyped = next((head for head in heads if head.schema_ipc is None), None)
+    if untyped is not None:
+        other = f", {typed[0]} has one: load them apart, or use columns=records" if typed else ": use columns=records"
+        raise SbpOptionError(SCHEMA, f"{untyped} has no schema, so it has no typed columns{other}")
+    schema = heads[0].arrow_schema()
+    for head in heads[1:]:
+        if not head.arrow_schema().equals(schema):
+            raise SbpOptionError(
+                SCHEMA,
+                f"{heads[0]} and {head} have different schemas, {_difference(schema, head.arrow_schema())}: "
+                "load them apart, or use columns=records",
+            )
+    return ColumnSet("arrow", (*spark_schema(schema).fields, *_METADATA))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """A stream's Arrow schema as Spark's."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema.remove_metadata(), prefer_timestamp_ntz=True)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark demands of batches with this schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class Conform:
+    """Gives batches exactly one schema; moves no data where only names and nullable flags differ."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`batch` with the columns of the schema, found by name.
+
+        Raises `SbpSparkError` if a column is missing, of a type that cannot be turned into the right one, or holds
+        nulls where the schema knows none.
+        """
+        import pyarrow as pa
+
+        if batch.schema.equals(self._schema):
+            return batch
+        columns = []
+        for field in self._schema:
+            index = batch.schema.get_field_index(field.name)
+            if index < 0:
+                raise SbpSparkError(SCHEMA, f"column {field.name!r} is missing, there are {batch.schema.names}")
+            column = batch.column(index)
+            if column.type != field.type:
+                try:
+                    column = column.cast(field.type)
+                except pa.ArrowInvalid as error:
+                    raise SbpSparkError(SCHEMA, f"column {field.name!r} cannot become {field.type}: {error}") from error
+            if not field.nullable and column.null_count:
+                raise SbpSparkError(
+                    SCHEMA,
+                    f"column {field.name!r} holds {column.null_count} nulls, but the stream's schema allows none",
+                )
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _difference(first: pa.Schema, second: pa.Schema) -> str:
+    for one, other in zip(first, second, strict=False):
+        if not one.equals(other):
+            return f"{_field(one)} against {_field(other)}"
+    return f"{len(first)} columns against {len(second)}"
+
+
+def _field(field: pa.Field) -> str:
+    return f"'{field.name} {field.type}{'' if field.nullable else ' not null'}'"
+
+
+def _loose(kind: DataType) -> str:
+    """The type without its nullable flags, which a user's schema cannot be expected to repeat."""
+    return kind.simpleString()

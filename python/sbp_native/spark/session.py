@@ -1,0 +1,33 @@
+"""Setting up a Spark session for Python data sources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .source import SbpDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS: Final = {
+    # Over loopback TCP every task waits 40 ms for a delayed acknowledgement between the JVM and the Python worker.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # A crash in native code prints a stack instead of "worker exited unexpectedly".
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Adds the settings that a Python data source gains by, and returns the builder.
+
+    What the builder already says is overwritten only for these settings; filter pushdown is left as it is.
+    """
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the source known to a session that does not find it by itself, such as one behind Spark Connect."""
+    spark.dataSource.register(SbpDataSource)

@@ -1,0 +1,60 @@
+"""The data source: ``spark.read``, ``spark.readStream`` and ``spark.write`` with ``format("sbp")``."""
+
+# The method names are Spark's.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+
+from .batch_reader import SbpBatchReader
+from .errors import INVALID_VALUE, SbpOptionError
+from .options import SbpOptions, Use
+from .schema import column_set
+from .stream_reader import SbpStreamReader
+from .streams import resolve
+from .writer import SbpBatchWriter
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from pyspark.sql.types import StructType
+
+
+class SbpDataSource(DataSource):
+    """What Spark knows as ``sbp``. Carries the options, opens nothing, and may be pickled anywhere.
+
+    Options are judged as early as Spark allows: unknown ones and impossible values when the source is made, which is
+    at ``load()``; streams and options that no read can use at ``load()`` too, unless the user gives a schema, since
+    Spark then asks the source nothing before the query runs.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = SbpOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The word in ``format(...)``."""
+        return "sbp"
+
+    def schema(self) -> StructType:
+        """The columns of a load without ``.schema(...)``."""
+        self._options.refuse_all_but(Use.BATCH_READ, Use.STREAM_READ)
+        if not self._options.streams:
+            raise SbpOptionError(INVALID_VALUE, "no stream is named: use load('a,b') or option 'streams'")
+        return column_set(resolve(self._options, self._options.streams), self._options.columns).default()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch reader."""
+        return SbpBatchReader(self._options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The streaming reader."""
+        return SbpStreamReader(self._options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The batch writer."""
+        return SbpBatchWriter(self._options, schema, overwrite)
