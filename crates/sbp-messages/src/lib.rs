@@ -42,4 +42,4 @@ pub use streams::{
     DescribeStreamsResponse, KeyValue, Stream,
 };
 pub use system_error::SystemErrorResponse;
-pub use validate::MAX_ENTRIES;
+pub use validate::{MAX_ENTRIES, is_valid_stream_name, requested_timeout, throttle_time};

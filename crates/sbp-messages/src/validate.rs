@@ -1,4 +1,15 @@
-//! What a request may say, judged before anything is done.
+//! What a message of a peer may say, judged before anything is done.
+//!
+//! Two kinds of fault are told apart. A [`Refusal`] says that the message as a whole makes no sense: indices that name
+//! no entry, lengths that do not add up. Nothing of it is done. A *fault* concerns what one entry names or sizes; it
+//! becomes the status of that entry's result, and the other entries are served.
 
-/// Entries that a request may have.
-pub const MAX_ENTRIES: usize = 1_024;
+mod entries;
+mod structure;
+#[cfg(test)]
+mod tests;
+mod times;
+
+pub use entries::is_valid_stream_name;
+pub use structure::MAX_ENTRIES;
+pub use times::{requested_timeout, throttle_time};

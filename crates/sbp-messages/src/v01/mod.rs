@@ -165,7 +165,7 @@ messages! {
     AppendRequest APPEND Request template::encode_append_request;
     AppendResponse APPEND Response template::encode_append_response;
     FetchRequest FETCH Request template::encode_fetch_request;
-    FetchResponse FETCH Response encode;
+    FetchResponse FETCH Response template::encode_fetch_response;
     ListRangesRequest LIST_RANGES Request encode;
     ListRangesResponse LIST_RANGES Response encode;
     DescribeRangesRequest DESCRIBE_RANGES Request encode;

@@ -1,0 +1,343 @@
+//! Random messages. Numbers range over all that their type holds: what they mean is judged elsewhere.
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, TimestampMs};
+
+use crate::*;
+
+fn string() -> impl Strategy<Value = String> {
+    vec(any::<char>(), 0..6).prop_map(String::from_iter)
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..9).prop_map(Bytes::from)
+}
+
+fn some<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
+    vec(strategy, 0..4)
+}
+
+/// A code that reads as itself: no foreign word for another one, none of this side's.
+fn code() -> impl Strategy<Value = ErrorCode> {
+    any::<i16>().prop_map(ErrorCode).prop_filter("reads as itself", |code| {
+        !code.is_local() && ErrorCode::from_wire(code.0) == *code
+    })
+}
+
+pub(super) fn status() -> BoxedStrategy<Status> {
+    let error = (code(), string(), bytes()).prop_map(|(code, message, detail)| Status { code, message, detail });
+    prop_oneof![Just(Status::success()), error].boxed()
+}
+
+fn range_server() -> impl Strategy<Value = RangeServer> {
+    (any::<i32>(), string()).prop_map(|(id, advertise_addr)| RangeServer {
+        server_id: ServerId(id),
+        advertise_addr,
+    })
+}
+
+fn range() -> impl Strategy<Value = Range> {
+    let replica = (option::of(range_server()), any::<bool>()).prop_map(|(range_server, is_primary)| ReplicaServer {
+        range_server,
+        is_primary,
+    });
+    let offsets = (any::<i64>(), any::<i64>(), any::<i64>());
+    let counts = (any::<i8>(), any::<i8>());
+    (any::<i64>(), any::<i32>(), offsets, some(replica), any::<i64>(), counts).prop_map(
+        |(stream, index, (start, end, next), servers, epoch, (replica_count, ack_count))| Range {
+            stream_id: StreamId(stream),
+            range_index: RangeIndex(index),
+            start_offset: Offset(start),
+            end_offset: Offset(end),
+            next_offset: Offset(next),
+            servers,
+            epoch: Epoch(epoch),
+            replica_count,
+            ack_count,
+        },
+    )
+}
+
+fn stream() -> impl Strategy<Value = Stream> {
+    let property = (string(), string()).prop_map(|(key, value)| KeyValue { key, value });
+    let counts = (any::<i8>(), any::<i8>());
+    let retention = (any::<i64>(), any::<i64>());
+    let rest = (option::of(some(property)), option::of(bytes()), any::<i64>());
+    (any::<i64>(), counts, retention, string(), rest).prop_map(
+        |(stream, (replica_nums, ack_count), (period, bytes), name, (properties, schema, created))| Stream {
+            stream_id: StreamId(stream),
+            replica_nums,
+            retention_period_ms: period,
+            ack_count,
+            name,
+            properties,
+            retention_bytes: bytes,
+            schema,
+            created_at_ms: TimestampMs(created),
+        },
+    )
+}
+
+fn features() -> impl Strategy<Value = Vec<Feature>> {
+    some((string(), string()).prop_map(|(name, value)| Feature { name, value }))
+}
+
+pub(super) fn go_away() -> impl Strategy<Value = GoAway> {
+    (status(), any::<i32>()).prop_map(|(status, grace_ms)| GoAway { status, grace_ms })
+}
+
+pub(super) fn heartbeat_request() -> impl Strategy<Value = HeartbeatRequest> {
+    (
+        string(),
+        any::<i8>(),
+        option::of(range_server()),
+        any::<i32>(),
+        features(),
+        any::<i64>(),
+    )
+        .prop_map(
+            |(client_id, role, range_server, protocol_revision, features, connection_id)| HeartbeatRequest {
+                client_id,
+                client_role: ClientRole(role),
+                range_server,
+                protocol_revision,
+                features,
+                connection_id,
+            },
+        )
+}
+
+pub(super) fn heartbeat_response() -> impl Strategy<Value = HeartbeatResponse> {
+    (heartbeat_request(), status()).prop_map(|(request, status)| HeartbeatResponse {
+        client_id: request.client_id,
+        client_role: request.client_role,
+        range_server: request.range_server,
+        status,
+        protocol_revision: request.protocol_revision,
+        features: request.features,
+        connection_id: request.connection_id,
+    })
+}
+
+pub(super) fn append_request() -> impl Strategy<Value = AppendRequest> {
+    let entry = (
+        any::<i64>(),
+        any::<i32>(),
+        any::<i32>(),
+        any::<i32>(),
+        any::<i64>(),
+        any::<i64>(),
+    )
+        .prop_map(
+            |(stream, request_index, batch_length, range, epoch, expected)| AppendInfo {
+                stream_id: StreamId(stream),
+                request_index,
+                batch_length,
+                range_index: RangeIndex(range),
+                epoch: Epoch(epoch),
+                expected_offset: Offset(expected),
+            },
+        );
+    (any::<i32>(), vec(entry, 0..20)).prop_map(|(timeout_ms, entries)| AppendRequest {
+        timeout_ms,
+        append_requests: entries.into(),
+    })
+}
+
+/// Answers whose statuses come from `status`.
+pub(super) fn append_response(status: impl Strategy<Value = Status> + Clone) -> impl Strategy<Value = AppendResponse> {
+    let numbers = (
+        any::<i64>(),
+        any::<i32>(),
+        any::<i64>(),
+        any::<i64>(),
+        any::<i64>(),
+        any::<bool>(),
+        any::<i64>(),
+    );
+    let result = (numbers, status.clone()).prop_map(
+        |((stream, request_index, base, time, next, duplicate, next_sequence), status)| AppendResult {
+            stream_id: StreamId(stream),
+            request_index,
+            base_offset: Offset(base),
+            stream_append_time_ms: TimestampMs(time),
+            status,
+            next_offset: Offset(next),
+            duplicate,
+            next_sequence,
+        },
+    );
+    (any::<i32>(), vec(result, 0..20), status).prop_map(|(throttle_time_ms, results, status)| AppendResponse {
+        throttle_time_ms,
+        append_responses: results.into(),
+        status,
+    })
+}
+
+pub(super) fn fetch_request() -> impl Strategy<Value = FetchRequest> {
+    let entry = (
+        any::<i64>(),
+        any::<i32>(),
+        any::<i64>(),
+        any::<i32>(),
+        any::<i64>(),
+        any::<i64>(),
+    )
+        .prop_map(
+            |(stream, request_index, offset, batch_max_bytes, end, time)| FetchInfo {
+                stream_id: StreamId(stream),
+                request_index,
+                fetch_offset: Offset(offset),
+                batch_max_bytes,
+                end_offset: Offset(end),
+                start_timestamp_ms: TimestampMs(time),
+            },
+        );
+    (any::<i32>(), any::<i32>(), vec(entry, 0..20), any::<i32>()).prop_map(
+        |(max_wait_ms, min_bytes, entries, max_bytes)| FetchRequest {
+            max_wait_ms,
+            min_bytes,
+            fetch_requests: entries.into(),
+            max_bytes,
+        },
+    )
+}
+
+/// Answers whose statuses come from `status`.
+pub(super) fn fetch_response(status: impl Strategy<Value = Status> + Clone) -> impl Strategy<Value = FetchResponse> {
+    let offsets = (any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>());
+    let numbers = (any::<i64>(), any::<i32>(), any::<i32>(), any::<bool>(), any::<i32>());
+    let result = (numbers, offsets, status.clone()).prop_map(
+        |((stream, request_index, batch_length, end_of_range, record_count), (base, next, start, high), status)| {
+            FetchResult {
+                stream_id: StreamId(stream),
+                request_index,
+                batch_length,
+                status,
+                base_offset: Offset(base),
+                next_offset: Offset(next),
+                start_offset: Offset(start),
+                high_watermark: Offset(high),
+                end_of_range,
+                record_count,
+            }
+        },
+    );
+    (any::<i32>(), vec(result, 0..20), status).prop_map(|(throttle_time_ms, results, status)| FetchResponse {
+        throttle_time_ms,
+        fetch_responses: results.into(),
+        status,
+    })
+}
+
+fn criteria() -> impl Strategy<Value = RangeCriteria> {
+    (option::of(range_server()), any::<i64>()).prop_map(|(range_server, stream)| RangeCriteria {
+        range_server,
+        stream_id: StreamId(stream),
+    })
+}
+
+pub(super) fn list_ranges_request() -> impl Strategy<Value = ListRangesRequest> {
+    (any::<i32>(), some(criteria()), any::<i32>(), bytes()).prop_map(
+        |(timeout_ms, range_criteria, limit, continuation)| ListRangesRequest {
+            timeout_ms,
+            range_criteria,
+            limit,
+            continuation,
+        },
+    )
+}
+
+pub(super) fn list_ranges_response() -> impl Strategy<Value = ListRangesResponse> {
+    let result = (option::of(criteria()), some(range()), status()).prop_map(|(range_criteria, ranges, status)| {
+        ListRangesResult {
+            range_criteria,
+            ranges,
+            status,
+        }
+    });
+    (any::<i32>(), some(result), status(), bytes()).prop_map(
+        |(throttle_time_ms, list_responses, status, continuation)| ListRangesResponse {
+            throttle_time_ms,
+            list_responses,
+            status,
+            continuation,
+        },
+    )
+}
+
+pub(super) fn describe_ranges_request() -> impl Strategy<Value = DescribeRangesRequest> {
+    let id = (any::<i64>(), any::<i32>(), any::<i64>(), any::<i64>()).prop_map(|(stream, index, epoch, end)| RangeId {
+        stream_id: StreamId(stream),
+        range_index: RangeIndex(index),
+        epoch: Epoch(epoch),
+        end_offset: Offset(end),
+    });
+    (any::<i32>(), some(id)).prop_map(|(timeout_ms, ranges)| DescribeRangesRequest { timeout_ms, ranges })
+}
+
+pub(super) fn describe_ranges_response() -> impl Strategy<Value = DescribeRangesResponse> {
+    let result =
+        (any::<i64>(), option::of(range()), status()).prop_map(|(stream, range, status)| DescribeRangeResult {
+            stream_id: StreamId(stream),
+            range,
+            status,
+        });
+    (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, describe_responses, status)| {
+        DescribeRangesResponse {
+            throttle_time_ms,
+            describe_responses,
+            status,
+        }
+    })
+}
+
+pub(super) fn create_streams_request() -> impl Strategy<Value = CreateStreamsRequest> {
+    (any::<i32>(), some(stream())).prop_map(|(timeout_ms, streams)| CreateStreamsRequest { timeout_ms, streams })
+}
+
+pub(super) fn create_streams_response() -> impl Strategy<Value = CreateStreamsResponse> {
+    let result = (option::of(stream()), option::of(range()), status())
+        .prop_map(|(stream, range, status)| CreateStreamResult { stream, range, status });
+    (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, create_responses, status)| {
+        CreateStreamsResponse {
+            throttle_time_ms,
+            create_responses,
+            status,
+        }
+    })
+}
+
+pub(super) fn describe_streams_request() -> impl Strategy<Value = DescribeStreamsRequest> {
+    (
+        any::<i32>(),
+        some(any::<i64>().prop_map(StreamId)),
+        some(string()),
+        any::<i32>(),
+        bytes(),
+    )
+        .prop_map(
+            |(timeout_ms, stream_ids, names, limit, continuation)| DescribeStreamsRequest {
+                timeout_ms,
+                stream_ids,
+                names,
+                limit,
+                continuation,
+            },
+        )
+}
+
+pub(super) fn describe_streams_response() -> impl Strategy<Value = DescribeStreamsResponse> {
+    let result = (option::of(stream()), status()).prop_map(|(stream, status)| DescribeStreamResult { stream, status });
+    (any::<i32>(), some(result), status(), bytes()).prop_map(
+        |(throttle_time_ms, describe_responses, status, continuation)| DescribeStreamsResponse {
+            throttle_time_ms,
+            describe_responses,
+            status,
+            continuation,
+        },
+    )
+}

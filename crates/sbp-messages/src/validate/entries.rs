@@ -1,0 +1,106 @@
+//! Faults that concern one entry.
+
+use sbp_types::StreamId;
+
+use crate::{AppendInfo, ErrorCode, FetchInfo, RangeCriteria, RangeId, Status, Stream};
+
+/// The longest name of a stream, in bytes.
+const MAX_NAME: usize = 255;
+
+/// Whether a stream may be named so: a letter or `_`, then up to 254 letters, digits and `.`, `_`, `/`, `-`, all ASCII.
+///
+/// A name never begins with a digit, so that digits always are a stream's number.
+#[must_use]
+pub fn is_valid_stream_name(name: &str) -> bool {
+    let Some((first, rest)) = name.as_bytes().split_first() else {
+        return false;
+    };
+    let starts = first.is_ascii_alphabetic() || *first == b'_';
+    let goes_on = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'/' | b'-');
+    starts && name.len() <= MAX_NAME && rest.iter().all(goes_on)
+}
+
+impl AppendInfo {
+    /// What is wrong with what this entry names, before any state is looked at.
+    #[must_use]
+    pub fn fault(&self) -> Option<Status> {
+        stream_fault(self.stream_id)
+            .or_else(|| below("range_index", self.range_index.0, -1))
+            .or_else(|| below("epoch", self.epoch.0, -1))
+    }
+}
+
+impl FetchInfo {
+    /// What is wrong with what this entry names, before any state is looked at.
+    #[must_use]
+    pub fn fault(&self) -> Option<Status> {
+        stream_fault(self.stream_id)
+            .or_else(|| below("end_offset", self.end_offset.0, -1))
+            .or_else(|| below("start_timestamp_ms", self.start_timestamp_ms.0, -1))
+    }
+}
+
+impl RangeId {
+    /// What is wrong with what this entry names, before any state is looked at.
+    #[must_use]
+    pub fn fault(&self) -> Option<Status> {
+        stream_fault(self.stream_id)
+            .or_else(|| below("range_index", self.range_index.0, -1))
+            .or_else(|| below("epoch", self.epoch.0, -1))
+            .or_else(|| below("end_offset", self.end_offset.0, -1))
+    }
+}
+
+impl RangeCriteria {
+    /// What is wrong with the criteria: that there are none. A number below 1 other than -1 names no stream.
+    #[must_use]
+    pub fn fault(&self) -> Option<Status> {
+        if self.stream_id != StreamId(-1) {
+            return stream_fault(self.stream_id);
+        }
+        let none = self.range_server.is_none();
+        none.then(|| {
+            Status::error(
+                ErrorCode::INVALID_REQUEST,
+                "range_criteria names neither a stream nor a server",
+            )
+        })
+    }
+}
+
+impl Stream {
+    /// What is wrong with the settings of a stream to be created.
+    ///
+    /// `ack_count` is compared with `replica_nums` only where both are given: the server's defaults are not known here.
+    #[must_use]
+    pub fn fault(&self) -> Option<Status> {
+        if !self.name.is_empty() && !is_valid_stream_name(&self.name) {
+            let rule = "a name is a letter or _, then up to 254 of A-Z a-z 0-9 . _ / -";
+            return Some(Status::error(
+                ErrorCode::INVALID_REQUEST,
+                format!("name {:?}: {rule}", self.name),
+            ));
+        }
+        if self.replica_nums > 0 && self.ack_count > self.replica_nums {
+            let message = format!(
+                "ack_count {} is more than replica_nums {}",
+                self.ack_count, self.replica_nums
+            );
+            return Some(Status::error(ErrorCode::INVALID_REQUEST, message));
+        }
+        below("replica_nums", self.replica_nums, 0)
+            .or_else(|| below("ack_count", self.ack_count, 0))
+            .or_else(|| below("retention_period_ms", self.retention_period_ms, 0))
+            .or_else(|| below("retention_bytes", self.retention_bytes, -1))
+    }
+}
+
+fn stream_fault(stream: StreamId) -> Option<Status> {
+    let message = || format!("{stream} is no stream's number: they start at 1");
+    (!stream.is_valid()).then(|| Status::error(ErrorCode::NOT_FOUND, message()))
+}
+
+fn below<T: Into<i64>>(field: &str, value: T, least: i64) -> Option<Status> {
+    let value = value.into();
+    (value < least).then(|| Status::error(ErrorCode::INVALID_REQUEST, format!("{field} is {value}")))
+}

@@ -1,0 +1,200 @@
+//! Faults that concern a message as a whole.
+
+use crate::{
+    AppendRequest, CreateStreamsRequest, DescribeRangesRequest, DescribeStreamsRequest, FetchRequest, FetchResponse,
+    ListRangesRequest, Refusal,
+};
+
+/// Entries that a request may have; in DESCRIBE_STREAMS numbers and names together.
+pub const MAX_ENTRIES: usize = 1_024;
+
+impl AppendRequest {
+    /// Judges the request against its payload of `payload_length` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when there are no entries or too many, an index names no entry or one twice, an offset is impossible,
+    /// or the lengths do not add up to the payload.
+    pub fn validate(&self, payload_length: usize) -> Result<(), Refusal> {
+        require_entries("append_requests", self.append_requests.len())?;
+        let mut indices = Indices::new(self.append_requests.len());
+        let mut sum = 0_u64;
+        for entry in &self.append_requests {
+            indices.take(entry.request_index)?;
+            sum += length("batch_length", entry.batch_length)?;
+            at_least("expected_offset", entry.expected_offset.0, -1)?;
+        }
+        expect_sum(sum, payload_length)
+    }
+}
+
+impl FetchRequest {
+    /// Judges the request.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when there are no entries or too many, an index names no entry or one twice, or a size or an offset
+    /// is impossible.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        require_entries("fetch_requests", self.fetch_requests.len())?;
+        at_least("min_bytes", self.min_bytes, 0)?;
+        at_least("max_bytes", self.max_bytes, 0)?;
+        let mut indices = Indices::new(self.fetch_requests.len());
+        for entry in &self.fetch_requests {
+            indices.take(entry.request_index)?;
+            at_least("fetch_offset", entry.fetch_offset.0, -2)?;
+            at_least("batch_max_bytes", entry.batch_max_bytes, -1)?;
+        }
+        Ok(())
+    }
+}
+
+impl FetchResponse {
+    /// Judges one frame of an answer against its payload of `payload_length` bytes.
+    ///
+    /// Which entries it answers is not judged: only the caller knows what was asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when a length or a count is negative or the lengths do not add up to the payload. None of the bytes
+    /// may then be handed out.
+    pub fn validate(&self, payload_length: usize) -> Result<(), Refusal> {
+        let mut sum = 0_u64;
+        for result in &self.fetch_responses {
+            sum += length("batch_length", result.batch_length)?;
+            at_least("record_count", result.record_count, 0)?;
+        }
+        expect_sum(sum, payload_length)
+    }
+}
+
+impl ListRangesRequest {
+    /// Judges the request.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when there are no criteria or too many, or the limit is negative.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        require_entries("range_criteria", self.range_criteria.len())?;
+        at_least("limit", self.limit, 0)
+    }
+}
+
+impl DescribeRangesRequest {
+    /// Judges the request.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when there are no ranges or too many.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        require_entries("ranges", self.ranges.len())
+    }
+}
+
+impl CreateStreamsRequest {
+    /// Judges the request.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when there are no streams or too many.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        require_entries("streams", self.streams.len())
+    }
+}
+
+impl DescribeStreamsRequest {
+    /// Whether the request names no stream and so asks for a list of all.
+    #[must_use]
+    pub fn is_list(&self) -> bool {
+        self.stream_ids.is_empty() && self.names.is_empty()
+    }
+
+    /// Judges the request. The limit is looked at only where it counts, in a list.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when there are too many numbers and names, or the limit of a list is negative.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        if self.is_list() {
+            return at_least("limit", self.limit, 0);
+        }
+        limit_entries(self.stream_ids.len().saturating_add(self.names.len()))
+    }
+}
+
+fn require_entries(field: &'static str, count: usize) -> Result<(), Refusal> {
+    if count == 0 {
+        return Err(Refusal::Missing { field });
+    }
+    limit_entries(count)
+}
+
+fn limit_entries(count: usize) -> Result<(), Refusal> {
+    if count > MAX_ENTRIES {
+        Err(Refusal::TooManyEntries {
+            count,
+            limit: MAX_ENTRIES,
+        })
+    } else {
+        Ok(())
+    }
+}
+
+fn at_least<T: Into<i64>>(field: &'static str, value: T, least: i64) -> Result<(), Refusal> {
+    let value = value.into();
+    if value < least {
+        Err(Refusal::OutOfRange { field, value })
+    } else {
+        Ok(())
+    }
+}
+
+/// A length as an unsigned number. 2^32 of them add up within 64 bits.
+fn length(field: &'static str, value: i32) -> Result<u64, Refusal> {
+    u64::try_from(value).map_err(|_| Refusal::OutOfRange {
+        field,
+        value: value.into(),
+    })
+}
+
+fn expect_sum(sum: u64, payload: usize) -> Result<(), Refusal> {
+    if u64::try_from(payload) == Ok(sum) {
+        Ok(())
+    } else {
+        Err(Refusal::LengthMismatch { sum, payload })
+    }
+}
+
+/// The `request_index` values seen so far: a bit for each entry, on the stack.
+struct Indices {
+    seen: [u64; MAX_ENTRIES / 64],
+    entries: usize,
+}
+
+impl Indices {
+    /// For a request with `entries` entries, at most [`MAX_ENTRIES`].
+    fn new(entries: usize) -> Self {
+        Self {
+            seen: [0; MAX_ENTRIES / 64],
+            entries,
+        }
+    }
+
+    fn take(&mut self, index: i32) -> Result<(), Refusal> {
+        let outside = Refusal::IndexOutOfRange {
+            index,
+            entries: self.entries,
+        };
+        let place = usize::try_from(index)
+            .ok()
+            .filter(|place| *place < self.entries)
+            .ok_or(outside)?;
+        let word = self.seen.get_mut(place / 64).ok_or(outside)?;
+        let bit = 1 << (place % 64);
+        if *word & bit != 0 {
+            return Err(Refusal::IndexTwice { index });
+        }
+        *word |= bit;
+        Ok(())
+    }
+}
