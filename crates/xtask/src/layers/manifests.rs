@@ -1,0 +1,141 @@
+//! What the crates' manifests ask for.
+
+use super::Violation;
+use super::graph::{Graph, Package};
+use super::rules::{CORE, EDGES, PURE, RESERVED, RUNTIMES, SYSTEM, TEST_FEATURE, TEST_ONLY};
+
+/// Checks edges, reserved libraries and what the core reaches.
+pub(super) fn check(graph: &Graph) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for package in graph.members() {
+        edges(graph, package, &mut violations);
+        reserved(package, &mut violations);
+        test_support(package, &mut violations);
+        reach(graph, package, &mut violations);
+    }
+    violations
+}
+
+fn edges(graph: &Graph, package: &Package, violations: &mut Vec<Violation>) {
+    let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == package.name) else {
+        let what = format!(
+            "{} is in no rule: give it a row in xtask's table of edges",
+            package.name
+        );
+        violations.push(Violation { rule: "L1", what });
+        return;
+    };
+    for dependency in package.normal() {
+        let ours = graph.members().any(|member| member.name == dependency.name);
+        if ours && !allowed.contains(&dependency.name.as_str()) {
+            let what = format!("{} uses {}", package.name, dependency.name);
+            violations.push(Violation {
+                rule: edge_rule(&package.name, &dependency.name),
+                what,
+            });
+        }
+    }
+}
+
+/// The rule that an edge breaks, where one speaks of it by name.
+fn edge_rule(from: &str, to: &str) -> &'static str {
+    match (from, to) {
+        ("sbp-frame", "sbp-messages" | "sbp-schema") => "L3",
+        ("sbp-client", "sbp-server") | ("sbp-server", "sbp-client") => "L4",
+        ("sbp-log", _) => "L5",
+        _ => "L1",
+    }
+}
+
+fn reserved(package: &Package, violations: &mut Vec<Violation>) {
+    for (rule, library, allowed) in RESERVED {
+        let uses = package.normal().any(|dependency| dependency.name == library);
+        if uses && !allowed.contains(&package.name.as_str()) {
+            violations.push(Violation {
+                rule,
+                what: format!("{} uses {library}", package.name),
+            });
+        }
+    }
+}
+
+fn test_support(package: &Package, violations: &mut Vec<Violation>) {
+    for dependency in package.normal() {
+        if TEST_ONLY.contains(&dependency.name.as_str()) {
+            let what = format!("{} uses {} outside of tests", package.name, dependency.name);
+            violations.push(Violation { rule: "L7", what });
+        }
+        if dependency.features.iter().any(|feature| feature == TEST_FEATURE) {
+            let what = format!(
+                "{} turns on {}'s test doubles outside of tests",
+                package.name, dependency.name
+            );
+            violations.push(Violation { rule: "L7", what });
+        }
+    }
+}
+
+fn reach(graph: &Graph, package: &Package, violations: &mut Vec<Violation>) {
+    if !CORE.contains(&package.name.as_str()) {
+        return;
+    }
+    let closure = graph.closure(package);
+    let system = SYSTEM.iter().filter(|_| PURE.contains(&package.name.as_str()));
+    for library in RUNTIMES
+        .iter()
+        .chain(system)
+        .filter(|library| closure.contains(**library))
+    {
+        violations.push(Violation {
+            rule: "L1",
+            what: format!("{} reaches {library}", package.name),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::{Graph, sample};
+    use super::{Violation, check};
+
+    fn found(crates: &[(&str, &[&str])]) -> Vec<(&'static str, String)> {
+        let graph: Graph = sample(crates);
+        check(&graph)
+            .into_iter()
+            .map(|Violation { rule, what }| (rule, what))
+            .collect()
+    }
+
+    #[test]
+    fn allowed_edges_are_silent() {
+        assert_eq!(
+            found(&[
+                ("sbp-frame", &["bytes"]),
+                ("sbp-session", &["sbp-frame"]),
+                ("bytes", &[])
+            ]),
+            []
+        );
+    }
+
+    #[test]
+    fn an_edge_against_the_direction_is_found() {
+        let crates: &[(&str, &[&str])] = &[("sbp-client", &["sbp-server"]), ("sbp-server", &[])];
+        assert_eq!(found(crates), [("L4", String::from("sbp-client uses sbp-server"))]);
+        let crates: &[(&str, &[&str])] = &[("sbp-frame", &["sbp-messages"]), ("sbp-messages", &[])];
+        assert_eq!(found(crates), [("L3", String::from("sbp-frame uses sbp-messages"))]);
+    }
+
+    #[test]
+    fn a_runtime_is_found_behind_another_crate() {
+        let crates: &[(&str, &[&str])] = &[("sbp-log", &["helper"]), ("helper", &["tokio"]), ("tokio", &[])];
+        assert_eq!(found(crates), [("L1", String::from("sbp-log reaches tokio"))]);
+    }
+
+    #[test]
+    fn reserved_libraries_and_unknown_crates_are_found() {
+        let crates: &[(&str, &[&str])] = &[("sbp-server", &["flatbuffers", "proptest"]), ("sbp-new", &[])];
+        let rules: Vec<_> = found(crates).into_iter().map(|(rule, _)| rule).collect();
+        assert_eq!(rules, ["L2", "L7", "L1"]);
+    }
+}

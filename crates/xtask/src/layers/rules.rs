@@ -1,0 +1,151 @@
+//! The rules as data: which crate may use which, and which libraries belong where.
+
+/// The rules by name, with what each asks for.
+pub(super) const RULES: [(&str, &str); 9] = [
+    (
+        "L1",
+        "the core (types, frame, schema, messages, record, session, log) has no runtime, no sockets, no Python; all of it but log reads no clock",
+    ),
+    (
+        "L2",
+        "flatbuffers is used by schema, messages, record and conformance alone, and shows in no public signature",
+    ),
+    ("L3", "the frame codec knows no messages"),
+    ("L4", "client and server do not use each other"),
+    ("L5", "the log stores batches as opaque bytes: it uses no codec"),
+    ("L6", "pyo3 is used by sbp-python alone"),
+    ("L7", "test support is a dev-dependency"),
+    (
+        "L8",
+        "importing sbp_native needs neither pyspark nor pyarrow and never imports sbp_native.spark",
+    ),
+    ("L9", "unsafe code is in sbp-schema (generated) and sbp-python alone"),
+];
+
+/// What each crate of ours may use among ours. A crate that is not listed may use nothing, and is reported.
+pub(super) const EDGES: [(&str, &[&str]); 15] = [
+    ("sbp-types", &[]),
+    ("sbp-frame", &["sbp-types"]),
+    ("sbp-schema", &[]),
+    ("sbp-messages", &["sbp-types", "sbp-frame", "sbp-schema"]),
+    ("sbp-record", &["sbp-types", "sbp-schema"]),
+    ("sbp-session", &["sbp-types", "sbp-frame"]),
+    ("sbp-transport", &["sbp-types", "sbp-frame", "sbp-session"]),
+    ("sbp-log", &["sbp-types"]),
+    (
+        "sbp-client",
+        &[
+            "sbp-types",
+            "sbp-frame",
+            "sbp-messages",
+            "sbp-record",
+            "sbp-session",
+            "sbp-transport",
+        ],
+    ),
+    (
+        "sbp-server",
+        &[
+            "sbp-types",
+            "sbp-frame",
+            "sbp-messages",
+            "sbp-record",
+            "sbp-session",
+            "sbp-transport",
+            "sbp-log",
+        ],
+    ),
+    (
+        "sbp-cli",
+        &["sbp-types", "sbp-messages", "sbp-record", "sbp-client", "sbp-server"],
+    ),
+    ("sbp-proxy", &["sbp-frame", "sbp-transport"]),
+    (
+        "sbp-python",
+        &[
+            "sbp-types",
+            "sbp-messages",
+            "sbp-record",
+            "sbp-client",
+            "sbp-server",
+            "sbp-cli",
+            "sbp-proxy",
+        ],
+    ),
+    ("sbp-conformance", &["sbp-schema"]),
+    ("xtask", &[]),
+];
+
+/// The crates without runtime, sockets and Python, however deep.
+pub(super) const CORE: [&str; 7] = [
+    "sbp-types",
+    "sbp-frame",
+    "sbp-schema",
+    "sbp-messages",
+    "sbp-record",
+    "sbp-session",
+    "sbp-log",
+];
+
+/// The part of the core that a log on disk is not: it also reads no clock and makes no system call.
+pub(super) const PURE: [&str; 6] = [
+    "sbp-types",
+    "sbp-frame",
+    "sbp-schema",
+    "sbp-messages",
+    "sbp-record",
+    "sbp-session",
+];
+
+/// Libraries that no crate of the core may reach, however deep.
+pub(super) const RUNTIMES: [&str; 8] = [
+    "tokio",
+    "async-std",
+    "smol",
+    "async-io",
+    "mio",
+    "socket2",
+    "pyo3",
+    "redb",
+];
+
+/// Libraries that the pure part may not reach either: they make system calls.
+pub(super) const SYSTEM: [&str; 3] = ["rustix", "nix", "parking_lot"];
+
+/// Libraries that only some crates may name.
+pub(super) const RESERVED: [(&str, &str, &[&str]); 3] = [
+    (
+        "L2",
+        "flatbuffers",
+        &["sbp-schema", "sbp-messages", "sbp-record", "sbp-conformance"],
+    ),
+    ("L6", "pyo3", &["sbp-python"]),
+    (
+        "L1",
+        "tokio",
+        &[
+            "sbp-transport",
+            "sbp-client",
+            "sbp-server",
+            "sbp-cli",
+            "sbp-proxy",
+            "sbp-python",
+        ],
+    ),
+];
+
+/// Libraries for tests and benchmarks.
+pub(super) const TEST_ONLY: [&str; 2] = ["criterion", "proptest"];
+
+/// The feature of ours that turns test doubles on.
+pub(super) const TEST_FEATURE: &str = "testing";
+
+/// The rules and the edges, as text.
+pub(crate) fn help() -> String {
+    let rules: Vec<_> = RULES.iter().map(|(name, text)| format!("  {name}  {text}\n")).collect();
+    let edges: Vec<_> = EDGES
+        .iter()
+        .map(|(from, to)| format!("  {from} -> {}\n", to.join(", ")))
+        .collect();
+    format!("Rules:\n{}\nAllowed edges:\n{}", rules.concat(), edges.concat())
+}
