@@ -1,1 +1,33 @@
-//! sbp-session
+//! One SBP connection as a state machine: no socket, no clock, no runtime.
+//!
+//! Bytes and the time come in as arguments; bytes, events and the next deadline are polled out. Both ends of a
+//! connection are the same type. Headers are opaque here: the layer above encodes and decodes them.
+//!
+//! A driver's turn around a [`Session`]:
+//!
+//! 1. read into [`Session::recv_buffer`] while [`Session::wants_read`], then [`Session::handle_received`];
+//!    [`Session::handle_eof`] at the end; [`Session::handle_timeout`] when [`Session::poll_timeout`] has passed;
+//! 2. take every [`Event`] with [`Session::poll_event`];
+//! 3. write [`Session::transmit`] and advance it;
+//! 4. end when [`Session::is_closed`].
+
+mod budget;
+mod config;
+mod error;
+mod event;
+mod id_table;
+mod keepalive;
+mod outgoing;
+mod own_calls;
+mod peer_calls;
+mod phase;
+mod receiver;
+mod session;
+mod stats;
+
+pub use config::{Limits, Role, SessionConfig};
+pub use error::SendError;
+pub use event::{CallFailure, CloseReason, Event, RejectReason, Violation};
+pub use outgoing::Outgoing;
+pub use session::Session;
+pub use stats::SessionStats;

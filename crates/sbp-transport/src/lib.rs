@@ -1,1 +1,19 @@
-//! sbp-transport
+//! The tokio driver around a session.
+//!
+//! [`drive`] is the one task of a connection: it reads, writes, keeps the time and takes commands from a [`Mailbox`],
+//! and calls an [`Application`] for everything that needs knowledge of messages. [`dial`] and [`listen`] make sockets.
+
+mod application;
+mod dial;
+mod driver;
+mod listen;
+mod mailbox;
+mod stats;
+
+pub use application::Application;
+pub use dial::{DialError, dial};
+pub use driver::drive;
+pub use listen::{ListenError, accept_options, listen};
+pub use mailbox::{Inbox, Mailbox, mailbox};
+pub use sbp_session::CloseReason;
+pub use stats::TransportStats;

@@ -1,0 +1,104 @@
+//! When a connection is kept alive, and when it counts as dead.
+
+use std::time::{Duration, Instant};
+
+use crate::{Role, SessionConfig};
+
+/// What a look at the clock shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Due {
+    /// A HEARTBEAT is to be sent.
+    pub(crate) heartbeat: bool,
+    /// Nothing came for as long as is allowed, and no call excuses it.
+    pub(crate) silent: bool,
+    /// Written bytes did not move for as long as is allowed.
+    pub(crate) stalled: bool,
+}
+
+/// The timers that frames do not touch: a frame only leaves a mark, and a timer that fires looks for it.
+#[derive(Debug)]
+pub(crate) struct Keepalive {
+    interval: Duration,
+    silence: Duration,
+    stall: Duration,
+    heartbeat_due: Option<Instant>,
+    last_received: Instant,
+    silence_due: Instant,
+    /// While bytes wait to be written: when to look again, and how far writing was at the last look.
+    stall_due: Option<(Instant, u64)>,
+}
+
+impl Keepalive {
+    pub(crate) fn new(config: &SessionConfig, now: Instant) -> Self {
+        let silence = config.heartbeat_interval.saturating_mul(config.silent_intervals);
+        Self {
+            interval: config.heartbeat_interval,
+            silence,
+            stall: config.stall_timeout,
+            heartbeat_due: (config.role == Role::Client).then_some(now + config.heartbeat_interval),
+            last_received: now,
+            silence_due: now + silence,
+            stall_due: None,
+        }
+    }
+
+    /// How long nothing may come.
+    pub(crate) fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// How long written bytes may not move.
+    pub(crate) fn stall(&self) -> Duration {
+        self.stall
+    }
+
+    /// A complete frame came: a sign of life, whatever it is.
+    pub(crate) fn note_received(&mut self, now: Instant) {
+        self.last_received = now;
+    }
+
+    /// Bytes were queued behind `written` written ones.
+    pub(crate) fn note_queued(&mut self, written: u64, now: Instant) {
+        if self.stall_due.is_none() {
+            self.stall_due = Some((now + self.stall, written));
+        }
+    }
+
+    /// The next moment at which [`Keepalive::check`] can find something.
+    pub(crate) fn next(&self) -> Instant {
+        let stall = self.stall_due.map(|(due, _)| due);
+        self.heartbeat_due
+            .into_iter()
+            .chain(stall)
+            .fold(self.silence_due, Instant::min)
+    }
+
+    /// Looks what is due. `busy` says whether calls are in flight, `written` how far writing is and `pending` whether
+    /// bytes wait to be written.
+    pub(crate) fn check(&mut self, now: Instant, busy: bool, written: u64, pending: bool) -> Due {
+        let mut due = Due::default();
+        if let Some(heartbeat) = self.heartbeat_due.as_mut().filter(|at| **at <= now) {
+            due.heartbeat = true;
+            *heartbeat += self.interval;
+            if *heartbeat <= now {
+                *heartbeat = now + self.interval;
+            }
+        }
+        if self.silence_due <= now {
+            let silent_since = self.last_received + self.silence;
+            due.silent = silent_since <= now && !busy;
+            self.silence_due = if silent_since > now {
+                silent_since
+            } else {
+                now + self.interval
+            };
+        }
+        if let Some((at, mark)) = self.stall_due
+            && at <= now
+        {
+            due.stalled = pending && mark == written;
+            self.stall_due = pending.then_some((now + self.stall, written));
+        }
+        due
+    }
+}

@@ -1,0 +1,186 @@
+//! The connection's state machine.
+
+mod closing;
+mod input;
+mod judge;
+mod output;
+mod timers;
+
+use std::{collections::VecDeque, time::Instant};
+
+use bytes::{BytesMut, buf::Limit};
+use sbp_frame::WriteQueue;
+
+use crate::{
+    CloseReason, Event, Role, SessionConfig, SessionStats, budget::Budget, keepalive::Keepalive, own_calls::OwnCalls,
+    peer_calls::PeerCalls, phase::Phase, receiver::Receiver,
+};
+
+/// One connection, seen from one of its ends.
+///
+/// Methods named `handle_*` take what happened, `poll_*` give what is due, `send_*` queue frames. None blocks, none
+/// reads a clock; time only moves forward with the `now` arguments.
+#[derive(Debug)]
+pub struct Session {
+    config: SessionConfig,
+    phase: Phase,
+    /// The latest time heard of, for what happens between two of them.
+    now: Instant,
+    receiver: Receiver,
+    queue: WriteQueue,
+    events: VecDeque<Event>,
+    own: OwnCalls,
+    peer: PeerCalls,
+    keepalive: Keepalive,
+    discards: Budget,
+    pings: Budget,
+    stats: SessionStats,
+    /// Since when there are more orphans than allowed.
+    crowded_since: Option<Instant>,
+    /// The peer's GOAWAY has come; later ones are ignored.
+    peer_went_away: bool,
+    /// Parsing stopped at a limit with bytes left, and goes on when there is room.
+    held: bool,
+}
+
+impl Session {
+    /// A session at the beginning of a connection. A client's first event is [`Event::HeartbeatDue`].
+    pub fn new(config: SessionConfig, now: Instant) -> Self {
+        let limits = &config.limits;
+        let mut events = VecDeque::new();
+        if config.role == Role::Client {
+            events.push_back(Event::HeartbeatDue);
+        }
+        Self {
+            phase: Phase::Open,
+            now,
+            receiver: Receiver::new(),
+            queue: WriteQueue::new(),
+            events,
+            own: OwnCalls::new(config.first_call_id),
+            peer: PeerCalls::new(),
+            keepalive: Keepalive::new(&config, now),
+            discards: Budget::new(limits.discards, limits.discards_per_second, now),
+            pings: Budget::new(limits.pings, limits.pings_per_second, now),
+            stats: SessionStats::default(),
+            crowded_since: None,
+            peer_went_away: false,
+            held: false,
+            config,
+        }
+    }
+
+    /// How this session was set up.
+    pub fn config(&self) -> &SessionConfig {
+        &self.config
+    }
+
+    /// Where the next bytes are to be read into; never without room. Call [`Session::handle_received`] with their
+    /// number before anything else.
+    ///
+    /// The room grows in blocks with what is received, never with what a peer claims. Only a payload of 64 KiB or more
+    /// that a caller has set memory aside for, or one below [`SessionConfig::detach_payloads_below`], has an allocation
+    /// of its own.
+    pub fn recv_buffer(&mut self) -> Limit<&mut BytesMut> {
+        self.receiver.buffer()
+    }
+
+    /// Whether bytes should be read now. False at a limit, which is how a server pushes back, and when the connection
+    /// ends.
+    pub fn wants_read(&self) -> bool {
+        self.phase.is_alive() && self.has_room()
+    }
+
+    /// The next event. To be called until there is none.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            if !(self.held && self.wants_read()) {
+                return None;
+            }
+            self.parse();
+            self.settle();
+        }
+    }
+
+    /// The bytes to be written. Whoever writes them advances the queue.
+    pub fn transmit(&mut self) -> &mut WriteQueue {
+        &mut self.queue
+    }
+
+    /// Bytes that wait to be written.
+    pub fn transmit_len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// When [`Session::handle_timeout`] is to be called, if nothing else happens before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.phase.is_alive() {
+            return self.phase.until();
+        }
+        let crowded = self.crowded_since.map(|since| since + self.config.limits.orphan_age);
+        let due = [self.phase.until(), self.own.earliest_deadline(), crowded];
+        Some(due.into_iter().flatten().fold(self.keepalive.next(), Instant::min))
+    }
+
+    /// Whether the connection is over: the socket can be closed.
+    pub fn is_closed(&self) -> bool {
+        match &self.phase {
+            Phase::Open | Phase::Draining { .. } => false,
+            Phase::Flushing { .. } => self.queue.is_empty(),
+            Phase::Closed { .. } => true,
+        }
+    }
+
+    /// Whether new requests have to go on another connection: this one ends, or has no ids left.
+    pub fn is_going_away(&self) -> bool {
+        !matches!(self.phase, Phase::Open) || self.own.next_id().is_none()
+    }
+
+    /// Why the connection ends, from the moment on that this is settled.
+    pub fn close_reason(&self) -> Option<&CloseReason> {
+        self.phase.reason()
+    }
+
+    /// Own requests that somebody waits for, PING and HEARTBEAT left out.
+    pub fn own_calls(&self) -> usize {
+        self.own.busy()
+    }
+
+    /// Requests of the peer in flight, waiting ones left out.
+    pub fn peer_calls(&self) -> usize {
+        self.peer.active()
+    }
+
+    /// Requests of the peer that wait.
+    pub fn waiting(&self) -> usize {
+        self.peer.waiting()
+    }
+
+    /// Lowers the number of own requests in flight to what the peer told to take.
+    pub fn limit_own_calls(&mut self, calls: usize) {
+        let limit = &mut self.config.limits.own_calls;
+        *limit = (*limit).min(calls.max(1));
+    }
+
+    /// Counters since the beginning.
+    pub fn stats(&self) -> &SessionStats {
+        &self.stats
+    }
+
+    /// Whether the limits allow another request of the peer. A client has no such limits: if it stopped reading, its
+    /// own answers would be held up.
+    fn has_room(&self) -> bool {
+        let limits = &self.config.limits;
+        self.config.role == Role::Client
+            || (self.peer.active() < limits.calls
+                && self.peer.bytes() < limits.request_bytes
+                && self.queue.len() < limits.answer_bytes)
+    }
+
+    fn advance_time(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+}

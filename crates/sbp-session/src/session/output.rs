@@ -1,0 +1,165 @@
+//! What goes out.
+
+use std::time::Instant;
+
+use sbp_frame::{CallId, FORMAT_FLATBUFFERS, Flags, FrameHead, FrameTooLarge, OpCode, PayloadPart};
+
+use super::Session;
+use crate::{Outgoing, SendError, own_calls::OwnCall, phase::Phase};
+
+impl Session {
+    /// Queues a request and returns the id it got. It ends with a [`crate::Event::Response`] that says so, with a
+    /// [`crate::Event::CallFailed`], or, a PING, with a [`crate::Event::Pong`].
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing was queued, and the request may go on another connection.
+    pub fn send_request(&mut self, now: Instant, request: Outgoing<'_>) -> Result<CallId, SendError> {
+        self.advance_time(now);
+        match self.phase {
+            Phase::Open => {}
+            Phase::Draining { .. } => return Err(SendError::GoingAway),
+            Phase::Flushing { .. } | Phase::Closed { .. } => return Err(SendError::Closed),
+        }
+        let limits = &self.config.limits;
+        // A full connection must not keep its own heartbeat from being sent.
+        let is_upkeep = matches!(request.opcode, OpCode::HEARTBEAT | OpCode::PING);
+        if self.own.len() >= limits.own_calls && !is_upkeep {
+            return Err(SendError::TooManyCalls);
+        }
+        check_header(request.header, limits.request_header)?;
+        let id = self.own.next_id().ok_or(SendError::CallIdsExhausted)?;
+        let position = self.queue.pushed();
+        let head = FrameHead {
+            opcode: request.opcode,
+            flags: Flags::NONE,
+            raw_call_id: id.raw(),
+            format: FORMAT_FLATBUFFERS,
+        };
+        self.push(head, request.header, request.payload)?;
+        let call = OwnCall {
+            user: request.user,
+            opcode: request.opcode,
+            deadline: request.deadline,
+            queued_at: now,
+            position,
+            charge: request.receive_charge,
+            orphan: false,
+        };
+        self.own.insert(id, call);
+        Ok(id)
+    }
+
+    /// Queues a PING; its answer is an [`crate::Event::Pong`]. Peers put up with one a second.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing was queued.
+    pub fn send_ping(&mut self, now: Instant, user: u64, deadline: Option<Instant>) -> Result<CallId, SendError> {
+        let ping = Outgoing {
+            opcode: OpCode::PING,
+            header: &[],
+            payload: &[],
+            user,
+            deadline,
+            receive_charge: 0,
+        };
+        self.send_request(now, ping)
+    }
+
+    /// Queues a frame of the answer to request `to`; `end` with the last one.
+    ///
+    /// # Errors
+    /// [`SendError::UnknownCall`] when the request is not, or no longer, in flight; then and with the other errors
+    /// nothing was queued, and the request is still in flight if it was.
+    pub fn send_response(
+        &mut self,
+        to: CallId,
+        opcode: OpCode,
+        end: bool,
+        header: &[u8],
+        payload: &[PayloadPart<'_>],
+    ) -> Result<(), SendError> {
+        if !self.phase.is_alive() {
+            return Err(SendError::Closed);
+        }
+        if !self.peer.contains(to) {
+            return Err(SendError::UnknownCall(to));
+        }
+        check_header(header, self.config.limits.response_header)?;
+        let flags = if end {
+            Flags::RESPONSE | Flags::END
+        } else {
+            Flags::RESPONSE
+        };
+        let head = FrameHead {
+            opcode,
+            flags,
+            raw_call_id: to.raw(),
+            format: FORMAT_FLATBUFFERS,
+        };
+        self.push(head, header, payload)?;
+        if end {
+            self.peer.remove(to);
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Queues a system error under the number that a request came with, and ends that request if it is in flight. Does
+    /// nothing once the connection ends.
+    pub fn send_system_error(&mut self, to_raw: u32, opcode: OpCode, header: &[u8]) {
+        if !self.phase.is_alive() {
+            return;
+        }
+        let flags = Flags::RESPONSE | Flags::END | Flags::SYSTEM_ERROR;
+        let head = FrameHead {
+            opcode,
+            flags,
+            raw_call_id: to_raw,
+            format: FORMAT_FLATBUFFERS,
+        };
+        // A header that is no frame's cannot be a system error; the request then ends without an answer.
+        let _ = self.push(head, header, &[]);
+        if let Some(call) = CallId::from_raw(to_raw) {
+            self.peer.remove(call);
+        }
+        self.settle();
+    }
+
+    /// Leaves an own request to itself: no event comes for it any more, and its answer is dropped when it comes. The
+    /// request may still be carried out.
+    pub fn cancel(&mut self, call: CallId) {
+        self.orphan(call);
+        self.settle();
+    }
+
+    /// Takes a request of the peer out of the counts of calls and bytes, because it waits. False when it is not in
+    /// flight, or when [`crate::Limits::waits`] wait already; then it has to be answered.
+    pub fn mark_waiting(&mut self, call: CallId) -> bool {
+        self.peer.mark_waiting(call, self.config.limits.waits)
+    }
+
+    /// Appends a frame to the queue.
+    pub(super) fn push(
+        &mut self,
+        head: FrameHead,
+        header: &[u8],
+        payload: &[PayloadPart<'_>],
+    ) -> Result<(), FrameTooLarge> {
+        let written = self.queue.written();
+        let bytes = self.queue.push_frame(head, header, payload)?;
+        self.keepalive.note_queued(written, self.now);
+        self.stats.frames_out += 1;
+        self.stats.bytes_out += bytes as u64;
+        Ok(())
+    }
+}
+
+fn check_header(header: &[u8], limit: u32) -> Result<(), SendError> {
+    match u32::try_from(header.len()) {
+        Ok(length) if length <= limit => Ok(()),
+        _ => Err(SendError::HeaderTooLarge {
+            length: header.len(),
+            limit,
+        }),
+    }
+}

@@ -1,0 +1,90 @@
+//! What time does.
+
+use std::time::Instant;
+
+use sbp_frame::CallId;
+
+use super::Session;
+use crate::{CallFailure, CloseReason, Event, phase::Phase};
+
+impl Session {
+    /// Does what is due at `now`. Calling it too early is harmless.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.advance_time(now);
+        match self.phase {
+            Phase::Open => {}
+            Phase::Draining { until } => {
+                if until.is_some_and(|until| until <= now) {
+                    return self.end_after_flush(CloseReason::GraceExpired);
+                }
+            }
+            Phase::Flushing { until, .. } if until <= now => return self.cut(),
+            Phase::Flushing { .. } | Phase::Closed { .. } => return,
+        }
+        self.expire_calls();
+        self.check_keepalive();
+        let patience = self.config.limits.orphan_age;
+        if self.crowded_since.is_some_and(|since| since + patience <= now) {
+            self.end_after_flush(CloseReason::TooManyOrphans);
+        }
+        self.settle();
+    }
+
+    fn expire_calls(&mut self) {
+        if self.own.earliest_deadline().is_none_or(|earliest| earliest > self.now) {
+            return;
+        }
+        for call in self.own.expired(self.now) {
+            let Some(own) = self.own.get(call) else { continue };
+            // A frame that is still queued will be written: it cannot be called back.
+            let failed = Event::CallFailed {
+                user: own.user,
+                call,
+                failure: CallFailure::DeadlineExceeded,
+                bytes_sent: true,
+            };
+            self.events.push_back(failed);
+            self.orphan(call);
+        }
+    }
+
+    fn check_keepalive(&mut self) {
+        let busy = self.own.busy() > 0 || self.peer.len() > 0;
+        let due = self
+            .keepalive
+            .check(self.now, busy, self.queue.written(), !self.queue.is_empty());
+        if due.heartbeat && matches!(self.phase, Phase::Open) {
+            self.events.push_back(Event::HeartbeatDue);
+        }
+        if due.stalled {
+            self.end_now(CloseReason::Stalled(self.keepalive.stall()));
+        } else if due.silent {
+            self.end_after_flush(CloseReason::Silent(self.keepalive.silence()));
+        } else if due.heartbeat && !busy && self.queue.is_empty() {
+            self.receiver.shrink();
+            self.queue.shrink();
+        }
+    }
+
+    /// Nobody waits for `call` any more.
+    pub(super) fn orphan(&mut self, call: CallId) {
+        if self.own.orphan(call) {
+            self.note_orphans();
+        }
+    }
+
+    /// The answer to `call` has ended.
+    pub(super) fn forget(&mut self, call: CallId) {
+        self.own.remove(call);
+        self.note_orphans();
+    }
+
+    /// Keeps the time since which there are too many orphans.
+    pub(super) fn note_orphans(&mut self) {
+        if self.own.orphans() <= self.config.limits.orphans {
+            self.crowded_since = None;
+        } else {
+            self.crowded_since.get_or_insert(self.now);
+        }
+    }
+}

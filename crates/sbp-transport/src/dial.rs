@@ -1,0 +1,162 @@
+//! Sockets that connect.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    task::Poll,
+    time::Duration,
+};
+
+use thiserror::Error;
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use crate::accept_options;
+
+/// How long a connection is quiet before the kernel asks whether the other machine is there.
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// The head start of an address before the next one is tried beside it (RFC 8305, section 5).
+const STAGGER: Duration = Duration::from_millis(250);
+
+/// Why no connection was made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DialError {
+    /// The address is not `host:port`, or its host is unknown.
+    #[error("cannot resolve {address}: {source}")]
+    Resolve {
+        /// The address asked for.
+        address: String,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// Every address of the host refused or failed; the last failure.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// The address asked for.
+        address: String,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// Neither success nor failure came in time.
+    #[error("cannot connect to {address}: no answer within {timeout:?}")]
+    Timeout {
+        /// The address asked for.
+        address: String,
+        /// The time given.
+        timeout: Duration,
+    },
+}
+
+/// Connects to `address`, which is `host:port`, within `timeout`, name resolution included.
+///
+/// The host's addresses are tried with the families taking turns, each with a short head start before the next one; the
+/// first that connects is kept. The socket sends without delay and with keep-alive.
+///
+/// # Errors
+/// [`DialError`].
+pub async fn dial(address: &str, timeout: Duration) -> Result<TcpStream, DialError> {
+    let deadline = Instant::now() + timeout;
+    let timed_out = || DialError::Timeout {
+        address: address.to_owned(),
+        timeout,
+    };
+    let resolved = timeout_at(deadline, lookup_host(address))
+        .await
+        .map_err(|_| timed_out())?;
+    let resolve = |source| DialError::Resolve {
+        address: address.to_owned(),
+        source,
+    };
+    let candidates = interleave(resolved.map_err(resolve)?);
+    if candidates.is_empty() {
+        return Err(resolve(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the host has no address",
+        )));
+    }
+    let connected = timeout_at(deadline, race(candidates)).await.map_err(|_| timed_out())?;
+    let stream = connected
+        .and_then(|stream| accept_options(&stream).map(|()| stream))
+        .map_err(|source| DialError::Connect {
+            address: address.to_owned(),
+            source,
+        })?;
+    Ok(stream)
+}
+
+/// The addresses with families taking turns, beginning with that of the resolver's first choice.
+fn interleave(addresses: impl Iterator<Item = SocketAddr>) -> VecDeque<SocketAddr> {
+    let addresses: Vec<_> = addresses.collect();
+    let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (mut preferred, mut others): (VecDeque<_>, VecDeque<_>) = addresses
+        .into_iter()
+        .partition(|address| address.is_ipv6() == first_is_v6);
+    let mut order = VecDeque::with_capacity(preferred.len() + others.len());
+    while !(preferred.is_empty() && others.is_empty()) {
+        order.extend(preferred.pop_front());
+        order.extend(others.pop_front());
+    }
+    order
+}
+
+/// Tries all, each with a head start; the first success, or the last failure.
+async fn race(mut candidates: VecDeque<SocketAddr>) -> io::Result<TcpStream> {
+    type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let mut head_start = Box::pin(sleep_until(Instant::now()));
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    poll_fn(|context| {
+        loop {
+            let mut index = 0;
+            while let Some(attempt) = attempts.get_mut(index) {
+                match attempt.as_mut().poll(context) {
+                    Poll::Ready(Ok(stream)) => return Poll::Ready(Ok(stream)),
+                    Poll::Ready(Err(error)) => {
+                        failure = error;
+                        drop(attempts.swap_remove(index));
+                    }
+                    Poll::Pending => index += 1,
+                }
+            }
+            let start_next = attempts.is_empty() || head_start.as_mut().poll(context).is_ready();
+            match candidates.pop_front() {
+                Some(candidate) if start_next => {
+                    attempts.push(Box::pin(TcpStream::connect(candidate)));
+                    head_start.as_mut().reset(Instant::now() + STAGGER);
+                }
+                Some(candidate) => {
+                    candidates.push_front(candidate);
+                    return Poll::Pending;
+                }
+                None if attempts.is_empty() => {
+                    let none = io::Error::from(io::ErrorKind::NotFound);
+                    return Poll::Ready(Err(std::mem::replace(&mut failure, none)));
+                }
+                None => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_take_turns() {
+        let addresses = ["[::1]:1", "[::2]:1", "[::3]:1", "127.0.0.1:1", "127.0.0.2:1"];
+        let order = interleave(addresses.iter().map(|address| address.parse().unwrap()));
+        let order: Vec<_> = order.iter().map(ToString::to_string).collect();
+        assert_eq!(order, ["[::1]:1", "127.0.0.1:1", "[::2]:1", "127.0.0.2:1", "[::3]:1"]);
+    }
+}

@@ -1,0 +1,263 @@
+//! The one task of a connection.
+
+use std::{
+    future::{Future, poll_fn},
+    io::{self, IoSlice},
+    mem,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use sbp_session::{CloseReason, Session};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    time::{Sleep, sleep_until, timeout},
+};
+
+use crate::{Application, Inbox, TransportStats};
+
+/// Bytes read in one turn before what they brought is handled: enough for large blocks, little enough that commands
+/// and timers get their turn.
+const READ_PER_TURN: usize = 512 * 1024;
+/// Turns in one poll before the other tasks of the runtime are let in.
+const TURNS_PER_POLL: usize = 8;
+/// Times that the inbox is emptied in one turn, for threads that post while this one works.
+const TAKES_PER_TURN: usize = 4;
+/// Slices in one vectored write.
+const SLICES: usize = 64;
+/// With fewer commands than this, and others likely on their way, it pays to let their senders run first.
+const FEW_COMMANDS: usize = 8;
+/// How long a closed socket is still read, so that the peer gets our last bytes and not a reset.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Runs a connection until it is over, and tells why it ended.
+///
+/// All of a connection happens in this one future: reading, writing, timers and commands, polled together, so that
+/// neither direction waits for the other and no lock is held across a system call.
+pub async fn drive<IO, A>(mut io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send,
+    A: Application,
+{
+    let mut driver = Driver::new(session, app, inbox);
+    poll_fn(|context| driver.poll(&mut io, context)).await;
+    let reason = driver.finish();
+    if !matches!(reason, CloseReason::NotSbp | CloseReason::Transport(_)) {
+        // A peer that takes no notice loses nothing but our patience.
+        let _ = timeout(LINGER, linger(&mut io)).await;
+    }
+    reason
+}
+
+/// Ends the sending direction and reads until the peer has ended the other: closing a socket with unread bytes would
+/// make the system take back what was just written.
+async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO) -> io::Result<()> {
+    poll_fn(|context| Pin::new(&mut *io).poll_shutdown(context)).await?;
+    let mut scratch = [0; 4096];
+    while io.read(&mut scratch).await? > 0 {}
+    Ok(())
+}
+
+struct Driver<A: Application> {
+    session: Session,
+    app: A,
+    inbox: Inbox<A::Command>,
+    stats: Arc<TransportStats>,
+    /// Commands of this turn; swapped with the inbox, so that both keep their memory.
+    commands: Vec<A::Command>,
+    timer: Pin<Box<Sleep>>,
+    /// What the timer is set to. It may be earlier than needed: an early wake-up is cheaper than moving it each turn.
+    timer_at: Option<Instant>,
+    /// The socket has no more to give for now, and will wake this task when it has.
+    read_parked: bool,
+    /// The same for writing.
+    write_parked: bool,
+    /// The turn before had company: commands, or several events whose waiters will likely send more.
+    was_busy: bool,
+    /// This task stepped back once for the commands that now wait.
+    yielded: bool,
+}
+
+impl<A: Application> Driver<A> {
+    fn new(session: Session, app: A, inbox: Inbox<A::Command>) -> Self {
+        let stats = inbox.stats();
+        Self {
+            session,
+            app,
+            inbox,
+            stats,
+            commands: Vec::new(),
+            timer: Box::pin(sleep_until(tokio::time::Instant::now())),
+            timer_at: None,
+            read_parked: false,
+            write_parked: false,
+            was_busy: false,
+            yielded: false,
+        }
+    }
+
+    fn poll<IO: AsyncRead + AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>) -> Poll<()> {
+        self.stats.count_wakeup();
+        if self.yields_to_senders(context) {
+            return Poll::Pending;
+        }
+        // Why it was woken is not known, so everything is tried again.
+        self.read_parked = false;
+        self.write_parked = false;
+        for _ in 0..TURNS_PER_POLL {
+            let again = self.turn(io, context);
+            if self.session.is_closed() {
+                return Poll::Ready(());
+            }
+            if !again && self.poll_timer(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Whether to let the runtime's other tasks run before the few commands that wait are sent: when several calls
+    /// ended in the last turn, their tasks are about to post, and one write can take them all. At most one step back,
+    /// no timer; a lone request goes out at once.
+    fn yields_to_senders(&mut self, context: &Context<'_>) -> bool {
+        if self.was_busy && !self.yielded && (1..FEW_COMMANDS).contains(&self.inbox.len()) {
+            self.yielded = true;
+            context.waker().wake_by_ref();
+            return true;
+        }
+        self.yielded = false;
+        false
+    }
+
+    /// One round: what came in, what was asked, what goes out. Whether there is more to do at once.
+    fn turn<IO: AsyncRead + AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>) -> bool {
+        let now = tokio::time::Instant::now().into_std();
+        if self.session.poll_timeout().is_some_and(|at| at <= now) {
+            self.session.handle_timeout(now);
+        }
+        self.read(io, context, now);
+        // Events first: a client's first HEARTBEAT goes before its first command.
+        let mut events = self.take_events(now);
+        let (posted, inbox_parked) = self.take_commands(context, now);
+        if self.app.poll_timeout().is_some_and(|at| at <= now) {
+            self.app.handle_timeout(&mut self.session, now);
+        }
+        events += self.take_events(now);
+        self.app.finish_turn(&mut self.session, now);
+        self.write(io, context, now);
+        // Writing makes room: requests that were held back at a limit come now, and need a turn of their own.
+        let released = self.take_events(now);
+        self.was_busy = posted > 0 || events + released > 1;
+        let readable = self.session.wants_read() && !self.read_parked;
+        let writable = !self.session.transmit().is_empty() && !self.write_parked;
+        readable || writable || released > 0 || !inbox_parked
+    }
+
+    fn read<IO: AsyncRead + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>, now: Instant) {
+        let mut left = READ_PER_TURN;
+        while left > 0 && !self.read_parked && self.session.wants_read() {
+            let mut buffer = self.session.recv_buffer();
+            // Dropped at once: where it is pending, nothing was taken from the socket.
+            let read = pin!(io.read_buf(&mut buffer)).poll(context);
+            if read.is_ready() {
+                self.stats.count_read();
+            }
+            match read {
+                Poll::Pending => self.read_parked = true,
+                Poll::Ready(Ok(0)) => self.session.handle_eof(now),
+                Poll::Ready(Ok(count)) => {
+                    self.session.handle_received(count, now);
+                    left = left.saturating_sub(count);
+                }
+                Poll::Ready(Err(error)) => self.session.handle_transport_error(error, now),
+            }
+        }
+    }
+
+    fn take_events(&mut self, now: Instant) -> usize {
+        let mut count = 0;
+        while let Some(event) = self.session.poll_event() {
+            self.app.handle_event(&mut self.session, now, event);
+            count += 1;
+        }
+        count
+    }
+
+    /// Carries out what was posted. How many commands, and whether the inbox will wake this task for the next.
+    fn take_commands(&mut self, context: &mut Context<'_>, now: Instant) -> (usize, bool) {
+        let mut commands = mem::take(&mut self.commands);
+        let mut count = 0;
+        let mut parked = false;
+        for _ in 0..TAKES_PER_TURN {
+            if self.inbox.poll_take(context, &mut commands).is_pending() {
+                parked = true;
+                break;
+            }
+            count += commands.len();
+            for command in commands.drain(..) {
+                self.app.handle_command(&mut self.session, now, command);
+            }
+        }
+        self.commands = commands;
+        (count, parked)
+    }
+
+    fn write<IO: AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>, now: Instant) {
+        while !self.write_parked && !self.session.transmit().is_empty() {
+            let written = {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let queue = self.session.transmit();
+                let count = queue.slices(&mut slices);
+                Pin::new(&mut *io).poll_write_vectored(context, slices.get(..count).unwrap_or_default())
+            };
+            if written.is_ready() {
+                self.stats.count_write();
+            }
+            match written {
+                Poll::Pending => self.write_parked = true,
+                Poll::Ready(Ok(0)) => {
+                    self.session
+                        .handle_transport_error(io::ErrorKind::WriteZero.into(), now);
+                }
+                Poll::Ready(Ok(count)) => self.session.transmit().advance(count),
+                Poll::Ready(Err(error)) => self.session.handle_transport_error(error, now),
+            }
+        }
+    }
+
+    /// Ready when a timer is due; else this task will be woken when it is.
+    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let wanted = self
+            .session
+            .poll_timeout()
+            .into_iter()
+            .chain(self.app.poll_timeout())
+            .min();
+        let Some(wanted) = wanted else { return Poll::Pending };
+        if self.timer_at.is_none_or(|at| wanted < at) {
+            self.timer.as_mut().reset(wanted.into());
+            self.timer_at = Some(wanted);
+        }
+        ready!(self.timer.as_mut().poll(context));
+        // Fired, perhaps for a moment that is of no interest any more: the next turn sets it anew.
+        self.timer_at = None;
+        Poll::Ready(())
+    }
+
+    /// Hands over what is left, and takes leave of the application.
+    fn finish(mut self) -> CloseReason {
+        let now = tokio::time::Instant::now().into_std();
+        self.take_events(now);
+        for command in self.inbox.close() {
+            self.app.handle_command(&mut self.session, now, command);
+        }
+        self.take_events(now);
+        self.app.finish_turn(&mut self.session, now);
+        let reason = self.session.close_reason().cloned().unwrap_or(CloseReason::Local);
+        self.app.handle_closed(&reason);
+        reason
+    }
+}
