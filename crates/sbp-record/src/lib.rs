@@ -1,13 +1,19 @@
 //! Record batches of the Streaming Batch Protocol: bytes in and out, and Arrow in and out.
 //!
-//! A batch is a head (magic, base offset, metadata) and a body in one of four encodings. A server reads heads with
-//! [`inspect`] and never a body. A client writes batches with [`encode_raw`] and [`RecordsBuilder`]. What a batch looks
-//! like is in the wire document, section "Record batch".
+//! A batch is a head (magic, base offset, metadata) and a body in one of four encodings; its layout is in the wire
+//! document, section "Record batch".
+//!
+//! - A server reads heads with [`inspect`], never bodies, and stamps offsets with [`stamp_base_offset`].
+//! - A writer uses [`encode_raw`], [`RecordsBuilder`] or [`encode_arrow`].
+//! - A reader uses [`Batch`], record by record or as columns, and [`RowAssembler`] for many batches as Arrow data.
+//! - [`StreamSchema`] is what the typed columns of a stream are.
 //!
 //! Nothing here does I/O, reads a clock or knows a runtime. Bytes from a peer cannot panic: they are judged first, then
 //! used where they lie.
 
+mod batch;
 mod checksum;
+mod columns;
 mod compress;
 mod cursor;
 mod encode;
@@ -15,10 +21,15 @@ mod error;
 mod head;
 mod list;
 mod meta;
+mod record;
 mod records;
+mod schema;
 mod split;
 mod template;
+mod typed;
 
+pub use batch::{Batch, DecodeBatches};
+pub use columns::{AssemblyLimits, ColumnSet, RowAssembler, Source};
 pub use compress::MAX_UNCOMPRESSED_LENGTH;
 pub use encode::{EncodeOptions, PADDING, WriterStamp, encode_empty, encode_raw, encode_raw_head};
 pub use error::{BatchError, Cause, EncodeError, FaultKind, SchemaError};
@@ -26,5 +37,8 @@ pub use head::{
     BATCH_MAGIC, BatchHead, MAX_BATCH_LENGTH, STAMP_LENGTH, inspect, padding_after, stamp_base_offset, without_stamp,
 };
 pub use meta::{BatchMeta, BodyEncoding, Compression};
+pub use record::{Headers, Payloads, Record, Records};
 pub use records::RecordsBuilder;
+pub use schema::StreamSchema;
 pub use split::{SplitBatches, split_batches};
+pub use typed::encode_arrow;

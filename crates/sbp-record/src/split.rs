@@ -32,6 +32,11 @@ impl SplitBatches {
         }
         Some(found)
     }
+
+    /// Gives no more batches.
+    pub(crate) fn stop(&mut self) {
+        self.rest.clear();
+    }
 }
 
 impl Iterator for SplitBatches {

@@ -134,8 +134,7 @@ impl RecordsBuilder {
             return Err(EncodeError::NoRecords);
         }
         let mut meta = options.meta(BodyEncoding::RECORDS, self.rows)?;
-        let default = micros(options.timestamp);
-        let timestamps: Vec<i64> = self.timestamps.iter().map(|time| time.unwrap_or(default)).collect();
+        let timestamps = self.filled_timestamps(micros(options.timestamp));
         if let Some(&latest) = timestamps.iter().max() {
             meta.max_timestamp = TimestampMs(latest.div_euclid(1_000));
         }
@@ -146,6 +145,15 @@ impl RecordsBuilder {
         })?;
         self.clear();
         Ok(length)
+    }
+
+    /// Appends the body alone. Every record has a time.
+    pub(crate) fn write_plain(&self, out: &mut BytesMut) {
+        self.write_body(&self.filled_timestamps(0), out);
+    }
+
+    fn filled_timestamps(&self, default: i64) -> Vec<i64> {
+        self.timestamps.iter().map(|time| time.unwrap_or(default)).collect()
     }
 
     fn write_body(&self, timestamps: &[i64], out: &mut BytesMut) {
@@ -176,7 +184,7 @@ impl RecordsBuilder {
 }
 
 /// Writes the index and the buffers of a body of `rows` records, which begins where `out` ends.
-pub(crate) fn write_buffers(rows: usize, buffers: &[&[u8]; SLOTS], out: &mut BytesMut) {
+fn write_buffers(rows: usize, buffers: &[&[u8]; SLOTS], out: &mut BytesMut) {
     out.put_u32_le(narrow(rows));
     out.put_u32_le(0);
     let mut place = INDEX_LENGTH;

@@ -5,4 +5,5 @@ mod layout;
 mod view;
 
 pub use builder::RecordsBuilder;
-pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView};
+pub(crate) use builder::micros;
+pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView, checked_offsets};

@@ -74,6 +74,17 @@ impl BytesColumn {
     }
 }
 
+impl HeadersColumn {
+    /// The items that are the headers of the record at `row`.
+    pub(crate) fn items(&self, row: usize) -> std::ops::Range<usize> {
+        let at = |row: usize| self.list.get(row).and_then(|&at| usize::try_from(at).ok());
+        match (at(row), row.checked_add(1).and_then(at)) {
+            (Some(from), Some(to)) => from..to,
+            _ => 0..0,
+        }
+    }
+}
+
 /// The index of a body, each entry within bounds and aligned.
 struct Index<'a> {
     body: &'a Buffer,

@@ -1,0 +1,352 @@
+//! A batch that was read and checked, as a consumer uses it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_buffer::{Buffer, MutableBuffer};
+use arrow_schema::SchemaRef;
+use bytes::{Bytes, BytesMut};
+use sbp_types::{Offset, StreamId, TimestampMs};
+
+use crate::checksum::crc32c;
+use crate::columns::{Piece, Source, plain_columns};
+use crate::compress::{MAX_UNCOMPRESSED_LENGTH, decompress};
+use crate::cursor::widen;
+use crate::error::BatchError;
+use crate::head::{ALIGNMENT, BatchHead};
+use crate::list;
+use crate::meta::{BodyEncoding, Compression};
+use crate::record::{Payloads, Records};
+use crate::records::{RecordsBuilder, RecordsView, micros};
+use crate::schema::StreamSchema;
+use crate::split::{SplitBatches, split_batches, take_batch};
+use crate::typed::TypedView;
+
+/// One batch, checked as a whole. Records and columns are views of the bytes it was read from, where these lie aligned
+/// and are not compressed; [`Batch::copied_bytes`] tells what had to be copied.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    head: BatchHead,
+    body: Body,
+    copied: usize,
+}
+
+/// The body, by what a consumer can do with it. A RECORD_LIST becomes records when it is read.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// No records.
+    Empty,
+    /// One record.
+    Raw(Bytes),
+    /// Many records. The view's buffers and `bytes` are the same memory.
+    Records { view: RecordsView, bytes: Bytes },
+    /// Typed columns, of the stream's schema.
+    Typed { view: TypedView, schema: StreamSchema },
+}
+
+impl Batch {
+    /// Reads one whole batch. A batch of typed columns needs the stream's schema.
+    ///
+    /// # Errors
+    /// The bytes are not exactly one batch, its body breaks a rule, or the schema is missing or another.
+    pub fn decode(bytes: Bytes, schema: Option<&StreamSchema>) -> Result<Self, BatchError> {
+        let mut rest = bytes;
+        let (head, batch) = take_batch(&mut rest)?;
+        if !rest.is_empty() {
+            return Err(BatchError::Padding {
+                length: widen(rest.len()),
+            });
+        }
+        Self::from_parts(head, &batch, schema)
+    }
+
+    /// Reads all batches of a FETCH payload, one by one. After an error there are no more.
+    #[must_use]
+    pub fn decode_all(payload: &Bytes, schema: Option<&StreamSchema>) -> DecodeBatches {
+        DecodeBatches {
+            split: split_batches(payload),
+            schema: schema.cloned(),
+        }
+    }
+
+    fn from_parts(head: BatchHead, batch: &Bytes, schema: Option<&StreamSchema>) -> Result<Self, BatchError> {
+        if head.base_offset.0 < 0 || head.end_offset().is_none() {
+            return Err(BatchError::Value {
+                what: "base offset",
+                value: head.base_offset.0,
+            });
+        }
+        if head.record_count == 0 {
+            return Ok(Self {
+                head,
+                body: Body::Empty,
+                copied: 0,
+            });
+        }
+        let end = head.head_length.saturating_add(head.body_length);
+        let stored = batch.slice(head.head_length.min(batch.len())..end.min(batch.len()));
+        if let Some(expected) = head.meta.body_crc32c {
+            let actual = crc32c(&stored);
+            if actual != expected {
+                return Err(BatchError::Checksum { expected, actual });
+            }
+        }
+        let mut copied = 0;
+        let plain = uncompressed(&head, stored, &mut copied)?;
+        let body = read_body(&head, plain, schema, &mut copied)?;
+        Ok(Self { head, body, copied })
+    }
+
+    /// What the head says.
+    #[must_use]
+    pub fn head(&self) -> &BatchHead {
+        &self.head
+    }
+
+    /// Offset of the first record.
+    #[must_use]
+    pub fn base_offset(&self) -> Offset {
+        self.head.base_offset
+    }
+
+    /// Offset behind the last record.
+    #[must_use]
+    pub fn end_offset(&self) -> Offset {
+        self.head.end_offset().unwrap_or(self.head.base_offset)
+    }
+
+    /// Number of records.
+    #[must_use]
+    pub fn record_count(&self) -> usize {
+        usize::try_from(self.head.record_count).unwrap_or_default()
+    }
+
+    /// Whether the batch has typed columns instead of records.
+    #[must_use]
+    pub fn is_typed(&self) -> bool {
+        matches!(self.body, Body::Typed { .. })
+    }
+
+    /// Bytes copied in user space while reading: decompressed, or moved because they did not lie aligned. A body that
+    /// is used where it lies counts nothing.
+    #[must_use]
+    pub fn copied_bytes(&self) -> usize {
+        self.copied
+    }
+
+    /// The records, in order.
+    ///
+    /// # Errors
+    /// The batch has typed columns.
+    pub fn records(&self) -> Result<Records<'_>, BatchError> {
+        match self.body {
+            Body::Typed { .. } => Err(TYPED),
+            _ => Ok(Records::new(self)),
+        }
+    }
+
+    /// The values of the records, in order, `None` for null ones. They share the batch's memory.
+    ///
+    /// # Errors
+    /// The batch has typed columns.
+    pub fn payloads(&self) -> Result<Payloads<'_>, BatchError> {
+        match self.body {
+            Body::Typed { .. } => Err(TYPED),
+            _ => Ok(Payloads::new(self)),
+        }
+    }
+
+    /// The records from `from` up to, not including, `to` as columns; what lies outside the batch is left out.
+    ///
+    /// Typed batches give the stream's columns; others `offset`, `timestamp`, `key`, `value` and `headers`, typed as
+    /// [`Batch::record_schema`] says. Columns are views of the batch's memory where that is possible.
+    ///
+    /// # Errors
+    /// A typed column breaks a rule of Arrow.
+    pub fn to_record_batch(&self, from: Offset, to: Offset) -> Result<RecordBatch, BatchError> {
+        let rows = self.rows_between(from, to);
+        match &self.body {
+            Body::Typed { view, schema } => {
+                let columns = schema
+                    .arrow()
+                    .fields()
+                    .iter()
+                    .enumerate()
+                    .map(|(index, field)| Ok(view.column(index, field)?.0.slice(rows.start, rows.len())))
+                    .collect::<Result<Vec<ArrayRef>, BatchError>>()?;
+                assemble(Arc::clone(schema.arrow()), columns, rows.len())
+            }
+            _ => {
+                let source = Source {
+                    name: Arc::from(""),
+                    id: StreamId(0),
+                };
+                let set = plain_columns();
+                let columns = Piece::new(set, &source, self)?.view(&rows)?;
+                assemble(Arc::clone(set.schema()), columns, rows.len())
+            }
+        }
+    }
+
+    /// The columns that [`Batch::to_record_batch`] gives for batches of records.
+    #[must_use]
+    pub fn record_schema() -> SchemaRef {
+        Arc::clone(plain_columns().schema())
+    }
+
+    /// Rows of the batch whose offsets lie in [from, to).
+    pub(crate) fn rows_between(&self, from: Offset, to: Offset) -> Range<usize> {
+        let rows = self.record_count();
+        let row = |offset: Offset| {
+            usize::try_from(offset.distance_from(self.base_offset()))
+                .unwrap_or(rows)
+                .min(rows)
+        };
+        let start = row(from);
+        start..row(to).max(start)
+    }
+
+    pub(crate) fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// Time of records that carry none, in microseconds.
+    pub(crate) fn base_micros(&self) -> i64 {
+        micros(self.head.meta.base_timestamp)
+    }
+}
+
+const TYPED: BatchError = BatchError::TypedColumns("the batch has typed columns; read it as Arrow data");
+
+pub(crate) fn assemble(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, BatchError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, columns, &options).map_err(|error| BatchError::body(error.to_string()))
+}
+
+/// The body as the writer laid it out.
+fn uncompressed(head: &BatchHead, stored: Bytes, copied: &mut usize) -> Result<Bytes, BatchError> {
+    let meta = &head.meta;
+    let told = usize::try_from(meta.uncompressed_length)
+        .ok()
+        .filter(|&length| length <= MAX_UNCOMPRESSED_LENGTH);
+    let told = told.ok_or(BatchError::Value {
+        what: "uncompressed length",
+        value: meta.uncompressed_length.into(),
+    })?;
+    if meta.compression != Compression::NONE {
+        let plain = decompress(&stored, meta.compression, told)?;
+        *copied = copied.saturating_add(plain.len());
+        return Ok(Bytes::from(Buffer::from(plain)));
+    }
+    if told != 0 && told != stored.len() {
+        return Err(BatchError::Value {
+            what: "uncompressed length",
+            value: meta.uncompressed_length.into(),
+        });
+    }
+    Ok(stored)
+}
+
+fn read_body(
+    head: &BatchHead,
+    plain: Bytes,
+    schema: Option<&StreamSchema>,
+    copied: &mut usize,
+) -> Result<Body, BatchError> {
+    let rows = usize::try_from(head.record_count).unwrap_or_default();
+    match head.meta.body_encoding {
+        BodyEncoding::RAW => Ok(Body::Raw(plain)),
+        BodyEncoding::RECORDS => {
+            let bytes = aligned(plain, copied);
+            Ok(Body::Records {
+                view: RecordsView::parse(&Buffer::from(bytes.clone()), rows)?,
+                bytes,
+            })
+        }
+        BodyEncoding::RECORD_LIST => read_list(head, &plain, rows, copied),
+        BodyEncoding::ARROW => {
+            let fingerprint = head.meta.schema_fingerprint;
+            let schema = schema.ok_or(BatchError::SchemaNeeded {
+                fingerprint,
+                given: "and none was given",
+            })?;
+            let columns = schema
+                .prefix_with_fingerprint(fingerprint)
+                .ok_or(BatchError::SchemaNeeded {
+                    fingerprint,
+                    given: "and another was given",
+                })?;
+            let bytes = aligned(plain, copied);
+            let view = TypedView::parse(&Buffer::from(bytes), rows, schema, columns)?;
+            Ok(Body::Typed {
+                view,
+                schema: schema.clone(),
+            })
+        }
+        BodyEncoding(value) => Err(BatchError::Unsupported {
+            what: "body encoding",
+            value,
+        }),
+    }
+}
+
+/// The bytes themselves where they lie at a multiple of 16, else a copy that does.
+fn aligned(bytes: Bytes, copied: &mut usize) -> Bytes {
+    if bytes.as_ptr().align_offset(ALIGNMENT) == 0 {
+        return bytes;
+    }
+    *copied = copied.saturating_add(bytes.len());
+    let mut buffer = MutableBuffer::with_capacity(bytes.len());
+    buffer.extend_from_slice(&bytes);
+    Bytes::from(Buffer::from(buffer))
+}
+
+/// Lays a list out anew as RECORDS, so that one kind of view serves both.
+fn read_list(head: &BatchHead, plain: &Bytes, rows: usize, copied: &mut usize) -> Result<Body, BatchError> {
+    let mut builder = RecordsBuilder::new();
+    for record in list::records(plain, head.record_count)? {
+        let time = head
+            .meta
+            .base_timestamp
+            .0
+            .saturating_add(record.meta.timestamp_delta.into());
+        let headers: Vec<_> = record
+            .meta
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_ref().map(String::as_bytes)))
+            .collect();
+        builder
+            .push(Some(&record.body), None, Some(micros(TimestampMs(time))), &headers)
+            .map_err(|error| BatchError::body(error.to_string()))?;
+    }
+    let mut body = BytesMut::with_capacity(builder.body_length());
+    builder.write_plain(&mut body);
+    let bytes = aligned(body.freeze(), &mut 0);
+    *copied = copied.saturating_add(bytes.len());
+    Ok(Body::Records {
+        view: RecordsView::parse(&Buffer::from(bytes.clone()), rows)?,
+        bytes,
+    })
+}
+
+/// Iterator of [`Batch::decode_all`].
+#[derive(Clone, Debug)]
+pub struct DecodeBatches {
+    split: SplitBatches,
+    schema: Option<StreamSchema>,
+}
+
+impl Iterator for DecodeBatches {
+    type Item = Result<Batch, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let found = self.split.next_with_head()?;
+        let batch = found.and_then(|(head, bytes)| Batch::from_parts(head, &bytes, self.schema.as_ref()));
+        if batch.is_err() {
+            self.split.stop();
+        }
+        Some(batch)
+    }
+}

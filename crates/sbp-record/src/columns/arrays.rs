@@ -1,0 +1,131 @@
+//! Arrow arrays of parts of a batch. Values are never copied; offsets are, when a part does not begin at the first row.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{ArrayRef, BinaryArray, ListArray, PrimitiveArray, StringArray, StructArray, new_null_array};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType};
+
+use super::set::{header_fields, header_item};
+use crate::records::{BytesColumn, HeadersColumn};
+use crate::schema::UTC;
+
+/// The rows of a column of byte strings, with offsets from 0 and a bitmap that begins at its first bit.
+struct Part {
+    offsets: OffsetBuffer<i32>,
+    data: Buffer,
+    nulls: Option<NullBuffer>,
+}
+
+fn part(column: &BytesColumn, rows: &Range<usize>) -> Part {
+    let sliced = column.offsets.slice(rows.start, rows.len());
+    let (first, last) = (sliced.first(), sliced.last());
+    let from = usize::try_from(first).unwrap_or_default();
+    let length = usize::try_from(last.saturating_sub(first)).unwrap_or_default();
+    Part {
+        offsets: from_zero(sliced),
+        data: column.data.slice_with_length(from, length),
+        nulls: column.nulls.as_ref().and_then(|nulls| slice_nulls(nulls, rows)),
+    }
+}
+
+fn from_zero(offsets: OffsetBuffer<i32>) -> OffsetBuffer<i32> {
+    match offsets.first() {
+        0 => offsets,
+        first => offsets.subtract(first),
+    }
+}
+
+/// The bitmap of the rows, from its first bit; `None` when none of them is null.
+fn slice_nulls(nulls: &NullBuffer, rows: &Range<usize>) -> Option<NullBuffer> {
+    let bits = nulls.inner().slice(rows.start, rows.len());
+    Some(NullBuffer::new(BooleanBuffer::new(bits.sliced(), 0, rows.len()))).filter(|nulls| nulls.null_count() > 0)
+}
+
+/// A binary column of `rows`; all null without a column.
+pub(super) fn binary(column: Option<&BytesColumn>, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
+    let Some(column) = column else {
+        return Ok(new_null_array(&DataType::Binary, rows.len()));
+    };
+    let part = part(column, rows);
+    Ok(Arc::new(BinaryArray::try_new(part.offsets, part.data, part.nulls)?))
+}
+
+/// A binary column of one row.
+pub(super) fn one_binary(value: &bytes::Bytes) -> Result<ArrayRef, ArrowError> {
+    let length = i32::try_from(value.len()).map_err(|error| ArrowError::InvalidArgumentError(error.to_string()))?;
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0, length]));
+    Ok(Arc::new(BinaryArray::try_new(
+        offsets,
+        Buffer::from(value.clone()),
+        None,
+    )?))
+}
+
+/// The headers column of `rows`; empty lists without a column.
+pub(super) fn headers(column: Option<&HeadersColumn>, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
+    let Some(column) = column else {
+        let none = header_list(
+            OffsetBuffer::new_zeroed(rows.len()),
+            no_names()?,
+            binary(None, &(0..0))?,
+        )?;
+        return Ok(none);
+    };
+    let list = column.list.slice(rows.start, rows.len());
+    let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
+    let items = at(list.first())..at(list.last());
+    let names = part(&column.key, &items);
+    let names = StringArray::try_new(names.offsets, names.data, None)?;
+    header_list(from_zero(list), names, binary(column.value.as_ref(), &items)?)
+}
+
+fn no_names() -> Result<StringArray, ArrowError> {
+    StringArray::try_new(OffsetBuffer::new_empty(), Buffer::default(), None)
+}
+
+/// Puts names and values together as the headers of `list`.
+pub(super) fn header_list(
+    list: OffsetBuffer<i32>,
+    names: StringArray,
+    values: ArrayRef,
+) -> Result<ArrayRef, ArrowError> {
+    let items = StructArray::try_new(header_fields(), vec![Arc::new(names), values], None)?;
+    Ok(Arc::new(ListArray::try_new(
+        header_item(),
+        list,
+        Arc::new(items),
+        None,
+    )?))
+}
+
+/// A timestamp column in UTC.
+pub(super) fn timestamps(micros: ScalarBuffer<i64>) -> Result<ArrayRef, ArrowError> {
+    Ok(Arc::new(
+        PrimitiveArray::<TimestampMicrosecondType>::try_new(micros, None)?.with_timezone(UTC),
+    ))
+}
+
+/// A string column that repeats each name as often as its run is long.
+pub(super) fn names(runs: &[(Arc<str>, usize)]) -> Result<ArrayRef, ArrowError> {
+    let rows: usize = runs.iter().map(|(_, rows)| rows).sum();
+    let bytes: usize = runs.iter().map(|(name, rows)| name.len().saturating_mul(*rows)).sum();
+    let mut offsets = Vec::with_capacity(rows.saturating_add(1));
+    let mut data = Vec::with_capacity(bytes);
+    let mut end = 0_i32;
+    offsets.push(end);
+    for (name, rows) in runs {
+        let step = i32::try_from(name.len()).map_err(|error| ArrowError::InvalidArgumentError(error.to_string()))?;
+        for _ in 0..*rows {
+            data.extend_from_slice(name.as_bytes());
+            end = end
+                .checked_add(step)
+                .ok_or_else(|| ArrowError::OffsetOverflowError(bytes))?;
+            offsets.push(end);
+        }
+    }
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    Ok(Arc::new(StringArray::try_new(offsets, Buffer::from_vec(data), None)?))
+}

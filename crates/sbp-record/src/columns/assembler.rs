@@ -1,0 +1,203 @@
+//! Coalescing batches into record batches of a size that consumers work well with.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::SchemaRef;
+use sbp_types::Offset;
+
+use super::growing::Growing;
+use super::piece::{Piece, Source};
+use super::set::ColumnSet;
+use crate::batch::{Batch, assemble};
+use crate::error::BatchError;
+
+/// How large the record batches are that come out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssemblyLimits {
+    /// A batch with this many rows goes out by itself, as a view; fewer are collected.
+    pub min_rows: usize,
+    /// Never more rows than this.
+    pub max_rows: usize,
+    /// Never more bytes of keys, values and headers than this, unless one row has more.
+    pub max_bytes: usize,
+}
+
+impl Default for AssemblyLimits {
+    fn default() -> Self {
+        Self {
+            min_rows: 4_096,
+            max_rows: 16_384,
+            max_bytes: 4 * 1024 * 1024,
+        }
+    }
+}
+
+impl AssemblyLimits {
+    /// Bytes that go out by themselves, however few rows they are: copying them costs more than a record batch does.
+    fn large(&self) -> usize {
+        self.max_bytes / 4
+    }
+}
+
+/// Turns batches into Arrow record batches of a column set.
+///
+/// Large batches go out as views of the bytes they were read from. Small ones are copied together, column by column.
+/// Rows keep the order in which they were pushed. Every array that comes out begins at its own offset 0.
+pub struct RowAssembler {
+    set: ColumnSet,
+    limits: AssemblyLimits,
+    growing: Vec<Growing>,
+    rows: usize,
+    bytes: usize,
+    ready: VecDeque<RecordBatch>,
+    copied: u64,
+}
+
+impl fmt::Debug for RowAssembler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowAssembler")
+            .field("schema", self.set.schema())
+            .field("limits", &self.limits)
+            .field("rows", &self.rows)
+            .field("ready", &self.ready.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RowAssembler {
+    /// An assembler of the usual limits: 4,096 to 16,384 rows, or 4 MiB.
+    #[must_use]
+    pub fn new(set: ColumnSet) -> Self {
+        Self::with_limits(set, AssemblyLimits::default())
+    }
+
+    /// An assembler of other limits.
+    #[must_use]
+    pub fn with_limits(set: ColumnSet, limits: AssemblyLimits) -> Self {
+        let growing = set.columns().iter().map(|column| Growing::new(*column)).collect();
+        Self {
+            set,
+            limits,
+            growing,
+            rows: 0,
+            bytes: 0,
+            ready: VecDeque::new(),
+            copied: 0,
+        }
+    }
+
+    /// The schema of the record batches that come out.
+    #[must_use]
+    pub fn schema(&self) -> &SchemaRef {
+        self.set.schema()
+    }
+
+    /// The column set.
+    #[must_use]
+    pub fn columns(&self) -> &ColumnSet {
+        &self.set
+    }
+
+    /// Takes the records of `batch` whose offsets lie in [from, to); returns how many these are.
+    ///
+    /// # Errors
+    /// The batch does not go with the column set, or a typed column breaks a rule of Arrow. Nothing of the batch was
+    /// taken then.
+    pub fn push(&mut self, source: &Source, batch: &Batch, from: Offset, to: Offset) -> Result<usize, BatchError> {
+        let set = self.set.clone();
+        let piece = Piece::new(&set, source, batch)?;
+        let mut rows = batch.rows_between(from, to);
+        let taken = rows.len();
+        self.copied = self
+            .copied
+            .saturating_add(u64::try_from(piece.copied()).unwrap_or(u64::MAX));
+        while !rows.is_empty() {
+            let bytes = piece.byte_length(&rows);
+            let many = rows.len() >= self.limits.min_rows;
+            if many && self.rows > 0 && self.rows < self.limits.min_rows {
+                // Fill up what is there, so that the rest can go out as a view without leaving a small one behind.
+                let room = self.limits.min_rows - self.rows;
+                let count = piece.fitting(&rows, room, self.limits.max_bytes.saturating_sub(self.bytes));
+                self.collect(&piece, &split_off(&mut rows, count))?;
+                self.flush()?;
+            } else if many || bytes >= self.limits.large() {
+                self.flush()?;
+                let count = piece.fitting(&rows, self.limits.max_rows, self.limits.max_bytes);
+                let part = split_off(&mut rows, count);
+                self.ready
+                    .push_back(assemble(Arc::clone(self.set.schema()), piece.view(&part)?, part.len())?);
+            } else {
+                let room = self.limits.max_rows.saturating_sub(self.rows).max(1);
+                let count = rows.len().min(room);
+                self.collect(&piece, &split_off(&mut rows, count))?;
+                if self.rows >= self.limits.max_rows || self.bytes >= self.limits.max_bytes {
+                    self.flush()?;
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Copies rows behind those collected so far.
+    fn collect(&mut self, piece: &Piece<'_>, rows: &Range<usize>) -> Result<(), BatchError> {
+        let bytes = piece.byte_length(rows);
+        if self.rows > 0 && self.bytes.saturating_add(bytes) > self.limits.max_bytes {
+            self.flush()?;
+        }
+        for (place, (growing, column)) in self.growing.iter_mut().zip(self.set.columns()).enumerate() {
+            growing
+                .append(place, *column, piece, rows)
+                .map_err(|error| BatchError::body(error.to_string()))?;
+        }
+        self.rows += rows.len();
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.copied = self.copied.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        Ok(())
+    }
+
+    /// Makes a record batch of the rows collected so far, if there are any.
+    ///
+    /// # Errors
+    /// Arrow refuses the columns; the rows are lost then.
+    pub fn flush(&mut self) -> Result<(), BatchError> {
+        let rows = std::mem::take(&mut self.rows);
+        self.bytes = 0;
+        if rows == 0 {
+            return Ok(());
+        }
+        let columns: Result<Vec<ArrayRef>, _> = self.growing.iter_mut().map(Growing::finish).collect();
+        let columns = columns.map_err(|error| BatchError::body(error.to_string()))?;
+        self.ready
+            .push_back(assemble(Arc::clone(self.set.schema()), columns, rows)?);
+        Ok(())
+    }
+
+    /// The next record batch that is complete. After the last push, [`RowAssembler::flush`] completes the rest.
+    pub fn poll_batch(&mut self) -> Option<RecordBatch> {
+        self.ready.pop_front()
+    }
+
+    /// Rows collected and not complete yet.
+    #[must_use]
+    pub fn pending_rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes copied so far: small batches laid together, columns that did not lie aligned.
+    #[must_use]
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied
+    }
+}
+
+/// Takes the first `count` of `rows`.
+fn split_off(rows: &mut Range<usize>, count: usize) -> Range<usize> {
+    let end = rows.start.saturating_add(count).min(rows.end);
+    let first = rows.start..end;
+    rows.start = end;
+    first
+}

@@ -1,0 +1,216 @@
+//! Columns that grow batch by batch, for rows too few to go out by themselves.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef, BinaryArray, PrimitiveArray, StringArray};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_schema::ArrowError;
+
+use super::arrays;
+use super::piece::{Piece, from_first_row, int64};
+use super::set::Column;
+use crate::batch::Body;
+use crate::records::BytesColumn;
+
+/// One column of the rows collected so far.
+pub(super) enum Growing {
+    /// Name of the stream, and how many rows in a row have it.
+    Names(Vec<(Arc<str>, usize)>),
+    Int64(Vec<i64>),
+    Timestamps(Vec<i64>),
+    Zeros(usize),
+    Bytes(GrowingBytes),
+    Headers {
+        list: Vec<i32>,
+        names: GrowingBytes,
+        values: GrowingBytes,
+    },
+    Typed(Vec<ArrayRef>),
+}
+
+impl Growing {
+    pub(super) fn new(column: Column) -> Self {
+        match column {
+            Column::Stream => Self::Names(Vec::new()),
+            Column::StreamId | Column::Offset => Self::Int64(Vec::new()),
+            Column::Timestamp => Self::Timestamps(Vec::new()),
+            Column::Key | Column::Value => Self::Bytes(GrowingBytes::default()),
+            Column::Headers => Self::Headers {
+                list: vec![0],
+                names: GrowingBytes::default(),
+                values: GrowingBytes::default(),
+            },
+            Column::Partition | Column::TimestampType => Self::Zeros(0),
+            Column::Typed(_) => Self::Typed(Vec::new()),
+        }
+    }
+
+    /// Adds the rows of a batch. `place` is the column's place in the set.
+    pub(super) fn append(
+        &mut self,
+        place: usize,
+        column: Column,
+        piece: &Piece<'_>,
+        rows: &Range<usize>,
+    ) -> Result<(), ArrowError> {
+        let records = match piece.batch.body() {
+            Body::Records { view, .. } => Some(view),
+            _ => None,
+        };
+        match self {
+            Self::Names(runs) => match runs.last_mut() {
+                Some((name, count)) if *name == piece.source.name => *count += rows.len(),
+                _ => runs.push((Arc::clone(&piece.source.name), rows.len())),
+            },
+            Self::Int64(values) if column == Column::Offset => values.extend(piece.offsets(rows)),
+            Self::Int64(values) => values.resize(values.len() + rows.len(), piece.source.id.0),
+            Self::Timestamps(values) => match records.and_then(|view| view.timestamps.as_ref()) {
+                Some(times) => values.extend_from_slice(times.get(rows.clone()).unwrap_or_default()),
+                None => values.resize(values.len() + rows.len(), piece.batch.base_micros()),
+            },
+            Self::Zeros(count) => *count += rows.len(),
+            Self::Bytes(bytes) => match (piece.batch.body(), column, records) {
+                (Body::Raw(value), Column::Value, _) => bytes.push(value),
+                (_, Column::Value, Some(view)) => bytes.append(view.value.as_ref(), rows),
+                (_, _, view) => bytes.append(view.and_then(|view| view.key.as_ref()), rows),
+            },
+            Self::Headers { list, names, values } => {
+                let column = records.and_then(|view| view.headers.as_ref());
+                append_headers(list, names, values, column, rows);
+            }
+            Self::Typed(arrays) => {
+                if let Some(array) = piece.typed(place) {
+                    arrays.push(from_first_row(array, rows)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows as an array; the column is empty afterwards.
+    pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+        match self {
+            Self::Names(runs) => arrays::names(&std::mem::take(runs)),
+            Self::Int64(values) => Ok(int64(take(values))),
+            Self::Timestamps(values) => arrays::timestamps(take(values).into()),
+            Self::Zeros(count) => {
+                let zeros = ScalarBuffer::from(vec![0_i32; std::mem::take(count)]);
+                Ok(Arc::new(PrimitiveArray::<Int32Type>::try_new(zeros, None)?))
+            }
+            Self::Bytes(bytes) => Ok(Arc::new(bytes.finish_binary()?)),
+            Self::Headers { list, names, values } => {
+                let list = OffsetBuffer::new(std::mem::replace(list, vec![0]).into());
+                arrays::header_list(list, names.finish_string()?, Arc::new(values.finish_binary()?))
+            }
+            Self::Typed(arrays) => {
+                let arrays = std::mem::take(arrays);
+                let parts: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+                arrow_select::concat::concat(&parts)
+            }
+        }
+    }
+}
+
+fn append_headers(
+    list: &mut Vec<i32>,
+    names: &mut GrowingBytes,
+    values: &mut GrowingBytes,
+    column: Option<&crate::records::HeadersColumn>,
+    rows: &Range<usize>,
+) {
+    let end = list.last().copied().unwrap_or_default();
+    let Some(column) = column else {
+        list.resize(list.len() + rows.len(), end);
+        return;
+    };
+    let ends = column.list.get(rows.start..=rows.end).unwrap_or_default();
+    let (Some(&first), Some(&last)) = (ends.first(), ends.last()) else {
+        return;
+    };
+    list.extend(ends.iter().skip(1).map(|&at| at - first + end));
+    let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
+    let items = at(first)..at(last);
+    names.append(Some(&column.key), &items);
+    values.append(column.value.as_ref(), &items);
+}
+
+/// The values, leaving a vector of the same capacity: the next batch is likely as large.
+fn take<T>(values: &mut Vec<T>) -> Vec<T> {
+    let next = Vec::with_capacity(values.len());
+    std::mem::replace(values, next)
+}
+
+/// A growing column of byte strings.
+pub(super) struct GrowingBytes {
+    offsets: Vec<i32>,
+    data: Vec<u8>,
+    nulls: NullBufferBuilder,
+}
+
+impl Default for GrowingBytes {
+    fn default() -> Self {
+        Self {
+            offsets: vec![0],
+            data: Vec::new(),
+            nulls: NullBufferBuilder::new(0),
+        }
+    }
+}
+
+impl GrowingBytes {
+    /// The collected bytes stay below the assembler's limit plus one batch, far below 2 GiB.
+    fn end(&self) -> i32 {
+        self.offsets.last().copied().unwrap_or_default()
+    }
+
+    fn push(&mut self, value: &[u8]) {
+        self.data.extend_from_slice(value);
+        self.offsets.push(i32::try_from(self.data.len()).unwrap_or(i32::MAX));
+        self.nulls.append_non_null();
+    }
+
+    /// Adds `rows` of a column; nulls without one.
+    fn append(&mut self, column: Option<&BytesColumn>, rows: &Range<usize>) {
+        let end = self.end();
+        let ends = column.and_then(|column| column.offsets.get(rows.start..=rows.end));
+        let (Some(column), Some(ends)) = (column, ends) else {
+            self.offsets.resize(self.offsets.len() + rows.len(), end);
+            self.nulls.append_n_nulls(rows.len());
+            return;
+        };
+        let first = ends.first().copied().unwrap_or_default();
+        let last = ends.last().copied().unwrap_or_default();
+        // Never over i32: `end` and the batch's own length are both far below 1 GiB.
+        self.offsets.extend(ends.iter().skip(1).map(|&at| at - first + end));
+        let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
+        self.data
+            .extend_from_slice(column.data.get(at(first)..at(last)).unwrap_or_default());
+        match &column.nulls {
+            Some(nulls) => self.nulls.append_buffer(&nulls.slice(rows.start, rows.len())),
+            None => self.nulls.append_n_non_nulls(rows.len()),
+        }
+    }
+
+    fn finish_parts(&mut self) -> (OffsetBuffer<i32>, Buffer, Option<arrow_buffer::NullBuffer>) {
+        let offsets = take(&mut self.offsets);
+        self.offsets.push(0);
+        let nulls = self.nulls.finish();
+        (
+            OffsetBuffer::new(offsets.into()),
+            Buffer::from_vec(take(&mut self.data)),
+            nulls,
+        )
+    }
+
+    fn finish_binary(&mut self) -> Result<BinaryArray, ArrowError> {
+        let (offsets, data, nulls) = self.finish_parts();
+        BinaryArray::try_new(offsets, data, nulls)
+    }
+
+    fn finish_string(&mut self) -> Result<StringArray, ArrowError> {
+        let (offsets, data, nulls) = self.finish_parts();
+        StringArray::try_new(offsets, data, nulls)
+    }
+}

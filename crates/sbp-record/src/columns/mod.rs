@@ -1,0 +1,16 @@
+//! Batches as Arrow columns: which columns there are, views of one batch, and coalescing of many.
+
+mod arrays;
+mod assembler;
+mod growing;
+mod piece;
+mod set;
+
+pub use assembler::{AssemblyLimits, RowAssembler};
+pub(crate) use piece::Piece;
+pub use piece::Source;
+pub use set::ColumnSet;
+pub(crate) use set::plain_columns;
+
+#[cfg(test)]
+mod tests;

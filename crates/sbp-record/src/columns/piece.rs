@@ -1,0 +1,195 @@
+//! One batch seen through a column set.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef, PrimitiveArray};
+use arrow_buffer::ScalarBuffer;
+use arrow_data::transform::MutableArrayData;
+use arrow_schema::ArrowError;
+use sbp_types::StreamId;
+
+use super::arrays;
+use super::set::{Column, ColumnSet};
+use crate::batch::{Batch, Body};
+use crate::error::BatchError;
+
+/// The stream that rows come from, as its columns show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The stream's name.
+    pub name: Arc<str>,
+    /// The stream's number.
+    pub id: StreamId,
+}
+
+/// One batch seen through a column set. Typed columns that the set has are built once, others never.
+pub(crate) struct Piece<'a> {
+    pub(super) source: &'a Source,
+    pub(super) batch: &'a Batch,
+    set: &'a ColumnSet,
+    /// The set's typed columns in its order; nothing in the places of other columns.
+    typed: Vec<Option<ArrayRef>>,
+    copied: usize,
+}
+
+impl<'a> Piece<'a> {
+    pub(crate) fn new(set: &'a ColumnSet, source: &'a Source, batch: &'a Batch) -> Result<Self, BatchError> {
+        let mut piece = Self {
+            source,
+            batch,
+            set,
+            typed: Vec::new(),
+            copied: 0,
+        };
+        match (batch.body(), set.stream_schema()) {
+            (Body::Empty, _) | (Body::Raw(_) | Body::Records { .. }, None) => {}
+            (Body::Raw(_) | Body::Records { .. }, Some(_)) => {
+                return Err(BatchError::TypedColumns(
+                    "the batch holds records, not typed columns; read it as records",
+                ));
+            }
+            (Body::Typed { .. }, None) => {
+                return Err(BatchError::TypedColumns(
+                    "the batch holds typed columns, not records; read it as Arrow",
+                ));
+            }
+            (Body::Typed { view, schema }, Some(wanted)) => {
+                if schema != wanted {
+                    let fingerprint = schema.fingerprint();
+                    return Err(BatchError::SchemaNeeded {
+                        fingerprint,
+                        given: "the reader's columns are of another",
+                    });
+                }
+                for (column, field) in set.columns().iter().zip(set.schema().fields()) {
+                    piece.typed.push(match column {
+                        Column::Typed(index) => {
+                            let (array, copied) = view.column(*index, field)?;
+                            piece.copied = piece.copied.saturating_add(copied);
+                            Some(array)
+                        }
+                        _ => None,
+                    });
+                }
+            }
+        }
+        Ok(piece)
+    }
+
+    /// Bytes copied while the typed columns were built.
+    pub(crate) fn copied(&self) -> usize {
+        self.copied
+    }
+
+    /// The column at `place` of the set, if it is a typed one.
+    pub(super) fn typed(&self, place: usize) -> Option<&ArrayRef> {
+        self.typed.get(place).and_then(Option::as_ref)
+    }
+
+    /// Columns of `rows`, each from offset 0 on, with as little copying as that allows.
+    pub(crate) fn view(&self, rows: &Range<usize>) -> Result<Vec<ArrayRef>, BatchError> {
+        let columns = self.set.columns().iter().enumerate();
+        let arrays: Result<Vec<ArrayRef>, ArrowError> = columns
+            .map(|(place, column)| self.column(place, *column, rows))
+            .collect();
+        arrays.map_err(|error| BatchError::body(error.to_string()))
+    }
+
+    fn column(&self, place: usize, column: Column, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
+        let records = match self.batch.body() {
+            Body::Records { view, .. } => Some(view),
+            _ => None,
+        };
+        match column {
+            Column::Stream => arrays::names(&[(Arc::clone(&self.source.name), rows.len())]),
+            Column::StreamId => Ok(int64(vec![self.source.id.0; rows.len()])),
+            Column::Offset => Ok(int64(self.offsets(rows).collect())),
+            Column::Timestamp => arrays::timestamps(match records.and_then(|view| view.timestamps.as_ref()) {
+                Some(times) => times.slice(rows.start, rows.len()),
+                None => vec![self.batch.base_micros(); rows.len()].into(),
+            }),
+            Column::Key => arrays::binary(records.and_then(|view| view.key.as_ref()), rows),
+            Column::Value => match self.batch.body() {
+                Body::Raw(value) if *rows == (0..1) => arrays::one_binary(value),
+                _ => arrays::binary(records.and_then(|view| view.value.as_ref()), rows),
+            },
+            Column::Headers => arrays::headers(records.and_then(|view| view.headers.as_ref()), rows),
+            Column::Partition | Column::TimestampType => {
+                let zeros = ScalarBuffer::from(vec![0_i32; rows.len()]);
+                Ok(Arc::new(PrimitiveArray::<Int32Type>::try_new(zeros, None)?))
+            }
+            Column::Typed(_) => match self.typed(place) {
+                Some(array) => from_first_row(array, rows),
+                None => Ok(arrow_array::new_null_array(
+                    self.set.schema().field(place).data_type(),
+                    rows.len(),
+                )),
+            },
+        }
+    }
+
+    /// Offsets of `rows` in their stream.
+    pub(super) fn offsets(&self, rows: &Range<usize>) -> Range<i64> {
+        let base = self.batch.base_offset().0;
+        let at = |row: usize| base.saturating_add(i64::try_from(row).unwrap_or(i64::MAX));
+        at(rows.start)..at(rows.end)
+    }
+
+    /// Bytes of the variable parts of `rows`; of typed columns their share of the body.
+    pub(crate) fn byte_length(&self, rows: &Range<usize>) -> usize {
+        match self.batch.body() {
+            Body::Empty => 0,
+            Body::Raw(value) => value.len(),
+            Body::Records { view, .. } => {
+                let headers = view.headers.as_ref().map_or(0, |headers| {
+                    let items = headers.items(rows.start).start..headers.items(rows.end.saturating_sub(1)).end;
+                    span(Some(&headers.key), &items) + span(headers.value.as_ref(), &items)
+                });
+                span(view.key.as_ref(), rows) + span(view.value.as_ref(), rows) + headers
+            }
+            Body::Typed { view, .. } => {
+                let all = self.batch.record_count().max(1);
+                view.byte_length().saturating_mul(rows.len()) / all
+            }
+        }
+    }
+
+    /// How many of `rows` fit into `max_rows` and `max_bytes`; at least one of them.
+    pub(crate) fn fitting(&self, rows: &Range<usize>, max_rows: usize, max_bytes: usize) -> usize {
+        let candidates = rows.start.saturating_add(1)..rows.end.min(rows.start.saturating_add(max_rows));
+        let (mut low, mut high) = (candidates.start, candidates.end.max(candidates.start));
+        // The largest end whose rows fit; byte lengths grow with it.
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if self.byte_length(&(rows.start..middle)) <= max_bytes {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low - rows.start
+    }
+}
+
+fn span(column: Option<&crate::records::BytesColumn>, rows: &Range<usize>) -> usize {
+    let Some(column) = column else { return 0 };
+    let at = |row: usize| column.offsets.get(row).copied().unwrap_or_default();
+    usize::try_from(at(rows.end).saturating_sub(at(rows.start))).unwrap_or_default()
+}
+
+pub(super) fn int64(values: Vec<i64>) -> ArrayRef {
+    Arc::new(PrimitiveArray::<Int64Type>::from(values))
+}
+
+/// The rows of an array, as an array whose own offsets begin at 0.
+pub(super) fn from_first_row(array: &ArrayRef, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
+    if rows.start == 0 {
+        return Ok(array.slice(0, rows.len()));
+    }
+    let data = array.to_data();
+    let mut copy = MutableArrayData::new(vec![&data], false, rows.len());
+    copy.try_extend(0, rows.start, rows.end)?;
+    Ok(arrow_array::make_array(copy.freeze()))
+}

@@ -1,0 +1,171 @@
+//! The records of a batch, one by one.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use sbp_types::Offset;
+
+use crate::batch::{Batch, Body};
+use crate::records::HeadersColumn;
+
+/// One record. It borrows from its batch.
+#[derive(Clone, Debug)]
+pub struct Record<'a> {
+    /// Its place in the stream.
+    pub offset: Offset,
+    /// Microseconds since 1970-01-01T00:00:00Z.
+    pub timestamp_us: i64,
+    /// The key, if it has one.
+    pub key: Option<&'a [u8]>,
+    /// The value, unless it is null.
+    pub value: Option<&'a [u8]>,
+    /// Its headers, in the writer's order.
+    pub headers: Headers<'a>,
+}
+
+/// Iterator of [`Batch::records`].
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    batch: &'a Batch,
+    rows: Range<usize>,
+}
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(batch: &'a Batch) -> Self {
+        Self {
+            batch,
+            rows: 0..batch.record_count(),
+        }
+    }
+
+    /// Only the records whose offsets lie in [from, to).
+    #[must_use]
+    pub fn between(mut self, from: Offset, to: Offset) -> Self {
+        let wanted = self.batch.rows_between(from, to);
+        self.rows = self.rows.start.max(wanted.start)..self.rows.end.min(wanted.end);
+        self
+    }
+
+    fn record(&self, row: usize) -> Record<'a> {
+        let batch = self.batch;
+        let distance = i64::try_from(row).unwrap_or(i64::MAX);
+        let mut record = Record {
+            offset: batch.base_offset().checked_add(distance).unwrap_or(batch.base_offset()),
+            timestamp_us: batch.base_micros(),
+            key: None,
+            value: None,
+            headers: Headers {
+                column: None,
+                items: 0..0,
+            },
+        };
+        match batch.body() {
+            Body::Empty | Body::Typed { .. } => {}
+            Body::Raw(bytes) => record.value = Some(bytes),
+            Body::Records { view, .. } => {
+                record.key = view.key.as_ref().and_then(|column| column.item(row));
+                record.value = view.value.as_ref().and_then(|column| column.item(row));
+                if let Some(&time) = view.timestamps.as_ref().and_then(|times| times.get(row)) {
+                    record.timestamp_us = time;
+                }
+                if let Some(column) = &view.headers {
+                    record.headers = Headers {
+                        column: Some(column),
+                        items: column.items(row),
+                    };
+                }
+            }
+        }
+        record
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
+        let row = self.rows.next()?;
+        Some(self.record(row))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Records<'_> {}
+
+/// The headers of a record: (name, value), the value `None` when it is null.
+#[derive(Clone, Debug)]
+pub struct Headers<'a> {
+    column: Option<&'a HeadersColumn>,
+    items: Range<usize>,
+}
+
+impl<'a> Iterator for Headers<'a> {
+    type Item = (&'a str, Option<&'a [u8]>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let column = self.column?;
+        let item = self.items.next()?;
+        // Checked when the batch was read: keys are UTF-8.
+        let name = column
+            .key
+            .item(item)
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .unwrap_or_default();
+        Some((name, column.value.as_ref().and_then(|values| values.item(item))))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.size_hint()
+    }
+}
+
+/// Iterator of [`Batch::payloads`].
+#[derive(Clone, Debug)]
+pub struct Payloads<'a> {
+    batch: &'a Batch,
+    rows: Range<usize>,
+}
+
+impl<'a> Payloads<'a> {
+    pub(crate) fn new(batch: &'a Batch) -> Self {
+        Self {
+            batch,
+            rows: 0..batch.record_count(),
+        }
+    }
+
+    /// Only the payloads whose offsets lie in [from, to).
+    #[must_use]
+    pub fn between(mut self, from: Offset, to: Offset) -> Self {
+        let wanted = self.batch.rows_between(from, to);
+        self.rows = self.rows.start.max(wanted.start)..self.rows.end.min(wanted.end);
+        self
+    }
+}
+
+impl Iterator for Payloads<'_> {
+    type Item = Option<Bytes>;
+
+    fn next(&mut self) -> Option<Option<Bytes>> {
+        let row = self.rows.next()?;
+        Some(match self.batch.body() {
+            Body::Empty | Body::Typed { .. } => None,
+            Body::Raw(bytes) => Some(bytes.clone()),
+            // `slice_ref` gives the part of the body that this memory is.
+            Body::Records { view, bytes } => view
+                .value
+                .as_ref()
+                .and_then(|column| column.item(row))
+                .map(|value| bytes.slice_ref(value)),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Payloads<'_> {}

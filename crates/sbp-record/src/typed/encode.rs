@@ -1,0 +1,133 @@
+//! Writing typed columns.
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message};
+use arrow_schema::{DataType, Field};
+use bytes::{BufMut, BytesMut};
+
+use crate::encode::{EncodeOptions, write_batch};
+use crate::error::{EncodeError, SchemaError};
+use crate::head::ALIGNMENT;
+use crate::meta::BodyEncoding;
+use crate::schema::{StreamSchema, path_of, same_layout};
+
+/// Appends to `out` a batch of typed columns; returns its length in bytes, padding included.
+///
+/// `columns` are the stream's, or its first ones when the others are nullable, under the stream's names and in its
+/// order. Nothing is cast: what the buffers hold is what is stored. Only names inside lists and maps, and the zone of
+/// timestamps with a zone, may differ, for they are no part of the data.
+///
+/// # Errors
+/// The columns differ from the schema (the error names the column and the cast to use), there are no rows, or the batch
+/// would be too large for a server: give fewer rows then.
+pub fn encode_arrow(
+    options: &EncodeOptions,
+    schema: &StreamSchema,
+    columns: &RecordBatch,
+    out: &mut BytesMut,
+) -> Result<usize, EncodeError> {
+    if columns.num_rows() == 0 {
+        return Err(EncodeError::NoRecords);
+    }
+    let mut meta = options.meta(BodyEncoding::ARROW, columns.num_rows())?;
+    meta.schema_fingerprint = check_columns(schema, columns)?;
+    let expected = columns
+        .columns()
+        .iter()
+        .map(|column| column.get_buffer_memory_size())
+        .sum::<usize>();
+    write_batch(
+        meta,
+        options.compression,
+        out,
+        expected.min(crate::head::MAX_BATCH_LENGTH),
+        |out| write_columns(columns, out).map_err(EncodeError::Arrow),
+    )
+}
+
+/// Compares the columns to the schema; gives the fingerprint of the prefix that they are.
+fn check_columns(schema: &StreamSchema, columns: &RecordBatch) -> Result<u64, SchemaError> {
+    let found = columns.schema_ref().fields();
+    let expected = schema.arrow().fields();
+    if let Some(extra) = found.get(expected.len()) {
+        return Err(SchemaError::Shape(format!(
+            "column \"{}\" is not in the stream's schema; drop it, or add it to the stream first",
+            extra.name()
+        )));
+    }
+    for ((expected, found), array) in expected.iter().zip(found).zip(columns.columns()) {
+        if expected.name() != found.name() {
+            return Err(SchemaError::Shape(format!(
+                "where the stream has column \"{}\", the data has \"{}\"; select the stream's columns in its order",
+                expected.name(),
+                found.name()
+            )));
+        }
+        check_column(expected, found.data_type(), array, expected.name())?;
+    }
+    schema.fingerprint_of_prefix(found.len()).ok_or_else(|| {
+        let missing = expected.iter().skip(found.len()).find(|field| !field.is_nullable());
+        let name = missing.map_or("", |field| field.name());
+        SchemaError::Shape(format!(
+            "column \"{name}\" is missing, and the stream does not allow nulls in it"
+        ))
+    })
+}
+
+fn check_column(expected: &Field, found: &DataType, array: &ArrayRef, path: &str) -> Result<(), SchemaError> {
+    if !same_layout(expected.data_type(), found) {
+        return Err(SchemaError::Column {
+            column: format!("\"{path}\""),
+            expected: expected.data_type().to_string(),
+            found: found.to_string(),
+            advice: format!("cast it to {}", expected.data_type()),
+        });
+    }
+    if !expected.is_nullable() && array.null_count() > 0 {
+        return Err(SchemaError::Column {
+            column: format!("\"{path}\""),
+            expected: "no nulls".to_owned(),
+            found: format!("{} nulls", array.null_count()),
+            advice: "fill or drop them".to_owned(),
+        });
+    }
+    check_nested_nulls(expected.data_type(), array, path)
+}
+
+/// Looks for nulls where the schema allows none, inside lists, structs and maps.
+fn check_nested_nulls(expected: &DataType, array: &ArrayRef, path: &str) -> Result<(), SchemaError> {
+    use arrow_array::cast::AsArray;
+    let child =
+        |field: &Field, array: &ArrayRef| check_column(field, array.data_type(), array, &path_of(path, field.name()));
+    match expected {
+        DataType::List(field) => match array.as_list_opt::<i32>() {
+            Some(list) => child(field, list.values()),
+            None => Ok(()),
+        },
+        DataType::Map(field, _) => match array.as_map_opt() {
+            Some(map) => {
+                let entries: ArrayRef = std::sync::Arc::new(map.entries().clone());
+                check_nested_nulls(field.data_type(), &entries, path)
+            }
+            None => Ok(()),
+        },
+        DataType::Struct(fields) => match array.as_struct_opt() {
+            Some(parts) => fields
+                .iter()
+                .zip(parts.columns())
+                .try_for_each(|(field, array)| child(field, array)),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Writes the message; its body begins at a multiple of 16 from where `out` ended.
+fn write_columns(columns: &RecordBatch, out: &mut BytesMut) -> Result<(), arrow_schema::ArrowError> {
+    let options = IpcWriteOptions::try_new(ALIGNMENT, false, arrow_ipc::MetadataVersion::V5)?;
+    // Dictionaries are not among the types of a schema, so none are produced.
+    let mut tracker = DictionaryTracker::new(false);
+    let (_none, encoded) =
+        IpcDataGenerator::default().encode(columns, &mut tracker, &options, &mut IpcWriteContext::default())?;
+    write_message(out.writer(), encoded, &options).map(drop)
+}
