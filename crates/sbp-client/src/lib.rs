@@ -1,1 +1,46 @@
-//! sbp-client
+//! The client of the Streaming Batch Protocol.
+//!
+//! Start from [`Client`]: one connection to a service, shared by all its clones. [`Client::append`] stores one batch;
+//! [`Client::reader`] reads bounded [`Span`]s of many streams in order and proves that nothing is missing;
+//! [`Client::tail`] follows streams as they grow. What can go wrong is a [`ClientError`], which says whether the call
+//! may have taken effect.
+//!
+//! Bindings that make very many appends collect them in [`Submissions`] and take their outcomes in batches through a
+//! [`CompletionSink`]: one hand-over and one delivery for everything that happened in a turn.
+
+mod address;
+mod admin;
+mod append;
+mod budget;
+mod client;
+mod clock;
+mod config;
+mod connection;
+mod credit;
+mod error;
+mod execute;
+mod failure;
+mod features;
+mod fetch;
+mod link;
+mod outcome;
+mod position;
+mod positions;
+mod retry;
+mod slab;
+mod stats;
+mod submission;
+
+pub use address::{AddressError, ServerAddress};
+pub use admin::Each;
+pub use append::{AppendOptions, Records};
+pub use client::Client;
+pub use clock::wall_clock;
+pub use config::{ClientConfig, RetryPolicy};
+pub use error::{ClientError, ErrorKind};
+pub use features::{Durability, Features};
+pub use fetch::FetchedBatch;
+pub use outcome::{Ack, AppendOutcome};
+pub use position::{Position, Positions, Span};
+pub use stats::ClientStats;
+pub use submission::{AppendEntry, AppendOp, AppendResultOf, Body, CompletionSink, Reply, Submissions};

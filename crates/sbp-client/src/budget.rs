@@ -1,0 +1,54 @@
+//! How much unfinished appending a client holds.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Appends that were submitted and are not over, and their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    calls: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Budget {
+    /// Adds without a limit: what is over the connection's budget queues.
+    pub(crate) fn add(&self, calls: usize, bytes: usize) {
+        self.calls.fetch_add(calls, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds only when everything stays within the limits. One that is over the limit by itself may go alone.
+    pub(crate) fn try_add(&self, calls: usize, bytes: usize, max_calls: usize, max_bytes: usize) -> bool {
+        let before = self.calls.fetch_add(calls, Ordering::Relaxed);
+        let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before == 0 || (before + calls <= max_calls && bytes_before + bytes <= max_bytes) {
+            return true;
+        }
+        self.release(calls, bytes);
+        false
+    }
+
+    pub(crate) fn release(&self, calls: usize, bytes: usize) {
+        self.calls.fetch_sub(calls, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Budget;
+
+    #[test]
+    fn limits_hold_and_an_oversized_one_may_go_alone() {
+        let budget = Budget::default();
+        assert!(budget.try_add(1, 1_000, 2, 100));
+        assert!(!budget.try_add(1, 1, 2, 100));
+        budget.release(1, 1_000);
+        assert!(budget.try_add(1, 50, 2, 100) && budget.try_add(1, 50, 2, 100));
+        assert!(!budget.try_add(1, 0, 2, 100));
+        assert_eq!(budget.calls(), 2);
+    }
+}

@@ -1,0 +1,213 @@
+//! The handle.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sbp_messages::{ErrorCode, Stream};
+use sbp_types::StreamId;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::clock::now;
+use crate::config::ClientConfig;
+use crate::connection::command::{Command, Need, Ping};
+use crate::credit::ReceiveCredit;
+use crate::error::ClientError;
+use crate::execute::{self, Plan};
+use crate::features::Features;
+use crate::link::Link;
+use crate::retry::Repeat;
+use crate::stats::ClientStats;
+use crate::submission::Submissions;
+
+/// A client of one SBP service. Clones share everything; nothing is connected until it is used.
+///
+/// All work runs as tasks of the tokio runtime it was given, so its futures may be awaited on any executor. The last
+/// clone closes the connections when it is dropped, after what is on its way has been answered.
+#[derive(Clone, Debug)]
+pub struct Client {
+    core: Arc<Core>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) handle: Handle,
+    pub(crate) link: Arc<Link>,
+    pub(crate) credit: Arc<ReceiveCredit>,
+    /// Streams by name. Names can be given to another stream later, so a stream that is not found is looked up anew.
+    pub(crate) names: Mutex<HashMap<Arc<str>, Arc<Stream>>>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
+impl Client {
+    /// A client that will run on `handle`'s runtime, which must have its time and I/O drivers enabled.
+    #[must_use]
+    pub fn new(config: ClientConfig, handle: Handle) -> Self {
+        let config = Arc::new(config);
+        Self {
+            core: Arc::new(Core {
+                link: Link::new(Arc::clone(&config), handle.clone()),
+                credit: ReceiveCredit::new(config.receive_credit),
+                config,
+                handle,
+                names: Mutex::new(HashMap::new()),
+            }),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.core.link
+    }
+
+    /// How this client was configured.
+    #[must_use]
+    pub fn config(&self) -> &ClientConfig {
+        &self.core.config
+    }
+
+    /// The runtime its tasks run on.
+    #[must_use]
+    pub fn runtime(&self) -> &Handle {
+        &self.core.handle
+    }
+
+    /// The moment at which a call that starts now gives up: after `timeout`, or the configured default.
+    #[must_use]
+    pub fn deadline(&self, timeout: Option<Duration>) -> Instant {
+        now() + timeout.unwrap_or(self.core.config.timeout)
+    }
+
+    /// Connects if need be and exchanges HEARTBEATs: proves that an SBP server answers.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) when no server could be connected to, after a few
+    /// rounds over all of them.
+    pub async fn connect(&self, timeout: Option<Duration>) -> Result<(), ClientError> {
+        let plan = Plan {
+            opcode: crate::connection::hello::OPCODE,
+            needs: Need::Nothing,
+            repeat: Repeat::Harmless,
+            deadline: self.deadline(timeout),
+        };
+        let hello = crate::connection::hello::Hello::new(&self.core.config.client_id);
+        let header = bytes::Bytes::copy_from_slice(hello.request());
+        execute::call(self.link(), plan, |_left| header.clone(), |_answer| Ok(())).await
+    }
+
+    /// Measures one round trip with PING, connecting if need be.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect`], or that no answer came in time.
+    pub async fn ping(&self, timeout: Option<Duration>) -> Result<Duration, ClientError> {
+        let deadline = self.deadline(timeout);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let (reply, answer) = oneshot::channel();
+            self.link().post(Command::Ping(Box::new(Ping { deadline, reply })));
+            match execute::await_reply(answer, deadline).await {
+                Ok(round_trip) => return Ok(round_trip),
+                Err(failure) => execute::pause(self.link(), &failure, Repeat::Harmless, attempt, deadline).await?,
+            }
+        }
+    }
+
+    /// Hands over all appends in `submissions` at once and leaves an empty one in its place, whose memory has been used
+    /// before. What is over the connection's budget waits there, in order.
+    ///
+    /// Appends submitted while earlier ones to the same stream are unanswered are stored in the order of submission,
+    /// except that one the server refused for the moment (throttled, shutting down) is sent again behind them.
+    pub fn submit(&self, submissions: &mut Submissions) {
+        if submissions.is_empty() {
+            return;
+        }
+        let full = std::mem::replace(submissions, self.link().fresh());
+        self.link().budget.add(full.len(), full.bytes());
+        self.link().post(Command::Appends(full));
+    }
+
+    /// As [`Client::submit`], but hands over nothing when the client already holds as much unfinished work as its
+    /// configuration allows: `submissions` is then left as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Backpressure`](crate::ErrorKind::Backpressure).
+    pub fn try_submit(&self, submissions: &mut Submissions) -> Result<(), ClientError> {
+        if submissions.is_empty() {
+            return Ok(());
+        }
+        let config = &self.core.config;
+        let link = self.link();
+        if !link.budget.try_add(
+            submissions.len(),
+            submissions.bytes(),
+            config.max_calls,
+            config.send_credit,
+        ) {
+            return Err(ClientError::backpressure(format!(
+                "{} appends are on their way; at most {} and {} bytes may be",
+                link.budget.calls(),
+                config.max_calls,
+                config.send_credit
+            )));
+        }
+        let full = std::mem::replace(submissions, link.fresh());
+        link.post(Command::Appends(full));
+        Ok(())
+    }
+
+    /// What was agreed with the server; `None` while there is no connection, or before its first answer.
+    #[must_use]
+    pub fn features(&self) -> Option<Arc<Features>> {
+        self.link().features()
+    }
+
+    /// What this client has done so far.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        self.link().stats()
+    }
+
+    /// Accepts no more calls, waits until what is on its way is answered, and closes the connection.
+    pub async fn close(&self) {
+        self.link().close();
+        self.link().wait_closed().await;
+    }
+
+    /// The id of a stream that is known by name, without asking the server.
+    #[must_use]
+    pub fn known_stream(&self, name: &str) -> Option<Arc<Stream>> {
+        self.core.names.lock().get(name).cloned()
+    }
+
+    /// Remembers a stream's name.
+    pub(crate) fn remember(&self, stream: &Arc<Stream>) {
+        if !stream.name.is_empty() {
+            self.core
+                .names
+                .lock()
+                .insert(Arc::from(stream.name.as_str()), Arc::clone(stream));
+        }
+    }
+
+    /// Forgets names of a stream that the server does not know any more.
+    pub(crate) fn forget(&self, error: &ClientError, stream: StreamId) {
+        if error.code() == ErrorCode::NOT_FOUND {
+            self.core.names.lock().retain(|_, known| known.stream_id != stream);
+        }
+    }
+}

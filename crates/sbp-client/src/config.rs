@@ -1,0 +1,82 @@
+//! How a client behaves: where it connects, how long it waits, how much memory it may hold.
+
+use std::time::Duration;
+
+use crate::address::{AddressError, ServerAddress};
+
+/// Everything a [`Client`](crate::Client) can be told. [`ClientConfig::new`] fills in the defaults, which suit a process
+/// that talks to one server; change fields before the client is built.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Bootstrap servers, tried in turn; never empty.
+    pub servers: Vec<ServerAddress>,
+    /// What the client calls itself in HEARTBEAT: shown in the server's log, free text, at most 255 bytes.
+    pub client_id: String,
+    /// How long a call may take when the caller does not say; also sent to the server. Never infinite.
+    pub timeout: Duration,
+    /// How long one attempt to connect may take, name resolution included.
+    pub connect_timeout: Duration,
+    /// How long a connection may be idle before a HEARTBEAT is sent. Three silent intervals close it.
+    pub heartbeat_interval: Duration,
+    /// Bytes of append bodies that may be on their way on one connection. What is over it waits its turn.
+    pub send_credit: usize,
+    /// Bytes of FETCH answers that may be asked for and not yet taken by their consumers.
+    pub receive_credit: usize,
+    /// Calls that may be on their way on one connection; the server's `max-calls` is taken when it is smaller.
+    pub max_calls: usize,
+    /// How attempts that failed are repeated.
+    pub retry: RetryPolicy,
+    /// Bytes a reader asks for per stream and answer. At least one whole batch comes in any case.
+    pub batch_max_bytes: u32,
+    /// How long the server may hold a tail's FETCH when there is nothing to return; at most 60 s.
+    pub tail_wait: Duration,
+}
+
+/// Bounds of the retry loop. Waiting times are "full jitter": uniform between zero and a bound that doubles from
+/// `backoff_min` up to `backoff_max`, so that clients that failed together do not come back together.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryPolicy {
+    /// The first bound of the back-off.
+    pub backoff_min: Duration,
+    /// The last bound of the back-off.
+    pub backoff_max: Duration,
+    /// Attempts after which a call gives up even when time is left.
+    pub max_attempts: u32,
+    /// Rounds over all servers after which a client that has never reached one gives up, whatever time is left: then an
+    /// address is more likely wrong than a server slow.
+    pub first_connect_rounds: u32,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(10),
+            max_attempts: 100,
+            first_connect_rounds: 2,
+        }
+    }
+}
+
+impl ClientConfig {
+    /// The defaults, for the servers named in `servers`: `host:port`, several separated by commas.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressError`] when no server is named or one cannot be read.
+    pub fn new(servers: &str) -> Result<Self, AddressError> {
+        Ok(Self {
+            servers: ServerAddress::parse_list(servers)?,
+            client_id: format!("sbp-native/{} pid {}", env!("CARGO_PKG_VERSION"), std::process::id()),
+            timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            heartbeat_interval: Duration::from_secs(30),
+            send_credit: 64 << 20,
+            receive_credit: 128 << 20,
+            max_calls: 8_192,
+            retry: RetryPolicy::default(),
+            batch_max_bytes: 4 << 20,
+            tail_wait: Duration::from_secs(10),
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! HEARTBEAT: the first frame of a connection, and its sign of life.
+
+use bytes::BytesMut;
+use sbp_frame::{Frame, OpCode};
+use sbp_messages::{ClientRole, Encoder, Feature, HeartbeatRequest, HeartbeatResponse, Message};
+
+use super::in_flight::system_error;
+use crate::features::{Features, OFFERED};
+
+pub(crate) const OPCODE: OpCode = HeartbeatRequest::OPCODE;
+
+/// The protocol revision spoken here.
+const REVISION: i32 = 1;
+
+/// The request, encoded when what it says changes: once, when the server has numbered the connection.
+pub(crate) struct Hello {
+    request: HeartbeatRequest,
+    header: BytesMut,
+}
+
+impl Hello {
+    pub(crate) fn new(client_id: &str) -> Self {
+        let request = HeartbeatRequest {
+            client_id: client_id.to_owned(),
+            client_role: ClientRole::CLIENT,
+            range_server: None,
+            protocol_revision: REVISION,
+            features: OFFERED.iter().map(|name| Feature::new(name, "1")).collect(),
+            connection_id: 0,
+        };
+        let mut hello = Self {
+            request,
+            header: BytesMut::new(),
+        };
+        hello.encode();
+        hello
+    }
+
+    fn encode(&mut self) {
+        self.header.clear();
+        self.request.encode(&mut Encoder::new(), &mut self.header);
+    }
+
+    pub(crate) fn request(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// What an answer agrees on; a refusal, or an answer that cannot be read, agrees on nothing.
+    pub(super) fn agreed(&mut self, frame: &Frame) -> Features {
+        if system_error(frame).is_some() {
+            return Features::default();
+        }
+        match HeartbeatResponse::decode(&frame.header) {
+            Ok(answer) if answer.status.is_success() => {
+                if self.request.connection_id == 0 && answer.connection_id > 0 {
+                    self.request.connection_id = answer.connection_id;
+                    self.encode();
+                }
+                Features::from_pairs(
+                    answer
+                        .features
+                        .iter()
+                        .map(|one| (one.name.as_str(), one.value.as_str())),
+                )
+            }
+            Ok(_) | Err(_) => Features::default(),
+        }
+    }
+}

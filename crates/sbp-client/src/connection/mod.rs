@@ -1,0 +1,470 @@
+//! One connection as the client uses it: what is sent, what answers mean, who is told.
+//!
+//! Runs inside the connection's task as the [`Application`] of the transport. It never blocks and holds no lock while
+//! the socket is written.
+
+mod appends;
+pub(crate) mod command;
+mod completion;
+pub(crate) mod hello;
+mod in_flight;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sbp_frame::Frame;
+use sbp_messages::{AppendResponse, FetchRequest, Message};
+use sbp_session::{CallFailure, CloseReason, Event, Outgoing, SendError, Session};
+use sbp_transport::Application;
+use smallvec::SmallVec;
+
+use self::appends::AppendRoad;
+use self::command::{Answer, Call, Command, Fetch, FetchEvent, Need, Ping};
+use self::in_flight::{InFlight, pass_on, system_error};
+pub(crate) use self::in_flight::{refused, undecodable};
+use crate::failure::{Cause, Failure};
+use crate::features::{Durability, Features};
+use crate::link::Link;
+use crate::slab::Slab;
+use crate::stats::Counters;
+
+/// What all parts of a connection share.
+pub(crate) struct Context {
+    pub(crate) link: Arc<Link>,
+    pub(crate) endpoint: Arc<str>,
+    pub(crate) counters: Arc<Counters>,
+    /// What the peer said of itself; absent until its first HEARTBEAT answer.
+    pub(crate) features: Option<Arc<Features>>,
+}
+
+impl Context {
+    fn durability(&self) -> Durability {
+        self.features
+            .as_ref()
+            .map_or(Durability::Unknown, |features| features.durability)
+    }
+}
+
+/// The application side of one connection.
+pub(crate) struct Connection {
+    context: Context,
+    /// Which of the link's connections this is.
+    generation: u64,
+    calls: Slab<InFlight>,
+    appends: AppendRoad,
+    /// Calls that need to know what the peer can do, until it has said.
+    held: Vec<Command>,
+    hello: hello::Hello,
+    phase: Phase,
+}
+
+/// How far the connection is on its way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Everything is accepted.
+    Open,
+    /// Nothing new is sent: the peer said that it goes away, or ids ran out. What was sent is waited for.
+    Draining {
+        /// Whether the link has been told that the last append is answered.
+        appends_over: bool,
+    },
+    /// The client is being closed: what was sent is waited for.
+    Closing,
+}
+
+impl Connection {
+    pub(crate) fn new(link: Arc<Link>, endpoint: Arc<str>, generation: u64) -> Self {
+        let counters = Arc::clone(&link.counters);
+        Self {
+            hello: hello::Hello::new(&link.config.client_id),
+            context: Context {
+                link,
+                endpoint,
+                counters,
+                features: None,
+            },
+            generation,
+            calls: Slab::new(),
+            appends: AppendRoad::new(),
+            held: Vec::new(),
+            phase: Phase::Open,
+        }
+    }
+
+    fn failure(&self, cause: Cause) -> Failure {
+        Failure::new(cause, Some(&self.context.endpoint))
+    }
+
+    /// Nothing new goes out here any more; the link dials the successor.
+    fn drain(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Draining { appends_over: false };
+            self.context.link.clone().connection_drains(self.generation);
+        }
+    }
+
+    fn start_call(&mut self, session: &mut Session, now: Instant, call: Box<Call>) {
+        if let Some(cause) = self.hold_or_refuse(call.needs) {
+            match cause {
+                Some(cause) => drop(call.reply.send(Err(self.failure(cause)))),
+                None => self.held.push(Command::Call(call)),
+            }
+            return;
+        }
+        let Call {
+            opcode,
+            header,
+            deadline,
+            reply,
+            ..
+        } = *call;
+        let user = self.calls.insert(InFlight::Call {
+            reply,
+            frames: SmallVec::new(),
+        });
+        let outgoing = Outgoing {
+            opcode,
+            header: &header,
+            payload: &[],
+            user: u64::from(user),
+            deadline: Some(deadline),
+            receive_charge: 0,
+        };
+        let sent = session.send_request(now, outgoing);
+        self.after_send(user, sent.map(drop), header.len());
+    }
+
+    fn start_fetch(&mut self, session: &mut Session, now: Instant, fetch: Box<Fetch>) {
+        if let Some(cause) = self.hold_or_refuse(Need::BoundedFetch) {
+            match cause {
+                Some(cause) => {
+                    let failure = self.failure(cause);
+                    drop(fetch.events.send(FetchEvent::Failed {
+                        tag: fetch.tag,
+                        failure,
+                    }));
+                }
+                None => self.held.push(Command::Fetch(fetch)),
+            }
+            return;
+        }
+        let Fetch {
+            header,
+            deadline,
+            charge,
+            tag,
+            events,
+        } = *fetch;
+        let receive_charge = u32::try_from(charge.bytes()).unwrap_or(u32::MAX);
+        let user = self.calls.insert(InFlight::Fetch { charge, tag, events });
+        let outgoing = Outgoing {
+            opcode: FetchRequest::OPCODE,
+            header: &header,
+            payload: &[],
+            user: u64::from(user),
+            deadline: Some(deadline),
+            receive_charge,
+        };
+        let sent = session.send_request(now, outgoing);
+        self.after_send(user, sent.map(drop), header.len());
+    }
+
+    fn start_ping(&mut self, session: &mut Session, now: Instant, ping: Ping) {
+        let user = self.calls.insert(InFlight::Ping { reply: ping.reply });
+        let sent = session.send_ping(now, u64::from(user), Some(ping.deadline));
+        self.after_send(user, sent.map(drop), 0);
+    }
+
+    /// `Some(None)`: the call waits for the peer's features; `Some(Some(_))`: the peer lacks what it needs.
+    fn hold_or_refuse(&self, needs: Need) -> Option<Option<Cause>> {
+        match &self.context.features {
+            _ if needs == Need::Nothing => None,
+            None if self.phase == Phase::Open => Some(None),
+            None => Some(Some(Cause::ConnectionLost {
+                sent: false,
+                reason: "the server goes away".into(),
+            })),
+            Some(features) => needs
+                .lacking(features)
+                .map(|feature| Some(Cause::Unsupported { feature })),
+        }
+    }
+
+    fn after_send(&mut self, user: u32, sent: Result<(), SendError>, bytes: usize) {
+        match sent {
+            Ok(()) => self.context.counters.add_call(bytes),
+            Err(error) => {
+                let cause = send_failure(&error).unwrap_or(Cause::NotStarted);
+                if error == SendError::CallIdsExhausted {
+                    self.drain();
+                }
+                if let Some(call) = self.calls.remove(user) {
+                    call.fail(Failure::new(cause, Some(&self.context.endpoint)));
+                }
+            }
+        }
+    }
+
+    fn handle_response(&mut self, session: &mut Session, now: Instant, user: u64, frame: Frame, end: bool) {
+        let Ok(user) = u32::try_from(user) else { return };
+        let Some(call) = self.calls.get_mut(user) else { return };
+        self.context.counters.add_answer(frame.payload.len());
+        match call {
+            // Its answer is an event of its own.
+            InFlight::Ping { .. } => {}
+            InFlight::Heartbeat => {
+                if end {
+                    self.calls.remove(user);
+                    let features = self.hello.agreed(&frame);
+                    self.know(session, now, features);
+                }
+            }
+            InFlight::Append { results, .. } if !end => match AppendResponse::decode(&frame.header) {
+                Ok(part) => results.extend(part.append_responses),
+                // The frame with END will find results missing.
+                Err(error) => tracing::warn!(endpoint = %self.context.endpoint, %error, "unreadable append answer"),
+            },
+            InFlight::Append { .. } => {
+                if let Some(InFlight::Append { batch, op, results }) = self.calls.remove(user) {
+                    let answer = match system_error(&frame) {
+                        Some(cause) => Err(cause),
+                        None => AppendResponse::decode(&frame.header).map_err(|error| undecodable(&frame, &error)),
+                    };
+                    self.appends.answered(&self.context, batch, op, results, answer);
+                }
+            }
+            InFlight::Call { frames, .. } => {
+                let refused = system_error(&frame);
+                frames.push(frame);
+                if let (true, Some(InFlight::Call { reply, frames })) = (end, self.take_if(user, end)) {
+                    let endpoint = Arc::clone(&self.context.endpoint);
+                    let result = match refused {
+                        Some(cause) => Err(Failure::new(cause, Some(&endpoint))),
+                        None => Ok(Answer { frames, endpoint }),
+                    };
+                    drop(reply.send(result));
+                }
+            }
+            InFlight::Fetch { charge, tag, events } => {
+                if let Some(cause) = system_error(&frame) {
+                    let failure = Failure::new(cause, Some(&self.context.endpoint));
+                    drop(events.send(FetchEvent::Failed { tag: *tag, failure }));
+                } else {
+                    pass_on(charge, *tag, events, frame, end, &self.context.endpoint);
+                }
+                self.take_if(user, end);
+            }
+        }
+    }
+
+    fn take_if(&mut self, user: u32, end: bool) -> Option<InFlight> {
+        if end { self.calls.remove(user) } else { None }
+    }
+
+    /// The peer has said what it can do, or will never: what waited for that goes out, and its limits count.
+    fn know(&mut self, session: &mut Session, now: Instant, features: Features) {
+        if self.context.features.is_some() {
+            return;
+        }
+        let features = Arc::new(features);
+        self.context.link.peer_known(self.generation, &features);
+        self.context.features = Some(features);
+        for command in std::mem::take(&mut self.held) {
+            self.handle_command(session, now, command);
+        }
+    }
+
+    fn handle_call_failed(&mut self, session: &mut Session, now: Instant, user: u64, cause: Cause) {
+        let Ok(user) = u32::try_from(user) else { return };
+        match self.calls.remove(user) {
+            None => {}
+            // A plain peer discards what it does not know, HEARTBEAT's additions included.
+            Some(InFlight::Heartbeat) => {
+                if matches!(cause, Cause::Deadline { .. }) {
+                    self.know(session, now, Features::default());
+                }
+            }
+            Some(InFlight::Append { batch, op, .. }) => self.appends.failed(&self.context, batch, op, cause),
+            Some(call) => call.fail(Failure::new(cause, Some(&self.context.endpoint))),
+        }
+    }
+
+    fn send_heartbeat(&mut self, session: &mut Session, now: Instant) {
+        let user = self.calls.insert(InFlight::Heartbeat);
+        let header = self.hello.request();
+        let deadline = now + self.context.link.config.connect_timeout;
+        let outgoing = Outgoing {
+            opcode: hello::OPCODE,
+            header,
+            payload: &[],
+            user: u64::from(user),
+            deadline: Some(deadline),
+            receive_charge: 0,
+        };
+        if session.send_request(now, outgoing).is_err() {
+            self.calls.remove(user);
+        }
+    }
+
+    /// Tells everybody who still waits that the connection is gone.
+    fn fail_everything(&mut self, reason: &CloseReason) {
+        let text = reason.to_string();
+        for command in std::mem::take(&mut self.held) {
+            fail_unsent(command, &self.context.endpoint, &text);
+        }
+        let left: Vec<_> = self.calls.drain().collect();
+        for call in left {
+            let cause = Cause::ConnectionLost {
+                sent: true,
+                reason: text.clone(),
+            };
+            match call {
+                InFlight::Append { batch, op, .. } => self.appends.failed(&self.context, batch, op, cause),
+                call => call.fail(Failure::new(cause, Some(&self.context.endpoint))),
+            }
+        }
+    }
+}
+
+impl Application for Connection {
+    type Command = Command;
+
+    fn handle_command(&mut self, session: &mut Session, now: Instant, command: Command) {
+        match command {
+            Command::Appends(submissions) => self.appends.accept(submissions),
+            Command::Call(call) => self.start_call(session, now, call),
+            Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
+            Command::Ping(ping) => self.start_ping(session, now, *ping),
+            Command::Close => self.phase = Phase::Closing,
+        }
+    }
+
+    fn handle_event(&mut self, session: &mut Session, now: Instant, event: Event) {
+        match event {
+            Event::Response { user, frame, end, .. } => self.handle_response(session, now, user, frame, end),
+            Event::CallFailed {
+                user,
+                failure,
+                bytes_sent,
+                ..
+            } => {
+                let cause = call_failure(&failure, bytes_sent, session.close_reason());
+                self.handle_call_failed(session, now, user, cause);
+            }
+            Event::HeartbeatDue => self.send_heartbeat(session, now),
+            Event::PeerGoAway { .. } => self.drain(),
+            Event::Closing { reason } => {
+                tracing::debug!(endpoint = %self.context.endpoint, %reason, "connection closes");
+                self.drain();
+            }
+            // The session asks for an answer to a request; a client serves none but PING, which the session answers.
+            Event::Request(_) | Event::Reject { .. } => {}
+            Event::Pong { user, rtt } => {
+                let call = u32::try_from(user).ok().and_then(|user| self.calls.remove(user));
+                if let Some(InFlight::Ping { reply }) = call {
+                    drop(reply.send(Ok(rtt)));
+                }
+            }
+        }
+    }
+
+    fn finish_turn(&mut self, session: &mut Session, now: Instant) {
+        let leave = session.is_going_away() || matches!(self.phase, Phase::Draining { .. });
+        if leave {
+            self.drain();
+        } else {
+            self.appends.send(
+                &self.context,
+                session,
+                &mut self.calls,
+                self.context.features.as_deref(),
+                now,
+            );
+        }
+        self.appends.finish_turn(&self.context, leave);
+        // Counted only on the way out: this runs in every turn.
+        let fetches = if self.phase == Phase::Closing {
+            self.fetches()
+        } else {
+            0
+        };
+        match &mut self.phase {
+            Phase::Draining { appends_over } if !*appends_over && self.appends.in_flight() == 0 => {
+                *appends_over = true;
+                self.context.link.clone().appends_drained(self.generation);
+            }
+            Phase::Closing if self.appends.is_empty() && session.own_calls() == fetches => session.close(),
+            Phase::Open | Phase::Draining { .. } | Phase::Closing => {}
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.appends.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, _session: &mut Session, now: Instant) {
+        self.appends.expire(&self.context, now);
+    }
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        self.fail_everything(reason);
+        self.appends.finish_turn(&self.context, true);
+        if self.phase == (Phase::Draining { appends_over: false }) {
+            self.phase = Phase::Draining { appends_over: true };
+            self.context.link.clone().appends_drained(self.generation);
+        }
+    }
+}
+
+impl Connection {
+    /// FETCHes in flight and heartbeats: nobody who closes a client waits for them.
+    fn fetches(&self) -> usize {
+        self.calls
+            .iter()
+            .filter(|call| matches!(call, InFlight::Fetch { .. } | InFlight::Heartbeat))
+            .count()
+    }
+}
+
+/// Tells the caller of something that was never sent. Appends are kept by the link instead.
+pub(crate) fn fail_unsent(command: Command, endpoint: &Arc<str>, reason: &str) {
+    let cause = Cause::ConnectionLost {
+        sent: false,
+        reason: reason.to_owned(),
+    };
+    let failure = Failure::new(cause, Some(endpoint));
+    match command {
+        Command::Call(call) => drop(call.reply.send(Err(failure))),
+        Command::Ping(ping) => drop(ping.reply.send(Err(failure))),
+        Command::Fetch(fetch) => drop(fetch.events.send(FetchEvent::Failed {
+            tag: fetch.tag,
+            failure,
+        })),
+        Command::Appends(_) | Command::Close => {}
+    }
+}
+
+/// Errors of sending that no other connection would spare the caller; for all others another connection will do.
+fn send_failure(error: &SendError) -> Option<Cause> {
+    match error {
+        SendError::HeaderTooLarge { .. } | SendError::FrameTooLarge(_) => Some(Cause::Invalid {
+            what: format!("the request is too large: {error}"),
+        }),
+        _ => None,
+    }
+}
+
+/// What the session says about a call that ended without an answer.
+fn call_failure(failure: &CallFailure, sent: bool, closed: Option<&CloseReason>) -> Cause {
+    match failure {
+        CallFailure::DeadlineExceeded => Cause::Deadline { sent },
+        CallFailure::NotStarted => Cause::NotStarted,
+        CallFailure::ConnectionClosed => Cause::ConnectionLost {
+            sent,
+            reason: closed.map_or_else(|| failure.to_string(), ToString::to_string),
+        },
+        other => Cause::Protocol {
+            what: other.to_string(),
+        },
+    }
+}

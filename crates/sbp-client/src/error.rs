@@ -1,0 +1,351 @@
+//! The one error type of the client: what happened, where, whether it took effect, and what to do about it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sbp_messages::{ErrorCode, Retry};
+use sbp_types::{Offset, RangeIndex, StreamId};
+
+use crate::failure::{Cause, Failure};
+use crate::retry::{Decision, Repeat};
+
+/// Who is at fault, and whether the call may have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The server refused; nothing was done.
+    Rejected,
+    /// The deadline passed; nothing was done, or the call changes nothing.
+    TimedOut,
+    /// The call may have taken effect and may not have: the answer was not seen.
+    Indeterminate,
+    /// No server could be reached; nothing was done.
+    Unreachable,
+    /// The connection was lost under a call that changes nothing.
+    ConnectionLost,
+    /// The client holds as much unfinished work as it is allowed to; nothing was done.
+    Backpressure,
+    /// The server's answer breaks the protocol.
+    Protocol,
+    /// The server lacks a feature that the call needs; nothing was done.
+    Unsupported,
+    /// The call itself is wrong; nothing was sent.
+    Invalid,
+    /// What was read is damaged, or not everything that was planned could be read.
+    Incomplete,
+    /// The client was closed; nothing was done.
+    Closed,
+}
+
+/// Why a call failed. Cheap to move, and to clone for the many calls that one lost connection fails.
+#[derive(Clone)]
+pub struct ClientError(Box<Details>);
+
+#[derive(Clone, Debug)]
+struct Details {
+    kind: ErrorKind,
+    code: ErrorCode,
+    retriable: bool,
+    what: String,
+    stream: Option<StreamId>,
+    stream_name: Option<Arc<str>>,
+    range: Option<RangeIndex>,
+    offset: Option<Offset>,
+    endpoint: Option<Arc<str>>,
+    attempts: u32,
+}
+
+impl ClientError {
+    pub(crate) fn new(kind: ErrorKind, code: ErrorCode, what: impl Into<String>) -> Self {
+        let retriable = kind != ErrorKind::Indeterminate && code.rule().retry != Retry::Never;
+        Self(Box::new(Details {
+            kind,
+            code,
+            retriable,
+            what: what.into(),
+            stream: None,
+            stream_name: None,
+            range: None,
+            offset: None,
+            endpoint: None,
+            attempts: 0,
+        }))
+    }
+
+    pub(crate) fn protocol(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Protocol, ErrorCode::PROTOCOL_VIOLATION, what)
+    }
+
+    /// An error of the caller's own making: an argument that no server could accept.
+    pub fn invalid(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, ErrorCode::BAD_ARGUMENT, what)
+    }
+
+    pub(crate) fn incomplete(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Incomplete, ErrorCode::DATA_LOSS, what)
+    }
+
+    pub(crate) fn damaged(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Incomplete, ErrorCode::CORRUPT_ON_ARRIVAL, what)
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, ErrorCode::CLOSED, Cause::Closed.to_string())
+    }
+
+    pub(crate) fn backpressure(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Backpressure, ErrorCode::BACK_PRESSURE, what)
+    }
+
+    /// What a final failure is to the caller.
+    pub(crate) fn from_failure(failure: &Failure, repeat: Repeat, may_have_been_done: bool, attempts: u32) -> Self {
+        let doubtful = may_have_been_done && repeat == Repeat::Twice;
+        let sure = |kind| if doubtful { ErrorKind::Indeterminate } else { kind };
+        let (kind, code) = match &failure.cause {
+            Cause::Refused { code, .. } if *code == ErrorCode::REQUEST_TIMEOUT => (sure(ErrorKind::TimedOut), *code),
+            Cause::Refused { code, .. } => (sure(ErrorKind::Rejected), *code),
+            Cause::Deadline { .. } if doubtful => (ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND),
+            Cause::Deadline { .. } => (ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND),
+            Cause::ConnectionLost { .. } if doubtful => (ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST),
+            Cause::ConnectionLost { .. } => (ErrorKind::ConnectionLost, ErrorCode::CONNECTION_FAILED),
+            Cause::NotStarted => (ErrorKind::Rejected, ErrorCode::SHUTTING_DOWN),
+            Cause::Unreachable { .. } => (ErrorKind::Unreachable, ErrorCode::CONNECTION_FAILED),
+            Cause::Protocol { .. } => (sure(ErrorKind::Protocol), ErrorCode::PROTOCOL_VIOLATION),
+            Cause::Unsupported { .. } => (ErrorKind::Unsupported, ErrorCode::FEATURE_NOT_OFFERED),
+            Cause::Invalid { .. } => (ErrorKind::Invalid, ErrorCode::BAD_ARGUMENT),
+            Cause::Closed => (ErrorKind::Closed, ErrorCode::CLOSED),
+        };
+        let mut error = Self::new(kind, code, failure.cause.to_string());
+        error.0.endpoint = failure.endpoint.clone();
+        error.0.attempts = attempts;
+        error
+    }
+
+    /// What a failure is when the decision about it is final.
+    pub(crate) fn from_decision(failure: &Failure, repeat: Repeat, decision: Decision, attempts: u32) -> Self {
+        let may_have_been_done = matches!(
+            decision,
+            Decision::Final {
+                may_have_been_done: true
+            }
+        );
+        Self::from_failure(failure, repeat, may_have_been_done, attempts)
+    }
+
+    /// The refusal of one entry of a request that as a whole was answered.
+    pub(crate) fn entry(code: ErrorCode, message: &str, endpoint: Option<&Arc<str>>) -> Self {
+        let kind = if code.rule().may_have_been_done {
+            ErrorKind::Indeterminate
+        } else {
+            ErrorKind::Rejected
+        };
+        let mut error = Self::new(kind, code, message);
+        error.0.endpoint = endpoint.cloned();
+        error.0.attempts = 1;
+        error
+    }
+
+    pub(crate) fn with_stream(mut self, stream: StreamId) -> Self {
+        self.0.stream.get_or_insert(stream);
+        self
+    }
+
+    pub(crate) fn with_stream_name(mut self, name: &str) -> Self {
+        self.0.stream_name.get_or_insert_with(|| Arc::from(name));
+        self
+    }
+
+    pub(crate) fn with_offset(mut self, offset: Offset) -> Self {
+        self.0.offset.get_or_insert(offset);
+        self
+    }
+
+    pub(crate) fn with_endpoint(mut self, endpoint: Option<&Arc<str>>) -> Self {
+        if self.0.endpoint.is_none() {
+            self.0.endpoint = endpoint.cloned();
+        }
+        self
+    }
+
+    pub(crate) fn with_attempts(mut self, attempts: u32) -> Self {
+        self.0.attempts = self.0.attempts.max(attempts);
+        self
+    }
+
+    /// The kind of error.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The server's code, or one of this side's own from [`ErrorCode::FIRST_LOCAL`] on.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        self.0.code
+    }
+
+    /// Whether the same call may succeed later without anything being changed.
+    #[must_use]
+    pub fn is_retriable(&self) -> bool {
+        self.0.retriable
+    }
+
+    /// Whether the call may have taken effect. False: it certainly has not, or it changes nothing.
+    #[must_use]
+    pub fn is_indeterminate(&self) -> bool {
+        self.0.kind == ErrorKind::Indeterminate
+    }
+
+    /// Whether a deadline passed.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        let code = self.0.code;
+        code == ErrorCode::DEADLINE_BEFORE_SEND
+            || code == ErrorCode::DEADLINE_AFTER_SEND
+            || code == ErrorCode::REQUEST_TIMEOUT
+    }
+
+    /// What happened, in words, without the place.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// What the caller can do about it.
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        self.0.code.rule().advice
+    }
+
+    /// The stream concerned, if it is one.
+    #[must_use]
+    pub fn stream(&self) -> Option<StreamId> {
+        self.0.stream
+    }
+
+    /// The stream's name, where the call used it.
+    #[must_use]
+    pub fn stream_name(&self) -> Option<&str> {
+        self.0.stream_name.as_deref()
+    }
+
+    /// The range concerned, if it is known.
+    #[must_use]
+    pub fn range(&self) -> Option<RangeIndex> {
+        self.0.range
+    }
+
+    /// The offset concerned, if it is one.
+    #[must_use]
+    pub fn offset(&self) -> Option<Offset> {
+        self.0.offset
+    }
+
+    /// The address of the server that was asked last.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<&str> {
+        self.0.endpoint.as_deref()
+    }
+
+    /// How many attempts were made; 0 when none could be.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+}
+
+impl fmt::Debug for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let details = &*self.0;
+        write!(f, "[SBP-{:04}] ", details.code.0)?;
+        f.write_str(&details.what)?;
+        match (&details.stream_name, details.stream) {
+            (Some(name), Some(id)) => write!(f, "; stream {name} ({id})")?,
+            (Some(name), None) => write!(f, "; stream {name}")?,
+            (None, Some(id)) => write!(f, "; stream {id}")?,
+            (None, None) => {}
+        }
+        if let Some(range) = details.range {
+            write!(f, ", range {range}")?;
+        }
+        if let Some(offset) = details.offset {
+            write!(f, ", offset {offset}")?;
+        }
+        if let Some(endpoint) = &details.endpoint {
+            write!(f, "; server {endpoint}")?;
+        }
+        if details.attempts > 1 {
+            write!(f, "; {} attempts", details.attempts)?;
+        }
+        f.write_str(match (details.kind, details.retriable) {
+            (ErrorKind::Indeterminate, _) => "; it may have been done",
+            (_, true) => "; can be tried again",
+            (_, false) => "; not worth trying again unchanged",
+        })?;
+        write!(f, "; {}", details.code.rule().advice)
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sbp_messages::ErrorCode;
+    use sbp_types::StreamId;
+
+    use super::{ClientError, ErrorKind};
+    use crate::failure::{Cause, Failure};
+    use crate::retry::Repeat;
+
+    #[test]
+    fn the_message_names_everything_that_is_known() {
+        let endpoint: Arc<str> = Arc::from("127.0.0.1:1");
+        let cause = Cause::ConnectionLost {
+            sent: true,
+            reason: "reset".into(),
+        };
+        let error = ClientError::from_failure(&Failure::new(cause, Some(&endpoint)), Repeat::Twice, true, 2)
+            .with_stream(StreamId(7))
+            .with_stream_name("orders");
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        assert_eq!(error.code(), ErrorCode::CONNECTION_LOST);
+        assert!(error.is_indeterminate() && !error.is_retriable());
+        let text = error.to_string();
+        for part in [
+            "[SBP-9002]",
+            "reset",
+            "orders (7)",
+            "127.0.0.1:1",
+            "2 attempts",
+            "may have been done",
+        ] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_definite_only_when_nothing_was_sent() {
+        let before = Failure::from(Cause::Deadline { sent: false });
+        let after = Failure::from(Cause::Deadline { sent: true });
+        let before = ClientError::from_failure(&before, Repeat::Twice, false, 1);
+        let after = ClientError::from_failure(&after, Repeat::Twice, true, 1);
+        assert_eq!((before.kind(), before.is_timeout()), (ErrorKind::TimedOut, true));
+        assert_eq!((after.kind(), after.is_timeout()), (ErrorKind::Indeterminate, true));
+    }
+
+    #[test]
+    fn a_servers_code_and_words_survive() {
+        let error = ClientError::entry(ErrorCode(1404), "stream 9 does not exist", None).with_stream(StreamId(9));
+        assert_eq!(error.code(), ErrorCode(1404));
+        assert!(error.to_string().contains("stream 9 does not exist"));
+        assert!(!error.is_retriable());
+    }
+}

@@ -1,0 +1,91 @@
+//! Why one attempt of a call failed: what the retry decision looks at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sbp_messages::ErrorCode;
+
+/// Why one attempt failed. `sent` is the fact that decides most: whether any byte of the request was given to the socket.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Cause {
+    /// The server answered with an error code.
+    #[error("the server answered {code}: {message}", code = code.0)]
+    Refused {
+        /// Its code.
+        code: ErrorCode,
+        /// Its words.
+        message: String,
+        /// How long it asks to be left alone.
+        throttle: Duration,
+    },
+    /// The deadline passed.
+    #[error("the deadline passed {}", if *sent { "while the answer was awaited" } else { "before anything was sent" })]
+    Deadline {
+        /// Whether the request may have reached the server.
+        sent: bool,
+    },
+    /// The connection ended first.
+    #[error("the connection was lost: {reason}")]
+    ConnectionLost {
+        /// Whether the request may have reached the server.
+        sent: bool,
+        /// How it ended.
+        reason: String,
+    },
+    /// The server is going away and says that it did not start the request.
+    #[error("the server is going away and did not start the request")]
+    NotStarted,
+    /// No server could be connected to.
+    #[error("no server could be reached: {reason}")]
+    Unreachable {
+        /// The last attempt's error.
+        reason: String,
+        /// No server has ever been reached and the configured rounds are over.
+        hopeless: bool,
+    },
+    /// The answer breaks the protocol.
+    #[error("the server's answer breaks the protocol: {what}")]
+    Protocol {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The server lacks something the call needs.
+    #[error("the server does not offer {feature:?}")]
+    Unsupported {
+        /// The feature's name in HEARTBEAT.
+        feature: &'static str,
+    },
+    /// The request cannot be sent at all, whatever the server.
+    #[error("{what}")]
+    Invalid {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// A failed attempt and where it was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// What happened.
+    pub(crate) cause: Cause,
+    /// The server's address, when one was chosen.
+    pub(crate) endpoint: Option<Arc<str>>,
+}
+
+impl Failure {
+    pub(crate) fn new(cause: Cause, endpoint: Option<&Arc<str>>) -> Self {
+        Self {
+            cause,
+            endpoint: endpoint.cloned(),
+        }
+    }
+}
+
+impl From<Cause> for Failure {
+    fn from(cause: Cause) -> Self {
+        Self { cause, endpoint: None }
+    }
+}

@@ -1,0 +1,56 @@
+//! What an append came to.
+
+use sbp_types::{Offset, StreamId, TimestampMs};
+use smallvec::SmallVec;
+
+use crate::error::ClientError;
+use crate::features::Durability;
+
+/// One batch is stored: its records have these offsets for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// The stream.
+    pub stream: StreamId,
+    /// The first record's offset; -1 for an empty batch.
+    pub base_offset: Offset,
+    /// The last record's offset; one below `base_offset` for an empty batch.
+    pub last_offset: Offset,
+    /// The server's clock when it answered.
+    pub append_time: TimestampMs,
+    /// Whether the answer came after the data was synced to disk.
+    pub durability: Durability,
+    /// Whether the server had stored this very batch before and answered with its old place.
+    pub duplicate: bool,
+}
+
+/// One outcome per entry of an append, in the order of its entries: several streams in one frame can fare differently.
+///
+/// That the append as a whole failed (refused, timed out, connection lost) is the `Err` around this.
+#[derive(Debug)]
+pub struct AppendOutcome {
+    /// Acknowledgement or refusal of each entry.
+    pub entries: SmallVec<[Result<Ack, ClientError>; 1]>,
+}
+
+impl AppendOutcome {
+    /// The outcome of an append that had one entry.
+    ///
+    /// # Errors
+    ///
+    /// The entry's refusal.
+    pub fn single(self) -> Result<Ack, ClientError> {
+        match self.entries.into_iter().next() {
+            Some(outcome) => outcome,
+            None => Err(ClientError::protocol("an append without entries was answered")),
+        }
+    }
+
+    /// All acknowledgements.
+    ///
+    /// # Errors
+    ///
+    /// The first entry's refusal, in the order of entries; the others may have been stored.
+    pub fn all(self) -> Result<Vec<Ack>, ClientError> {
+        self.entries.into_iter().collect()
+    }
+}

@@ -1,0 +1,151 @@
+use std::time::Duration;
+
+use sbp_messages::ErrorCode;
+
+use super::{Decision, Repeat, Target, Wait, backoff_bound, decide};
+use crate::config::RetryPolicy;
+use crate::failure::Cause;
+
+const FINAL: Decision = Decision::Final {
+    may_have_been_done: false,
+};
+const DOUBTFUL: Decision = Decision::Final {
+    may_have_been_done: true,
+};
+
+fn refused(code: i16) -> Cause {
+    Cause::Refused {
+        code: ErrorCode(code),
+        message: String::new(),
+        throttle: Duration::ZERO,
+    }
+}
+
+fn again(at: Target) -> Decision {
+    Decision::Again {
+        after: Wait::BackOff,
+        at,
+    }
+}
+
+fn lost(sent: bool) -> Cause {
+    Cause::ConnectionLost {
+        sent,
+        reason: String::new(),
+    }
+}
+
+#[test]
+fn codes_decide_by_their_row_in_the_table() {
+    // code, for what is harmless twice, for what is not
+    let table = [
+        (1, FINAL, DOUBTFUL),
+        (2, FINAL, FINAL),
+        (5, again(Target::Elsewhere), again(Target::Elsewhere)),
+        (1403, FINAL, FINAL),
+        (1404, FINAL, FINAL),
+        (1408, again(Target::Same), again(Target::Same)),
+        (1412, FINAL, FINAL),
+        (1429, again(Target::Same), again(Target::Same)),
+        (1460, again(Target::Refreshed), again(Target::Refreshed)),
+        (1462, again(Target::Refreshed), again(Target::Refreshed)),
+        (1463, FINAL, FINAL),
+        (1484, FINAL, FINAL),
+        (2500, again(Target::Same), DOUBTFUL),
+        (2503, again(Target::Same), again(Target::Same)),
+        (2507, again(Target::Same), again(Target::Same)),
+        (2508, again(Target::Elsewhere), DOUBTFUL),
+        (7777, FINAL, DOUBTFUL),
+    ];
+    let policy = RetryPolicy::default();
+    for (code, harmless, twice) in table {
+        assert_eq!(
+            decide(&refused(code), Repeat::Harmless, 1, &policy),
+            harmless,
+            "{code}, harmless"
+        );
+        assert_eq!(
+            decide(&refused(code), Repeat::Twice, 1, &policy),
+            twice,
+            "{code}, twice"
+        );
+    }
+}
+
+#[test]
+fn an_append_is_repeated_only_when_nothing_was_sent() {
+    let policy = RetryPolicy::default();
+    let at_once = Decision::Again {
+        after: Wait::None,
+        at: Target::Same,
+    };
+    assert_eq!(decide(&lost(false), Repeat::Twice, 1, &policy), at_once);
+    assert_eq!(decide(&Cause::NotStarted, Repeat::Twice, 1, &policy), at_once);
+    assert_eq!(decide(&lost(true), Repeat::Twice, 1, &policy), DOUBTFUL);
+    assert_eq!(decide(&lost(true), Repeat::Harmless, 1, &policy), at_once);
+    assert_eq!(decide(&lost(true), Repeat::Harmless, 2, &policy), again(Target::Same));
+    assert_eq!(
+        decide(&Cause::Deadline { sent: true }, Repeat::Twice, 1, &policy),
+        DOUBTFUL
+    );
+    assert_eq!(
+        decide(&Cause::Deadline { sent: false }, Repeat::Twice, 1, &policy),
+        FINAL
+    );
+    assert_eq!(
+        decide(&Cause::Deadline { sent: true }, Repeat::Harmless, 1, &policy),
+        FINAL
+    );
+}
+
+#[test]
+fn attempts_end() {
+    let policy = RetryPolicy {
+        max_attempts: 3,
+        ..RetryPolicy::default()
+    };
+    let unreachable = Cause::Unreachable {
+        reason: String::new(),
+        hopeless: false,
+    };
+    assert_eq!(decide(&unreachable, Repeat::Harmless, 2, &policy), again(Target::Same));
+    assert_eq!(decide(&unreachable, Repeat::Harmless, 3, &policy), FINAL);
+    let hopeless = Cause::Unreachable {
+        reason: String::new(),
+        hopeless: true,
+    };
+    assert_eq!(decide(&hopeless, Repeat::Harmless, 1, &policy), FINAL);
+}
+
+#[test]
+fn a_throttle_is_waited_for_but_not_for_ever() {
+    let policy = RetryPolicy::default();
+    let asked = |throttle| Cause::Refused {
+        code: ErrorCode(1429),
+        message: String::new(),
+        throttle,
+    };
+    assert_eq!(
+        decide(&asked(Duration::from_secs(2)), Repeat::Harmless, 1, &policy),
+        Decision::Again {
+            after: Wait::Throttled(Duration::from_secs(2)),
+            at: Target::Same
+        }
+    );
+    assert_eq!(
+        decide(&asked(Duration::from_secs(3_600)), Repeat::Harmless, 1, &policy),
+        Decision::Again {
+            after: Wait::Throttled(Duration::from_secs(30)),
+            at: Target::Same
+        }
+    );
+}
+
+#[test]
+fn back_off_doubles_up_to_its_last_bound() {
+    let policy = RetryPolicy::default();
+    let bounds: Vec<_> = [1, 2, 3, 8, 9, 1_000]
+        .map(|attempt| backoff_bound(attempt, &policy).as_millis())
+        .into();
+    assert_eq!(bounds, [50, 100, 200, 6_400, 10_000, 10_000]);
+}

@@ -1,0 +1,92 @@
+//! What a client has done since it was made.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sbp_transport::TransportStats;
+
+/// A snapshot of a client's counters; see [`Client::stats`](crate::Client::stats).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientStats {
+    /// Requests given to a connection.
+    pub calls: u64,
+    /// Answer frames received.
+    pub answers: u64,
+    /// Bytes of append bodies and request headers given to a connection.
+    pub bytes_out: u64,
+    /// Bytes of answer payloads received.
+    pub bytes_in: u64,
+    /// Times outcomes of appends were delivered to a sink, each time with everything one turn completed.
+    pub completion_batches: u64,
+    /// Connections made.
+    pub connections: u64,
+    /// Read calls on sockets.
+    pub reads: u64,
+    /// Write calls on sockets.
+    pub writes: u64,
+    /// Times a connection's task was woken.
+    pub wakeups: u64,
+}
+
+/// The counters themselves.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    calls: AtomicU64,
+    answers: AtomicU64,
+    bytes_out: AtomicU64,
+    bytes_in: AtomicU64,
+    completion_batches: AtomicU64,
+    connections: AtomicU64,
+    /// Of connections that are over.
+    reads: AtomicU64,
+    writes: AtomicU64,
+    wakeups: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, more: usize) {
+    counter.fetch_add(u64::try_from(more).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn add_call(&self, bytes: usize) {
+        add(&self.calls, 1);
+        add(&self.bytes_out, bytes);
+    }
+
+    pub(crate) fn add_answer(&self, bytes: usize) {
+        add(&self.answers, 1);
+        add(&self.bytes_in, bytes);
+    }
+
+    pub(crate) fn add_completions(&self, batches: u64) {
+        if batches > 0 {
+            self.completion_batches.fetch_add(batches, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn add_connection(&self) {
+        add(&self.connections, 1);
+    }
+
+    /// Keeps what a connection's driver counted, when it is over.
+    pub(crate) fn keep(&self, driver: &TransportStats) {
+        self.reads.fetch_add(driver.reads(), Ordering::Relaxed);
+        self.writes.fetch_add(driver.writes(), Ordering::Relaxed);
+        self.wakeups.fetch_add(driver.wakeups(), Ordering::Relaxed);
+    }
+
+    /// All counters, with those of the driver that runs now.
+    pub(crate) fn snapshot(&self, current: Option<&TransportStats>) -> ClientStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ClientStats {
+            calls: read(&self.calls),
+            answers: read(&self.answers),
+            bytes_out: read(&self.bytes_out),
+            bytes_in: read(&self.bytes_in),
+            completion_batches: read(&self.completion_batches),
+            connections: read(&self.connections),
+            reads: read(&self.reads) + current.map_or(0, TransportStats::reads),
+            writes: read(&self.writes) + current.map_or(0, TransportStats::writes),
+            wakeups: read(&self.wakeups) + current.map_or(0, TransportStats::wakeups),
+        }
+    }
+}
