@@ -97,11 +97,11 @@ type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
 
 /// Reads a vector of tables; absent is empty.
 fn read_tables<'a, T: Wire, C: FromIterator<T>>(vector: Option<Tables<'a, T>>) -> C {
-    vector
-        .into_iter()
-        .flat_map(|vector| vector.iter())
-        .map(T::read)
-        .collect()
+    match vector {
+        // By index and not by the vector's iterator, which does not tell its length: one allocation instead of many.
+        Some(vector) => (0..vector.len()).map(|index| T::read(vector.get(index))).collect(),
+        None => C::from_iter([]),
+    }
 }
 
 /// Writes a vector of tables.

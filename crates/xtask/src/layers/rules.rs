@@ -135,7 +135,7 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 3] = [
 ];
 
 /// Libraries for tests and benchmarks.
-pub(super) const TEST_ONLY: [&str; 2] = ["criterion", "proptest"];
+pub(super) const TEST_ONLY: [&str; 3] = ["allocation-counter", "criterion", "proptest"];
 
 /// The feature of ours that turns test doubles on.
 pub(super) const TEST_FEATURE: &str = "testing";
