@@ -1,0 +1,1 @@
+"""A real pipeline on real data: the main job of this project, and its check."""
