@@ -1,5 +1,9 @@
 //! A failure the server lives on with, read-only.
 
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
 /// Why the server no longer accepts appends or metadata changes. Reads of synced data go on; only a restart, which
 /// re-reads the disk, brings the rest back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,4 +13,54 @@ pub struct ServerFailure {
     pub what: &'static str,
     /// The cause, in words.
     pub reason: String,
+}
+
+/// Whether the server works, as everybody in it and around it sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The first failure; later ones follow from it.
+    failure: Option<Arc<ServerFailure>>,
+    stopped: bool,
+}
+
+impl Health {
+    /// Remembers a failure. Only the first one counts.
+    pub(crate) fn fail(&self, what: &'static str, reason: impl Into<String>) {
+        let mut state = self.state.lock();
+        if state.failure.is_none() {
+            let failure = ServerFailure {
+                what,
+                reason: reason.into(),
+            };
+            tracing::error!(%failure, "the server goes on read-only");
+            state.failure = Some(Arc::new(failure));
+            self.changed.notify_all();
+        }
+    }
+
+    /// The first failure.
+    pub(crate) fn failure(&self) -> Option<Arc<ServerFailure>> {
+        self.state.lock().failure.clone()
+    }
+
+    /// The server was shut down: nobody waits for a failure any more.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Blocks until there is a failure, or the server was shut down without one.
+    pub(crate) fn wait(&self) -> Option<Arc<ServerFailure>> {
+        let mut state = self.state.lock();
+        while state.failure.is_none() && !state.stopped {
+            self.changed.wait(&mut state);
+        }
+        state.failure.clone()
+    }
 }

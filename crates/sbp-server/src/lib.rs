@@ -8,10 +8,24 @@
 //! over streams, names and ranges, the range server over offsets and waiting fetches.
 
 mod config;
+mod connection;
+mod connections;
+mod data_dir;
+mod descriptors;
 mod error;
 mod failure;
+mod listener;
+mod meta;
+mod node;
+mod placement;
+mod range;
+mod readers;
+mod refusal;
+mod running;
 mod server;
+mod socket;
 mod stats;
+mod storage;
 
 pub use config::{Durability, ServerConfig};
 pub use error::{ShutdownError, StartError};

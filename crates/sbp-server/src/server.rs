@@ -1,16 +1,24 @@
 //! The handle on a running server.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use crate::descriptors::Descriptors;
+use crate::failure::Health;
+use crate::running::Running;
 use crate::{ServerConfig, ServerFailure, ServerStats, ShutdownError, StartError};
 
 /// A running server. Dropping it shuts it down.
-#[derive(Debug)]
 pub struct Server {
     address: String,
     local: SocketAddr,
+    health: Arc<Health>,
+    descriptors: Arc<Descriptors>,
+    running: Mutex<Option<Running>>,
 }
 
 impl Server {
@@ -22,9 +30,13 @@ impl Server {
     ///
     /// [`StartError`] names what is in the way and what to do about it. Nothing is left running.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
-        Err(StartError::BadAddress {
-            address: config.listen,
-            reason: "not served yet".to_owned(),
+        let running = Running::start(&config)?;
+        Ok(Self {
+            address: running.advertise().to_owned(),
+            local: running.local_addr(),
+            health: running.health(),
+            descriptors: running.descriptors(),
+            running: Mutex::new(Some(running)),
         })
     }
 
@@ -43,26 +55,26 @@ impl Server {
     /// Why the server refuses appends, once the log or the metadata store has failed.
     #[must_use]
     pub fn error(&self) -> Option<Arc<ServerFailure>> {
-        None
+        self.health.failure()
     }
 
     /// Blocks until the server has failed (then why) or was shut down by another thread (then `None`).
     #[must_use]
     pub fn wait_for_failure(&self) -> Option<Arc<ServerFailure>> {
-        None
+        self.health.wait()
     }
 
-    /// Counters.
+    /// Counters; all zero after a shutdown.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        ServerStats::default()
+        self.running.lock().as_ref().map(Running::stats).unwrap_or_default()
     }
 
     /// The descriptors that the server holds now: listener, connections, lock file. Takes no lock, so that a child
     /// process can call it right after a fork, to close what it inherited.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {
-        Vec::new()
+        self.descriptors.snapshot()
     }
 
     /// Ends the server: tells the peers, answers what was started, syncs, writes a checkpoint and the clean mark, and
@@ -72,6 +84,39 @@ impl Server {
     ///
     /// [`ShutdownError`] when the log could not be closed cleanly; nothing acknowledged is lost by that.
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
-        Ok(())
+        let Some(running) = self.running.lock().take() else {
+            return Ok(());
+        };
+        // On a thread of its own: a runtime must not be taken down from inside another one, where the caller may be.
+        let ended = std::thread::Builder::new()
+            .name("sbp-shutdown".to_owned())
+            .spawn(move || running.shutdown());
+        let result = match ended.map(std::thread::JoinHandle::join) {
+            Ok(Ok(result)) => result,
+            Ok(Err(_panic)) => Err(ShutdownError::Log {
+                reason: "a thread panicked".to_owned(),
+            }),
+            Err(error) => Err(ShutdownError::Log {
+                reason: error.to_string(),
+            }),
+        };
+        self.health.stop();
+        result
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = self.shutdown() {
+            tracing::error!(%error, "the server did not end cleanly");
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,7 @@
 //! Figures about a running server.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// A snapshot of the server's counters, all since its start unless said otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -20,8 +22,39 @@ pub struct ServerStats {
     pub fetches: u64,
     /// Bytes of batches returned.
     pub bytes_fetched: u64,
-    /// Groups the log has ended, each with one write and, with `durability="fsync"`, one sync.
+    /// Groups the log has written.
     pub groups: u64,
+    /// Syncs of the log's segments.
+    pub syncs: u64,
     /// The word for the durability in force: `fsync` or `none`.
     pub durability: &'static str,
+}
+
+/// One counter. Relaxed: figures, not decisions.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: usize) {
+        if count != 0 {
+            self.0
+                .fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The server's counters.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections_accepted: Counter,
+    pub(crate) connections_closed: Counter,
+    pub(crate) appends: Counter,
+    pub(crate) records_appended: Counter,
+    pub(crate) appends_refused: Counter,
+    pub(crate) fetches: Counter,
+    pub(crate) bytes_fetched: Counter,
 }

@@ -1,0 +1,281 @@
+//! APPEND.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use sbp_frame::{CallId, Frame, OpCode, Payload};
+use sbp_messages::{
+    AppendInfo, AppendRequest, AppendResponse, AppendResult, ErrorCode, Message, Status, requested_timeout,
+};
+use sbp_record::{BatchError, BodyEncoding, FaultKind, inspect};
+use sbp_session::Session;
+use sbp_types::{Offset, TimestampMs, WriterId};
+use smallvec::{SmallVec, smallvec};
+
+use super::port::{AppendDone, Port};
+use super::replier::Replier;
+use crate::node::Node;
+use crate::range::{AppendEntry, AppendJob, HeadFacts};
+use crate::refusal::Refusal;
+
+/// The APPENDs of one connection.
+///
+/// Those of one turn are gathered and handed to the range server together: one lock, one hand-over to the log.
+#[derive(Debug, Default)]
+pub(super) struct Appends {
+    /// Of this turn, in the order of their frames.
+    turn: Vec<AppendJob>,
+    /// The calls of this turn whose time may be up before the turn is: the peer gave them very little.
+    short: Vec<(CallId, Instant)>,
+    /// Calls with several entries, some of which are not answered yet. A call with one needs no place here.
+    open: HashMap<CallId, OpenCall>,
+    /// Used again and again.
+    done: Vec<AppendDone>,
+}
+
+#[derive(Debug)]
+struct OpenCall {
+    missing: usize,
+    results: SmallVec<[AppendResult; 1]>,
+}
+
+/// No turn takes as long as this.
+const SHORT_TIMEOUT_MS: u128 = 1_000;
+
+impl Appends {
+    /// Takes a request apart. Nothing is done before the turn ends.
+    pub(super) fn handle_request(&mut self, frame: Frame, received: Instant) -> Result<(), sbp_messages::DecodeError> {
+        let request = AppendRequest::decode(&frame.header)?;
+        request.validate(frame.payload.len())?;
+        let call = frame.call_id;
+        if let Some(timeout) = requested_timeout(request.timeout_ms)
+            && timeout.as_millis() < SHORT_TIMEOUT_MS
+        {
+            self.short.push((call, received + timeout));
+        }
+        if let missing @ 2.. = request.append_requests.len() {
+            self.open.insert(
+                call,
+                OpenCall {
+                    missing,
+                    results: SmallVec::with_capacity(missing),
+                },
+            );
+        }
+        let mut payload = Batches::new(&frame.payload);
+        for info in &request.append_requests {
+            let chunks = payload.take(usize::try_from(info.batch_length).unwrap_or(0));
+            self.turn.push(read_entry(call, info, chunks));
+        }
+        Ok(())
+    }
+
+    /// Hands over what the turn gathered, and answers what can be answered at once.
+    pub(super) fn finish_turn(&mut self, session: &mut Session, replier: &mut Replier, node: &Node, port: &Arc<Port>) {
+        if self.turn.is_empty() {
+            return;
+        }
+        self.drop_expired(session, replier);
+        let mut done = std::mem::take(&mut self.done);
+        node.ranges.append(port, &mut self.turn, &mut done);
+        self.handle_done(session, replier, node, &mut done);
+        self.done = done;
+    }
+
+    /// Batches were synced, or refused.
+    pub(super) fn handle_done(
+        &mut self,
+        session: &mut Session,
+        replier: &mut Replier,
+        node: &Node,
+        done: &mut Vec<AppendDone>,
+    ) {
+        if done.is_empty() {
+            return;
+        }
+        let now = node.clock.now();
+        for done in done.drain(..) {
+            let call = done.call;
+            let result = append_result(done, now);
+            let results = match self.open.get_mut(&call) {
+                None => smallvec![result],
+                Some(open) => {
+                    open.results.push(result);
+                    open.missing = open.missing.saturating_sub(1);
+                    if open.missing != 0 {
+                        continue;
+                    }
+                    self.open.remove(&call).map(|open| open.results).unwrap_or_default()
+                }
+            };
+            replier.finish(
+                session,
+                call,
+                &AppendResponse {
+                    append_responses: results,
+                    ..Default::default()
+                },
+            );
+        }
+    }
+
+    /// Ends the calls whose time was up before they were started.
+    fn drop_expired(&mut self, session: &mut Session, replier: &mut Replier) {
+        if self.short.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for (call, deadline) in self.short.drain(..) {
+            if now >= deadline {
+                self.turn.retain(|job| job.call != call);
+                self.open.remove(&call);
+                let refusal = Refusal::new(
+                    ErrorCode::REQUEST_TIMEOUT,
+                    "the time was up before the append was started",
+                );
+                replier.refuse_call(session, call, OpCode::APPEND, refusal);
+            }
+        }
+    }
+}
+
+fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
+    let AppendDone {
+        request_index,
+        stream,
+        outcome,
+        ..
+    } = done;
+    let (status, base_offset, next_offset) = match outcome {
+        Ok(stored) => (Status::success(), stored.base_offset, stored.next_offset),
+        Err((refusal, next)) => (refusal.into(), Offset(-1), next.unwrap_or(Offset(-1))),
+    };
+    AppendResult {
+        stream_id: stream,
+        request_index,
+        base_offset,
+        stream_append_time_ms: now,
+        status,
+        next_offset,
+        duplicate: false,
+        next_sequence: -1,
+    }
+}
+
+/// Reads the head of one batch.
+fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> AppendJob {
+    let length = chunks.iter().map(Bytes::len).sum();
+    let mut job = AppendJob {
+        call,
+        request_index: info.request_index,
+        entry: AppendEntry {
+            stream: info.stream_id,
+            range: info.range_index,
+            epoch: info.epoch,
+            expected_offset: (info.expected_offset.0 >= 0).then_some(info.expected_offset),
+            length,
+            head: Ok(HeadFacts {
+                record_count: 0,
+                columns: None,
+            }),
+        },
+        max_timestamp: TimestampMs(0),
+        writer: WriterId::NONE,
+        writer_epoch: 0,
+        base_sequence: 0,
+        chunks,
+    };
+    if length > sbp_record::MAX_BATCH_LENGTH {
+        // Refused for its size: the body's checksum is not worth the time.
+        return job;
+    }
+    match inspect(&job.chunks, true) {
+        Ok(head) => {
+            let columns = (head.meta.body_encoding == BodyEncoding::ARROW).then_some(head.meta.schema_fingerprint);
+            job.entry.head = Ok(HeadFacts {
+                record_count: head.record_count,
+                columns,
+            });
+            // Batches of plain v0.1 peers tell only the time that their records count from.
+            job.max_timestamp = head.meta.max_timestamp.max(head.meta.base_timestamp);
+            job.writer = head.meta.writer_id;
+            if job.writer.is_some() {
+                job.writer_epoch = head.meta.writer_epoch;
+                job.base_sequence = head.meta.base_sequence;
+            }
+        }
+        Err(error) => job.entry.head = Err(head_refusal(info, &error)),
+    }
+    job
+}
+
+fn head_refusal(info: &AppendInfo, error: &BatchError) -> Refusal {
+    let code = match error.kind() {
+        FaultKind::Invalid => ErrorCode::INVALID_REQUEST,
+        FaultKind::Schema => ErrorCode::SCHEMA_MISMATCH,
+        _ => ErrorCode::BATCH_CORRUPT,
+    };
+    Refusal::new(
+        code,
+        format!("the batch for stream {} is not stored: {error}", info.stream_id),
+    )
+}
+
+/// Cuts a payload into the batches of its entries, without joining or copying anything.
+struct Batches<'a> {
+    chunks: std::slice::Iter<'a, Bytes>,
+    rest: Bytes,
+}
+
+impl<'a> Batches<'a> {
+    fn new(payload: &'a Payload) -> Self {
+        Self {
+            chunks: payload.chunks().iter(),
+            rest: Bytes::new(),
+        }
+    }
+
+    fn take(&mut self, mut length: usize) -> SmallVec<[Bytes; 1]> {
+        let mut batch = SmallVec::new();
+        while length > 0 {
+            if self.rest.is_empty() {
+                match self.chunks.next() {
+                    Some(chunk) => self.rest = chunk.clone(),
+                    None => break,
+                }
+            }
+            let piece = self.rest.split_to(length.min(self.rest.len()));
+            length -= piece.len();
+            batch.push(piece);
+        }
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_cut_where_they_end_whatever_the_chunks() {
+        let bytes: Vec<u8> = (0..100).collect();
+        for chunk in [1, 3, 10, 33, 100] {
+            let mut payload = Payload::new();
+            for piece in bytes.chunks(chunk) {
+                payload.push(Bytes::copy_from_slice(piece));
+            }
+            let mut batches = Batches::new(&payload);
+            let mut seen = Vec::new();
+            for length in [0, 1, 33, 0, 60, 6] {
+                let batch = batches.take(length);
+                assert!(batch.iter().all(|piece| !piece.is_empty()));
+                let joined = batch.concat();
+                assert_eq!(joined.len(), length, "chunks of {chunk}");
+                seen.extend(joined);
+            }
+            assert_eq!(seen, bytes, "chunks of {chunk}");
+        }
+    }
+}

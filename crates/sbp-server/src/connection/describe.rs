@@ -1,0 +1,156 @@
+//! LIST_RANGES and DESCRIBE_RANGES.
+
+use sbp_frame::CallId;
+use sbp_messages::{
+    DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ErrorCode, ListRangesRequest,
+    ListRangesResponse, ListRangesResult, Range, RangeId, RangeServer, ReplicaServer, Status,
+};
+use sbp_session::Session;
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+
+use super::replier::Replier;
+use crate::node::Node;
+use crate::placement::{Criterion, ListedPage, PlacementState, RangeRecord, TokenError, list_ranges};
+use crate::refusal::Refusal;
+
+/// Answers LIST_RANGES.
+pub(super) fn handle_list(
+    session: &mut Session,
+    replier: &mut Replier,
+    node: &Node,
+    call: CallId,
+    request: ListRangesRequest,
+) -> Result<(), TokenError> {
+    let criteria: Vec<_> = request
+        .range_criteria
+        .iter()
+        .map(|criteria| Criterion {
+            stream: (criteria.stream_id != StreamId(-1)).then_some(criteria.stream_id),
+            server: criteria.range_server.as_ref().map(|server| server.server_id),
+        })
+        .collect();
+    let ListedPage { results, continuation } = node
+        .placement
+        .read(|state| list_ranges(state, &criteria, request.limit, &request.continuation))?;
+    let list_responses = results
+        .into_iter()
+        .map(|listed| {
+            let (ranges, status) = match listed.ranges {
+                Ok(ranges) => (
+                    ranges.iter().map(|range| wire_range(node, range)).collect(),
+                    Status::success(),
+                ),
+                Err(refusal) => (Vec::new(), refusal.into()),
+            };
+            ListRangesResult {
+                range_criteria: request.range_criteria.get(listed.criterion).cloned(),
+                ranges,
+                status,
+            }
+        })
+        .collect();
+    let response = ListRangesResponse {
+        list_responses,
+        continuation: continuation.into(),
+        ..Default::default()
+    };
+    replier.finish(session, call, &response);
+    Ok(())
+}
+
+/// Answers DESCRIBE_RANGES.
+pub(super) fn handle_describe(
+    session: &mut Session,
+    replier: &mut Replier,
+    node: &Node,
+    call: CallId,
+    request: &DescribeRangesRequest,
+) {
+    let found: Vec<_> = node
+        .placement
+        .read(|state| request.ranges.iter().map(|range| find_range(state, range)).collect());
+    let describe_responses = request
+        .ranges
+        .iter()
+        .zip(found)
+        .map(|(asked, found)| match found {
+            Ok(range) => DescribeRangeResult {
+                stream_id: asked.stream_id,
+                range: Some(wire_range(node, &range)),
+                status: Status::success(),
+            },
+            Err(refusal) => DescribeRangeResult {
+                stream_id: asked.stream_id,
+                range: None,
+                status: refusal.into(),
+            },
+        })
+        .collect();
+    replier.finish(
+        session,
+        call,
+        &DescribeRangesResponse {
+            describe_responses,
+            ..Default::default()
+        },
+    );
+}
+
+fn find_range(state: &PlacementState, asked: &RangeId) -> Result<RangeRecord, Refusal> {
+    if let Some(fault) = asked.fault() {
+        return Err(Refusal::new(fault.code, fault.message));
+    }
+    let stream = asked.stream_id;
+    if state.stream(stream).is_none() {
+        return Err(Refusal::no_stream(stream));
+    }
+    let range = if asked.range_index == RangeIndex::OPEN {
+        state.last_range(stream)
+    } else {
+        state.range(RangeKey {
+            stream,
+            range: asked.range_index,
+        })
+    };
+    let Some(range) = range else {
+        let message = format!("stream {stream} has no range {}", asked.range_index);
+        return Err(Refusal::new(ErrorCode::RANGE_NOT_FOUND, message));
+    };
+    if asked.epoch != Epoch::ANY && asked.epoch != range.epoch {
+        let message = format!("range {} has epoch {}, not {}", range.key, range.epoch, asked.epoch);
+        return Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message));
+    }
+    Ok(RangeRecord::clone(range))
+}
+
+/// A range as answers show it.
+pub(super) fn wire_range(node: &Node, range: &RangeRecord) -> Range {
+    let confirmed = || {
+        node.ranges
+            .hub
+            .ranges
+            .lock()
+            .table
+            .next_offset(range.key)
+            .unwrap_or(range.start_offset)
+    };
+    let servers = range.servers.iter().enumerate().map(|(place, server)| ReplicaServer {
+        range_server: Some(RangeServer {
+            server_id: *server,
+            // Ranges are placed on this server alone until others can register.
+            advertise_addr: node.identity.advertise.clone(),
+        }),
+        is_primary: place == 0,
+    });
+    Range {
+        stream_id: range.key.stream,
+        range_index: range.key.range,
+        start_offset: range.start_offset,
+        end_offset: range.end_offset.unwrap_or(Offset(-1)),
+        next_offset: range.end_offset.unwrap_or_else(confirmed),
+        servers: servers.collect(),
+        epoch: range.epoch,
+        replica_count: range.replica_count,
+        ack_count: range.ack_count,
+    }
+}

@@ -1,0 +1,278 @@
+//! One FETCH call.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use sbp_messages::{FetchInfo, FetchRequest, FetchResult, Status};
+use sbp_types::{Offset, StreamId};
+use smallvec::SmallVec;
+
+use super::read::{Found, LogRead, ReadDone, ReadJob};
+use crate::range::{FetchEntry, Limits, Positions, RangeServer, Ranges, Readiness, Start, judge_fetch, resolve_start};
+use crate::refusal::Refusal;
+
+/// Payload over all frames of a call that names no limit.
+const DEFAULT_MAX_BYTES: usize = 32 << 20;
+
+/// A call that is not answered completely yet.
+#[derive(Debug)]
+pub(super) struct FetchCall {
+    slots: SmallVec<[Slot; 1]>,
+    /// Entries without a result.
+    pub(super) unanswered: usize,
+    min_bytes: u64,
+    /// Payload it may still spend.
+    budget: usize,
+    /// When what is left is answered with what there is.
+    pub(super) deadline: Instant,
+    /// A read is under way on another thread; nothing else happens to the call until it is back.
+    pub(super) reading: Option<usize>,
+    /// The session knows that it waits, so that it counts in no limit but that of waiting calls.
+    pub(super) waits: bool,
+    /// It could go on, but for the answers that the peer has not taken yet.
+    pub(super) stalled: bool,
+    /// Results that are not sent yet.
+    pub(super) ready: Vec<ReadyResult>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    info: FetchInfo,
+    state: SlotState,
+}
+
+#[derive(Debug)]
+enum SlotState {
+    /// Where it begins has not been looked at.
+    New,
+    /// It begins where this says.
+    Resolved(FetchEntry),
+    /// Its result is sent or ready.
+    Answered,
+}
+
+/// How an entry ended.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) status: Status,
+    pub(super) positions: Positions,
+    pub(super) record_count: i32,
+    /// Bytes in `chunks`.
+    pub(super) length: usize,
+    pub(super) chunks: SmallVec<[Bytes; 1]>,
+}
+
+/// A result and its part of the payload.
+#[derive(Debug)]
+pub(super) struct ReadyResult {
+    pub(super) result: FetchResult,
+    pub(super) length: usize,
+    pub(super) chunks: SmallVec<[Bytes; 1]>,
+}
+
+/// What a look at a call comes to.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// What has to be read before the call can go on.
+    pub(super) job: Option<ReadJob>,
+    /// Streams that entries wait for.
+    pub(super) waits_for: SmallVec<[StreamId; 4]>,
+}
+
+impl Outcome {
+    pub(super) fn empty(positions: Positions) -> Self {
+        Self {
+            status: Status::success(),
+            positions,
+            record_count: 0,
+            length: 0,
+            chunks: SmallVec::new(),
+        }
+    }
+
+    pub(super) fn refused(refusal: Refusal, bounds: Option<Positions>) -> Self {
+        let unknown = Positions {
+            base_offset: Offset(-1),
+            next_offset: Offset(-1),
+            start_offset: Offset(-1),
+            high_watermark: Offset(-1),
+            end_of_range: false,
+        };
+        Self {
+            status: refusal.into(),
+            ..Self::empty(bounds.unwrap_or(unknown))
+        }
+    }
+}
+
+impl FetchCall {
+    /// A call as it arrives. `deadline` is when its time is up.
+    pub(super) fn new(request: &FetchRequest, deadline: Instant) -> Self {
+        let slots: SmallVec<[Slot; 1]> = request
+            .fetch_requests
+            .iter()
+            .map(|info| Slot {
+                info: *info,
+                state: SlotState::New,
+            })
+            .collect();
+        Self {
+            unanswered: slots.len(),
+            slots,
+            min_bytes: u64::try_from(request.min_bytes).unwrap_or(0),
+            budget: match usize::try_from(request.max_bytes) {
+                Ok(0) | Err(_) => DEFAULT_MAX_BYTES,
+                Ok(bytes) => bytes,
+            },
+            deadline,
+            reading: None,
+            waits: false,
+            stalled: false,
+            ready: Vec::new(),
+        }
+    }
+
+    /// Looks at every entry that has no result: answers what can be answered without reading, and says what is to be
+    /// read and what is waited for.
+    pub(super) fn plan(&mut self, ranges: &Ranges, server: &RangeServer, now: Instant) -> Plan {
+        let limits = Limits {
+            min_bytes: self.min_bytes,
+            last_call: now >= self.deadline,
+            budget: self.budget,
+        };
+        let mut plan = Plan::default();
+        let mut reads = Vec::new();
+        for index in 0..self.slots.len() {
+            let Some(slot) = self.slots.get_mut(index) else { break };
+            let outcome = match slot.look(ranges, server, limits) {
+                Look::Nothing => continue,
+                Look::Wait => {
+                    plan.waits_for.push(slot.info.stream_id);
+                    continue;
+                }
+                Look::Read(read) => {
+                    reads.push((index, read));
+                    continue;
+                }
+                Look::Answer(outcome) => outcome,
+            };
+            self.answer(index, outcome);
+        }
+        if !reads.is_empty() {
+            plan.job = Some(ReadJob {
+                budget: self.budget,
+                reads,
+            });
+        }
+        plan
+    }
+
+    /// Takes what a read found. Returns whether the call has to be looked at again: an entry knows only now where it
+    /// begins.
+    pub(super) fn handle_read(&mut self, done: ReadDone) -> bool {
+        self.budget = done.budget;
+        let mut again = false;
+        for (index, found) in done.found {
+            match found {
+                Found::Answer(outcome) => self.answer(index, outcome),
+                Found::Start(offset) => {
+                    if let Some(slot) = self.slots.get_mut(index) {
+                        slot.resolve(offset);
+                        again = true;
+                    }
+                }
+            }
+        }
+        again
+    }
+
+    /// The streams of its entries.
+    pub(super) fn streams(&self) -> impl Iterator<Item = StreamId> {
+        self.slots.iter().map(|slot| slot.info.stream_id)
+    }
+
+    fn answer(&mut self, index: usize, outcome: Outcome) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        if matches!(slot.state, SlotState::Answered) {
+            return;
+        }
+        slot.state = SlotState::Answered;
+        self.unanswered -= 1;
+        let Outcome {
+            status,
+            positions,
+            record_count,
+            length,
+            chunks,
+        } = outcome;
+        let result = FetchResult {
+            stream_id: slot.info.stream_id,
+            request_index: slot.info.request_index,
+            batch_length: i32::try_from(length).unwrap_or(i32::MAX),
+            status,
+            base_offset: positions.base_offset,
+            next_offset: positions.next_offset,
+            start_offset: positions.start_offset,
+            high_watermark: positions.high_watermark,
+            end_of_range: positions.end_of_range,
+            record_count,
+        };
+        self.ready.push(ReadyResult { result, length, chunks });
+    }
+}
+
+enum Look {
+    /// It is answered already.
+    Nothing,
+    Wait,
+    Read(LogRead),
+    Answer(Outcome),
+}
+
+impl Slot {
+    fn look(&mut self, ranges: &Ranges, server: &RangeServer, limits: Limits) -> Look {
+        if matches!(self.state, SlotState::New) {
+            if let Some(status) = self.info.fault() {
+                return Look::Answer(Outcome::refused(Refusal::new(status.code, status.message), None));
+            }
+            let time = (self.info.start_timestamp_ms.0 >= 0).then_some(self.info.start_timestamp_ms);
+            match resolve_start(&ranges.table, self.info.stream_id, self.info.fetch_offset, time) {
+                Err((refusal, bounds)) => return Look::Answer(Outcome::refused(refusal, bounds)),
+                Ok(Start::At(offset)) => self.resolve(offset),
+                Ok(Start::Search {
+                    key,
+                    from,
+                    time,
+                    otherwise,
+                }) => {
+                    return Look::Read(LogRead::Start {
+                        key,
+                        from,
+                        time,
+                        otherwise,
+                    });
+                }
+            }
+        }
+        let SlotState::Resolved(entry) = &self.state else {
+            return Look::Nothing;
+        };
+        match judge_fetch(&ranges.table, entry, limits, |key, from| {
+            server.log.bytes_from(key, from)
+        }) {
+            Readiness::Wait => Look::Wait,
+            Readiness::Empty(positions) => Look::Answer(Outcome::empty(positions)),
+            Readiness::Refused(refusal, bounds) => Look::Answer(Outcome::refused(refusal, bounds)),
+            Readiness::Read(read) => Look::Read(LogRead::Batches(read)),
+        }
+    }
+
+    fn resolve(&mut self, offset: Offset) {
+        self.state = SlotState::Resolved(FetchEntry {
+            stream: self.info.stream_id,
+            offset,
+            end: (self.info.end_offset.0 >= 0).then_some(self.info.end_offset),
+            batch_max_bytes: self.info.batch_max_bytes,
+        });
+    }
+}

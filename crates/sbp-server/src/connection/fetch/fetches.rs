@@ -1,0 +1,233 @@
+//! The FETCHes of one connection.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use sbp_frame::{CallId, Frame};
+use sbp_messages::{DecodeError, ErrorCode, FetchRequest, FetchResponse, Message, Status};
+use sbp_session::Session;
+use sbp_types::StreamId;
+use smallvec::SmallVec;
+
+use super::call::FetchCall;
+use super::frames::send_results;
+use super::read::{ReadDone, ReadJob};
+use crate::connection::port::Port;
+use crate::connection::replier::Replier;
+use crate::node::Node;
+
+/// What every step of a fetch needs.
+pub(in crate::connection) struct FetchTurn<'a> {
+    pub(in crate::connection) session: &'a mut Session,
+    pub(in crate::connection) replier: &'a mut Replier,
+    pub(in crate::connection) node: &'a Node,
+    pub(in crate::connection) port: &'a Arc<Port>,
+    pub(in crate::connection) now: Instant,
+}
+
+/// The FETCHes of one connection that are not answered completely.
+#[derive(Debug, Default)]
+pub(in crate::connection) struct Fetches {
+    calls: HashMap<CallId, FetchCall>,
+    /// Which calls wait for which stream. A stream is in here exactly while this connection is registered for it.
+    waiting: HashMap<StreamId, SmallVec<[CallId; 2]>>,
+    /// When calls run out of time; calls that ended before are passed over.
+    deadlines: BinaryHeap<Reverse<(Instant, CallId)>>,
+    /// Calls that could go on, but for the answers that the peer has not taken yet.
+    stalled: VecDeque<CallId>,
+    /// Bytes that reads on other threads may bring.
+    reading: usize,
+}
+
+impl Fetches {
+    /// Takes a request, and answers what can be answered at once.
+    pub(in crate::connection) fn handle_request(
+        &mut self,
+        turn: &mut FetchTurn<'_>,
+        frame: &Frame,
+    ) -> Result<(), DecodeError> {
+        let request = FetchRequest::decode(&frame.header)?;
+        request.validate()?;
+        let deadline = turn.now + request.max_wait();
+        self.calls.insert(frame.call_id, FetchCall::new(&request, deadline));
+        self.advance(turn, frame.call_id);
+        Ok(())
+    }
+
+    /// Streams that calls wait for have grown.
+    pub(in crate::connection) fn handle_advanced(&mut self, turn: &mut FetchTurn<'_>, streams: &[StreamId]) {
+        for stream in streams {
+            for call in self.waiting.remove(stream).unwrap_or_default() {
+                self.advance(turn, call);
+            }
+        }
+    }
+
+    /// A read on another thread is done.
+    pub(in crate::connection) fn handle_read(&mut self, turn: &mut FetchTurn<'_>, call: CallId, done: ReadDone) {
+        let Some(state) = self.calls.get_mut(&call) else { return };
+        self.reading = self.reading.saturating_sub(state.reading.take().unwrap_or(0));
+        state.handle_read(done);
+        self.advance(turn, call);
+    }
+
+    /// When the next call runs out of time.
+    pub(in crate::connection) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.peek().map(|Reverse((deadline, _))| *deadline)
+    }
+
+    /// Answers the calls that have run out of time.
+    pub(in crate::connection) fn handle_timeout(&mut self, turn: &mut FetchTurn<'_>) {
+        while let Some(Reverse((deadline, call))) = self.deadlines.peek().copied() {
+            if deadline > turn.now {
+                break;
+            }
+            self.deadlines.pop();
+            // Not the same call where an id was used again.
+            if self.calls.get(&call).is_some_and(|state| state.deadline <= turn.now) {
+                self.advance(turn, call);
+            }
+        }
+    }
+
+    /// Goes on with the calls that the peer's slowness held up.
+    pub(in crate::connection) fn finish_turn(&mut self, turn: &mut FetchTurn<'_>) {
+        for _call in 0..self.stalled.len() {
+            if self.is_full(turn) {
+                break;
+            }
+            let Some(call) = self.stalled.pop_front() else { break };
+            if let Some(state) = self.calls.get_mut(&call) {
+                state.stalled = false;
+            }
+            self.advance(turn, call);
+        }
+    }
+
+    /// Answers everything with what there is: the connection ends.
+    pub(in crate::connection) fn end_all(&mut self, turn: &mut FetchTurn<'_>) {
+        let calls: Vec<_> = self.calls.keys().copied().collect();
+        for call in calls {
+            if let Some(state) = self.calls.get_mut(&call) {
+                state.deadline = turn.now;
+            }
+            self.advance(turn, call);
+        }
+    }
+
+    /// The connection is gone.
+    pub(in crate::connection) fn handle_closed(&mut self, node: &Node, port: &Arc<Port>) {
+        let mut ranges = node.ranges.hub.ranges.lock();
+        for (stream, _) in self.waiting.drain() {
+            ranges.waiting.forget(stream, port);
+        }
+        self.calls.clear();
+    }
+
+    /// Whether as many bytes of answers lie here as may.
+    fn is_full(&self, turn: &FetchTurn<'_>) -> bool {
+        turn.session.transmit_len().saturating_add(self.reading) >= turn.node.limits.answer_bytes
+    }
+
+    /// Takes a call as far as it can go now.
+    fn advance(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
+        loop {
+            let full = self.is_full(turn);
+            let Some(state) = self.calls.get_mut(&call) else { return };
+            if state.reading.is_some() || state.stalled {
+                return;
+            }
+            if full {
+                state.stalled = true;
+                self.stalled.push_back(call);
+                return;
+            }
+            let plan = {
+                let mut ranges = turn.node.ranges.hub.ranges.lock();
+                let plan = state.plan(&ranges, &turn.node.ranges, turn.now);
+                // Under the same lock as the look: nothing can be confirmed between the two and be missed.
+                for stream in &plan.waits_for {
+                    let calls = self.waiting.entry(*stream).or_insert_with(|| {
+                        ranges.waiting.register(*stream, turn.port);
+                        SmallVec::new()
+                    });
+                    if !calls.contains(&call) {
+                        calls.push(call);
+                    }
+                }
+                plan
+            };
+            if !plan.waits_for.is_empty() && !state.waits {
+                state.waits = turn.session.mark_waiting(call);
+                if !state.waits {
+                    self.refuse_to_wait(turn, call);
+                    return;
+                }
+                self.deadlines.push(Reverse((state.deadline, call)));
+            }
+            let Some(job) = plan.job else { break };
+            if !job.is_quick(&turn.node.ranges) {
+                self.read_elsewhere(turn, call, job);
+                return;
+            }
+            if !state.handle_read(job.run(&turn.node.ranges)) {
+                break;
+            }
+        }
+        self.send(turn, call);
+    }
+
+    /// Has another thread read what is not in memory. Until it is back nothing else happens to the call, so its results
+    /// keep their order.
+    fn read_elsewhere(&mut self, turn: &mut FetchTurn<'_>, call: CallId, job: ReadJob) {
+        if let Some(state) = self.calls.get_mut(&call) {
+            let weight = job.weight();
+            state.reading = Some(weight);
+            self.reading += weight;
+            turn.node.readers.submit(Arc::clone(turn.port), call, job);
+        }
+    }
+
+    /// As many calls wait as may: this one is refused as a whole.
+    fn refuse_to_wait(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
+        self.forget(call);
+        let message = format!("{} fetches wait on this connection already", turn.node.limits.waits);
+        let status = Status::error(ErrorCode::TOO_MANY_REQUESTS, message);
+        turn.replier.finish(
+            turn.session,
+            call,
+            &FetchResponse {
+                status,
+                ..Default::default()
+            },
+        );
+    }
+
+    fn send(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
+        let Some(state) = self.calls.get_mut(&call) else { return };
+        let end = state.unanswered == 0;
+        let with_data = state.ready.iter().filter(|ready| ready.length != 0).count();
+        turn.node.counters.fetches.add(with_data);
+        turn.node
+            .counters
+            .bytes_fetched
+            .add(state.ready.iter().map(|ready| ready.length).sum());
+        send_results(turn.session, turn.replier, call, &mut state.ready, end);
+        if end {
+            self.forget(call);
+        }
+    }
+
+    fn forget(&mut self, call: CallId) {
+        let Some(state) = self.calls.remove(&call) else { return };
+        if state.waits {
+            for stream in state.streams() {
+                if let Some(calls) = self.waiting.get_mut(&stream) {
+                    calls.retain(|waiting| *waiting != call);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! HEARTBEAT: who is there, and what both sides understand.
+
+use sbp_messages::{Feature, HeartbeatRequest, HeartbeatResponse, RangeServer, Status, features};
+
+use crate::node::Identity;
+
+/// The protocol's revision that this server speaks.
+const REVISION: i32 = 1;
+
+/// What the server offers.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    /// Told when the peer names them too.
+    features: Vec<Feature>,
+    /// Told always: they bind the peer whether it understands their names or not.
+    limits: Vec<Feature>,
+}
+
+/// The limits of one connection that a peer is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToldLimits {
+    pub(crate) calls: usize,
+    pub(crate) bytes: usize,
+    pub(crate) waits: usize,
+    pub(crate) entries: usize,
+    pub(crate) header: u32,
+}
+
+impl Offer {
+    pub(crate) fn new(durability: &str, identity: &Identity, limits: ToldLimits) -> Self {
+        Self {
+            features: vec![
+                Feature::new(features::NAMES, "1"),
+                Feature::new(features::CONDITIONAL_APPEND, "1"),
+                Feature::new(features::BOUNDED_FETCH, "1"),
+                Feature::new(features::DURABILITY, durability),
+                Feature::new(features::SERVER_ID, identity.server_id.to_string()),
+            ],
+            limits: vec![
+                Feature::new(features::MAX_CALLS, limits.calls.to_string()),
+                Feature::new(features::MAX_BYTES, limits.bytes.to_string()),
+                Feature::new(features::MAX_WAITS, limits.waits.to_string()),
+                Feature::new(features::MAX_ENTRIES, limits.entries.to_string()),
+                Feature::new(features::MAX_HEADER, limits.header.to_string()),
+            ],
+        }
+    }
+
+    /// The answer to a connection's first HEARTBEAT. It is given again to every later one.
+    pub(super) fn answer(
+        &self,
+        identity: &Identity,
+        connection_id: i64,
+        request: HeartbeatRequest,
+    ) -> HeartbeatResponse {
+        let named = |offered: &&Feature| features::find(&request.features, &offered.name).is_some();
+        let agreed = self
+            .features
+            .iter()
+            .filter(named)
+            .chain(&self.limits)
+            .cloned()
+            .collect();
+        HeartbeatResponse {
+            client_id: request.client_id,
+            client_role: request.client_role,
+            range_server: Some(RangeServer {
+                server_id: identity.server_id,
+                advertise_addr: identity.advertise.clone(),
+            }),
+            status: Status::success(),
+            protocol_revision: request.protocol_revision.clamp(0, REVISION),
+            features: agreed,
+            connection_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sbp_messages::ClientRole;
+    use sbp_types::ServerId;
+
+    use super::*;
+
+    fn answer(revision: i32, names: &[&str]) -> HeartbeatResponse {
+        let identity = Identity {
+            server_id: ServerId(7),
+            advertise: "host:1".to_owned(),
+        };
+        let limits = ToldLimits {
+            calls: 1,
+            bytes: 2,
+            waits: 3,
+            entries: 4,
+            header: 5,
+        };
+        let request = HeartbeatRequest {
+            client_id: "me".to_owned(),
+            client_role: ClientRole::CLIENT,
+            protocol_revision: revision,
+            features: names.iter().map(|name| Feature::new(name, "whatever")).collect(),
+            ..Default::default()
+        };
+        Offer::new("fsync", &identity, limits).answer(&identity, 9, request)
+    }
+
+    #[test]
+    fn features_that_both_have_are_told_and_limits_always() {
+        let plain = answer(0, &[]);
+        assert_eq!(plain.features.len(), 5, "{plain:?}");
+        assert_eq!(features::find_number(&plain.features, features::MAX_WAITS), Some(3));
+        let some = answer(1, &["durability", "idempotence", "server-id", "unheard-of"]);
+        assert_eq!(features::find(&some.features, "durability"), Some("fsync"));
+        assert_eq!(features::find(&some.features, "server-id"), Some("7"));
+        assert_eq!(
+            features::find(&some.features, "idempotence"),
+            None,
+            "not offered before it is built"
+        );
+        assert_eq!(features::find(&some.features, "names"), None, "not asked for");
+        assert_eq!(some.features.len(), 7);
+    }
+
+    #[test]
+    fn the_smaller_revision_counts_and_the_peer_is_echoed() {
+        for (theirs, agreed) in [(-3, 0), (0, 0), (1, 1), (2, 1), (i32::MAX, 1)] {
+            assert_eq!(answer(theirs, &[]).protocol_revision, agreed, "{theirs}");
+        }
+        let answer = answer(1, &[]);
+        assert_eq!(
+            (answer.client_id.as_str(), answer.client_role),
+            ("me", ClientRole::CLIENT)
+        );
+        assert_eq!(
+            (answer.connection_id, answer.range_server.unwrap().server_id),
+            (9, ServerId(7))
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! How the rest of the server reaches a connection.
+
+use sbp_frame::CallId;
+use sbp_transport::Mailbox;
+use sbp_types::{Offset, StreamId};
+
+use super::fetch::ReadDone;
+use crate::placement::Reply;
+use crate::refusal::Refusal;
+
+/// A connection's address inside the server.
+#[derive(Debug)]
+pub(crate) struct Port {
+    /// Above 0, never given twice while the server runs; told to the peer in HEARTBEAT.
+    pub(crate) id: i64,
+    pub(crate) mailbox: Mailbox<ConnectionCommand>,
+}
+
+/// What a connection is told by the rest of the server.
+#[derive(Debug)]
+pub(crate) enum ConnectionCommand {
+    /// A group of the log has ended: these batches are synced, or never will be.
+    Appended(Vec<AppendDone>),
+    /// These streams, which fetches of this connection wait for, have grown. Each is told once and has to be waited for
+    /// anew.
+    Advanced(Vec<StreamId>),
+    /// Batches were read from the disk.
+    Read { call: CallId, done: ReadDone },
+    /// A metadata change is durable, or was refused as a whole.
+    Changed {
+        call: CallId,
+        answer: Result<Reply, Refusal>,
+    },
+    /// The server goes down.
+    GoAway,
+}
+
+/// How one batch of an APPEND ended.
+#[derive(Debug)]
+pub(crate) struct AppendDone {
+    pub(crate) call: CallId,
+    pub(crate) request_index: i32,
+    pub(crate) stream: StreamId,
+    /// Where it is, or why it is nowhere, with the next offset where that is the reason.
+    pub(crate) outcome: Result<Stored, (Refusal, Option<Offset>)>,
+}
+
+/// Where a batch is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    /// -1 for an empty batch.
+    pub(crate) base_offset: Offset,
+    pub(crate) next_offset: Offset,
+}

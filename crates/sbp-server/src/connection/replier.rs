@@ -1,0 +1,72 @@
+//! Answers on their way to the session.
+
+use bytes::BytesMut;
+use sbp_frame::{CallId, OpCode, PayloadPart};
+use sbp_messages::{Encoder, ErrorCode, Message, Status, SystemErrorResponse};
+use sbp_session::{SendError, Session};
+
+use crate::refusal::Refusal;
+
+/// Encodes answers, with buffers that are used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Replier {
+    encoder: Encoder,
+    header: BytesMut,
+}
+
+impl Replier {
+    /// Sends the only or last frame of an answer.
+    pub(crate) fn finish<M: Message>(&mut self, session: &mut Session, call: CallId, message: &M) {
+        self.send(session, call, message, true, &[]);
+    }
+
+    /// Sends one frame of an answer; with `end` it is the last one.
+    pub(crate) fn send<M: Message>(
+        &mut self,
+        session: &mut Session,
+        call: CallId,
+        message: &M,
+        end: bool,
+        payload: &[PayloadPart<'_>],
+    ) {
+        self.header.clear();
+        message.encode(&mut self.encoder, &mut self.header);
+        match session.send_response(call, M::OPCODE, end, &self.header, payload) {
+            Ok(()) => {}
+            // The peer is gone, or the session ended the call: nobody waits for this answer.
+            Err(SendError::Closed | SendError::UnknownCall(_)) => {}
+            Err(error) => {
+                // Handlers split their answers, so this does not happen; if it does, the call must end all the same.
+                tracing::error!(%error, opcode = %M::OPCODE, "an answer could not be sent");
+                let message = format!("the answer could not be sent: {error}");
+                let status = Status::error(ErrorCode::RS_INTERNAL_SERVER_ERROR, message);
+                self.refuse(session, call.raw(), M::OPCODE, status);
+            }
+        }
+    }
+
+    /// Ends a call with a system error: it was not understood or not started.
+    pub(crate) fn refuse(
+        &mut self,
+        session: &mut Session,
+        raw_call_id: u32,
+        opcode: OpCode,
+        status: impl Into<Status>,
+    ) {
+        self.header.clear();
+        SystemErrorResponse { status: status.into() }.encode(&mut self.encoder, &mut self.header);
+        session.send_system_error(raw_call_id, opcode, &self.header);
+    }
+
+    /// Ends a call with a system error.
+    pub(crate) fn refuse_call(&mut self, session: &mut Session, call: CallId, opcode: OpCode, refusal: Refusal) {
+        self.refuse(session, call.raw(), opcode, refusal);
+    }
+
+    /// A message's bytes, for the few that are sent by the session itself.
+    pub(crate) fn encode<M: Message>(&mut self, message: &M) -> &[u8] {
+        self.header.clear();
+        message.encode(&mut self.encoder, &mut self.header);
+        &self.header
+    }
+}

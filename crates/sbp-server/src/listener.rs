@@ -1,0 +1,108 @@
+//! Accepting connections.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use sbp_session::{Session, SessionConfig};
+use sbp_transport::{accept_options, drive, mailbox};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::connection::{Connection, Port};
+use crate::connections::Connections;
+use crate::descriptors::Descriptors;
+use crate::node::Node;
+use crate::socket::Socket;
+
+/// The first pause after the system had nothing left to accept a connection with; doubled up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the accept loop needs.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    pub(crate) node: Arc<Node>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) descriptors: Arc<Descriptors>,
+    pub(crate) session: SessionConfig,
+    pub(crate) max_connections: usize,
+}
+
+impl Acceptor {
+    /// Accepts until told to stop; then the listener is closed.
+    pub(crate) async fn run(self, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+        let registered = self.descriptors.register(listener.as_raw_fd());
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stop.changed() => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _peer)) => {
+                    pause = FIRST_PAUSE;
+                    self.serve(stream);
+                }
+                Err(error) if is_exhausted(&error) => {
+                    // The connection stays in the kernel's queue, so trying again at once would spin.
+                    tracing::warn!(%error, "cannot accept a connection now");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                // The peer went away between connecting and being accepted.
+                Err(error) => tracing::debug!(%error, "a connection was not accepted"),
+            }
+        }
+        drop(registered);
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        self.node.counters.connections_accepted.add(1);
+        if self.connections.count() >= self.max_connections {
+            tracing::warn!(
+                limit = self.max_connections,
+                "too many connections; closing the new one"
+            );
+            self.node.counters.connections_closed.add(1);
+            return;
+        }
+        if let Err(error) = accept_options(&stream) {
+            tracing::debug!(%error, "cannot set a connection's options");
+        }
+        let (mailbox, inbox) = mailbox();
+        let (port, open) = self.connections.open(|id| Port { id, mailbox });
+        let session = Session::new(self.session.clone(), Instant::now());
+        let application = Connection::new(Arc::clone(&self.node), port);
+        let socket = Socket::new(stream, &self.descriptors);
+        let node = Arc::clone(&self.node);
+        tokio::spawn(async move {
+            drive(socket, session, application, inbox).await;
+            node.counters.connections_closed.add(1);
+            // Last: whoever waits for the connections to end may then take the server apart.
+            drop(node);
+            drop(open);
+        });
+    }
+}
+
+/// Whether the system ran out of something, so that accepting again at once cannot help.
+fn is_exhausted(error: &io::Error) -> bool {
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_resources_pauses() {
+        for (errno, pauses) in [(Errno::MFILE, true), (Errno::NFILE, true), (Errno::CONNABORTED, false)] {
+            assert_eq!(is_exhausted(&errno.into()), pauses, "{errno}");
+        }
+    }
+}

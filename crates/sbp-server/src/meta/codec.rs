@@ -1,0 +1,218 @@
+//! The bytes of stored records.
+//!
+//! Integers are big-endian; text and bytes have a `u32` length before them; an optional value has a byte 0 or 1 before
+//! it. The first byte of a record is its version. A newer version of the software appends fields under a new version
+//! number and reads the older ones; an unknown version is refused, never guessed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, TimestampMs};
+
+use crate::placement::{RangeRecord, SchemaRecord, Settings, StreamRecord};
+use crate::range::HeldRange;
+
+const VERSION: u8 = 1;
+
+/// A stream's record; its id is the key.
+pub(crate) fn encode_stream(stream: &StreamRecord) -> Vec<u8> {
+    let settings = &stream.settings;
+    let mut out = Writer::new();
+    out.option(stream.name.as_deref(), |out, name| out.bytes(name.as_bytes()));
+    out.i64(stream.created_at.0);
+    out.i8(settings.replica_count);
+    out.i8(settings.ack_count);
+    out.i64(settings.retention_period_ms);
+    out.i64(settings.retention_bytes);
+    out.option(settings.schema.as_deref(), |out, schema| {
+        out.bytes(&schema.ipc);
+        out.bytes(&schema.canonical);
+        out.i64(schema.fingerprint.cast_signed());
+    });
+    out.count(settings.properties.len());
+    for (key, value) in &settings.properties {
+        out.bytes(key.as_bytes());
+        out.bytes(value.as_bytes());
+    }
+    out.0
+}
+
+/// Reads what [`encode_stream`] wrote.
+pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> {
+    let mut from = Reader::new(bytes)?;
+    let name = from.option(Reader::text)?.map(Arc::from);
+    let created_at = TimestampMs(from.i64()?);
+    let replica_count = from.i8()?;
+    let ack_count = from.i8()?;
+    let retention_period_ms = from.i64()?;
+    let retention_bytes = from.i64()?;
+    let schema = from.option(|from| {
+        let ipc = from.bytes()?.to_vec();
+        let canonical = from.bytes()?.to_vec();
+        Some(Arc::new(SchemaRecord {
+            ipc,
+            canonical,
+            fingerprint: from.i64()?.cast_unsigned(),
+        }))
+    })?;
+    let mut properties = BTreeMap::new();
+    for _property in 0..from.count()? {
+        properties.insert(from.text()?, from.text()?);
+    }
+    let settings = Settings {
+        replica_count,
+        ack_count,
+        retention_period_ms,
+        retention_bytes,
+        schema,
+        properties,
+    };
+    from.end(StreamRecord {
+        id,
+        name,
+        settings,
+        created_at,
+    })
+}
+
+/// A range's record; stream and index are the key.
+pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
+    let mut out = Writer::new();
+    out.i64(range.epoch.0);
+    out.i64(range.start_offset.0);
+    out.option(range.end_offset, |out, end| out.i64(end.0));
+    out.i8(range.replica_count);
+    out.i8(range.ack_count);
+    out.count(range.servers.len());
+    for server in &range.servers {
+        out.i64(server.0.into());
+    }
+    out.0
+}
+
+/// Reads what [`encode_range`] wrote.
+pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
+    let mut from = Reader::new(bytes)?;
+    let epoch = Epoch(from.i64()?);
+    let start_offset = Offset(from.i64()?);
+    let end_offset = from.option(Reader::i64)?.map(Offset);
+    let replica_count = from.i8()?;
+    let ack_count = from.i8()?;
+    let mut servers = Vec::new();
+    for _server in 0..from.count()? {
+        servers.push(ServerId(i32::try_from(from.i64()?).ok()?));
+    }
+    from.end(RangeRecord {
+        key,
+        epoch,
+        start_offset,
+        end_offset,
+        servers,
+        replica_count,
+        ack_count,
+    })
+}
+
+/// The record of a range held here; stream and index are the key.
+pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
+    let mut out = Writer::new();
+    out.i64(held.epoch.0);
+    out.i64(held.start.0);
+    out.option(held.end, |out, end| out.i64(end.0));
+    out.0
+}
+
+/// Reads what [`encode_held`] wrote.
+pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
+    let mut from = Reader::new(bytes)?;
+    let epoch = Epoch(from.i64()?);
+    let start = Offset(from.i64()?);
+    let end = from.option(Reader::i64)?.map(Offset);
+    from.end(HeldRange { key, epoch, start, end })
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new() -> Self {
+        Self(vec![VERSION])
+    }
+
+    fn i8(&mut self, value: i8) {
+        self.0.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn i64(&mut self, value: i64) {
+        self.0.extend_from_slice(&value.to_be_bytes());
+    }
+
+    fn count(&mut self, count: usize) {
+        let count = u32::try_from(count).expect("what came in one frame has fewer than 2^32 parts");
+        self.0.extend_from_slice(&count.to_be_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn option<V>(&mut self, value: Option<V>, write: impl FnOnce(&mut Self, V)) {
+        self.0.push(u8::from(value.is_some()));
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (&VERSION, rest) => Some(Self(rest)),
+            _ => None,
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn i8(&mut self) -> Option<i8> {
+        self.array().map(i8::from_be_bytes)
+    }
+
+    fn i64(&mut self) -> Option<i64> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    fn count(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.count()?).ok()?;
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+
+    fn option<V>(&mut self, read: impl FnOnce(&mut Self) -> Option<V>) -> Option<Option<V>> {
+        match self.array()? {
+            [0] => Some(None),
+            [1] => read(self).map(Some),
+            _ => None,
+        }
+    }
+
+    /// The value, if nothing follows it.
+    fn end<V>(self, value: V) -> Option<V> {
+        self.0.is_empty().then_some(value)
+    }
+}

@@ -1,0 +1,158 @@
+//! Metadata in an embedded transactional store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use sbp_log::{FileSystem, OpenMode};
+use sbp_types::{RangeIndex, RangeKey, StreamId};
+
+use super::backend::FileBackend;
+use super::codec;
+use super::{MetadataChange, MetadataError, MetadataStore};
+use crate::placement::Change;
+
+/// The file's name in the data directory.
+const FILE: &str = "metadata.redb";
+/// The newest layout of tables and records this version knows.
+const FORMAT: u64 = 1;
+/// The metadata of a server fits into a few megabytes; the database's own default is a gigabyte.
+const CACHE_BYTES: usize = 16 << 20;
+
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
+const STREAMS: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("streams");
+const RANGES: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("ranges");
+const BURIED: TableDefinition<'_, i64, ()> = TableDefinition::new("buried_streams");
+const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_ranges");
+
+const FORMAT_KEY: &str = "format";
+const NEXT_STREAM_KEY: &str = "next_stream_id";
+
+/// The store of one data directory.
+#[derive(Debug)]
+pub(crate) struct RedbStore {
+    database: Database,
+}
+
+impl RedbStore {
+    /// Opens the store in `directory`, or makes it.
+    pub(crate) fn open(files: &Arc<dyn FileSystem>, directory: &Path) -> Result<Self, MetadataError> {
+        let file = files.open(&directory.join(FILE), OpenMode::OrCreate)?;
+        // The name must be durable before anything in the file is.
+        files.sync_dir(directory)?;
+        let database = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create_with_backend(FileBackend::new(file))?;
+        let mut store = Self { database };
+        store.prepare()?;
+        Ok(store)
+    }
+
+    /// Checks the format, and makes the tables of a new store.
+    fn prepare(&mut self) -> Result<(), MetadataError> {
+        let transaction = self.database.begin_write()?;
+        let found = {
+            let numbers = transaction.open_table(NUMBERS)?;
+            numbers.get(FORMAT_KEY)?.map(|format| format.value())
+        };
+        match found {
+            Some(FORMAT) => Ok(transaction.abort()?),
+            Some(found) => Err(MetadataError::NewerFormat {
+                found: u32::try_from(found).unwrap_or(u32::MAX),
+                supported: u32::try_from(FORMAT).unwrap_or(u32::MAX),
+            }),
+            None => {
+                transaction.open_table(NUMBERS)?.insert(FORMAT_KEY, FORMAT)?;
+                transaction.open_table(STREAMS)?;
+                transaction.open_table(RANGES)?;
+                transaction.open_table(BURIED)?;
+                transaction.open_table(HELD)?;
+                Ok(transaction.commit()?)
+            }
+        }
+    }
+}
+
+impl MetadataStore for RedbStore {
+    fn load(&self) -> Result<Vec<MetadataChange>, MetadataError> {
+        let transaction = self.database.begin_read()?;
+        let mut changes = Vec::new();
+        if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_STREAM_KEY)? {
+            let next = i64::try_from(next.value()).map_err(|_| unreadable("the next stream id"))?;
+            changes.push(MetadataChange::Placement(Change::NextStreamId(StreamId(next))));
+        }
+        for row in transaction.open_table(STREAMS)?.iter()? {
+            let (id, bytes) = row?;
+            let id = StreamId(id.value());
+            let stream = codec::decode_stream(id, bytes.value()).ok_or_else(|| unreadable(format!("stream {id}")))?;
+            changes.push(MetadataChange::Placement(Change::PutStream(Arc::new(stream))));
+        }
+        for row in transaction.open_table(RANGES)?.iter()? {
+            let (key, bytes) = row?;
+            let key = range_key(key.value());
+            let range = codec::decode_range(key, bytes.value()).ok_or_else(|| unreadable(format!("range {key}")))?;
+            changes.push(MetadataChange::Placement(Change::PutRange(Arc::new(range))));
+        }
+        for row in transaction.open_table(BURIED)?.iter()? {
+            changes.push(MetadataChange::Placement(Change::BuryStream(StreamId(row?.0.value()))));
+        }
+        for row in transaction.open_table(HELD)?.iter()? {
+            let (key, bytes) = row?;
+            let key = range_key(key.value());
+            let held =
+                codec::decode_held(key, bytes.value()).ok_or_else(|| unreadable(format!("range {key}, held here")))?;
+            changes.push(MetadataChange::Hold(held));
+        }
+        Ok(changes)
+    }
+
+    fn commit(&mut self, changes: &[MetadataChange]) -> Result<(), MetadataError> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        {
+            let mut numbers = transaction.open_table(NUMBERS)?;
+            let mut streams = transaction.open_table(STREAMS)?;
+            let mut ranges = transaction.open_table(RANGES)?;
+            let mut buried = transaction.open_table(BURIED)?;
+            let mut held_ranges = transaction.open_table(HELD)?;
+            for change in changes {
+                match change {
+                    MetadataChange::Placement(Change::PutStream(stream)) => {
+                        streams.insert(stream.id.0, codec::encode_stream(stream).as_slice())?;
+                    }
+                    MetadataChange::Placement(Change::PutRange(range)) => {
+                        ranges.insert(row_key(range.key), codec::encode_range(range).as_slice())?;
+                    }
+                    MetadataChange::Placement(Change::NextStreamId(next)) => {
+                        numbers.insert(NEXT_STREAM_KEY, u64::try_from(next.0).unwrap_or(0))?;
+                    }
+                    MetadataChange::Placement(Change::BuryStream(stream)) => {
+                        streams.remove(stream.0)?;
+                        let rows = (stream.0, i32::MIN)..=(stream.0, i32::MAX);
+                        ranges.retain_in(rows, |_, _| false)?;
+                        buried.insert(stream.0, ())?;
+                    }
+                    MetadataChange::Hold(held) => {
+                        held_ranges.insert(row_key(held.key), codec::encode_held(held).as_slice())?;
+                    }
+                }
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+}
+
+fn unreadable(what: impl Into<String>) -> MetadataError {
+    MetadataError::Unreadable { what: what.into() }
+}
+
+fn row_key(key: RangeKey) -> (i64, i32) {
+    (key.stream.0, key.range.0)
+}
+
+fn range_key((stream, range): (i64, i32)) -> RangeKey {
+    RangeKey {
+        stream: StreamId(stream),
+        range: RangeIndex(range),
+    }
+}

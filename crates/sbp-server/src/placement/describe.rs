@@ -1,0 +1,75 @@
+//! DESCRIBE_STREAMS.
+
+use std::sync::Arc;
+
+use sbp_messages::ErrorCode;
+use sbp_types::StreamId;
+
+use super::name::quoted;
+use super::page_size;
+use super::records::StreamRecord;
+use super::state::PlacementState;
+use super::token::{TokenError, read_stream_token, write_stream_token};
+use crate::refusal::Refusal;
+
+/// Which streams somebody wants to see. Without ids and names: all of them, a page at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamQuery {
+    pub(crate) ids: Vec<StreamId>,
+    pub(crate) names: Vec<String>,
+    /// Streams in a page; 0: as many as the server likes.
+    pub(crate) limit: i32,
+    pub(crate) continuation: Vec<u8>,
+}
+
+/// One stream that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Described {
+    /// Here it is.
+    Found(Arc<StreamRecord>),
+    /// There is no stream with this id.
+    UnknownId(StreamId, Refusal),
+    /// There is no stream with this name.
+    UnknownName(String, Refusal),
+}
+
+/// Answers a query: ids, then names, in request order; or a page of all streams by id with the token of the next page,
+/// empty at the end.
+pub(crate) fn describe_streams(
+    state: &PlacementState,
+    query: StreamQuery,
+) -> Result<(Vec<Described>, Vec<u8>), TokenError> {
+    if query.ids.is_empty() && query.names.is_empty() {
+        return page(state, query.limit, &query.continuation);
+    }
+    let mut found = Vec::with_capacity(query.ids.len() + query.names.len());
+    for id in query.ids {
+        found.push(match state.stream(id) {
+            Some(stream) => Described::Found(Arc::clone(stream)),
+            None => Described::UnknownId(id, Refusal::no_stream(id)),
+        });
+    }
+    for name in query.names {
+        found.push(match state.stream_named(&name) {
+            Some(stream) => Described::Found(Arc::clone(stream)),
+            None => {
+                let message = format!("there is no stream {}", quoted(&name));
+                let refusal = Refusal::new(ErrorCode::NOT_FOUND, message);
+                Described::UnknownName(name, refusal)
+            }
+        });
+    }
+    Ok((found, Vec::new()))
+}
+
+fn page(state: &PlacementState, limit: i32, token: &[u8]) -> Result<(Vec<Described>, Vec<u8>), TokenError> {
+    let after = read_stream_token(token)?;
+    let size = page_size(limit);
+    let mut streams = state.streams_after(after);
+    let shown: Vec<_> = streams.by_ref().take(size).cloned().collect();
+    let next = match (shown.last(), streams.next()) {
+        (Some(last), Some(_)) => write_stream_token(last.id),
+        _ => Vec::new(),
+    };
+    Ok((shown.into_iter().map(Described::Found).collect(), next))
+}

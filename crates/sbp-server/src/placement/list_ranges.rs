@@ -1,0 +1,104 @@
+//! LIST_RANGES.
+
+use std::sync::Arc;
+
+use sbp_types::{RangeKey, ServerId, StreamId};
+
+use super::page_size;
+use super::records::RangeRecord;
+use super::state::PlacementState;
+use super::token::{RangePlace, TokenError, read_range_token, write_range_token};
+use crate::refusal::Refusal;
+
+/// Which ranges somebody wants to see: those of a stream, those on a server, or with both those of the stream on the
+/// server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Criterion {
+    pub(crate) stream: Option<StreamId>,
+    pub(crate) server: Option<ServerId>,
+}
+
+/// What one criterion gave on this page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Which criterion of the request.
+    pub(crate) criterion: usize,
+    pub(crate) ranges: Result<Vec<Arc<RangeRecord>>, Refusal>,
+}
+
+/// One page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListedPage {
+    pub(crate) results: Vec<Listed>,
+    /// Where the next page begins; empty at the end.
+    pub(crate) continuation: Vec<u8>,
+}
+
+/// Lists ranges, criteria in order, at most `limit` ranges. A criterion that does not fit goes on on the next page.
+pub(crate) fn list_ranges(
+    state: &PlacementState,
+    criteria: &[Criterion],
+    limit: i32,
+    token: &[u8],
+) -> Result<ListedPage, TokenError> {
+    let RangePlace {
+        criterion: first,
+        mut after,
+    } = read_range_token(token, criteria.len())?;
+    let mut room = page_size(limit);
+    let mut page = ListedPage::default();
+    for (index, criterion) in criteria
+        .iter()
+        .enumerate()
+        .skip(usize::try_from(first).unwrap_or(usize::MAX))
+    {
+        let place = |after| RangePlace {
+            criterion: u32::try_from(index).unwrap_or(u32::MAX),
+            after,
+        };
+        if room == 0 {
+            page.continuation = write_range_token(place(None));
+            break;
+        }
+        let behind = after.take();
+        let ranges = match matching(state, *criterion, behind) {
+            Err(refusal) => Err(refusal),
+            Ok(mut matching) => {
+                let shown: Vec<_> = matching.by_ref().take(room).cloned().collect();
+                room -= shown.len();
+                if matching.next().is_some() {
+                    page.continuation = write_range_token(place(shown.last().map(|range| range.key)));
+                }
+                Ok(shown)
+            }
+        };
+        page.results.push(Listed {
+            criterion: index,
+            ranges,
+        });
+        if !page.continuation.is_empty() {
+            break;
+        }
+    }
+    Ok(page)
+}
+
+fn matching(
+    state: &PlacementState,
+    criterion: Criterion,
+    after: Option<RangeKey>,
+) -> Result<Box<dyn Iterator<Item = &Arc<RangeRecord>> + '_>, Refusal> {
+    let on_server =
+        move |range: &&Arc<RangeRecord>| criterion.server.is_none_or(|server| range.servers.contains(&server));
+    match (criterion.stream, criterion.server) {
+        (None, None) => Err(Refusal::invalid("a criterion names a stream, a range server, or both")),
+        (Some(stream), _) => {
+            if state.stream(stream).is_none() {
+                return Err(Refusal::no_stream(stream));
+            }
+            let behind = move |range: &&Arc<RangeRecord>| after.is_none_or(|after| range.key > after);
+            Ok(Box::new(state.ranges_of(stream).filter(behind).filter(on_server)))
+        }
+        (None, Some(_)) => Ok(Box::new(state.ranges_after(after).filter(on_server))),
+    }
+}

@@ -1,0 +1,88 @@
+//! What a stream is set to, and when two settings are the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sbp_messages::ErrorCode;
+
+use super::records::SchemaRecord;
+use crate::refusal::Refusal;
+
+/// A stream's settings in force: nothing in here means "the default" any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Copies of each record.
+    pub(crate) replica_count: i8,
+    /// Copies that must be durable before an append is acknowledged.
+    pub(crate) ack_count: i8,
+    /// Milliseconds a record is kept after its append; 0: for ever.
+    pub(crate) retention_period_ms: i64,
+    /// Bytes kept; -1: no bound.
+    pub(crate) retention_bytes: i64,
+    /// The columns, when the stream has any. Compared by canonical form, so metadata does not count.
+    pub(crate) schema: Option<Arc<SchemaRecord>>,
+    /// The user's own words, compared as a map.
+    pub(crate) properties: BTreeMap<String, String>,
+}
+
+/// Settings as a request gives them: 0 is "the server's default".
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestedSettings {
+    pub(crate) replica_count: i8,
+    pub(crate) ack_count: i8,
+    pub(crate) retention_period_ms: i64,
+    pub(crate) retention_bytes: i64,
+    pub(crate) schema: Option<Arc<SchemaRecord>>,
+    pub(crate) properties: BTreeMap<String, String>,
+}
+
+impl RequestedSettings {
+    /// Fills in the defaults and judges the result. `servers` is how many range servers there are.
+    pub(crate) fn resolve(self, servers: usize) -> Result<Settings, Refusal> {
+        let Self {
+            replica_count,
+            ack_count,
+            retention_period_ms,
+            retention_bytes,
+            schema,
+            properties,
+        } = self;
+        let replica_count = if replica_count == 0 { 1 } else { replica_count };
+        if replica_count < 0 {
+            return Err(Refusal::invalid(format!(
+                "a stream cannot have {replica_count} replicas"
+            )));
+        }
+        // A majority: any two sets of acknowledging replicas then share one.
+        let ack_count = if ack_count == 0 {
+            replica_count / 2 + 1
+        } else {
+            ack_count
+        };
+        if !(1..=replica_count).contains(&ack_count) {
+            return Err(Refusal::invalid(format!(
+                "{ack_count} acknowledgements cannot be had from {replica_count} replicas: ask for 1 to {replica_count}"
+            )));
+        }
+        if retention_period_ms < 0 || retention_bytes < -1 {
+            return Err(Refusal::invalid(format!(
+                "retention of {retention_period_ms} ms and {retention_bytes} bytes: neither may be negative (bytes: -1 is no bound)"
+            )));
+        }
+        if usize::try_from(replica_count).is_ok_and(|wanted| wanted > servers) {
+            return Err(Refusal::new(
+                ErrorCode::PD_NO_AVAILABLE_RS,
+                format!("{replica_count} replicas need as many range servers; there are {servers}"),
+            ));
+        }
+        let retention_bytes = if retention_bytes == 0 { -1 } else { retention_bytes };
+        Ok(Settings {
+            replica_count,
+            ack_count,
+            retention_period_ms,
+            retention_bytes,
+            schema,
+            properties,
+        })
+    }
+}

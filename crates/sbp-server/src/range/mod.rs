@@ -1,0 +1,24 @@
+//! The range server: which offset a record gets, and what a fetch may see.
+//!
+//! The decisions are pure functions over a [`RangeTable`]; the log, the clock and the connections are around them in
+//! [`RangeServer`].
+
+mod append;
+mod fetch;
+mod log_errors;
+mod server;
+mod table;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+pub(crate) use append::{AppendEntry, HeadFacts};
+pub(crate) use fetch::{FetchEntry, Limits, Positions, Read, Readiness, Start, judge_fetch, resolve_start};
+pub(crate) use log_errors::read_refusal;
+pub(crate) use server::{AppendJob, RangeHub, RangeServer, Ranges};
+pub(crate) use table::{HeldRange, Phase, RangeState};
+#[cfg(test)]
+pub(crate) use {
+    append::Verdict,
+    table::{Command, Effect, RangeTable},
+};

@@ -1,0 +1,41 @@
+//! Why one entry of a request, or a whole request, was not done.
+
+use sbp_messages::{ErrorCode, Status};
+
+/// A code of the protocol's error table with words for the one who reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// What went wrong, as programs read it.
+    pub(crate) code: ErrorCode,
+    /// What went wrong, as people read it.
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// Decodable, but wrong: the caller's fault, never worth a retry.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::INVALID_REQUEST, message)
+    }
+
+    /// The stream is unknown or deleted.
+    pub(crate) fn no_stream(stream: sbp_types::StreamId) -> Self {
+        Self::new(ErrorCode::NOT_FOUND, format!("there is no stream {stream}"))
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            code: refusal.code,
+            message: refusal.message,
+            ..Self::default()
+        }
+    }
+}

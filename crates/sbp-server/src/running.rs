@@ -1,0 +1,321 @@
+//! The parts of a running server, put together and taken apart.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use sbp_log::{LogConfig, RealFileSystem, SystemClock};
+use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status};
+use sbp_session::SessionConfig;
+use sbp_transport::{ListenError, listen};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+use crate::connection::{Offer, ToldLimits};
+use crate::connections::Connections;
+use crate::data_dir::DataDir;
+use crate::descriptors::{Descriptors, Registered};
+use crate::failure::Health;
+use crate::listener::Acceptor;
+use crate::node::{ConnectionLimits, Identity, Node};
+use crate::readers::Readers;
+use crate::stats::{Counters, ServerStats};
+use crate::storage::{self, Storage, StorageParts};
+use crate::{Durability, ServerConfig, ShutdownError, StartError};
+
+/// What connections may take beyond the grace to write their last bytes.
+const CLOSING_TIME: Duration = Duration::from_secs(2);
+/// Descriptors beside those of connections.
+const OTHER_DESCRIPTORS: usize = 16;
+
+/// A running server's parts.
+#[derive(Debug)]
+pub(crate) struct Running {
+    runtime: Runtime,
+    stop: watch::Sender<bool>,
+    local: SocketAddr,
+    node: Arc<Node>,
+    connections: Arc<Connections>,
+    descriptors: Arc<Descriptors>,
+    /// Places of the files that keep the directory locked; dropped before the files are.
+    locks: Vec<Registered>,
+    data_dir: DataDir,
+    grace: Duration,
+    durability: Durability,
+}
+
+impl Running {
+    /// Starts everything.
+    pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
+        check_listen_address(config)?;
+        let runtime = runtime()?;
+        // Before the directory is touched: a port that is taken is found at once, and changes nothing.
+        let listener = bind(&runtime, &config.listen)?;
+        let io = |what: &str| {
+            let what = what.to_owned();
+            move |source| StartError::Io { what, source }
+        };
+        let local = listener.local_addr().map_err(io("read the address listened on"))?;
+        let data_dir = DataDir::new(config.data_dir.as_deref()).map_err(io("make a temporary directory"))?;
+        let parts = StorageParts {
+            files: Arc::new(RealFileSystem),
+            clock: Arc::new(SystemClock::new()),
+            health: Arc::default(),
+            counters: Arc::default(),
+        };
+        let Storage {
+            server_id,
+            placement,
+            ranges,
+        } = storage::open(&parts, log_config(config, &data_dir))?;
+        let StorageParts {
+            clock,
+            health,
+            counters,
+            ..
+        } = parts;
+        let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
+        let identity = Identity { server_id, advertise };
+        let session = session_config(config);
+        let offer = Offer::new(config.durability.name(), &identity, told_limits(&session));
+        let limits = ConnectionLimits {
+            answer_bytes: session.limits.answer_bytes,
+            waits: session.limits.waits,
+            default_timeout: config.default_timeout,
+            shutdown_grace: config.shutdown_grace,
+        };
+        let readers = Readers::start(&ranges).map_err(io("start a reader thread"))?;
+        let node = Arc::new(Node {
+            identity,
+            offer,
+            limits,
+            placement,
+            ranges,
+            readers,
+            clock,
+            health,
+            counters,
+        });
+        let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
+        let locks = lock_descriptors(data_dir.path())
+            .into_iter()
+            .map(|fd| descriptors.register(fd))
+            .collect();
+        let connections = Arc::new(Connections::default());
+        let (stop, stopped) = watch::channel(false);
+        let acceptor = Acceptor {
+            node: Arc::clone(&node),
+            connections: Arc::clone(&connections),
+            descriptors: Arc::clone(&descriptors),
+            session,
+            max_connections: config.max_connections,
+        };
+        runtime.spawn(acceptor.run(listener, stopped));
+        let (grace, durability) = (config.shutdown_grace, config.durability);
+        Ok(Self {
+            runtime,
+            stop,
+            local,
+            node,
+            connections,
+            descriptors,
+            locks,
+            data_dir,
+            grace,
+            durability,
+        })
+    }
+
+    pub(crate) fn advertise(&self) -> &str {
+        &self.node.identity.advertise
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(crate) fn health(&self) -> Arc<Health> {
+        Arc::clone(&self.node.health)
+    }
+
+    pub(crate) fn descriptors(&self) -> Arc<Descriptors> {
+        Arc::clone(&self.descriptors)
+    }
+
+    pub(crate) fn stats(&self) -> ServerStats {
+        let counters: &Counters = &self.node.counters;
+        let log = self.node.ranges.log.stats();
+        let accepted = counters.connections_accepted.value();
+        ServerStats {
+            connections_accepted: accepted,
+            connections_open: accepted.saturating_sub(counters.connections_closed.value()),
+            streams: u64::try_from(self.node.placement.read(|state| state.stream_count())).unwrap_or(u64::MAX),
+            appends: counters.appends.value(),
+            records_appended: counters.records_appended.value(),
+            appends_refused: counters.appends_refused.value(),
+            fetches: counters.fetches.value(),
+            bytes_fetched: counters.bytes_fetched.value(),
+            groups: log.groups,
+            syncs: log.syncs,
+            durability: self.durability.name(),
+        }
+    }
+
+    /// Ends everything, in the order in which nothing is lost: no more connections, no more requests, what was started
+    /// is answered, then the metadata, then the log.
+    pub(crate) fn shutdown(self) -> Result<(), ShutdownError> {
+        let Self {
+            runtime,
+            stop,
+            node,
+            connections,
+            mut data_dir,
+            grace,
+            locks,
+            ..
+        } = self;
+        let _ended = stop.send(true);
+        connections.go_away();
+        if !connections.wait_until_closed(grace + CLOSING_TIME) {
+            tracing::warn!(open = connections.count(), "connections did not end in time");
+        }
+        runtime.shutdown_timeout(CLOSING_TIME);
+        node.placement.stop();
+        node.readers.stop();
+        let closed = close_log(node);
+        drop(locks);
+        let path = data_dir.path().to_owned();
+        data_dir
+            .clean_up()
+            .map_err(|source| ShutdownError::Temporary { path, source })?;
+        closed
+    }
+}
+
+/// Closes the log, which nobody else may be using any more.
+fn close_log(node: Arc<Node>) -> Result<(), ShutdownError> {
+    let in_use = || ShutdownError::Log {
+        reason: "a connection still uses it".to_owned(),
+    };
+    let Node {
+        ranges,
+        readers,
+        placement,
+        ..
+    } = Arc::into_inner(node).ok_or_else(in_use)?;
+    drop((readers, placement));
+    let ranges = Arc::into_inner(ranges).ok_or_else(in_use)?;
+    ranges.log.shutdown().map_err(|error| ShutdownError::Log {
+        reason: error.to_string(),
+    })
+}
+
+fn runtime() -> Result<Runtime, StartError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(2)
+        .thread_name("sbp-server-io")
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|source| StartError::Io {
+            what: "start the server's threads".to_owned(),
+            source,
+        })
+}
+
+fn bind(runtime: &Runtime, address: &str) -> Result<TcpListener, StartError> {
+    let _inside = runtime.enter();
+    let given = address.to_owned();
+    listen(address).map_err(|error| match error {
+        ListenError::PortTaken { source, .. } => StartError::PortTaken { address: given, source },
+        error => {
+            let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            StartError::BadAddress { address: given, reason }
+        }
+    })
+}
+
+/// Until there is authentication, only this machine is listened to, unless the user says otherwise.
+fn check_listen_address(config: &ServerConfig) -> Result<(), StartError> {
+    if config.insecure_listen {
+        return Ok(());
+    }
+    let address = &config.listen;
+    let bad = |error: std::io::Error| StartError::BadAddress {
+        address: address.clone(),
+        reason: error.to_string(),
+    };
+    let mut resolved = address.to_socket_addrs().map_err(bad)?;
+    if resolved.all(|candidate| candidate.ip().is_loopback()) {
+        Ok(())
+    } else {
+        Err(StartError::InsecureListen {
+            address: address.clone(),
+        })
+    }
+}
+
+fn log_config(config: &ServerConfig, data_dir: &DataDir) -> LogConfig {
+    let mut log = if data_dir.is_temporary() {
+        LogConfig::temporary(data_dir.path())
+    } else {
+        LogConfig::new(data_dir.path())
+    };
+    log.durability = match config.durability {
+        Durability::Fsync => sbp_log::Durability::Fsync,
+        Durability::None => sbp_log::Durability::None,
+    };
+    if let Some(bytes) = config.segment_bytes {
+        log.segment_bytes = bytes;
+    }
+    log
+}
+
+fn session_config(config: &ServerConfig) -> SessionConfig {
+    let mut session = SessionConfig::server();
+    session.limits.calls = usize::try_from(config.max_calls).unwrap_or(usize::MAX);
+    session.limits.waits = usize::try_from(config.max_waits).unwrap_or(usize::MAX);
+    session.grace = config.shutdown_grace;
+    let mut header = BytesMut::new();
+    let status = Status::error(ErrorCode::INVALID_REQUEST, "the connection broke the protocol");
+    GoAway { status, grace_ms: 0 }.encode(&mut Encoder::new(), &mut header);
+    session.violation_header = header.freeze();
+    session
+}
+
+fn told_limits(session: &SessionConfig) -> ToldLimits {
+    let limits = &session.limits;
+    ToldLimits {
+        calls: limits.calls,
+        bytes: limits.request_bytes,
+        waits: limits.waits,
+        entries: limits.entries,
+        header: limits.request_header,
+    }
+}
+
+/// The descriptors that keep the directory locked: the log owns the file and knows no descriptors, the system knows
+/// them all.
+fn lock_descriptors(directory: &Path) -> Vec<RawFd> {
+    let Ok(directory) = directory.canonicalize() else {
+        return Vec::new();
+    };
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        return Vec::new();
+    };
+    let ours = entries.flatten().filter(|entry| {
+        std::fs::read_link(entry.path()).is_ok_and(|target| {
+            let name = target
+                .file_name()
+                .map(|name| name.to_string_lossy().to_ascii_lowercase());
+            target.starts_with(&directory) && name.is_some_and(|name| name.contains("lock"))
+        })
+    });
+    ours.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
