@@ -40,7 +40,7 @@ pub(crate) enum Body {
     /// One record.
     Raw(Bytes),
     /// Many records. The view's buffers and `bytes` are the same memory.
-    Records { view: RecordsView, bytes: Bytes },
+    Records { view: Box<RecordsView>, bytes: Bytes },
     /// Typed columns, of the stream's schema.
     Typed { view: TypedView, schema: StreamSchema },
 }
@@ -257,13 +257,7 @@ fn read_body(
     let rows = usize::try_from(head.record_count).unwrap_or_default();
     match head.meta.body_encoding {
         BodyEncoding::RAW => Ok(Body::Raw(plain)),
-        BodyEncoding::RECORDS => {
-            let bytes = aligned(plain, copied);
-            Ok(Body::Records {
-                view: RecordsView::parse(&Buffer::from(bytes.clone()), rows)?,
-                bytes,
-            })
-        }
+        BodyEncoding::RECORDS => records_body(aligned(plain, copied), rows),
         BodyEncoding::RECORD_LIST => read_list(head, &plain, rows, copied),
         BodyEncoding::ARROW => {
             let fingerprint = head.meta.schema_fingerprint;
@@ -302,6 +296,14 @@ fn aligned(bytes: Bytes, copied: &mut usize) -> Bytes {
     Bytes::from(Buffer::from(buffer))
 }
 
+fn records_body(bytes: Bytes, rows: usize) -> Result<Body, BatchError> {
+    let view = RecordsView::parse(&Buffer::from(bytes.clone()), rows)?;
+    Ok(Body::Records {
+        view: Box::new(view),
+        bytes,
+    })
+}
+
 /// Lays a list out anew as RECORDS, so that one kind of view serves both.
 fn read_list(head: &BatchHead, plain: &Bytes, rows: usize, copied: &mut usize) -> Result<Body, BatchError> {
     let mut builder = RecordsBuilder::new();
@@ -325,10 +327,7 @@ fn read_list(head: &BatchHead, plain: &Bytes, rows: usize, copied: &mut usize) -
     builder.write_plain(&mut body);
     let bytes = aligned(body.freeze(), &mut 0);
     *copied = copied.saturating_add(bytes.len());
-    Ok(Body::Records {
-        view: RecordsView::parse(&Buffer::from(bytes.clone()), rows)?,
-        bytes,
-    })
+    records_body(bytes, rows)
 }
 
 /// Iterator of [`Batch::decode_all`].
