@@ -5,55 +5,105 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The credit of one client. Charges come back when they are dropped.
+/// Credit to receive. A client has one account; each reader has one of its own below it, so that no reader can take all.
 #[derive(Debug)]
 pub(crate) struct ReceiveCredit {
-    total: usize,
+    total: i64,
     /// Can go below zero: a server returns at least one whole batch, however large, and that is charged on arrival.
     free: Mutex<i64>,
     returned: Notify,
+    parent: Option<Arc<Self>>,
 }
 
 impl ReceiveCredit {
+    /// A client's account.
     pub(crate) fn new(total: usize) -> Arc<Self> {
         Arc::new(Self {
-            total,
+            total: signed(total),
             free: Mutex::new(signed(total)),
             returned: Notify::new(),
+            parent: None,
         })
     }
 
-    /// Waits until at least `least` bytes are free and takes up to `wanted`. `least` over the whole credit waits until
-    /// nothing is charged, so that one oversized request can always be made.
+    /// A reader's account. What it is charged is charged to its client's too.
+    pub(crate) fn part(self: &Arc<Self>, total: usize) -> Arc<Self> {
+        let total = signed(total);
+        let parent = Some(Arc::clone(self));
+        Arc::new(Self {
+            total,
+            free: Mutex::new(total),
+            returned: Notify::new(),
+            parent,
+        })
+    }
+
+    /// Waits until at least `least` bytes are free and takes up to `wanted`. A reader that holds nothing gets `least` at
+    /// once, whatever others hold: else readers whose consumers wait for each other would stand still for ever.
     pub(crate) async fn charge(self: &Arc<Self>, least: usize, wanted: usize) -> Charge {
-        let least = signed(least.min(self.total));
         loop {
             let returned = self.returned.notified();
             tokio::pin!(returned);
             returned.as_mut().enable();
-            if let Some(charge) = self.try_charge(least, wanted) {
-                return charge;
+            if let Some(parent) = &self.parent {
+                let above = parent.returned.notified();
+                tokio::pin!(above);
+                above.as_mut().enable();
+                if let Some(charge) = self.try_charge(least, wanted) {
+                    return charge;
+                }
+                tokio::select! {
+                    () = returned => {}
+                    () = above => {}
+                }
+            } else {
+                if let Some(charge) = self.try_charge(least, wanted) {
+                    return charge;
+                }
+                returned.await;
             }
-            returned.await;
         }
     }
 
-    fn try_charge(self: &Arc<Self>, least: i64, wanted: usize) -> Option<Charge> {
+    /// As [`Self::charge`], without waiting.
+    pub(crate) fn try_charge(self: &Arc<Self>, least: usize, wanted: usize) -> Option<Charge> {
         let mut free = self.free.lock();
+        let least = signed(least).min(self.total);
         if *free < least {
             return None;
         }
-        let taken = signed(wanted).min(*free);
+        let mut taken = signed(wanted).min(*free).max(least);
+        if let Some(parent) = &self.parent {
+            let mut above = parent.free.lock();
+            if *above >= least {
+                taken = taken.min(*above);
+            } else if *free == self.total {
+                taken = least;
+            } else {
+                return None;
+            }
+            *above -= taken;
+        }
         *free -= taken;
         Some(Charge {
-            credit: Arc::clone(self),
+            account: Arc::clone(self),
             bytes: usize::try_from(taken).unwrap_or(0),
         })
     }
 
-    /// Bytes that are free; 0 when overdrawn.
-    pub(crate) fn free(&self) -> usize {
-        usize::try_from(*self.free.lock()).unwrap_or(0)
+    fn change(&self, bytes: i64) {
+        *self.free.lock() += bytes;
+        if bytes > 0 {
+            self.returned.notify_waiters();
+        }
+        if let Some(parent) = &self.parent {
+            parent.change(bytes);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> i64 {
+        *self.free.lock()
     }
 }
 
@@ -64,7 +114,7 @@ fn signed(bytes: usize) -> i64 {
 /// Credit that was taken; returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    credit: Arc<ReceiveCredit>,
+    account: Arc<ReceiveCredit>,
     bytes: usize,
 }
 
@@ -73,26 +123,33 @@ impl Charge {
         self.bytes
     }
 
-    /// Splits `bytes` off; what this charge does not hold is taken from the credit, below zero if need be.
+    /// Splits `bytes` off; what this charge does not hold is taken from the account, below zero if need be.
     pub(crate) fn split(&mut self, bytes: usize) -> Self {
         let held = bytes.min(self.bytes);
         self.bytes -= held;
         let overshoot = bytes - held;
         if overshoot > 0 {
-            *self.credit.free.lock() -= signed(overshoot);
+            self.account.change(-signed(overshoot));
         }
         Self {
-            credit: Arc::clone(&self.credit),
+            account: Arc::clone(&self.account),
             bytes,
         }
+    }
+}
+
+impl Charge {
+    /// Splits up to `bytes` off, never more than is held.
+    pub(crate) fn split_held(&mut self, bytes: usize) -> Self {
+        let held = bytes.min(self.bytes);
+        self.split(held)
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            *self.credit.free.lock() += signed(self.bytes);
-            self.credit.returned.notify_waiters();
+            self.account.change(signed(self.bytes));
         }
     }
 }
@@ -131,9 +188,22 @@ mod tests {
         let credit = ReceiveCredit::new(100);
         let mut asked = credit.charge(1, 50).await;
         let arrived = asked.split(120);
-        assert_eq!((asked.bytes(), arrived.bytes(), credit.free()), (0, 120, 0));
+        assert_eq!((asked.bytes(), arrived.bytes(), credit.free()), (0, 120, -20));
         assert!(credit.try_charge(1, 1).is_none());
         drop((asked, arrived));
         assert_eq!(credit.free(), 100);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_holds_nothing_is_never_starved_by_others() {
+        let client = ReceiveCredit::new(100);
+        let (one, two) = (client.part(100), client.part(50));
+        let all = one.try_charge(10, 100).unwrap();
+        assert_eq!((all.bytes(), client.free()), (100, 0));
+        let least = two.try_charge(10, 50).unwrap();
+        assert_eq!((least.bytes(), client.free()), (10, -10));
+        assert!(two.try_charge(10, 10).is_none(), "only who holds nothing may overdraw");
+        drop((all, least));
+        assert_eq!((client.free(), one.free(), two.free()), (100, 100, 50));
     }
 }

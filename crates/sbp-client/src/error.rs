@@ -167,11 +167,6 @@ impl ClientError {
         self
     }
 
-    pub(crate) fn with_attempts(mut self, attempts: u32) -> Self {
-        self.0.attempts = self.0.attempts.max(attempts);
-        self
-    }
-
     /// The kind of error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

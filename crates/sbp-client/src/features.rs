@@ -22,7 +22,7 @@ pub enum Durability {
     Unknown,
     /// Acknowledged after fdatasync: it survives loss of power.
     Fsync,
-    /// Acknowledged from memory: a crash may lose it.
+    /// Acknowledged before it was synced: it survives the server's process, not a loss of power.
     None,
 }
 

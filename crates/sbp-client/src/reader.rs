@@ -1,0 +1,466 @@
+//! Reading bounded spans of streams: in order, without gaps, and with proof that nothing is missing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult};
+use sbp_types::{Offset, StreamId, TimestampMs};
+use tokio::sync::mpsc;
+
+use crate::admin::encoded;
+use crate::client::Client;
+use crate::clock::now;
+use crate::connection::command::{Command, Fetch, FetchEvent};
+use crate::credit::{Charge, ReceiveCredit};
+use crate::error::ClientError;
+use crate::execute;
+use crate::failure::{Cause, Failure};
+use crate::fetch::{FetchedBatch, Part, batches, parts};
+use crate::link::Link;
+use crate::position::Span;
+use crate::retry::Repeat;
+
+/// What one reader may have asked for and not yet handed out.
+const READ_AHEAD: usize = 32 << 20;
+/// Spans that one FETCH asks for: the front one, and those behind it to have them when it is done.
+const SPANS_AHEAD: usize = 64;
+/// Rounds that may bring the front span nothing although the server has more.
+const IDLE_ROUNDS: u32 = 5;
+
+/// How a reader reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReaderOptions {
+    /// How long one answer may take; `None`: the client's default. A slow consumer does not count.
+    pub timeout: Option<Duration>,
+    /// Bytes asked for per stream and answer; `None`: the client's configuration.
+    pub batch_max_bytes: Option<u32>,
+}
+
+/// Batches of bounded spans, in the order of spans and within a span of offsets.
+///
+/// Reads ahead as far as its credit goes, which comes back as batches are taken. A lost connection is made again and
+/// reading goes on behind the last batch handed out. The end comes only when every record of every span was handed out;
+/// anything less is an error.
+#[derive(Debug)]
+pub struct Reader {
+    chunks: mpsc::UnboundedReceiver<Result<Chunk, ClientError>>,
+    current: Chunk,
+    finished: bool,
+}
+
+/// Batches that arrived together, and the credit they hold until they are handed out.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk {
+    pub(crate) batches: VecDeque<FetchedBatch>,
+    pub(crate) charge: Option<Charge>,
+}
+
+impl Client {
+    /// Reads `spans`. Work begins at once, on the client's runtime, and ends when the reader is dropped.
+    #[must_use]
+    pub fn reader(&self, spans: Vec<Span>, options: ReaderOptions) -> Reader {
+        let (sender, chunks) = mpsc::unbounded_channel();
+        let config = self.config();
+        let task = ReadTask {
+            client: self.clone(),
+            spans: VecDeque::new(),
+            credit: self.core().credit.part(READ_AHEAD.min(config.receive_credit)),
+            timeout: options.timeout.unwrap_or(config.timeout),
+            batch_max: usize::try_from(options.batch_max_bytes.unwrap_or(config.batch_max_bytes).max(1))
+                .unwrap_or(usize::MAX),
+            sender,
+            idle_rounds: 0,
+        };
+        self.runtime().spawn(task.run(spans));
+        Reader {
+            chunks,
+            current: Chunk::default(),
+            finished: false,
+        }
+    }
+}
+
+impl Reader {
+    /// The next batch; `None` when all spans were read to their ends.
+    ///
+    /// # Errors
+    ///
+    /// Why reading cannot go on; nothing comes after it.
+    pub async fn next(&mut self) -> Option<Result<FetchedBatch, ClientError>> {
+        loop {
+            if let Some(batch) = self.current.batches.pop_front() {
+                return Some(Ok(batch));
+            }
+            if let Err(end) = self.next_chunk().await {
+                return end.map(Err);
+            }
+        }
+    }
+
+    /// All batches that arrived together; `None` when all spans were read to their ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::next`].
+    pub async fn next_many(&mut self) -> Option<Result<Vec<FetchedBatch>, ClientError>> {
+        while self.current.batches.is_empty() {
+            if let Err(end) = self.next_chunk().await {
+                return end.map(Err);
+            }
+        }
+        Some(Ok(self.current.batches.drain(..).collect()))
+    }
+
+    async fn next_chunk(&mut self) -> Result<(), Option<ClientError>> {
+        // What the last chunk held is handed out: its credit returns before more is waited for.
+        self.current.charge = None;
+        if self.finished {
+            return Err(None);
+        }
+        match self.chunks.recv().await {
+            Some(Ok(chunk)) => {
+                self.current = chunk;
+                Ok(())
+            }
+            Some(Err(error)) => {
+                self.finished = true;
+                Err(Some(error))
+            }
+            None => {
+                self.finished = true;
+                Err(None)
+            }
+        }
+    }
+}
+
+/// One span on its way.
+struct Reading {
+    stream: StreamId,
+    start: Offset,
+    next: Offset,
+    end: Offset,
+    /// What arrived before the span was at the front.
+    early: VecDeque<Chunk>,
+    delivered: u64,
+}
+
+struct ReadTask {
+    client: Client,
+    spans: VecDeque<Reading>,
+    credit: Arc<ReceiveCredit>,
+    timeout: Duration,
+    batch_max: usize,
+    sender: mpsc::UnboundedSender<Result<Chunk, ClientError>>,
+    idle_rounds: u32,
+}
+
+/// Why a round of fetching ended early.
+enum Stop {
+    /// The attempt failed and may be repeated.
+    Attempt(Failure),
+    /// Reading cannot go on.
+    Final(ClientError),
+    /// Nobody reads any more.
+    Abandoned,
+}
+
+impl ReadTask {
+    async fn run(mut self, spans: Vec<Span>) {
+        if let Err(Stop::Final(error)) = self.read_all(spans).await {
+            // An error means that nobody reads any more.
+            drop(self.sender.send(Err(error)));
+        }
+    }
+
+    async fn read_all(&mut self, spans: Vec<Span>) -> Result<(), Stop> {
+        self.spans = self.resolve(spans).await.map_err(Stop::Final)?;
+        let mut attempt = 0;
+        loop {
+            self.pass_finished()?;
+            if self.spans.is_empty() {
+                return Ok(());
+            }
+            let before = self.spans.front().map(|front| front.next);
+            let failure = match self.round().await {
+                Ok(()) => {
+                    attempt = 0;
+                    continue;
+                }
+                Err(Stop::Attempt(failure)) => failure,
+                Err(stop) => return Err(stop),
+            };
+            if self.spans.front().map(|front| front.next) != before {
+                attempt = 0;
+            }
+            attempt += 1;
+            let deadline = now() + self.timeout;
+            let paused = execute::pause(self.client.link(), &failure, Repeat::Harmless, attempt, deadline).await;
+            paused.map_err(|error| Stop::Final(self.placed(error)))?;
+        }
+    }
+
+    /// Turns "earliest" and "latest" into offsets, once for all spans.
+    async fn resolve(&self, spans: Vec<Span>) -> Result<VecDeque<Reading>, ClientError> {
+        let open: Vec<_> = spans
+            .iter()
+            .filter(|span| span.start.0 < 0 || span.end.0 < 0)
+            .map(|span| span.stream)
+            .collect();
+        let found = if open.is_empty() {
+            Vec::new()
+        } else {
+            let each = self.client.positions(&open, Some(self.timeout)).await?;
+            each.into_iter().collect::<Result<Vec<_>, _>>()?
+        };
+        let resolve = |stream, offset: Offset| match found.iter().find(|positions| positions.stream == stream) {
+            Some(positions) if offset == Offset::EARLIEST => positions.earliest,
+            Some(positions) if offset == Offset::LATEST => positions.latest,
+            _ => offset,
+        };
+        spans
+            .into_iter()
+            .map(|Span { stream, start, end }| {
+                let (start, end) = (resolve(stream, start), resolve(stream, end));
+                if start.0 < 0 || end.0 < 0 {
+                    let what = format!("a span from {start} to {end} is not a part of a stream");
+                    return Err(ClientError::invalid(what).with_stream(stream));
+                }
+                Ok(Reading {
+                    stream,
+                    start,
+                    next: start,
+                    end,
+                    early: VecDeque::new(),
+                    delivered: 0,
+                })
+            })
+            .collect()
+    }
+
+    /// Hands out what came early for the front span, and drops spans that are done.
+    fn pass_finished(&mut self) -> Result<(), Stop> {
+        while let Some(front) = self.spans.front_mut() {
+            while let Some(chunk) = front.early.pop_front() {
+                front.delivered += chunk.batches.iter().map(FetchedBatch::len).sum::<u64>();
+                self.sender.send(Ok(chunk)).map_err(|_reader_gone| Stop::Abandoned)?;
+            }
+            if front.next < front.end {
+                return Ok(());
+            }
+            // The proof: contiguity was checked batch by batch, this checks the sum.
+            let planned = front.end.distance_from(front.start);
+            if front.delivered != planned {
+                let what = format!("{} records were read where {planned} were planned", front.delivered);
+                return Err(Stop::Final(ClientError::incomplete(what).with_stream(front.stream)));
+            }
+            self.spans.pop_front();
+        }
+        Ok(())
+    }
+
+    /// One FETCH for the front span and those behind it that have nothing yet.
+    async fn round(&mut self) -> Result<(), Stop> {
+        let asked: Vec<usize> = (0..self.spans.len().min(SPANS_AHEAD))
+            .filter(|&index| {
+                let wanted = |span: &Reading| span.next < span.end && (index == 0 || span.early.is_empty());
+                self.spans.get(index).is_some_and(wanted)
+            })
+            .collect();
+        let wanted = self.batch_max.saturating_mul(asked.len()).min(READ_AHEAD);
+        let charge = self.charge(self.batch_max.min(wanted), wanted).await?;
+        let (mut events, _) = self.send(&asked, charge);
+        let before = self.spans.front().map(|front| front.next);
+        loop {
+            let event = tokio::select! {
+                event = events.recv() => event,
+                () = self.sender.closed() => return Err(Stop::Abandoned),
+            };
+            match event {
+                None => {
+                    let cause = Cause::ConnectionLost {
+                        sent: true,
+                        reason: "its task was stopped".into(),
+                    };
+                    return Err(Stop::Attempt(Failure::from(cause)));
+                }
+                Some(FetchEvent::Failed { failure, .. }) => return Err(Stop::Attempt(failure)),
+                Some(FetchEvent::Frame {
+                    frame,
+                    mut charge,
+                    end,
+                    endpoint,
+                    ..
+                }) => {
+                    let parts = parts(frame, asked.len())
+                        .map_err(|cause| Stop::Attempt(Failure::new(cause, Some(&endpoint))))?;
+                    for part in parts {
+                        self.take(&asked, part, &mut charge, &endpoint)?;
+                    }
+                    if end {
+                        break;
+                    }
+                }
+            }
+        }
+        if self.spans.front().map(|front| front.next) == before {
+            self.idle_rounds += 1;
+        } else {
+            self.idle_rounds = 0;
+        }
+        if self.idle_rounds >= IDLE_ROUNDS {
+            let what = format!("the server returned nothing {IDLE_ROUNDS} times although it has more");
+            return Err(Stop::Final(self.placed(ClientError::protocol(what))));
+        }
+        Ok(())
+    }
+
+    /// Waits for credit. Credit that sits in early chunks of this very reader is given up first when nothing else can
+    /// move: it will be read again.
+    async fn charge(&mut self, least: usize, wanted: usize) -> Result<Charge, Stop> {
+        if let Some(charge) = self.credit.try_charge(least, wanted) {
+            return Ok(charge);
+        }
+        for span in self.spans.iter_mut().skip(1) {
+            if let Some(first) = span.early.front().and_then(|chunk| chunk.batches.front()) {
+                span.next = first.from;
+                span.early.clear();
+            }
+        }
+        tokio::select! {
+            charge = self.credit.charge(least, wanted) => Ok(charge),
+            () = self.sender.closed() => Err(Stop::Abandoned),
+        }
+    }
+
+    fn send(&self, asked: &[usize], charge: Charge) -> (mpsc::UnboundedReceiver<FetchEvent>, usize) {
+        let batch_max = i32::try_from(self.batch_max).unwrap_or(i32::MAX);
+        let entries = asked.iter().zip(0..).filter_map(|(&index, request_index)| {
+            let span = self.spans.get(index)?;
+            Some(FetchInfo {
+                stream_id: span.stream,
+                request_index,
+                fetch_offset: span.next,
+                batch_max_bytes: batch_max,
+                end_offset: span.end,
+                start_timestamp_ms: TimestampMs(-1),
+            })
+        });
+        let request = FetchRequest {
+            max_wait_ms: 0,
+            min_bytes: 0,
+            fetch_requests: entries.collect(),
+            max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
+        };
+        let bytes = charge.bytes();
+        (send_fetch(self.client.link(), &request, self.timeout, charge, 0), bytes)
+    }
+
+    /// Takes one result: data of the front span is handed out, other data is kept until its span is at the front.
+    fn take(&mut self, asked: &[usize], part: Part, charge: &mut Charge, endpoint: &Arc<str>) -> Result<(), Stop> {
+        let Part { index, result, bytes } = part;
+        let Some(place) = asked.get(index).copied() else {
+            return Ok(());
+        };
+        let Some(span) = self.spans.get_mut(place) else {
+            return Ok(());
+        };
+        if !result.status.is_success() {
+            return self.refused(place, &result, endpoint);
+        }
+        let mut chunk = Chunk {
+            batches: VecDeque::new(),
+            charge: Some(charge.split_held(bytes.len())),
+        };
+        let mut found = Vec::new();
+        let next = batches(
+            span.stream,
+            &bytes,
+            result.high_watermark,
+            span.next,
+            Some(span.end),
+            &mut found,
+        )
+        .map_err(|error| Stop::Final(error.with_endpoint(Some(endpoint))))?;
+        if found.is_empty() && place == 0 && span.next < span.end && result.high_watermark < span.end {
+            let what = format!("the stream ends at {} before the span does", result.high_watermark);
+            let error = ClientError::incomplete(what)
+                .with_stream(span.stream)
+                .with_offset(span.next);
+            return Err(Stop::Final(error.with_endpoint(Some(endpoint))));
+        }
+        span.next = next;
+        chunk.batches.extend(found);
+        if chunk.batches.is_empty() {
+            return Ok(());
+        }
+        if place == 0 {
+            span.delivered += chunk.batches.iter().map(FetchedBatch::len).sum::<u64>();
+            self.sender.send(Ok(chunk)).map_err(|_reader_gone| Stop::Abandoned)
+        } else {
+            span.early.push_back(chunk);
+            Ok(())
+        }
+    }
+
+    /// A span behind the front that is refused is asked for again when it is at the front; then it counts.
+    fn refused(&self, place: usize, result: &FetchResult, endpoint: &Arc<str>) -> Result<(), Stop> {
+        let Some(span) = self.spans.get(place) else {
+            return Ok(());
+        };
+        if place != 0 {
+            return Ok(());
+        }
+        let cause = crate::connection::refused(&result.status, 0);
+        if result.status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS {
+            let what = format!(
+                "offset {} is not between {} and {}: the records are gone or not written",
+                span.next, result.start_offset, result.high_watermark
+            );
+            let error = ClientError::entry(result.status.code, &what, Some(endpoint));
+            return Err(Stop::Final(error.with_stream(span.stream).with_offset(span.next)));
+        }
+        Err(Stop::Attempt(Failure::new(cause, Some(endpoint))))
+    }
+
+    fn placed(&self, error: ClientError) -> ClientError {
+        match self.spans.front() {
+            Some(front) => error.with_stream(front.stream).with_offset(front.next),
+            None => error,
+        }
+    }
+}
+
+/// Sends a FETCH whose answers arrive at the returned receiver.
+pub(crate) fn send_fetch(
+    link: &Arc<Link>,
+    request: &FetchRequest,
+    timeout: Duration,
+    charge: Charge,
+    tag: u32,
+) -> mpsc::UnboundedReceiver<FetchEvent> {
+    let (sender, events) = mpsc::unbounded_channel();
+    post_fetch(link, request, timeout, charge, tag, sender);
+    events
+}
+
+/// Sends a FETCH whose answers go to `events` under `tag`.
+pub(crate) fn post_fetch(
+    link: &Arc<Link>,
+    request: &FetchRequest,
+    timeout: Duration,
+    charge: Charge,
+    tag: u32,
+    events: mpsc::UnboundedSender<FetchEvent>,
+) {
+    let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    let deadline = now() + wait + timeout;
+    link.post(Command::Fetch(Box::new(Fetch {
+        header: encoded(request),
+        deadline,
+        charge,
+        tag,
+        events,
+    })));
+}

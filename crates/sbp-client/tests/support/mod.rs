@@ -1,0 +1,181 @@
+//! A peer that does what a test tells it, frame by frame.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use sbp_client::{Client, ClientConfig};
+use sbp_frame::{CallId, Flags, Frame, FrameHead, OpCode, PayloadPart, WriteQueue};
+use sbp_messages::{
+    AppendRequest, AppendResponse, AppendResult, Encoder, Feature, HeartbeatResponse, Message, Status,
+    SystemErrorResponse,
+};
+use sbp_types::{Offset, TimestampMs};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Everything a test waits for is bounded by this.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs a test's future with a bound.
+pub async fn bounded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future)
+        .await
+        .expect("the test did not end in time")
+}
+
+/// A listener on loopback and its address.
+pub async fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+/// A client with short waits.
+pub fn client(servers: &str) -> Client {
+    let mut config = ClientConfig::new(servers).unwrap();
+    config.timeout = Duration::from_secs(10);
+    config.retry.backoff_min = Duration::from_millis(5);
+    config.retry.backoff_max = Duration::from_millis(50);
+    Client::new(config, tokio::runtime::Handle::current())
+}
+
+pub struct Peer {
+    stream: TcpStream,
+    buffer: BytesMut,
+}
+
+impl Peer {
+    pub async fn accept(listener: &TcpListener) -> Self {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+        }
+    }
+
+    /// Accepts and answers the first HEARTBEAT with everything a server of ours offers.
+    pub async fn greeted(listener: &TcpListener) -> Self {
+        let mut peer = Self::accept(listener).await;
+        peer.greet(&[
+            ("names", "1"),
+            ("bounded-fetch", "1"),
+            ("durability", "fsync"),
+            ("max-calls", "1024"),
+        ])
+        .await;
+        peer
+    }
+
+    pub async fn greet(&mut self, features: &[(&str, &str)]) {
+        let hello = self.frame().await;
+        assert_eq!(hello.opcode, OpCode::HEARTBEAT, "a client's first frame is HEARTBEAT");
+        let answer = HeartbeatResponse {
+            protocol_revision: 1,
+            connection_id: 7,
+            features: features
+                .iter()
+                .map(|&(name, value)| Feature::new(name, value))
+                .collect(),
+            ..HeartbeatResponse::default()
+        };
+        self.answer(&hello, &answer, &[], true).await;
+    }
+
+    /// The next frame; panics at the end of the connection.
+    pub async fn frame(&mut self) -> Frame {
+        self.try_frame().await.expect("the client closed the connection")
+    }
+
+    pub async fn try_frame(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = Frame::decode(&mut self.buffer).unwrap() {
+                return Some(frame);
+            }
+            if self.stream.read_buf(&mut self.buffer).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// The next APPEND.
+    pub async fn append(&mut self) -> (Frame, AppendRequest) {
+        let frame = self.frame().await;
+        assert_eq!(frame.opcode, OpCode::APPEND);
+        let request = AppendRequest::decode(&frame.header).unwrap();
+        (frame, request)
+    }
+
+    pub async fn answer<M: Message>(&mut self, to: &Frame, message: &M, payload: &[u8], end: bool) {
+        let flags = if end {
+            Flags::RESPONSE | Flags::END
+        } else {
+            Flags::RESPONSE
+        };
+        self.send(to.opcode, flags, to.call_id, message, payload).await;
+    }
+
+    pub async fn refuse(&mut self, to: &Frame, status: Status) {
+        let flags = Flags::RESPONSE | Flags::END | Flags::SYSTEM_ERROR;
+        let mut header = BytesMut::new();
+        SystemErrorResponse { status }.encode(&mut Encoder::new(), &mut header);
+        self.write(to.opcode, flags, to.call_id, &header, &[]).await;
+    }
+
+    pub async fn go_away(&mut self, last_started: CallId) {
+        self.write(OpCode::GOAWAY, Flags::NONE, last_started, &[], &[]).await;
+    }
+
+    async fn send<M: Message>(&mut self, opcode: OpCode, flags: Flags, id: CallId, message: &M, payload: &[u8]) {
+        let mut header = BytesMut::new();
+        message.encode(&mut Encoder::new(), &mut header);
+        self.write(opcode, flags, id, &header, payload).await;
+    }
+
+    async fn write(&mut self, opcode: OpCode, flags: Flags, call_id: CallId, header: &[u8], payload: &[u8]) {
+        let mut queue = WriteQueue::new();
+        let head = FrameHead {
+            opcode,
+            flags,
+            raw_call_id: call_id.raw(),
+            format: sbp_frame::FORMAT_FLATBUFFERS,
+        };
+        queue.push_frame(head, header, &[PayloadPart::Copy(payload)]).unwrap();
+        let mut bytes = Vec::new();
+        let mut slices = [std::io::IoSlice::new(&[]); 8];
+        let filled = queue.slices(&mut slices);
+        slices[..filled].iter().for_each(|slice| bytes.extend_from_slice(slice));
+        self.stream.write_all(&bytes).await.unwrap();
+    }
+
+    /// Bytes that are no frame.
+    pub async fn raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+}
+
+/// Success for every entry, at `offset`.
+pub fn stored(request: &AppendRequest, offset: i64) -> AppendResponse {
+    let results = request.append_requests.iter().map(|info| AppendResult {
+        stream_id: info.stream_id,
+        request_index: info.request_index,
+        base_offset: Offset(offset),
+        next_offset: Offset(offset + 1),
+        stream_append_time_ms: TimestampMs(1_000),
+        ..AppendResult::default()
+    });
+    AppendResponse {
+        append_responses: results.collect(),
+        ..AppendResponse::default()
+    }
+}
+
+/// A refusal of the first entry.
+pub fn entry_refused(request: &AppendRequest, status: Status) -> AppendResponse {
+    let mut answer = stored(request, -1);
+    answer.append_responses[0].status = status;
+    answer
+}
