@@ -18,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use flatbuffers::{FlatBufferBuilder, Follow, ForwardsUOffset, Vector, Verifiable, VerifierOptions, WIPOffset};
 use sbp_frame::OpCode;
 
+use self::template::{decode_templated, encode_templated};
 use crate::{
     AppendRequest, AppendResponse, CreateStreamsRequest, CreateStreamsResponse, DecodeError, DescribeRangesRequest,
     DescribeRangesResponse, DescribeStreamsRequest, DescribeStreamsResponse, Encoder, FetchRequest, FetchResponse,
@@ -140,7 +141,7 @@ fn write_bytes(bytes: &[u8], builder: &mut Builder) -> Option<WIPOffset<Vector<'
 
 /// Declares which operation a struct belongs to, in which role, and that this profile encodes it.
 macro_rules! messages {
-    ($( $message:ident $opcode:ident $role:ident $encode:path; )*) => {
+    ($( $message:ident $opcode:ident $role:ident $encode:path, $decode:path; )*) => {
         $(
             impl Message for $message {
                 const OPCODE: OpCode = OpCode::$opcode;
@@ -151,7 +152,7 @@ macro_rules! messages {
                 }
 
                 fn decode(header: &[u8]) -> Result<Self, DecodeError> {
-                    decode(header)
+                    $decode(header)
                 }
             }
         )*
@@ -159,21 +160,21 @@ macro_rules! messages {
 }
 
 messages! {
-    GoAway GOAWAY Request encode;
-    HeartbeatRequest HEARTBEAT Request encode;
-    HeartbeatResponse HEARTBEAT Response encode;
-    AppendRequest APPEND Request template::encode_append_request;
-    AppendResponse APPEND Response template::encode_append_response;
-    FetchRequest FETCH Request template::encode_fetch_request;
-    FetchResponse FETCH Response template::encode_fetch_response;
-    ListRangesRequest LIST_RANGES Request encode;
-    ListRangesResponse LIST_RANGES Response encode;
-    DescribeRangesRequest DESCRIBE_RANGES Request encode;
-    DescribeRangesResponse DESCRIBE_RANGES Response encode;
-    CreateStreamsRequest CREATE_STREAMS Request encode;
-    CreateStreamsResponse CREATE_STREAMS Response encode;
-    DescribeStreamsRequest DESCRIBE_STREAMS Request encode;
-    DescribeStreamsResponse DESCRIBE_STREAMS Response encode;
+    GoAway GOAWAY Request encode, decode;
+    HeartbeatRequest HEARTBEAT Request encode, decode;
+    HeartbeatResponse HEARTBEAT Response encode, decode;
+    AppendRequest APPEND Request encode_templated, decode_templated;
+    AppendResponse APPEND Response encode_templated, decode_templated;
+    FetchRequest FETCH Request encode_templated, decode_templated;
+    FetchResponse FETCH Response encode_templated, decode_templated;
+    ListRangesRequest LIST_RANGES Request encode, decode;
+    ListRangesResponse LIST_RANGES Response encode, decode;
+    DescribeRangesRequest DESCRIBE_RANGES Request encode, decode;
+    DescribeRangesResponse DESCRIBE_RANGES Response encode, decode;
+    CreateStreamsRequest CREATE_STREAMS Request encode, decode;
+    CreateStreamsResponse CREATE_STREAMS Response encode, decode;
+    DescribeStreamsRequest DESCRIBE_STREAMS Request encode, decode;
+    DescribeStreamsResponse DESCRIBE_STREAMS Response encode, decode;
 }
 
 /// No operation of its own: it answers any of them, so it is no [`Message`].

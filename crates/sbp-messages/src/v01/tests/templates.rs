@@ -1,70 +1,147 @@
-//! What the templates write is what the builder would have said.
+//! What the templates write and read is what builder and verifier would have.
 
 use std::fmt::Debug;
 
 use bytes::BytesMut;
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::Index;
 use sbp_types::StreamId;
 
-use super::super::{Wire, decode, encode};
+use super::super::template::Templated;
+use super::super::{decode, encode};
 use super::strategies::*;
-use crate::{AppendInfo, AppendRequest, Encoder, Message, Status};
+use crate::{AppendInfo, AppendRequest, AppendResponse, Encoder, ErrorCode, Message, Status};
 
-fn same_as_the_builders<M: Message + Wire + Debug + PartialEq>(message: &M) -> Result<(), TestCaseError> {
+/// Bytes to overwrite, and how much to cut off or add at the end.
+type Damage = (Vec<(Index, u8)>, Index, bool);
+
+fn damage() -> impl Strategy<Value = Damage> {
+    (
+        vec((any::<Index>(), prop_oneof![any::<u8>(), 0_u8..8]), 0..4),
+        any::<Index>(),
+        any::<bool>(),
+    )
+}
+
+fn same_as_the_builders<M: Message + Templated + Debug + PartialEq>(
+    message: &M,
+    (overwritten, end, cut): Damage,
+) -> Result<(), TestCaseError> {
     let mut encoder = Encoder::new();
     let (mut template, mut builder) = (BytesMut::new(), BytesMut::new());
-    message.encode(&mut encoder, &mut template);
+    prop_assert!(
+        message.write_template(&mut template).is_some(),
+        "it can be said by the template"
+    );
     encode(message, &mut encoder, &mut builder);
-    prop_assert_ne!(&template, &builder, "the template was not used");
-    let from_template: M = decode(&template).expect("a template verifies");
-    let from_builder: M = decode(&builder).expect("the builder's bytes verify");
-    prop_assert_eq!(&from_template, &from_builder);
-    prop_assert_eq!(&from_template, message);
+    prop_assert_eq!(&decode::<M>(&template).expect("a template verifies"), message);
+    prop_assert_eq!(&decode::<M>(&builder).expect("the builder's bytes verify"), message);
+    let by_template = M::read_template(&template);
+    prop_assert_eq!(by_template.as_ref(), Some(message));
+    prop_assert_eq!(M::read_template(&builder), None);
+
+    let mut damaged = template.to_vec();
+    for (place, value) in overwritten {
+        let place = place.index(damaged.len());
+        damaged[place] = value;
+    }
+    if cut {
+        damaged.truncate(end.index(damaged.len() + 1));
+    } else {
+        damaged.resize(damaged.len() + end.index(20), 7);
+    }
+    if let Some(read) = M::read_template(&damaged) {
+        prop_assert_eq!(decode::<M>(&damaged).expect("what a template reads verifies"), read);
+    }
     Ok(())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn append_request_template(message in append_request()) {
-        same_as_the_builders(&message)?;
+    fn append_request_template(message in append_request(), damage in damage()) {
+        same_as_the_builders(&message, damage)?;
     }
 
     #[test]
-    fn append_response_template(message in append_response(Just(Status::success()))) {
-        same_as_the_builders(&message)?;
+    fn append_response_template(message in append_response(Just(Status::success())), damage in damage()) {
+        same_as_the_builders(&message, damage)?;
     }
 
     #[test]
-    fn fetch_request_template(message in fetch_request()) {
-        same_as_the_builders(&message)?;
+    fn fetch_request_template(message in fetch_request(), damage in damage()) {
+        same_as_the_builders(&message, damage)?;
     }
 
     #[test]
-    fn fetch_response_template(message in fetch_response(Just(Status::success()))) {
-        same_as_the_builders(&message)?;
+    fn fetch_response_template(message in fetch_response(Just(Status::success())), damage in damage()) {
+        same_as_the_builders(&message, damage)?;
     }
 }
 
 #[test]
+fn a_template_with_any_byte_changed_is_read_as_it_verifies() {
+    let request = AppendRequest {
+        timeout_ms: 5,
+        append_requests: vec![AppendInfo::default(); 3].into(),
+    };
+    let response = AppendResponse {
+        append_responses: vec![Default::default(); 3].into(),
+        ..Default::default()
+    };
+    fn check<M: Templated + Debug + PartialEq>(message: &M) {
+        let mut header = BytesMut::new();
+        message.write_template(&mut header).expect("short");
+        for place in 0..header.len() {
+            let right = header[place];
+            for value in [0, 1, 2, 4, 0x7F, 0x80, 0xFF, right ^ 4] {
+                header[place] = value;
+                let verified = decode::<M>(&header).ok();
+                let by_template = M::read_template(&header);
+                assert!(
+                    by_template.is_none() || by_template == verified,
+                    "byte {place} is {value}"
+                );
+            }
+            header[place] = right;
+        }
+    }
+    check(&request);
+    check(&response);
+}
+
+#[test]
 fn absurdly_many_entries_go_through_the_builder() {
+    let entries = vec![
+        AppendInfo {
+            stream_id: StreamId(9),
+            ..AppendInfo::default()
+        };
+        16_385
+    ];
     let message = AppendRequest {
         timeout_ms: 1,
-        append_requests: vec![
-            AppendInfo {
-                stream_id: StreamId(9),
-                ..AppendInfo::default()
-            };
-            65_537
-        ]
-        .into(),
+        append_requests: entries.into(),
     };
-    let mut encoder = Encoder::new();
-    let (mut out, mut builder) = (BytesMut::new(), BytesMut::new());
-    message.encode(&mut encoder, &mut out);
-    encode(&message, &mut encoder, &mut builder);
-    assert_eq!(out, builder);
+    assert_eq!(message.write_template(&mut BytesMut::new()), None);
+    let mut out = BytesMut::new();
+    message.encode(&mut Encoder::new(), &mut out);
+    assert_eq!(AppendRequest::decode(&out).expect("valid"), message);
+}
+
+#[test]
+fn errors_go_through_the_builder() {
+    let mut message = AppendResponse {
+        append_responses: vec![Default::default(); 2].into(),
+        ..Default::default()
+    };
+    message.append_responses[1].status = Status::error(ErrorCode::NOT_FOUND, "");
+    assert_eq!(message.write_template(&mut BytesMut::new()), None);
+    let mut out = BytesMut::new();
+    message.encode(&mut Encoder::new(), &mut out);
+    assert_eq!(AppendResponse::decode(&out).expect("valid"), message);
 }
 
 #[test]
@@ -86,6 +163,6 @@ fn as_many_entries_as_a_request_may_have_fit() {
     assert_eq!(
         out.len(),
         44 + 4 * 1_024 + 4 + 40 * 1_024,
-        "28 + 12 + vector + padding + entries"
+        "head and root, offsets, padding, entries"
     );
 }
