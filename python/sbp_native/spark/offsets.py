@@ -56,13 +56,13 @@ class OffsetMap:
         Raises `SbpSparkError` for anything else, above all for a version that is yet to come.
         """
         version = value.get("v")
-        if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
+        if type(version) is int and version > VERSION:
             raise SbpSparkError(
                 OFFSETS,
                 f"the checkpoint holds offsets of version {version}, this release of sbp-native reads up to {VERSION}: "
                 "upgrade it, or go on with the release that wrote them",
             )
-        if version != VERSION or not isinstance(value.get("init", False), bool):
+        if type(version) is not int or version != VERSION or not isinstance(value.get("init", False), bool):
             raise SbpSparkError(
                 OFFSETS, f"this is not an offset of an SBP source: {dict(value)!r}; check the checkpoint"
             )

@@ -95,7 +95,7 @@ def advance(
         return waiting
     low = {stream: start[stream] for stream in waiting}
     if locate is None:
-        return _proportional(low, waiting, limit)
+        return _moved(start, _proportional(low, waiting, limit))
 
     def cut(time: int) -> dict[int, int]:
         found = locate(time)
@@ -121,20 +121,21 @@ def advance(
 
 
 def _proportional(low: Mapping[int, int], high: Mapping[int, int], limit: int) -> dict[int, int]:
-    """`low` moved towards `high` by `limit` records in all, each stream by its share, and by one if it has any."""
-    waiting = {stream: high[stream] - low[stream] for stream in low}
-    total = sum(waiting.values())
-    if total <= limit:
+    """`low` moved towards `high` by `limit` records in all: one for each stream that has any, the rest by share."""
+    waiting = {stream: high[stream] - low[stream] for stream in low if high[stream] > low[stream]}
+    if sum(waiting.values()) <= limit:
         return dict(high)
-    shares = {stream: count * limit // total for stream, count in waiting.items()}
-    left = limit - sum(shares.values())
-    # The remainder goes to streams that would get nothing, then to the largest fraction lost in rounding.
-    order = sorted(waiting, key=lambda stream: (shares[stream] > 0, -(waiting[stream] * limit % total), stream))
-    for stream in order:
-        if left > 0 and shares[stream] < waiting[stream]:
-            shares[stream] += 1
-            left -= 1
-    return {stream: low[stream] + shares[stream] for stream in low}
+    if limit < len(waiting):
+        fullest = sorted(waiting, key=lambda stream: (-waiting[stream], stream))[:limit]
+        return {stream: low[stream] + (stream in fullest) for stream in low}
+    spare = limit - len(waiting)
+    others = sum(waiting.values()) - len(waiting)
+    shares = {stream: 1 + (count - 1) * spare // others for stream, count in waiting.items()}
+    # What rounding left over goes, one each, to the streams that lost most by it.
+    lost = sorted(waiting, key=lambda stream: (-((waiting[stream] - 1) * spare % others), stream))
+    for stream in lost[: limit - sum(shares.values())]:
+        shares[stream] += 1
+    return {stream: low[stream] + shares.get(stream, 0) for stream in low}
 
 
 def _moved(start: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:

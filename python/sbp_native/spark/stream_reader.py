@@ -68,7 +68,10 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held = bounds(self._options, self._heads)
         discovered = {stream: bound.earliest for stream, bound in held.items() if begin.start_of(stream) is None}
         starts = {stream: begin.next.get(stream, bound.earliest) for stream, bound in held.items()}
-        check_kept(((stream, first, first) for stream, first in starts.items()), self._heads, held)
+        # The next record must be one that is kept, or the end: else what lies between is gone.
+        kept = {stream: min(max(first, held[stream].earliest), held[stream].latest) for stream, first in starts.items()}
+        gaps = [(stream, *sorted((first, kept[stream]))) for stream, first in starts.items() if first != kept[stream]]
+        check_kept(gaps, self._heads, held)
 
         ends = {stream: bound.latest for stream, bound in held.items()}
         if self._target is not None:

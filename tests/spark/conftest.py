@@ -1,0 +1,97 @@
+"""One Spark session and one server for all tests of this directory."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sbp_native as sbp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrameReader, DataFrameWriter, SparkSession
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[sbp.Server]:
+    """A server in this process; nothing in these tests depends on durability, so it does not wait for the disk."""
+    with sbp.Server(durability="none") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(server: sbp.Server) -> Iterator[sbp.Client]:
+    """A blocking client of that server."""
+    with sbp.connect(server.address, timeout=10) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session: set up as users are told to, and nowhere told about the data source."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    import sbp_native.spark
+
+    place = tmp_path_factory.mktemp("spark")
+    builder = sbp_native.spark.configure(SparkSession.builder.master("local[2]").appName("tests"))
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(place / "local"),
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def name() -> str:
+    """A stream name that no other test uses."""
+    return f"test/{next(_numbers)}"
+
+
+@pytest.fixture
+def read(spark: SparkSession, server: sbp.Server) -> Callable[..., DataFrameReader]:
+    """``spark.read`` for the server, with options."""
+
+    def reader(**options: object) -> DataFrameReader:
+        return spark.read.format("sbp").option("servers", server.address).options(**options)
+
+    return reader
+
+
+@pytest.fixture
+def write(server: sbp.Server) -> Callable[..., DataFrameWriter]:
+    """A writer for a data frame to the server, with options."""
+
+    def writer(frame: object, **options: object) -> DataFrameWriter:
+        return frame.write.format("sbp").mode("append").option("servers", server.address).options(**options)
+
+    return writer
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """A directory for a query's checkpoint."""
+    return str(tmp_path / "checkpoint")

@@ -1,0 +1,93 @@
+"""How Spark comes to know the source, and what a broken installation says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    import sbp_native as sbp
+
+
+def alone(code: str) -> str:
+    """Runs `code` in an interpreter of its own and returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_found_without_a_register_call(client: sbp.Client, read: Callable, name: str) -> None:
+    client.create_stream(name).append([b"a", b"b"])
+    assert read().load(name).count() == 2
+    assert read().format("SBP").load(name).count() == 2
+
+
+def test_a_session_can_be_told(spark: SparkSession, client: sbp.Client, read: Callable, name: str) -> None:
+    import sbp_native.spark
+
+    client.create_stream(name).append(b"a")
+    sbp_native.spark.register(spark)
+    assert read().load(name).count() == 1
+
+
+def test_configure_sets_what_it_says_and_leaves_pushdown(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    assert spark.conf.get("spark.sql.execution.pyspark.udf.faulthandler.enabled") == "true"
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "false"
+
+
+def test_the_finder_imports_pyspark_alone() -> None:
+    """It is imported in every session that uses any Python source: nothing of ours may be able to break it."""
+    out = alone("""
+        import sys
+        import pyspark_sbp
+        assert pyspark_sbp.DefaultSource.name() == "sbp"
+        print([name for name in sys.modules if name.startswith("sbp_native")])
+    """)
+    assert out == "[]"
+
+
+def test_without_the_native_part_the_source_explains_itself() -> None:
+    out = alone("""
+        import sys
+        sys.modules["sbp_native"] = None
+        import pyspark_sbp
+        try:
+            pyspark_sbp.DefaultSource({"servers": "a:1"})
+        except Exception as error:
+            print(error)
+    """)
+    assert out.startswith("[SBP-9207] the native part of sbp-native cannot be loaded here")
+    assert "install the wheel" in out
+
+
+def test_on_an_old_pyspark_the_source_explains_itself() -> None:
+    out = alone("""
+        import pyspark
+        pyspark.__version__ = "4.1.4"
+        import pyspark_sbp
+        try:
+            pyspark_sbp.DefaultSource({"servers": "a:1"})
+        except Exception as error:
+            print(error)
+    """)
+    assert out == "[SBP-9208] format('sbp') needs PySpark 4.2 or later, this is 4.1.4: upgrade pyspark"
+
+
+def test_the_package_does_not_need_spark() -> None:
+    out = alone("""
+        import sys
+        for name in ("pyspark", "pyarrow", "pandas"):
+            sys.modules[name] = None
+        import sbp_native
+        print("sbp_native.spark" in sys.modules)
+    """)
+    assert out == "False"

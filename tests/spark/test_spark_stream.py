@@ -1,0 +1,167 @@
+"""Streaming reads through Spark, from a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark.support import failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    import sbp_native as sbp
+
+WITHIN = 40
+
+
+class Collected:
+    """A sink that keeps the offsets of every micro-batch in memory."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[tuple[str, int]]] = []
+
+    def __call__(self, batch: DataFrame, _batch_id: int) -> None:
+        self.batches.append(sorted((row.stream, row.offset) for row in batch.select("stream", "offset").collect()))
+
+    def all(self) -> list[tuple[str, int]]:
+        return sorted(row for batch in self.batches for row in batch)
+
+
+@pytest.fixture
+def run(spark: SparkSession, server: sbp.Server, checkpoint: str) -> Callable[..., tuple[Collected, StreamingQuery]]:
+    """Runs a query until all that is there has been read; again means: from its checkpoint."""
+
+    def start(streams: str, schema: str | None = None, **options: Any) -> tuple[Collected, StreamingQuery]:
+        reader = spark.readStream.format("sbp").option("servers", server.address).options(**options)
+        sink = Collected()
+        query = (
+            (reader.schema(schema) if schema else reader)
+            .load(streams)
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(WITHIN), "the query did not end"
+        return sink, query
+
+    return start
+
+
+def expected(name: str, start: int, end: int) -> list[tuple[str, int]]:
+    return [(name, offset) for offset in range(start, end)]
+
+
+def test_all_that_is_there_and_no_more(client: sbp.Client, run: Callable, name: str) -> None:
+    stream = client.create_stream(name)
+    stream.append([b"x"] * 30)
+    sink, query = run(name, startingOffsets="earliest")
+    assert sink.all() == expected(name, 0, 30)
+    offset = json.loads(query.lastProgress.json)["sources"][0]["endOffset"]
+    assert offset["o"] == {str(stream.id): 30}
+
+
+def test_limited_batches(client: sbp.Client, run: Callable, name: str) -> None:
+    names = [f"{name}/{part}" for part in "abc"]
+    for number, each in enumerate(names):
+        stream = client.create_stream(each)
+        for tick in range(10 * (number + 1)):
+            stream.append(b"x", timestamp=1_000_000 + tick)
+    sink, _ = run(",".join(names), startingOffsets="earliest", maxOffsetsPerTrigger=25)
+    assert sink.all() == [row for number, each in enumerate(names) for row in expected(each, 0, 10 * (number + 1))]
+    assert all(len(batch) <= 25 for batch in sink.batches)
+    assert len(sink.batches) >= 3
+
+
+def test_restart_from_the_checkpoint(client: sbp.Client, run: Callable, name: str) -> None:
+    stream = client.create_stream(name)
+    stream.append([b"x"] * 10)
+    first, _ = run(name, startingOffsets="earliest")
+    stream.append([b"y"] * 7)
+    second, _ = run(name, startingOffsets="earliest")
+    third, _ = run(name, startingOffsets="earliest")
+    assert first.all() == expected(name, 0, 10)
+    assert second.all() == expected(name, 10, 17)
+    assert third.all() == []
+
+
+def test_the_first_batch_is_repeated_from_where_it_began(
+    client: sbp.Client, run: Callable, name: str, checkpoint: str
+) -> None:
+    """A crash before the first commit: the start was "latest", and latest has moved on."""
+    stream = client.create_stream(name)
+    stream.append([b"before"] * 5)
+    first, _ = run(name, startingOffsets=json.dumps({name: 2}))
+    assert first.all() == expected(name, 2, 5)
+    for commit in Path(checkpoint, "commits").glob("*0*"):
+        commit.unlink()
+    stream.append([b"after"] * 5)
+    again, _ = run(name, startingOffsets="latest")
+    assert again.batches[0] == expected(name, 2, 5)
+    assert again.all() == expected(name, 2, 10)
+
+
+def test_a_stream_added_on_a_restart_is_read_from_its_beginning(client: sbp.Client, run: Callable, name: str) -> None:
+    one, two = client.create_stream(f"{name}/a"), client.create_stream(f"{name}/b")
+    one.append([b"x"] * 3)
+    run(one.name, startingOffsets="earliest")
+    two.append([b"x"] * 4)
+    one.append(b"x")
+    sink, _ = run(f"{one.name},{two.name}", startingOffsets="earliest")
+    assert sink.all() == expected(one.name, 3, 4) + expected(two.name, 0, 4)
+
+
+def test_a_projection(client: sbp.Client, run: Callable, name: str) -> None:
+    client.create_stream(name).append([b"x"] * 3)
+    sink, _ = run(name, schema="offset bigint, stream string", startingOffsets="earliest")
+    assert sink.all() == expected(name, 0, 3)
+
+
+def test_live(spark: SparkSession, server: sbp.Server, client: sbp.Client, name: str, checkpoint: str) -> None:
+    """From "latest", with the usual trigger: what is appended afterwards arrives, what was there before does not."""
+    stream = client.create_stream(name)
+    stream.append([b"old"] * 5)
+    sink = Collected()
+    query = (
+        spark.readStream.format("sbp")
+        .option("servers", server.address)
+        .load(name)
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", checkpoint)
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        for _ in range(3):
+            stream.append([b"new"] * 2)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sink.all() == expected(name, 5, 11)
+    assert query.exception() is None
+
+
+def test_bad_options(spark: SparkSession, server: sbp.Server, client: sbp.Client, name: str, run: Callable) -> None:
+    client.create_stream(name)
+    reader = spark.readStream.format("sbp").option("servers", server.address)
+    assert "did you mean 'maxOffsetsPerTrigger'?" in failure(lambda: reader.option("maxOffsetsTrigger", 5).load(name))
+    line = failure(lambda: run(name, endingOffsets="latest"))
+    assert "[SBP-9202] option 'endingOffsets' is for a batch read, this is a streaming read" in line
+
+
+def test_records_that_are_gone_are_named(client: sbp.Client, run: Callable, name: str, checkpoint: str) -> None:
+    """A checkpoint that is ahead of its stream, as when a directory was restored from an old copy."""
+    stream = client.create_stream(name)
+    stream.append([b"x"] * 10)
+    run(name, startingOffsets="earliest")
+    for offsets in Path(checkpoint, "offsets").glob("[0-9]*"):
+        offsets.write_text(offsets.read_text().replace(": 10}", ": 12}"))
+    line = failure(lambda: run(name, startingOffsets="earliest"))
+    assert f"[SBP-9013] records of this query are not there: stream {name} ({stream.id}) [10, 12)" in line
