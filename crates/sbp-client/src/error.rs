@@ -145,6 +145,12 @@ impl ClientError {
         error
     }
 
+    /// Adds what the attempt before failed of.
+    pub(crate) fn after(mut self, before: &Failure) -> Self {
+        self.0.what = format!("{}; the attempt before: {}", self.0.what, before.cause);
+        self.with_endpoint(before.endpoint.as_ref())
+    }
+
     pub(crate) fn with_stream(mut self, stream: StreamId) -> Self {
         self.0.stream.get_or_insert(stream);
         self

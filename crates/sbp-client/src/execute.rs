@@ -38,6 +38,7 @@ pub(crate) async fn call<T>(
     mut read: impl FnMut(&Answer) -> Result<T, Cause>,
 ) -> Result<T, ClientError> {
     let mut attempt = 0;
+    let mut before: Option<Failure> = None;
     loop {
         attempt += 1;
         let header = encode(plan.deadline.saturating_duration_since(now()));
@@ -48,7 +49,14 @@ pub(crate) async fn call<T>(
             },
             Err(failure) => failure,
         };
-        pause(link, &failure, plan.repeat, attempt, plan.deadline).await?;
+        if let Err(error) = pause(link, &failure, plan.repeat, attempt, plan.deadline).await {
+            return Err(match before {
+                // That time is over says little; why it took so long says more.
+                Some(before) if error.is_timeout() => error.after(&before),
+                _ => error,
+            });
+        }
+        before = Some(failure);
     }
 }
 

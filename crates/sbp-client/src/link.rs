@@ -175,6 +175,17 @@ impl Link {
         }
     }
 
+    /// Whether no server was ever reached, and one more failure ends the configured rounds.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        let state = self.state.lock();
+        !state.ever_reached && self.rounds(state.failures + 1) >= self.config.retry.first_connect_rounds
+    }
+
+    /// How often every server has been tried.
+    fn rounds(&self, failures: u32) -> u32 {
+        failures / u32::try_from(self.config.servers.len()).unwrap_or(1).max(1)
+    }
+
     /// What was agreed with the peer of the present connection.
     pub(crate) fn features(&self) -> Option<Arc<Features>> {
         match &self.state.lock().phase {
@@ -429,8 +440,7 @@ impl Link {
         state.failures += 1;
         state.candidate = state.candidate.wrapping_add(1);
         // Every server is tried once before the first wait.
-        let servers = u32::try_from(self.config.servers.len()).unwrap_or(1).max(1);
-        let rounds = state.failures / servers;
+        let rounds = self.rounds(state.failures);
         state.not_before = (rounds > 0).then(|| now() + retry::backoff(rounds, &self.config.retry));
     }
 
@@ -438,7 +448,7 @@ impl Link {
         let mut state = self.state.lock();
         self.count_failure(&mut state);
         let servers = u32::try_from(self.config.servers.len()).unwrap_or(1).max(1);
-        let rounds = state.failures / servers;
+        let rounds = self.rounds(state.failures);
         let all_tried = state.failures.is_multiple_of(servers);
         let hopeless = !state.ever_reached && rounds >= self.config.retry.first_connect_rounds;
         if !all_tried {

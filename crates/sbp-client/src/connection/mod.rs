@@ -285,7 +285,22 @@ impl Connection {
                 }
             }
             Some(InFlight::Append { batch, op, .. }) => self.appends.failed(&self.context, batch, op, cause),
-            Some(call) => call.fail(Failure::new(cause, Some(&self.context.endpoint))),
+            Some(call) => {
+                let cause = self.hopeless(cause);
+                call.fail(Failure::new(cause, Some(&self.context.endpoint)));
+            }
+        }
+    }
+
+    /// A peer that has never answered HEARTBEAT, at an address that never led to one that did, is no server.
+    fn hopeless(&self, cause: Cause) -> Cause {
+        match cause {
+            Cause::ConnectionLost { reason, .. }
+                if self.context.features.is_none() && self.context.link.is_hopeless() =>
+            {
+                Cause::Unreachable { reason, hopeless: true }
+            }
+            cause => cause,
         }
     }
 

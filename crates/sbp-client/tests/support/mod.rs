@@ -17,24 +17,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Everything a test waits for is bounded by this.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs a test's future with a bound.
-pub async fn bounded<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn bounded<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future)
         .await
         .expect("the test did not end in time")
 }
 
 /// A listener on loopback and its address.
-pub async fn listener() -> (TcpListener, String) {
+pub(crate) async fn listener() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     (listener, address)
 }
 
 /// A client with short waits.
-pub fn client(servers: &str) -> Client {
+pub(crate) fn client(servers: &str) -> Client {
     let mut config = ClientConfig::new(servers).unwrap();
     config.timeout = Duration::from_secs(10);
     config.retry.backoff_min = Duration::from_millis(5);
@@ -42,13 +42,13 @@ pub fn client(servers: &str) -> Client {
     Client::new(config, tokio::runtime::Handle::current())
 }
 
-pub struct Peer {
+pub(crate) struct Peer {
     stream: TcpStream,
     buffer: BytesMut,
 }
 
 impl Peer {
-    pub async fn accept(listener: &TcpListener) -> Self {
+    pub(crate) async fn accept(listener: &TcpListener) -> Self {
         let (stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
         Self {
@@ -58,7 +58,7 @@ impl Peer {
     }
 
     /// Accepts and answers the first HEARTBEAT with everything a server of ours offers.
-    pub async fn greeted(listener: &TcpListener) -> Self {
+    pub(crate) async fn greeted(listener: &TcpListener) -> Self {
         let mut peer = Self::accept(listener).await;
         peer.greet(&[
             ("names", "1"),
@@ -70,7 +70,7 @@ impl Peer {
         peer
     }
 
-    pub async fn greet(&mut self, features: &[(&str, &str)]) {
+    pub(crate) async fn greet(&mut self, features: &[(&str, &str)]) {
         let hello = self.frame().await;
         assert_eq!(hello.opcode, OpCode::HEARTBEAT, "a client's first frame is HEARTBEAT");
         let answer = HeartbeatResponse {
@@ -86,11 +86,11 @@ impl Peer {
     }
 
     /// The next frame; panics at the end of the connection.
-    pub async fn frame(&mut self) -> Frame {
+    pub(crate) async fn frame(&mut self) -> Frame {
         self.try_frame().await.expect("the client closed the connection")
     }
 
-    pub async fn try_frame(&mut self) -> Option<Frame> {
+    pub(crate) async fn try_frame(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = Frame::decode(&mut self.buffer).unwrap() {
                 return Some(frame);
@@ -102,14 +102,14 @@ impl Peer {
     }
 
     /// The next APPEND.
-    pub async fn append(&mut self) -> (Frame, AppendRequest) {
+    pub(crate) async fn append(&mut self) -> (Frame, AppendRequest) {
         let frame = self.frame().await;
         assert_eq!(frame.opcode, OpCode::APPEND);
         let request = AppendRequest::decode(&frame.header).unwrap();
         (frame, request)
     }
 
-    pub async fn answer<M: Message>(&mut self, to: &Frame, message: &M, payload: &[u8], end: bool) {
+    pub(crate) async fn answer<M: Message>(&mut self, to: &Frame, message: &M, payload: &[u8], end: bool) {
         let flags = if end {
             Flags::RESPONSE | Flags::END
         } else {
@@ -118,14 +118,14 @@ impl Peer {
         self.send(to.opcode, flags, to.call_id, message, payload).await;
     }
 
-    pub async fn refuse(&mut self, to: &Frame, status: Status) {
+    pub(crate) async fn refuse(&mut self, to: &Frame, status: Status) {
         let flags = Flags::RESPONSE | Flags::END | Flags::SYSTEM_ERROR;
         let mut header = BytesMut::new();
         SystemErrorResponse { status }.encode(&mut Encoder::new(), &mut header);
         self.write(to.opcode, flags, to.call_id, &header, &[]).await;
     }
 
-    pub async fn go_away(&mut self, last_started: CallId) {
+    pub(crate) async fn go_away(&mut self, last_started: CallId) {
         self.write(OpCode::GOAWAY, Flags::NONE, last_started, &[], &[]).await;
     }
 
@@ -152,13 +152,13 @@ impl Peer {
     }
 
     /// Bytes that are no frame.
-    pub async fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) async fn raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
     }
 }
 
 /// Success for every entry, at `offset`.
-pub fn stored(request: &AppendRequest, offset: i64) -> AppendResponse {
+pub(crate) fn stored(request: &AppendRequest, offset: i64) -> AppendResponse {
     let results = request.append_requests.iter().map(|info| AppendResult {
         stream_id: info.stream_id,
         request_index: info.request_index,
@@ -174,7 +174,7 @@ pub fn stored(request: &AppendRequest, offset: i64) -> AppendResponse {
 }
 
 /// A refusal of the first entry.
-pub fn entry_refused(request: &AppendRequest, status: Status) -> AppendResponse {
+pub(crate) fn entry_refused(request: &AppendRequest, status: Status) -> AppendResponse {
     let mut answer = stored(request, -1);
     answer.append_responses[0].status = status;
     answer
