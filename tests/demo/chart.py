@@ -41,7 +41,7 @@ def draw(delays: Iterable[tuple[str, int, float, int]], airlines: dict[str, str]
     colours.set_bad("#ffffff")
     with plt.rc_context({"font.family": "DejaVu Sans", "font.size": 9.5, "axes.edgecolor": "#cccccc"}):
         figure, axes = plt.subplots(figsize=(12.5, 7.2), dpi=150)
-        figure.subplots_adjust(left=0.185, right=0.985, top=0.875, bottom=0.085)
+        figure.subplots_adjust(left=0.185, right=0.99, top=0.875, bottom=0.085)
         image = axes.pcolormesh(grid, cmap=colours, vmin=0, vmax=_LATEST, edgecolors="white", linewidth=1.5)
         for (row, column), mean in np.ndenumerate(grid):
             if not np.isnan(mean):
@@ -64,7 +64,7 @@ def draw(delays: Iterable[tuple[str, int, float, int]], airlines: dict[str, str]
             "Mean departure delay in minutes, flights from New York in 2013, by carrier (with its departures) and hour"
         )
         figure.text(0.012, 0.905, subtitle, fontsize=11, color="#555555")
-        bar = figure.colorbar(image, ax=axes, shrink=0.45, aspect=22, pad=0.015, extend="max")
+        bar = figure.colorbar(image, ax=axes, shrink=0.45, aspect=22, fraction=0.03, pad=0.012, extend="max")
         bar.outline.set_visible(False)
         bar.set_label("minutes")
         figure.savefig(path, facecolor="white")

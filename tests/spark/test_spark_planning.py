@@ -131,7 +131,7 @@ def test_a_good_cut_is_found_in_few_questions() -> None:
     timed = Timed({stream: list(range(1_700_000_000_000, 1_700_003_600_000, 3_600)) for stream in range(1, 4)})
     moved = advance(timed.start, timed.available, 600, timed.locate)
     assert 540 <= sum(moved.values()) <= 600
-    assert timed.lookups <= 63
+    assert timed.lookups <= 40
 
 
 def test_in_proportion_without_times() -> None:

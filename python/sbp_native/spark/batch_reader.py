@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from sbp_native._native import SpanReader
+
 from . import runtime
 from .errors import INCOMPLETE, INVALID_VALUE, SbpOptionError, SbpSparkError, explained
 from .options import EARLIEST, LATEST, Columns, Places, SbpOptions, Use
@@ -52,20 +54,26 @@ class SpanSource:
                 f"servers {self._options.servers}: not retriable, check the server's log",
             )
 
-    def _batches(self, spans: Sequence[Span]) -> pa.RecordBatchReader:
+    def _batches(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         names = self._schema.fieldNames()
-        reader = runtime.native().SpanReader(  # type: ignore[attr-defined]
+        reader = SpanReader(
             self._options.servers,
-            list(spans),
+            spans,
             self._kind,
             names,
-            "headers" in names,
-            self._kind == "arrow",
-            self._options.timeout,
+            include_headers="headers" in names,
+            include_metadata=self._kind == "arrow",
+            timeout=self._options.timeout,
         )
-        return pa.RecordBatchReader.from_stream(reader)
+        try:
+            yield from pa.RecordBatchReader.from_stream(reader)
+        except (pa.ArrowException, OSError):
+            # Arrow's interface hands on a text alone; the reader keeps the error that it was.
+            if reader.error is not None:
+                raise reader.error from None
+            raise
 
 
 class SbpBatchReader(DataSourceReader):

@@ -19,8 +19,7 @@ INVALID_VALUE: Final = 9203
 SCHEMA: Final = 9204
 OFFSETS: Final = 9205
 INCOMPLETE: Final = 9206
-UNAVAILABLE: Final = 9207
-UNSUPPORTED: Final = 9208
+UNSUPPORTED: Final = 9207
 
 # Codes of the protocol that the source also raises by itself.
 NOT_FOUND: Final = 1404

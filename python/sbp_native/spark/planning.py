@@ -22,8 +22,9 @@ _PREFERRED_PARTITIONS: Final = 16
 #: The first offset, per stream, of what is not older than a time in ms.
 Locate = Callable[[int], Mapping[int, int]]
 
-# Above every time that a record can have.
+# Above every time that a record can have, and a time in the 26th century: the search begins there, to save questions.
 _END_OF_TIME: Final = 2**63 - 1
+_FAR_AHEAD: Final = 2**44
 # A cut that uses this share of the limit is good enough: each further step of the search asks the server again.
 _GOOD_ENOUGH: Final = 0.9
 
@@ -107,8 +108,8 @@ def advance(
     # Invariant: what is before `earlier` fits, what is before `later` does not.
     earlier, later = 0, _END_OF_TIME
     high = waiting
+    middle = _FAR_AHEAD
     while later - earlier > 1:
-        middle = (earlier + later) // 2
         ends = cut(middle)
         if count(ends) > limit:
             later, high = middle, ends
@@ -116,6 +117,7 @@ def advance(
             earlier, low = middle, ends
             if count(low) >= limit * _GOOD_ENOUGH:
                 return _moved(start, low)
+        middle = (earlier + later) // 2
     # All between `low` and `high` has one and the same time: here no share is fairer than another.
     return _moved(start, _proportional(low, high, limit - count(low)))
 

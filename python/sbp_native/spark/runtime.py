@@ -10,32 +10,15 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from .errors import UNAVAILABLE, SbpSparkError, explained
+import sbp_native
+
+from .errors import explained
 
 if TYPE_CHECKING:
-    import sbp_native
-
     from .options import SbpOptions
 
 _clients: dict[tuple[int, str, float], sbp_native.Client] = {}
 _prepared_by: int | None = None
-
-
-def native() -> object:
-    """The extension module.
-
-    Raises `SbpSparkError` if it is not installed in this process's environment, which on a cluster means: not on
-    this executor.
-    """
-    try:
-        from sbp_native import _native
-    except ImportError as error:
-        raise SbpSparkError(
-            UNAVAILABLE,
-            f"the native part of sbp-native cannot be loaded here ({error}): install the wheel for this Python on the "
-            "driver and on every executor",
-        ) from error
-    return _native
 
 
 def client(options: SbpOptions) -> sbp_native.Client:
@@ -43,9 +26,6 @@ def client(options: SbpOptions) -> sbp_native.Client:
 
     A forked child has another process id and so makes its own.
     """
-    native()
-    import sbp_native
-
     key = (os.getpid(), options.servers, options.timeout)
     found = _clients.get(key)
     if found is None:

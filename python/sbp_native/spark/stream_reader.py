@@ -70,13 +70,17 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {stream: begin.next.get(stream, bound.earliest) for stream, bound in held.items()}
         # The next record must be one that is kept, or the end: else what lies between is gone.
         kept = {stream: min(max(first, held[stream].earliest), held[stream].latest) for stream, first in starts.items()}
-        gaps = [(stream, *sorted((first, kept[stream]))) for stream, first in starts.items() if first != kept[stream]]
+        gaps = [
+            (stream, min(first, kept[stream]), max(first, kept[stream]))
+            for stream, first in starts.items()
+            if first != kept[stream]
+        ]
         check_kept(gaps, self._heads, held)
 
         ends = {stream: bound.latest for stream, bound in held.items()}
         if self._target is not None:
             ends = {stream: max(self._target.get(stream, starts[stream]), starts[stream]) for stream in ends}
-        moved = advance(starts, ends, self._rows(limit, starts, ends), self._locate(starts))
+        moved = advance(starts, ends, self._rows(limit, starts, ends), self._locate())
         return begin.advanced(moved, discovered).to_json() if moved else start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -116,13 +120,13 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             UNSUPPORTED, f"a limit by {type(limit).__name__} is not supported: use maxOffsetsPerTrigger"
         )
 
-    def _locate(self, starts: Mapping[int, int]) -> Locate | None:
+    def _locate(self) -> Locate:
         """The lookup by record time that keeps the streams together."""
         names = {head.id: head.name for head in self._heads}
 
         def locate(time_ms: int) -> Mapping[int, int]:
             with explained(f"looking for the records of time {time_ms}", self._options.servers):
-                found = runtime.client(self._options).positions(list(names.values()), timestamp=time_ms)
-            return {stream: max(int(found[name].latest), starts[stream]) for stream, name in names.items()}
+                found = runtime.client(self._options).offsets_for_time(list(names.values()), time_ms)
+            return {stream: found[name] for stream, name in names.items()}
 
         return locate

@@ -7,7 +7,7 @@ appends again: rows written by its first attempt stay, so a failure in the middl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
@@ -19,6 +19,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+from sbp_native._native import BatchAppender
 
 from . import runtime
 from .errors import INVALID_VALUE, SCHEMA, UNSUPPORTED, SbpOptionError, SbpSparkError, explained, nearest
@@ -76,14 +78,14 @@ class SbpBatchWriter(DataSourceArrowWriter):
         prepare = _prepare_typed(self._schema_ipc) if self._body == "arrow" else _prepare_records
         rows = 0
         with explained(f"appending to {self._stream or 'the streams that the rows name'}", self._options.servers):
-            appender: Any = None
+            appender: BatchAppender | None = None
             # The input is always read to its end, or the other side of the pipe may wait for ever.
             for batch in iterator:
                 if batch.num_rows:
                     appender = appender or self._appender()
                     appender.append(prepare(batch))
                     rows += batch.num_rows
-            appended = tuple(tuple(entry) for entry in appender.finish()) if appender is not None else ()
+            appended = tuple(appender.finish()) if appender is not None else ()
         return SbpCommitMessage(rows, appended)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -92,10 +94,8 @@ class SbpBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing can be taken back: what was acknowledged stays."""
 
-    def _appender(self) -> Any:
-        return runtime.native().BatchAppender(  # type: ignore[attr-defined]
-            self._options.servers, self._stream, self._body, self._options.timeout
-        )
+    def _appender(self) -> BatchAppender:
+        return BatchAppender(self._options.servers, self._stream, self._body, self._options.timeout)
 
 
 def _find_or_create(options: SbpOptions, name: str, schema: StructType) -> StreamHead:
