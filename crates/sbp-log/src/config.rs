@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::OpenError;
+use crate::format::BLOCK;
+
 /// When an append counts as synced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
@@ -48,6 +51,7 @@ pub struct LogConfig {
     /// How much of what was written last is kept in memory for readers; 0 keeps nothing.
     pub hot_tail_bytes: usize,
     /// The size of the reserve file that is given up when the disk is full, so that seals and metadata can be written.
+    /// At most half a segment counts, so that the log cannot eat it.
     pub reserve_bytes: u64,
     /// A checkpoint is written after this much log, or after four times its own size if that is more.
     pub checkpoint_bytes: u64,
@@ -80,5 +84,20 @@ impl LogConfig {
             reserve_bytes: 1 << 20,
             ..Self::new(directory)
         }
+    }
+}
+
+impl LogConfig {
+    /// Refuses sizes that cannot work.
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        if !self.segment_bytes.is_multiple_of(BLOCK) || self.segment_bytes < 2 * BLOCK {
+            return Err(OpenError::Config(
+                "segment_bytes must be a multiple of 4,096, at least two of them",
+            ));
+        }
+        if self.segment_bytes > u64::from(u32::MAX) {
+            return Err(OpenError::Config("segment_bytes must be less than 4 GiB"));
+        }
+        Ok(())
     }
 }

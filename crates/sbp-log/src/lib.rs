@@ -8,14 +8,30 @@
 //! The format on the disk, the rules of recovery and of compatibility are in this crate's `README.md`. Faults enter
 //! through [`FileSystem`] alone; with the feature `testing` there is one that loses power at will.
 
+mod claim;
 mod clock;
 mod config;
 mod entry;
 mod error;
+mod files;
+mod form;
+mod format;
 mod fs;
+mod index;
 mod log;
+mod prepare;
+mod queue;
+mod read;
+mod recover;
 mod recovered;
+mod segment;
+mod shared;
 mod stats;
+mod tail;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod upkeep;
+mod writer;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{Durability, Helpers, LogConfig};

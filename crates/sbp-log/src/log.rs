@@ -1,116 +1,148 @@
 //! The log's public face.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
 use sbp_types::{Offset, RangeKey, ServerId, TimestampMs};
 
+use crate::files::{CLEAN, SUPERBLOCK, write_small};
+use crate::prepare::{Maker, Prepared};
+use crate::queue::Queue;
+use crate::shared::{Shared, State};
+use crate::tail::HotTail;
+use crate::upkeep::{Job, JobSink, write_checkpoint};
+use crate::writer::{Syncer, Writer};
 use crate::{
-    Clock, DamagedInterval, FileSystem, LogConfig, LogEntry, LogError, LogStats, OpenError, ReadError, Recovered,
-    StoredBatch,
+    Clock, Damage, DamagedInterval, FileSystem, Helpers, LogConfig, LogEntry, LogError, LogStats, OpenError, RangeEnd,
+    ReadError, Recovered, StoredBatch, claim, files, recover, upkeep,
 };
 
 /// Told by the writer thread how each group of appends ended.
 pub trait GroupObserver<T>: Send + Sync + 'static {
     /// Called once per group, in the order in which its entries were queued: after the sync, when readers see them, or
     /// when it is known that they never will. Must not block: the next group waits.
+    ///
+    /// After [`LogError::DiskFull`], offsets of the ranges concerned go on from [`Log::synced_end`].
     fn group_ended(&self, contexts: Vec<T>, outcome: Result<(), Arc<LogError>>);
 }
 
-type Ranges = BTreeMap<RangeKey, Vec<StoredBatch>>;
-
-enum Command<T> {
-    Append(Vec<LogEntry<T>>),
-    Barrier(T),
-}
-
 /// A durable log of batches, shared by all ranges of a data directory.
+///
+/// Appends are queued by any thread and written by one; reads come from any thread and may block on the disk.
 pub struct Log<T> {
-    ranges: Arc<RwLock<Ranges>>,
-    queue: Mutex<Option<mpsc::Sender<Command<T>>>>,
-    thread: Option<JoinHandle<()>>,
-    server_id: Mutex<Option<ServerId>>,
-    marker: PhantomData<fn(T)>,
+    shared: Arc<Shared>,
+    queue: Arc<Queue<T>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl<T> fmt::Debug for Log<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").finish_non_exhaustive()
+        f.debug_struct("Log")
+            .field("directory", &self.shared.config.directory)
+            .finish_non_exhaustive()
     }
 }
 
 impl<T: Send + 'static> Log<T> {
     /// Takes the directory, recovers what it holds and starts the writer thread.
     pub fn open(
-        _fs: Arc<dyn FileSystem>,
-        _clock: Arc<dyn Clock>,
-        _config: LogConfig,
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        config: LogConfig,
         observer: Arc<dyn GroupObserver<T>>,
     ) -> Result<(Self, Recovered), OpenError> {
-        let ranges = Arc::new(RwLock::new(Ranges::new()));
-        let (sender, receiver) = mpsc::channel::<Command<T>>();
-        let shared = ranges.clone();
-        let thread = std::thread::spawn(move || {
-            for command in receiver {
-                let mut contexts = Vec::new();
-                match command {
-                    Command::Barrier(context) => contexts.push(context),
-                    Command::Append(entries) => {
-                        let mut ranges = shared.write();
-                        for entry in entries {
-                            let mut bytes = crate::BatchBytes::default();
-                            bytes.push(bytes::Bytes::copy_from_slice(&entry.prefix));
-                            entry.chunks.into_iter().for_each(|c| bytes.push(c));
-                            ranges.entry(entry.head.key).or_default().push(StoredBatch {
-                                base_offset: entry.head.base_offset,
-                                count: entry.head.count,
-                                max_timestamp: entry.head.max_timestamp,
-                                bytes,
-                            });
-                            contexts.push(entry.context);
-                        }
-                    }
-                }
-                observer.group_ended(contexts, Ok(()));
-            }
-        });
-        let log = Self {
-            ranges,
-            queue: Mutex::new(Some(sender)),
-            thread: Some(thread),
-            server_id: Mutex::new(None),
-            marker: PhantomData,
+        config.check()?;
+        let claimed = claim::claim(&*fs, &config.directory)?;
+        let recovery = recover::recover(&*fs, &config)?;
+
+        let mut recovered = Recovered {
+            notes: recovery.notes,
+            clean: recovery.clean,
+            boot_id: claimed.superblock.boot_id,
+            ..Recovered::default()
         };
-        Ok((log, Recovered::default()))
+        let maker = Maker {
+            fs: fs.clone(),
+            clock: clock.clone(),
+            directory: config.directory.clone(),
+            capacity: config.segment_bytes,
+            reserve: config.reserve_bytes.min(config.segment_bytes / 2),
+            durability: config.durability,
+            boot_id: claimed.superblock.boot_id,
+            next_number: AtomicU64::new(recovery.next_segment),
+        };
+        let newest = recovery.segments.keys().next_back().copied().unwrap_or(0);
+        let room = recovery
+            .active
+            .as_ref()
+            .map_or(0, |(segment, end)| segment.capacity.saturating_sub(*end));
+        let shared = Arc::new(Shared {
+            fs,
+            prepared: Prepared::new(clock),
+            maker,
+            superblock: claimed.superblock.into(),
+            checkpoints: recovery.checkpoints.into(),
+            footers: Default::default(),
+            counters: Default::default(),
+            synced_below: AtomicU64::new(newest),
+            state: State {
+                index: recovery.index,
+                tail: HotTail::new(config.hot_tail_bytes),
+                segments: recovery.segments,
+                last: recovery.last,
+            }
+            .into(),
+            config,
+            _lock: claimed.lock,
+        });
+        describe(&shared, &mut recovered);
+        if recovery.damaged {
+            // The marks must not depend on finding the same damage again.
+            write_checkpoint(&shared).map_err(files::at(&shared.config.directory))?;
+        }
+
+        let queue = Arc::new(Queue::new(&shared.config, room));
+        let mut writer = Writer {
+            shared: shared.clone(),
+            queue: queue.clone(),
+            observer,
+            jobs: JobSink::Inline,
+            syncer: None,
+            former: Default::default(),
+            active: recovery.active,
+            last: recovery.last,
+            full: recovery.full,
+            since_checkpoint: 0,
+        };
+        let threads = start_helpers(&mut writer).and_then(|mut threads| {
+            for number in recovery.unsealed {
+                writer.jobs.send(&shared, Job::Seal(number));
+            }
+            threads.insert(0, spawn("sbp-log-writer", move || writer.run())?);
+            Ok(threads)
+        });
+        let threads = threads.map_err(files::at(&shared.config.directory))?;
+        Ok((Self { shared, queue, threads }, recovered))
     }
 
     /// Queues batches, in this order. Never waits for the disk: the observer tells how they ended. On an error none of
     /// them was queued.
     pub fn append(&self, entries: Vec<LogEntry<T>>) -> Result<(), LogError> {
-        match self.queue.lock().as_ref() {
-            Some(queue) => queue.send(Command::Append(entries)).map_err(|_closed| LogError::Closed),
-            None => Err(LogError::Closed),
-        }
+        self.queue.append(entries, &self.shared.state, &self.shared.prepared)
     }
 
     /// Queues a point in the log: when the observer gets `context` back, everything queued before is on stable storage,
     /// whatever the durability. A seal waits for this.
     pub fn barrier(&self, context: T) -> Result<(), LogError> {
-        match self.queue.lock().as_ref() {
-            Some(queue) => queue
-                .send(Command::Barrier(context))
-                .map_err(|_closed| LogError::Closed),
-            None => Err(LogError::Closed),
-        }
+        self.queue.barrier(context)
     }
 
     /// Synced batches from the one that holds `from` on, whole ones, together at most `max_bytes`; with `at_least_one`
-    /// the first is returned whatever its size. Empty at and beyond the synced end.
+    /// the first is returned whatever its size. Empty at and beyond the synced end, and for an unknown range. What lies
+    /// before damage is returned; a read that begins in it is [`ReadError::Damaged`].
     pub fn read(
         &self,
         key: RangeKey,
@@ -118,114 +150,234 @@ impl<T: Send + 'static> Log<T> {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<Vec<StoredBatch>, ReadError> {
-        let mut taken = 0;
-        let mut result = Vec::new();
-        for batch in self.ranges.read().get(&key).into_iter().flatten() {
-            if batch.base_offset.0 + batch.count > from.0 {
-                taken += batch.bytes.len();
-                if taken > max_bytes && !(at_least_one && result.is_empty()) {
-                    break;
-                }
-                result.push(batch.clone());
-            }
-        }
-        Ok(result)
+        self.shared.read(key, from, max_bytes, at_least_one)
     }
 
     /// The base offset of the first synced batch that ends behind `from` and whose `max_timestamp` reaches `time`.
     pub fn find_timestamp(&self, key: RangeKey, from: Offset, time: TimestampMs) -> Result<Option<Offset>, ReadError> {
-        let ranges = self.ranges.read();
-        let mut batches = ranges.get(&key).into_iter().flatten();
-        let found = batches.find(|b| b.base_offset.0 + b.count > from.0 && b.max_timestamp >= time);
-        Ok(found.map(|b| b.base_offset))
+        self.shared.find_timestamp(key, from, time)
     }
 
     /// The offset behind the range's last synced record; `None` for a range without records.
     #[must_use]
     pub fn synced_end(&self, key: RangeKey) -> Option<Offset> {
-        self.ranges
-            .read()
-            .get(&key)?
-            .last()
-            .map(|b| Offset(b.base_offset.0 + b.count))
+        let state = self.shared.state.read();
+        state.index.get(key).filter(|range| range.known).map(|range| range.end)
     }
 
-    /// How many bytes of synced batches a read from `from` on could return.
+    /// How many bytes of synced batches a read from `from` on could return: exact for the newest segment, in proportion
+    /// within an older one. Never touches the disk.
     #[must_use]
     pub fn bytes_from(&self, key: RangeKey, from: Offset) -> u64 {
-        let ranges = self.ranges.read();
-        let batches = ranges.get(&key).into_iter().flatten();
-        batches
-            .filter(|b| b.base_offset.0 + b.count > from.0)
-            .map(|b| b.bytes.len() as u64)
+        let state = self.shared.state.read();
+        let Some(range) = state.index.get(key) else { return 0 };
+        range
+            .runs
+            .iter()
+            .rev()
+            .take_while(|run| run.end > from)
+            .map(|run| run.bytes_from(from))
             .sum()
     }
 
-    /// The ranges the log holds records of, ordered.
+    /// The ranges the log holds records of or remembers the end of, ordered.
     #[must_use]
     pub fn ranges(&self) -> Vec<RangeKey> {
-        self.ranges.read().keys().copied().collect()
+        self.shared.state.read().index.keys_where(|range| range.known)
     }
 
-    /// Bytes queued or being written: what a server limits before it accepts more.
+    /// Bytes of batches queued or being written: what a server limits before it accepts more.
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
-        0
+        self.queue.pending()
     }
 
     /// Tells the log that nothing of `key` below `below` is needed any more. Records go when the whole segment they are
-    /// in holds nothing needed and no kept checkpoint lists it. `Offset(i64::MAX)` gives up the range.
-    pub fn release(&self, _key: RangeKey, _below: Offset) {}
+    /// in holds nothing needed and no kept checkpoint lists it; until then they can be read. `Offset(i64::MAX)` gives
+    /// up the range. Remembered by the next checkpoint, so an owner repeats it after a restart.
+    pub fn release(&self, key: RangeKey, below: Offset) {
+        let mut state = self.shared.state.write();
+        let Some(range) = state.index.get_mut(key) else { return };
+        range.released = range.released.max(below);
+        range.damage.retain(|&(_, to)| to > below);
+        if range.runs.is_empty() && below == Offset(i64::MAX) {
+            state.index.remove(key);
+        }
+    }
 
     /// Whether any segment still holds records of this range, released or not.
     #[must_use]
     pub fn holds(&self, key: RangeKey) -> bool {
-        self.ranges.read().contains_key(&key)
+        self.shared
+            .state
+            .read()
+            .index
+            .get(key)
+            .is_some_and(|range| !range.runs.is_empty())
     }
 
-    /// The damaged offsets of a range, ordered.
+    /// Writes a checkpoint now and removes segments that nothing needs. Blocks on the disk.
+    pub fn checkpoint(&self) -> std::io::Result<()> {
+        write_checkpoint(&self.shared)
+    }
+
+    /// The damaged offsets of a range, ordered. Grows when a read finds more.
     #[must_use]
-    pub fn damage(&self, _key: RangeKey) -> Vec<DamagedInterval> {
-        Vec::new()
+    pub fn damage(&self, key: RangeKey) -> Vec<DamagedInterval> {
+        let state = self.shared.state.read();
+        let damage = state
+            .index
+            .get(key)
+            .map(|range| range.damage.as_slice())
+            .unwrap_or_default();
+        damage
+            .iter()
+            .map(|&(from, to)| DamagedInterval { key, from, to })
+            .collect()
     }
 
     /// Whether it is certain where the range ends. If not, it can be neither appended to nor sealed.
+    ///
+    /// A range without any record is certain to have none, unless [`Damage::unlisted_ranges`] says otherwise; that one
+    /// is for the owner to heed, who knows which ranges are new.
     #[must_use]
-    pub fn end_is_proven(&self, _key: RangeKey) -> bool {
-        true
+    pub fn end_is_proven(&self, key: RangeKey) -> bool {
+        self.shared.state.read().index.get(key).is_none_or(|range| range.proven)
     }
 
     /// The server's number as the directory remembers it.
     #[must_use]
     pub fn server_id(&self) -> Option<ServerId> {
-        *self.server_id.lock()
+        self.shared.superblock.lock().server_id
     }
 
     /// Writes the server's number into the directory, durably.
     pub fn set_server_id(&self, id: ServerId) -> std::io::Result<()> {
-        *self.server_id.lock() = Some(id);
+        let mut superblock = self.shared.superblock.lock();
+        let changed = crate::format::superblock::Superblock {
+            server_id: Some(id),
+            ..*superblock
+        };
+        write_small(
+            &*self.shared.fs,
+            &self.shared.config.directory,
+            SUPERBLOCK,
+            &changed.encode(),
+        )?;
+        *superblock = changed;
         Ok(())
     }
 
     /// Why the log takes no appends any more, if it does not. Final.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<LogError>> {
-        None
+        self.queue.failure().map(|cause| Arc::new(LogError::Failed { cause }))
     }
 
     /// Counts since the log was opened.
     #[must_use]
     pub fn stats(&self) -> LogStats {
-        LogStats::default()
+        let counters = &self.shared.counters;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogStats {
+            durability: self.shared.config.durability,
+            groups: load(&counters.groups),
+            batches: load(&counters.batches),
+            batch_bytes: load(&counters.batch_bytes),
+            written_bytes: load(&counters.written_bytes),
+            copied_bytes: load(&counters.copied_bytes),
+            syncs: load(&counters.syncs),
+            sync_time: Duration::from_nanos(load(&counters.sync_nanos)),
+            hot_reads: load(&counters.hot_reads),
+            cold_reads: load(&counters.cold_reads),
+            segments: self.shared.state.read().segments.len() as u64,
+            checkpoints: load(&counters.checkpoints),
+        }
     }
 
     /// Writes what is queued, syncs, writes a checkpoint and the mark of a clean end. Dropping the log without this is
     /// as safe, but the next start has more to replay.
     pub fn shutdown(mut self) -> Result<(), LogError> {
-        self.queue.lock().take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        self.stop();
+        if let Some(cause) = self.queue.failure() {
+            return Err(LogError::Failed { cause });
         }
-        Ok(())
+        let failed = |error| LogError::Failed { cause: Arc::new(error) };
+        self.shared.sync_all().map_err(failed)?;
+        write_checkpoint(&self.shared).map_err(failed)?;
+        let last = self.shared.state.read().last;
+        write_small(
+            &*self.shared.fs,
+            &self.shared.config.directory,
+            CLEAN,
+            &last.encode_clean(),
+        )
+        .map_err(failed)
     }
+}
+
+impl<T> Log<T> {
+    /// Ends the threads when everything queued is written.
+    fn stop(&mut self) {
+        self.queue.close();
+        let mut threads = self.threads.drain(..);
+        if let Some(writer) = threads.next() {
+            // A panic of the writer has been told by its thread; what it leaves behind is what a crash leaves behind.
+            let _ = writer.join();
+        }
+        self.shared.prepared.close();
+        for helper in threads {
+            let _ = helper.join();
+        }
+    }
+}
+
+impl<T> Drop for Log<T> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn start_helpers<T: Send + 'static>(writer: &mut Writer<T>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    if writer.shared.config.helpers == Helpers::Inline {
+        return Ok(Vec::new());
+    }
+    let shared = writer.shared.clone();
+    let preparer = spawn("sbp-log-prepare", move || {
+        while shared.prepared.wait_wanted() {
+            shared.prepared.fill(&shared.maker);
+        }
+    })?;
+    let (jobs, upkeep) = upkeep::start(writer.shared.clone())?;
+    writer.jobs = jobs;
+    writer.syncer = Some(Syncer::start(writer.shared.clone())?);
+    Ok(vec![preparer, upkeep])
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Tells the owner what there is.
+fn describe(shared: &Shared, recovered: &mut Recovered) {
+    let state = shared.state.read();
+    let mut damage = Damage {
+        intervals: Vec::new(),
+        unlisted_ranges: state.index.unlisted_damage,
+    };
+    for (key, range) in state.index.iter().filter(|(_, range)| range.known) {
+        let end = RangeEnd {
+            first_offset: range.first(),
+            next_offset: range.end,
+            epoch: range.epoch,
+            proven: range.proven,
+        };
+        recovered.ranges.push((key, end));
+        damage
+            .intervals
+            .extend(range.damage.iter().map(|&(from, to)| DamagedInterval { key, from, to }));
+    }
+    recovered.ranges.sort_unstable_by_key(|(key, _)| *key);
+    damage.intervals.sort_unstable();
+    recovered.damage = damage;
 }

@@ -1,0 +1,53 @@
+//! Taking a data directory: one owner, one format.
+
+use std::io;
+use std::path::Path;
+
+use crate::OpenError;
+use crate::files::{
+    LOCK, SUPERBLOCK, at, checkpoint_sequence, corrupt, read_small, segment_number, unreadable, write_small,
+};
+use crate::format::superblock::Superblock;
+use crate::fs::{FileLock, FileSystem};
+
+/// A directory that is ours.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) lock: Box<dyn FileLock>,
+    pub(crate) superblock: Superblock,
+}
+
+/// Makes the directory if needed, locks it, and counts the start in its superblock.
+pub(crate) fn claim(fs: &dyn FileSystem, directory: &Path) -> Result<Claimed, OpenError> {
+    fs.create_dir_all(directory).map_err(at(directory))?;
+    let path = directory.join(LOCK);
+    let lock = match fs.lock(&path) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(OpenError::Locked {
+                directory: directory.to_owned(),
+            });
+        }
+        Err(error) => return Err(at(&path)(error)),
+    };
+    let path = directory.join(SUPERBLOCK);
+    let mut superblock = match read_small(fs, &path).map_err(at(&path))? {
+        Some(bytes) => Superblock::parse(&bytes).map_err(|why| unreadable(&path, why))?,
+        None => {
+            let names = fs.list(directory).map_err(at(directory))?;
+            if names
+                .iter()
+                .any(|name| segment_number(name).is_some() || checkpoint_sequence(name).is_some())
+            {
+                return Err(corrupt(path, "missing, and there is a log"));
+            }
+            Superblock {
+                directory_id: fastrand::u64(..),
+                ..Superblock::default()
+            }
+        }
+    };
+    superblock.boot_id += 1;
+    write_small(fs, directory, SUPERBLOCK, &superblock.encode()).map_err(at(&path))?;
+    Ok(Claimed { lock, superblock })
+}

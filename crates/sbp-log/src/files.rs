@@ -1,0 +1,105 @@
+//! Names in the data directory, and how small files are replaced.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::OpenError;
+use crate::format::Unreadable;
+use crate::fs::{FileSystem, OpenMode};
+
+pub(crate) const SUPERBLOCK: &str = "superblock";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const CLEAN: &str = "clean";
+pub(crate) const RESERVE: &str = "reserve";
+/// What a file is called until it is complete. Leftovers are removed at the start.
+pub(crate) const ASIDE: &str = ".tmp";
+
+const SEGMENT: &str = "segment-";
+const CHECKPOINT: &str = "checkpoint-";
+
+/// No small file of this format comes near this; anything longer is not read into memory.
+const SMALL_FILE_LIMIT: u64 = 8 << 30;
+
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{SEGMENT}{number:016x}")
+}
+
+pub(crate) fn segment_number(name: &str) -> Option<u64> {
+    number(name, SEGMENT)
+}
+
+pub(crate) fn checkpoint_name(sequence: u64) -> String {
+    format!("{CHECKPOINT}{sequence:016x}")
+}
+
+pub(crate) fn checkpoint_sequence(name: &str) -> Option<u64> {
+    number(name, CHECKPOINT)
+}
+
+fn number(name: &str, prefix: &str) -> Option<u64> {
+    let digits = name.strip_prefix(prefix)?;
+    if digits.len() != 16 {
+        return None;
+    }
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// The whole of a small file; `None` if there is none.
+pub(crate) fn read_small(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match fs.open(path, OpenMode::Existing) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let length = file.len()?;
+    if length > SMALL_FILE_LIMIT {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "file is far too long"));
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    file.read_at(0, &mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Replaces a file: written aside, synced, renamed, directory synced. After a crash there is the old one or the new one.
+pub(crate) fn write_small(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let aside = directory.join(format!("{name}{ASIDE}"));
+    let file = fs.open(&aside, OpenMode::Truncate)?;
+    file.write_at(0, bytes)?;
+    file.sync_data()?;
+    fs.rename(&aside, &directory.join(name))?;
+    fs.sync_dir(directory)
+}
+
+/// Removes a name that may already be gone.
+pub(crate) fn remove_if_there(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
+    match fs.remove(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Adds the path to a file system's error.
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
+    let path = path.to_owned();
+    move |source| OpenError::Io { path, source }
+}
+
+/// A file that contradicts the rest.
+pub(crate) fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> OpenError {
+    OpenError::Corrupt {
+        path: path.into(),
+        what: what.into(),
+    }
+}
+
+/// Turns a parser's complaint into the error for opening.
+pub(crate) fn unreadable(path: &Path, why: Unreadable) -> OpenError {
+    match why {
+        Unreadable::Bad(what) => corrupt(path, what),
+        Unreadable::Newer(found) => OpenError::NewerFormat {
+            path: path.to_owned(),
+            found,
+            supported: crate::format::FORMAT_VERSION,
+        },
+    }
+}

@@ -1,0 +1,196 @@
+//! The log's state at one group, so that recovery need not replay what came before.
+
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+
+use super::clean::GroupMark;
+use super::{Fields, Unreadable, begin_envelope, open_envelope, seal_envelope};
+
+const MAGIC: &[u8; 8] = b"SBPCHECK";
+
+/// A segment that was live at the checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentItem {
+    pub(crate) number: u64,
+    pub(crate) salt: u64,
+    pub(crate) first_group: u64,
+    /// The last group the checkpoint covers; more may have followed in the newest segment.
+    pub(crate) last_group: u64,
+    /// Whether it holds damage that hides records: such a segment is kept.
+    pub(crate) damaged: bool,
+}
+
+/// A range as it was at the checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RangeItem {
+    pub(crate) key: RangeKey,
+    /// The first offset a live segment holds.
+    pub(crate) first: Offset,
+    /// Below this nothing is needed; may lie before `first`.
+    pub(crate) released: Offset,
+    /// The offset behind the last record.
+    pub(crate) end: Offset,
+    pub(crate) epoch: Epoch,
+    /// False when damage may hide records behind `end`.
+    pub(crate) proven: bool,
+    /// Offsets that cannot be read, ordered.
+    pub(crate) damage: Vec<(Offset, Offset)>,
+}
+
+/// What one checkpoint file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    /// Counted through the life of the directory; also the file's name.
+    pub(crate) sequence: u64,
+    /// The last group it covers.
+    pub(crate) covered: GroupMark,
+    /// Whether damage may hide the only records of ranges that are not listed.
+    pub(crate) unlisted_damage: bool,
+    pub(crate) segments: Vec<SegmentItem>,
+    pub(crate) ranges: Vec<RangeItem>,
+}
+
+/// The parts of a checkpoint. Each is `tag`, `version`, `length` and so many bytes, so that a release can add one.
+const SECTION_SEGMENTS: u32 = 1;
+const SECTION_RANGES: u32 = 2;
+/// Each writer's epoch, next sequence and window: the tag is taken, nothing writes it yet.
+const SECTION_WRITERS: u32 = 3;
+
+const SECTION_VERSION: u32 = 1;
+
+impl Checkpoint {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = begin_envelope(MAGIC);
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        self.covered.put(&mut out);
+        out.extend_from_slice(&u32::from(self.unlisted_damage).to_le_bytes());
+        put_section(&mut out, SECTION_SEGMENTS, |out| {
+            for item in &self.segments {
+                for word in [
+                    item.number,
+                    item.salt,
+                    item.first_group,
+                    item.last_group,
+                    u64::from(item.damaged),
+                ] {
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
+            }
+        });
+        put_section(&mut out, SECTION_RANGES, |out| {
+            for item in &self.ranges {
+                put_range(out, item);
+            }
+        });
+        seal_envelope(out)
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let mut fields = open_envelope(bytes, MAGIC)?;
+        let mut checkpoint = Self {
+            sequence: fields.u64(),
+            covered: GroupMark::take(&mut fields),
+            ..Self::default()
+        };
+        checkpoint.unlisted_damage = fields.u32() & 1 != 0;
+        while fields.ok() && !fields.is_at_end() {
+            let tag = fields.u32();
+            let version = fields.u32();
+            let length = usize::try_from(fields.u64()).unwrap_or(usize::MAX);
+            let section = fields.take(length);
+            if !fields.ok() {
+                break;
+            }
+            match (tag, version) {
+                (SECTION_SEGMENTS, SECTION_VERSION) => checkpoint.segments = take_segments(section)?,
+                (SECTION_RANGES, SECTION_VERSION) => checkpoint.ranges = take_ranges(section)?,
+                (SECTION_WRITERS, _) => {}
+                // Leaving out what is not understood would lose state, not detail.
+                _ => return Err(Unreadable::Newer(version.max(super::FORMAT_VERSION + 1))),
+            }
+        }
+        if fields.ok() {
+            Ok(checkpoint)
+        } else {
+            Err(Unreadable::Bad("too short"))
+        }
+    }
+}
+
+fn put_section(out: &mut Vec<u8>, tag: u32, fill: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(&tag.to_le_bytes());
+    out.extend_from_slice(&SECTION_VERSION.to_le_bytes());
+    let length_at = out.len();
+    out.extend_from_slice(&0u64.to_le_bytes());
+    let start = out.len();
+    fill(out);
+    let length = (out.len() - start) as u64;
+    super::put(out, length_at, length.to_le_bytes());
+}
+
+fn take_segments(section: &[u8]) -> Result<Vec<SegmentItem>, Unreadable> {
+    let mut fields = Fields::new(section);
+    let mut items = Vec::new();
+    while !fields.is_at_end() {
+        let item = SegmentItem {
+            number: fields.u64(),
+            salt: fields.u64(),
+            first_group: fields.u64(),
+            last_group: fields.u64(),
+            damaged: fields.u64() & 1 != 0,
+        };
+        if !fields.ok() {
+            return Err(Unreadable::Bad("a segment's entry is cut"));
+        }
+        items.push(item);
+    }
+    Ok(items)
+}
+
+fn put_range(out: &mut Vec<u8>, item: &RangeItem) {
+    out.extend_from_slice(&item.key.stream.0.to_le_bytes());
+    out.extend_from_slice(&item.key.range.0.to_le_bytes());
+    out.extend_from_slice(&u32::from(item.proven).to_le_bytes());
+    for word in [item.first.0, item.released.0, item.end.0, item.epoch.0] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&(item.damage.len() as u64).to_le_bytes());
+    for (from, to) in &item.damage {
+        out.extend_from_slice(&from.0.to_le_bytes());
+        out.extend_from_slice(&to.0.to_le_bytes());
+    }
+}
+
+fn take_ranges(section: &[u8]) -> Result<Vec<RangeItem>, Unreadable> {
+    let mut fields = Fields::new(section);
+    let mut items = Vec::new();
+    while !fields.is_at_end() {
+        let stream = StreamId(fields.i64());
+        let range = RangeIndex(fields.i32());
+        let proven = fields.u32() & 1 != 0;
+        let first = Offset(fields.i64());
+        let released = Offset(fields.i64());
+        let end = Offset(fields.i64());
+        let epoch = Epoch(fields.i64());
+        let count = fields.u64();
+        let mut damage = Vec::new();
+        for _ in 0..count {
+            damage.push((Offset(fields.i64()), Offset(fields.i64())));
+            if !fields.ok() {
+                break;
+            }
+        }
+        if !fields.ok() {
+            return Err(Unreadable::Bad("a range's entry is cut"));
+        }
+        items.push(RangeItem {
+            key: RangeKey { stream, range },
+            first,
+            released,
+            end,
+            epoch,
+            proven,
+            damage,
+        });
+    }
+    Ok(items)
+}

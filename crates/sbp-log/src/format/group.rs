@@ -1,0 +1,144 @@
+//! The header of a group: what one write and one sync covered.
+
+use super::segment::durability_word;
+use super::{Crc32c, Fields, SECTOR, crc32c, put};
+use crate::Durability;
+
+const MAGIC: [u8; 4] = *b"SBPG";
+const VERSION: u16 = 1;
+
+/// The flag for "handed to the operating system, not synced".
+const FLAG_NOT_SYNCED: u16 = 1;
+
+/// How much of the header the group's checksum covers: all before the two checksums.
+const SUMMED: usize = 56;
+
+/// 64 bytes before the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupHeader {
+    /// Counted through all segments, from 1.
+    pub(crate) number: u64,
+    /// The segment's.
+    pub(crate) salt: u64,
+    /// Header and records, without the padding to the next block.
+    pub(crate) length: u32,
+    /// The checksum of group `number - 1`, 0 for the first.
+    pub(crate) previous: u32,
+    /// How many records follow.
+    pub(crate) records: u32,
+    /// What "synced" meant for it.
+    pub(crate) durability: Durability,
+    /// CRC-32C over the records and then this header up to here.
+    pub(crate) checksum: u32,
+}
+
+impl GroupHeader {
+    pub(crate) const LEN: usize = 64;
+
+    /// Finishes the checksum that was begun over the records, and writes the header.
+    pub(crate) fn seal(&mut self, mut records: Crc32c) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        put(&mut out, 0, MAGIC);
+        put(&mut out, 4, VERSION.to_le_bytes());
+        let flags = if durability_word(self.durability) == 0 {
+            0
+        } else {
+            FLAG_NOT_SYNCED
+        };
+        put(&mut out, 6, flags.to_le_bytes());
+        put(&mut out, 8, self.number.to_le_bytes());
+        put(&mut out, 16, self.salt.to_le_bytes());
+        put(&mut out, 24, self.length.to_le_bytes());
+        put(&mut out, 28, self.previous.to_le_bytes());
+        put(&mut out, 32, self.records.to_le_bytes());
+        records.update(&out[..SUMMED]);
+        self.checksum = records.finish();
+        put(&mut out, SUMMED, self.checksum.to_le_bytes());
+        let own = crc32c(&out[..SUMMED + 4]);
+        put(&mut out, SUMMED + 4, own.to_le_bytes());
+        out
+    }
+
+    /// A header with the right checksum of its own and the segment's salt; its records are not looked at.
+    pub(crate) fn parse(bytes: &[u8], salt: u64) -> Option<Self> {
+        let header = bytes.get(..Self::LEN)?;
+        let (body, own) = header.split_last_chunk::<4>()?;
+        let mut fields = Fields::new(body);
+        if fields.take(4) != MAGIC || crc32c(body) != u32::from_le_bytes(*own) {
+            return None;
+        }
+        let version = fields.u16();
+        let flags = fields.u16();
+        let number = fields.u64();
+        let own_salt = fields.u64();
+        let length = fields.u32();
+        let previous = fields.u32();
+        let records = fields.u32();
+        fields.take(20);
+        let checksum = fields.u32();
+        let durability = if flags & FLAG_NOT_SYNCED == 0 {
+            Durability::Fsync
+        } else {
+            Durability::None
+        };
+        let sane = version == VERSION && own_salt == salt && length as usize >= Self::LEN && fields.ok();
+        sane.then_some(Self {
+            number,
+            salt,
+            length,
+            previous,
+            records,
+            durability,
+            checksum,
+        })
+    }
+
+    /// Whether the group that begins `bytes` has the checksum this header says.
+    pub(crate) fn is_whole(&self, bytes: &[u8]) -> bool {
+        let (Some(header), Some(records)) = (bytes.get(..SUMMED), bytes.get(Self::LEN..self.length as usize)) else {
+            return false;
+        };
+        let mut sum = Crc32c::new();
+        sum.update(records);
+        sum.update(header);
+        sum.finish() == self.checksum
+    }
+}
+
+/// Whether the bytes are all zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    chunks.iter().all(|chunk| *chunk == [0; 64]) && rest.iter().all(|&byte| byte == 0)
+}
+
+/// What the bytes behind the last valid group are, when they are not all zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// A write that a power cut interrupted.
+    Torn,
+    /// Something no interrupted write leaves behind.
+    Corrupt,
+}
+
+/// Judges the bytes from where the next group would begin to the end of the segment.
+///
+/// The place was all zeros before the write, and a disk writes sectors whole. So an interrupted write has at least one
+/// sector of zeros; its first sector is either zeros or a sound header; and nothing lies behind its end.
+pub(crate) fn judge_remains(bytes: &[u8], salt: u64) -> Remains {
+    let first = bytes.get(..SECTOR).unwrap_or(bytes);
+    if is_zero(first) {
+        return Remains::Torn;
+    }
+    let Some(header) = GroupHeader::parse(bytes, salt) else {
+        return Remains::Corrupt;
+    };
+    let end = (header.length as usize).next_multiple_of(SECTOR);
+    let Some((group, behind)) = bytes.split_at_checked(end) else {
+        return Remains::Corrupt;
+    };
+    if is_zero(behind) && group.chunks(SECTOR).any(is_zero) {
+        Remains::Torn
+    } else {
+        Remains::Corrupt
+    }
+}

@@ -1,0 +1,172 @@
+//! The bytes on the disk. Every constant here has its place in this crate's `README.md`.
+//!
+//! All integers are little-endian. Every structure carries a CRC-32C of itself and is judged by it before any other
+//! field is believed.
+
+pub(crate) mod checkpoint;
+pub(crate) mod clean;
+pub(crate) mod footer;
+pub(crate) mod group;
+pub(crate) mod record;
+pub(crate) mod segment;
+pub(crate) mod superblock;
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// The version of everything in the directory. A directory with a larger one is refused.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Groups begin at multiples of this, so that two groups never share a page.
+pub(crate) const BLOCK: u64 = 4096;
+
+/// What a disk writes whole or not at all.
+pub(crate) const SECTOR: usize = 512;
+
+/// Records begin at multiples of this, so that columns inside a batch stay aligned in memory.
+pub(crate) const RECORD_ALIGN: usize = 16;
+
+/// CRC-32C (Castagnoli) of `bytes`.
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+/// CRC-32C of bytes that come in pieces.
+pub(crate) struct Crc32c(Digest);
+
+impl Crc32c {
+    pub(crate) fn new() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(&self) -> u32 {
+        // The digest is as wide as the widest CRC; this one's upper half is zero.
+        (self.0.finalize() & u64::from(u32::MAX)) as u32
+    }
+}
+
+/// `value` rounded up to a multiple of [`BLOCK`].
+pub(crate) const fn block_up(value: u64) -> u64 {
+    value.next_multiple_of(BLOCK)
+}
+
+/// `value` rounded up to a multiple of [`RECORD_ALIGN`].
+pub(crate) const fn record_up(value: usize) -> usize {
+    value.next_multiple_of(RECORD_ALIGN)
+}
+
+/// A fixed place in a fixed structure. Callers name offsets that lie inside by construction.
+pub(crate) fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
+    out[at..at + N].copy_from_slice(&bytes);
+}
+
+/// Reads fields one after the other; after the end everything is zero and [`ok`](Self::ok) is false.
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+    short: bool,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            rest: bytes,
+            short: false,
+        }
+    }
+
+    /// Whether everything that was asked for was there.
+    pub(crate) fn ok(&self) -> bool {
+        !self.short
+    }
+
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(crate) fn take(&mut self, length: usize) -> &'a [u8] {
+        match self.rest.split_at_checked(length) {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                taken
+            }
+            None => {
+                self.short = true;
+                self.rest = &[];
+                &[]
+            }
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        self.take(N).try_into().unwrap_or([0; N])
+    }
+
+    pub(crate) fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.array())
+    }
+
+    pub(crate) fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.array())
+    }
+
+    pub(crate) fn i32(&mut self) -> i32 {
+        i32::from_le_bytes(self.array())
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+
+    pub(crate) fn i64(&mut self) -> i64 {
+        i64::from_le_bytes(self.array())
+    }
+}
+
+/// Why a small file or header was not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// Cut, garbled, or not what it should be.
+    Bad(&'static str),
+    /// A newer release's.
+    Newer(u32),
+}
+
+/// Checks what all small structures have in common: magic, version, and a CRC-32C in the last four bytes.
+pub(crate) fn open_envelope<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Fields<'a>, Unreadable> {
+    let mut fields = Fields::new(bytes);
+    if fields.take(8) != magic {
+        return Err(Unreadable::Bad("not the file its name says"));
+    }
+    let version = fields.u32();
+    let Some((body, sum)) = bytes.split_last_chunk::<4>() else {
+        return Err(Unreadable::Bad("too short"));
+    };
+    if version > FORMAT_VERSION {
+        // A newer release may keep its checksum elsewhere; its version is where it always was.
+        return Err(Unreadable::Newer(version));
+    }
+    if crc32c(body) != u32::from_le_bytes(*sum) {
+        return Err(Unreadable::Bad("checksum is wrong"));
+    }
+    let mut fields = Fields::new(body);
+    fields.take(12);
+    Ok(fields)
+}
+
+/// Begins a structure that [`open_envelope`] accepts.
+pub(crate) fn begin_envelope(magic: &[u8; 8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    out.extend_from_slice(magic);
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out
+}
+
+/// Ends it with its checksum.
+pub(crate) fn seal_envelope(mut out: Vec<u8>) -> Vec<u8> {
+    let sum = crc32c(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}

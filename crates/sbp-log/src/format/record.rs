@@ -1,0 +1,87 @@
+//! The head of a record: one batch inside a group.
+
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
+
+use super::{Fields, crc32c, put, record_up};
+use crate::EntryHead;
+
+/// 96 bytes before each batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHead {
+    pub(crate) head: EntryHead,
+    /// The batch's length in bytes.
+    pub(crate) batch_len: u32,
+    /// The batch's CRC-32C.
+    pub(crate) batch_crc: u32,
+}
+
+impl RecordHead {
+    pub(crate) const LEN: usize = 96;
+
+    /// What is mixed into the checksums of all heads of a segment, so that a head copied from elsewhere, or sent by a
+    /// client inside a batch, is not taken for one of its own.
+    pub(crate) fn mask(salt: u64) -> u32 {
+        crc32c(&salt.to_le_bytes())
+    }
+
+    /// The bytes that a record with a batch of `batch_len` bytes takes in a group.
+    pub(crate) const fn stored_len(batch_len: usize) -> usize {
+        Self::LEN + record_up(batch_len)
+    }
+
+    pub(crate) fn encode(&self, mask: u32) -> [u8; Self::LEN] {
+        let head = &self.head;
+        let mut out = [0; Self::LEN];
+        put(&mut out, 0, self.batch_len.to_le_bytes());
+        put(&mut out, 4, head.key.range.0.to_le_bytes());
+        put(&mut out, 8, head.key.stream.0.to_le_bytes());
+        put(&mut out, 16, head.epoch.0.to_le_bytes());
+        put(&mut out, 24, head.base_offset.0.to_le_bytes());
+        put(&mut out, 32, head.count.to_le_bytes());
+        put(&mut out, 40, head.append_time.0.to_le_bytes());
+        put(&mut out, 48, head.max_timestamp.0.to_le_bytes());
+        put(&mut out, 56, head.writer.high.to_le_bytes());
+        put(&mut out, 64, head.writer.low.to_le_bytes());
+        put(&mut out, 72, head.writer_epoch.to_le_bytes());
+        put(&mut out, 80, head.base_sequence.to_le_bytes());
+        put(&mut out, 88, self.batch_crc.to_le_bytes());
+        let own = crc32c(&out[..92]) ^ mask;
+        put(&mut out, 92, own.to_le_bytes());
+        out
+    }
+
+    /// A head with the right checksum and believable numbers.
+    pub(crate) fn parse(bytes: &[u8], mask: u32) -> Option<Self> {
+        let (body, own) = bytes.get(..Self::LEN)?.split_last_chunk::<4>()?;
+        if crc32c(body) ^ mask != u32::from_le_bytes(*own) {
+            return None;
+        }
+        let mut fields = Fields::new(body);
+        let batch_len = fields.u32();
+        let range = RangeIndex(fields.i32());
+        let key = RangeKey {
+            stream: StreamId(fields.i64()),
+            range,
+        };
+        let head = EntryHead {
+            key,
+            epoch: Epoch(fields.i64()),
+            base_offset: Offset(fields.i64()),
+            count: fields.i64(),
+            append_time: TimestampMs(fields.i64()),
+            max_timestamp: TimestampMs(fields.i64()),
+            writer: WriterId {
+                high: fields.u64(),
+                low: fields.u64(),
+            },
+            writer_epoch: fields.i64(),
+            base_sequence: fields.i64(),
+        };
+        let sane = head.count >= 1 && head.end_offset().is_some();
+        sane.then_some(Self {
+            head,
+            batch_len,
+            batch_crc: fields.u32(),
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! The first block of a segment.
+
+use super::{BLOCK, Unreadable, begin_envelope, open_envelope, seal_envelope};
+use crate::Durability;
+
+const MAGIC: &[u8; 8] = b"SBPLOGSG";
+
+/// The bytes of the header that are not padding.
+const LEN: usize = 64;
+
+/// Where the first group begins.
+pub(crate) const FIRST_GROUP: u64 = BLOCK;
+
+/// What a segment knows about itself from the moment its name exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    /// Counted through the life of the directory, from 1; also the file's name.
+    pub(crate) number: u64,
+    /// Random, repeated in every group: bytes of another segment cannot pass for this one's.
+    pub(crate) salt: u64,
+    /// The length the file was made with. A sealed segment may have another.
+    pub(crate) capacity: u64,
+    /// When it was made, in milliseconds; for people.
+    pub(crate) created: i64,
+    /// The boot that made it; for people.
+    pub(crate) boot_id: u64,
+    /// What "synced" means for every group in it.
+    pub(crate) durability: Durability,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = begin_envelope(MAGIC);
+        out.extend_from_slice(&durability_word(self.durability).to_le_bytes());
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.salt.to_le_bytes());
+        out.extend_from_slice(&self.capacity.to_le_bytes());
+        out.extend_from_slice(&self.created.to_le_bytes());
+        out.extend_from_slice(&self.boot_id.to_le_bytes());
+        out.resize(LEN - 4, 0);
+        seal_envelope(out)
+    }
+
+    /// Reads a header from the first bytes of a file.
+    pub(crate) fn parse(file: &[u8]) -> Result<Self, Unreadable> {
+        let header = file.get(..LEN).ok_or(Unreadable::Bad("too short for a header"))?;
+        let mut fields = open_envelope(header, MAGIC)?;
+        let durability = match fields.u32() {
+            0 => Durability::Fsync,
+            1 => Durability::None,
+            _ => return Err(Unreadable::Bad("unknown durability")),
+        };
+        let number = fields.u64();
+        let salt = fields.u64();
+        let capacity = fields.u64();
+        let created = fields.i64();
+        let boot_id = fields.u64();
+        Ok(Self {
+            number,
+            salt,
+            capacity,
+            created,
+            boot_id,
+            durability,
+        })
+    }
+
+    /// How many bytes this header occupies in the file, padding left out.
+    pub(crate) const LEN: usize = LEN;
+}
+
+/// How headers spell the durability.
+pub(crate) fn durability_word(durability: Durability) -> u32 {
+    match durability {
+        Durability::Fsync => 0,
+        Durability::None => 1,
+    }
+}

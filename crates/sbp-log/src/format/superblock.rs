@@ -1,0 +1,45 @@
+//! The file that says what this directory is.
+
+use sbp_types::ServerId;
+
+use super::{Unreadable, begin_envelope, open_envelope, seal_envelope};
+
+const MAGIC: &[u8; 8] = b"SBPSUPER";
+
+/// Identity of a data directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    /// Drawn when the directory was made: tells directories apart that were never meant to meet.
+    pub(crate) directory_id: u64,
+    /// How many times the directory has been opened.
+    pub(crate) boot_id: u64,
+    /// The server's number, once it has one.
+    pub(crate) server_id: Option<ServerId>,
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = begin_envelope(MAGIC);
+        out.extend_from_slice(&u32::from(self.server_id.is_some()).to_le_bytes());
+        out.extend_from_slice(&self.directory_id.to_le_bytes());
+        out.extend_from_slice(&self.boot_id.to_le_bytes());
+        out.extend_from_slice(&self.server_id.unwrap_or_default().0.to_le_bytes());
+        seal_envelope(out)
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let mut fields = open_envelope(bytes, MAGIC)?;
+        let has_server = fields.u32() & 1 != 0;
+        let directory_id = fields.u64();
+        let boot_id = fields.u64();
+        let server = ServerId(fields.i32());
+        if !fields.ok() {
+            return Err(Unreadable::Bad("too short"));
+        }
+        Ok(Self {
+            directory_id,
+            boot_id,
+            server_id: has_server.then_some(server),
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! One range: its runs, its end, and what is damaged in it.
+
+use sbp_types::{Epoch, Offset, RangeKey, TimestampMs};
+
+use super::Overlap;
+use crate::format::checkpoint::RangeItem;
+use crate::format::footer::{FooterRun, IndexEntry};
+use crate::format::record::RecordHead;
+
+/// The records of one range, as readers see them.
+#[derive(Debug)]
+pub(crate) struct RangeState {
+    /// One per segment that holds records of the range, in the order of the offsets.
+    pub(crate) runs: Vec<Run>,
+    /// The offset behind the last record; meaningless before the first one is known.
+    pub(crate) end: Offset,
+    /// The epoch of the last record.
+    pub(crate) epoch: Epoch,
+    /// Below this nothing is needed any more.
+    pub(crate) released: Offset,
+    /// Offsets that cannot be read, ordered and apart.
+    pub(crate) damage: Vec<(Offset, Offset)>,
+    /// False when damage may hide records behind `end`.
+    pub(crate) proven: bool,
+    /// Whether any record, or a checkpoint, has told the end.
+    pub(crate) known: bool,
+}
+
+/// The records of one range in one segment.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) segment: u64,
+    pub(crate) first: Offset,
+    pub(crate) end: Offset,
+    /// Batch bytes.
+    pub(crate) bytes: u64,
+    pub(crate) max_timestamp: TimestampMs,
+    pub(crate) entries: Entries,
+}
+
+/// Where a run's entries are.
+#[derive(Clone, Debug)]
+pub(crate) enum Entries {
+    /// In memory: the segment is being written, or was until recently.
+    Resident(Vec<Resident>),
+    /// In the segment's footer.
+    Stored {
+        /// Where in the file.
+        position: u64,
+        /// How many.
+        count: u32,
+        /// Their CRC-32C.
+        crc: u32,
+    },
+}
+
+/// An entry in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resident {
+    pub(crate) entry: IndexEntry,
+    /// Batch bytes before it in the same run.
+    pub(crate) before: u64,
+}
+
+impl Default for RangeState {
+    fn default() -> Self {
+        Self {
+            runs: Vec::new(),
+            end: Offset(0),
+            epoch: Epoch(0),
+            released: Offset(i64::MIN),
+            damage: Vec::new(),
+            proven: true,
+            known: false,
+        }
+    }
+}
+
+impl RangeState {
+    /// The first offset that can be read; the end when nothing can.
+    pub(crate) fn first(&self) -> Offset {
+        self.runs.first().map_or(self.end, |run| run.first)
+    }
+
+    pub(crate) fn check_order(&self, key: RangeKey, offset: Offset) -> Result<(), Overlap> {
+        if self.known && offset < self.end {
+            Err(Overlap {
+                key,
+                expected: self.end,
+                offset,
+            })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Adds a record whose order has been checked; whether it begins a run.
+    pub(crate) fn add(&mut self, record: &RecordHead, segment: u64, position: u32) -> bool {
+        let head = &record.head;
+        let Some(end) = head.end_offset() else { return false };
+        self.reach(head.base_offset, end);
+        self.epoch = head.epoch;
+        let entry = IndexEntry {
+            base: head.base_offset,
+            end,
+            max_timestamp: head.max_timestamp,
+            position,
+            length: record.batch_len,
+        };
+        match self.runs.last_mut() {
+            Some(run) if run.segment == segment => {
+                run.push(entry);
+                false
+            }
+            _ => {
+                self.runs.push(Run::begin(segment, entry));
+                true
+            }
+        }
+    }
+
+    /// Adds a record of which only the head can be read.
+    pub(crate) fn add_damaged(&mut self, record: &RecordHead) {
+        let head = &record.head;
+        let Some(end) = head.end_offset() else { return };
+        self.reach(head.base_offset, end);
+        self.epoch = head.epoch;
+        self.mark(head.base_offset, end);
+    }
+
+    /// Adds what a footer says about a segment.
+    pub(crate) fn add_run(&mut self, segment: u64, run: &FooterRun) {
+        self.reach(run.first, run.end);
+        self.epoch = run.epoch;
+        self.runs.push(Run {
+            segment,
+            first: run.first,
+            end: run.end,
+            bytes: run.bytes,
+            max_timestamp: run.max_timestamp,
+            entries: Entries::Stored {
+                position: run.position,
+                count: run.count,
+                crc: run.crc,
+            },
+        });
+    }
+
+    /// Moves the end to `end`; what lies between the old one and `base` is damaged.
+    fn reach(&mut self, base: Offset, end: Offset) {
+        if self.known && self.end < base {
+            self.mark(self.end, base);
+        }
+        self.known = true;
+        self.proven = true;
+        self.end = end;
+    }
+
+    /// Takes over what a checkpoint says: the end it proves, and marks on what should be before that and is not.
+    pub(crate) fn settle(&mut self, item: &RangeItem) {
+        for &(from, to) in &item.damage {
+            self.mark(from, to);
+        }
+        let (first, have) = if self.known {
+            (self.first(), self.end)
+        } else {
+            (item.end, item.first)
+        };
+        if self.known && item.first < first {
+            self.mark(item.first, first);
+        }
+        if have < item.end {
+            self.mark(have, item.end);
+        }
+        if !self.known || have < item.end {
+            self.end = item.end;
+            self.epoch = item.epoch;
+        }
+        self.known = true;
+        self.proven = item.proven;
+    }
+
+    /// Marks offsets as damaged, joining neighbours.
+    pub(crate) fn mark(&mut self, from: Offset, to: Offset) {
+        let from = from.max(self.released);
+        if from >= to {
+            return;
+        }
+        let (mut from, mut to) = (from, to);
+        self.damage.retain(|&(a, b)| {
+            let apart = b < from || to < a;
+            if !apart {
+                from = from.min(a);
+                to = to.max(b);
+            }
+            apart
+        });
+        let at = self.damage.partition_point(|&(a, _)| a < from);
+        self.damage.insert(at, (from, to));
+    }
+
+    /// The damage that an offset lies in, or the next one behind it.
+    pub(crate) fn damage_at_or_after(&self, offset: Offset) -> Option<(Offset, Offset)> {
+        let at = self.damage.partition_point(|&(_, to)| to <= offset);
+        self.damage.get(at).copied()
+    }
+
+    /// Forgets what lies in a segment that is going.
+    pub(crate) fn drop_segment(&mut self, segment: u64) {
+        self.runs.retain(|run| run.segment != segment);
+        let first = self.first().max(self.released);
+        self.damage.retain(|&(_, to)| to > first || to > self.released);
+    }
+}
+
+impl Run {
+    fn begin(segment: u64, entry: IndexEntry) -> Self {
+        Self {
+            segment,
+            first: entry.base,
+            end: entry.end,
+            bytes: u64::from(entry.length),
+            max_timestamp: entry.max_timestamp,
+            entries: Entries::Resident(vec![Resident { entry, before: 0 }]),
+        }
+    }
+
+    fn push(&mut self, entry: IndexEntry) {
+        if let Entries::Resident(entries) = &mut self.entries {
+            entries.push(Resident {
+                entry,
+                before: self.bytes,
+            });
+        }
+        self.end = entry.end;
+        self.bytes += u64::from(entry.length);
+        self.max_timestamp = self.max_timestamp.max(entry.max_timestamp);
+    }
+
+    /// Batch bytes from the batch that holds `from` on: exact for what is in memory, in proportion for what is not.
+    pub(crate) fn bytes_from(&self, from: Offset) -> u64 {
+        if from <= self.first {
+            return self.bytes;
+        }
+        if from >= self.end {
+            return 0;
+        }
+        if let Entries::Resident(entries) = &self.entries {
+            let at = entries.partition_point(|resident| resident.entry.end <= from);
+            return entries.get(at).map_or(0, |resident| self.bytes - resident.before);
+        }
+        let part = u128::from(self.end.distance_from(from)) * u128::from(self.bytes);
+        u64::try_from(part / u128::from(self.end.distance_from(self.first)).max(1))
+            .unwrap_or(self.bytes)
+            .max(1)
+    }
+
+    /// The run as a footer lists it; the footer adds where.
+    pub(crate) fn footer_run(&self, key: RangeKey, epoch: Epoch) -> FooterRun {
+        FooterRun {
+            key,
+            epoch,
+            first: self.first,
+            end: self.end,
+            bytes: self.bytes,
+            max_timestamp: self.max_timestamp,
+            position: 0,
+            count: 0,
+            crc: 0,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The next segment, made before it is needed, and the reserve for when the disk is full.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::files::{ASIDE, RESERVE, remove_if_there};
+use crate::format::segment::SegmentHeader;
+use crate::fs::{FileSystem, OpenMode};
+use crate::segment::Segment;
+use crate::{Clock, Durability};
+
+/// How long a full disk is left alone before the next attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Makes segments.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) directory: PathBuf,
+    pub(crate) capacity: u64,
+    pub(crate) reserve: u64,
+    pub(crate) durability: Durability,
+    pub(crate) boot_id: u64,
+    /// The number of the next segment.
+    pub(crate) next_number: AtomicU64,
+}
+
+impl Maker {
+    /// Makes a segment, durable under its name. The reserve comes first, so that a full disk leaves room for it.
+    pub(crate) fn make(&self) -> io::Result<Segment> {
+        self.fill_reserve().and_then(|()| {
+            Segment::create(
+                &*self.fs,
+                &self.directory,
+                SegmentHeader {
+                    number: self.next_number.fetch_add(1, Ordering::Relaxed),
+                    salt: fastrand::u64(..),
+                    capacity: self.capacity,
+                    created: self.clock.now().0,
+                    boot_id: self.boot_id,
+                    durability: self.durability,
+                },
+            )
+        })
+    }
+
+    fn fill_reserve(&self) -> io::Result<()> {
+        let path = self.directory.join(RESERVE);
+        if self.reserve == 0
+            || self
+                .fs
+                .open(&path, OpenMode::Existing)
+                .is_ok_and(|file| file.len().is_ok_and(|l| l > 0))
+        {
+            return Ok(());
+        }
+        let aside = self.directory.join(format!("{RESERVE}{ASIDE}"));
+        let filled = self.fs.open(&aside, OpenMode::Truncate).and_then(|file| {
+            file.preallocate(self.reserve)?;
+            file.sync_data()
+        });
+        if let Err(error) = filled {
+            let _ = remove_if_there(&*self.fs, &aside);
+            return Err(error);
+        }
+        self.fs.rename(&aside, &path)?;
+        self.fs.sync_dir(&self.directory)
+    }
+
+    /// Gives the reserve to whoever has to write now: seals, metadata, a checkpoint. It is smaller than a segment, so
+    /// the log itself cannot eat it.
+    pub(crate) fn give_up_reserve(&self) {
+        if self.reserve > 0 {
+            let given = remove_if_there(&*self.fs, &self.directory.join(RESERVE));
+            if let Err(error) = given.and_then(|()| self.fs.sync_dir(&self.directory)) {
+                tracing::warn!(%error, "the reserve file could not be given up");
+            }
+        }
+    }
+}
+
+/// Whether an error says that there is no room, as opposed to that something is broken.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// Somebody should make one.
+    Wanted,
+    Ready(Segment),
+    /// The disk had no room when it was tried at this time.
+    Full {
+        tried: Duration,
+    },
+    Failed(Arc<io::Error>),
+    Closed,
+}
+
+/// Where the next segment waits.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+    clock: Arc<dyn Clock>,
+}
+
+/// Whether there is room behind the segment being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextRoom {
+    /// A segment, or good hope.
+    Some,
+    /// None. `retry`: long enough ago to try again.
+    None { retry: bool },
+}
+
+/// Why the writer gets no segment.
+#[derive(Debug)]
+pub(crate) enum NoSegment {
+    Full,
+    Failed(Arc<io::Error>),
+}
+
+impl Prepared {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            slot: Mutex::new(Slot::Wanted),
+            changed: Condvar::new(),
+            clock,
+        }
+    }
+
+    pub(crate) fn room(&self) -> NextRoom {
+        match &*self.slot.lock() {
+            Slot::Full { tried } => NextRoom::None {
+                retry: self.clock.elapsed().saturating_sub(*tried) >= RETRY_AFTER,
+            },
+            _ => NextRoom::Some,
+        }
+    }
+
+    /// Asks for another attempt after a full disk.
+    pub(crate) fn retry(&self) {
+        let mut slot = self.slot.lock();
+        if let Slot::Full { .. } = &*slot {
+            *slot = Slot::Wanted;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes the next segment, waiting for it, and asks for another.
+    pub(crate) fn take(&self) -> Result<Segment, NoSegment> {
+        let mut slot = self.slot.lock();
+        loop {
+            match std::mem::replace(&mut *slot, Slot::Wanted) {
+                Slot::Ready(segment) => {
+                    self.changed.notify_all();
+                    return Ok(segment);
+                }
+                Slot::Wanted => self.changed.wait(&mut slot),
+                Slot::Full { tried } => {
+                    *slot = Slot::Full { tried };
+                    return Err(NoSegment::Full);
+                }
+                Slot::Failed(error) => {
+                    *slot = Slot::Failed(error.clone());
+                    return Err(NoSegment::Failed(error));
+                }
+                Slot::Closed => {
+                    *slot = Slot::Closed;
+                    return Err(NoSegment::Failed(Arc::new(io::Error::other("the log is closed"))));
+                }
+            }
+        }
+    }
+
+    /// Waits until a segment is wanted; false when none ever will be.
+    pub(crate) fn wait_wanted(&self) -> bool {
+        let mut slot = self.slot.lock();
+        loop {
+            match &*slot {
+                Slot::Wanted => return true,
+                Slot::Closed => return false,
+                Slot::Ready(_) | Slot::Full { .. } | Slot::Failed(_) => self.changed.wait(&mut slot),
+            }
+        }
+    }
+
+    /// Makes a segment now if one is wanted.
+    pub(crate) fn fill(&self, maker: &Maker) {
+        if !matches!(&*self.slot.lock(), Slot::Wanted) {
+            return;
+        }
+        let made = match maker.make() {
+            Ok(segment) => Slot::Ready(segment),
+            Err(error) if is_full(&error) => {
+                tracing::warn!("no room for another segment");
+                maker.give_up_reserve();
+                Slot::Full {
+                    tried: self.clock.elapsed(),
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "preparing a segment failed");
+                Slot::Failed(Arc::new(error))
+            }
+        };
+        let mut slot = self.slot.lock();
+        if !matches!(&*slot, Slot::Closed) {
+            *slot = made;
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn close(&self) {
+        *self.slot.lock() = Slot::Closed;
+        self.changed.notify_all();
+    }
+}

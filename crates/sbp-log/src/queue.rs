@@ -1,0 +1,314 @@
+//! What waits for the writer thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use sbp_types::{Offset, RangeKey};
+
+use crate::format::block_up;
+use crate::format::group::GroupHeader;
+use crate::format::record::RecordHead;
+use crate::index::KeyMap;
+use crate::prepare::{NextRoom, Prepared};
+use crate::segment::Segment;
+use crate::shared::StateLock;
+use crate::{LogConfig, LogEntry, LogError};
+
+/// One thing to do, in order.
+#[derive(Debug)]
+pub(crate) enum Item<T> {
+    Append(LogEntry<T>),
+    Barrier(T),
+}
+
+impl<T> Item<T> {
+    /// What it adds to a group.
+    pub(crate) fn stored_len(&self) -> usize {
+        match self {
+            Self::Append(entry) => RecordHead::stored_len(entry.batch_len()),
+            Self::Barrier(_) => 0,
+        }
+    }
+
+    pub(crate) fn batch_len(&self) -> usize {
+        match self {
+            Self::Append(entry) => entry.batch_len(),
+            Self::Barrier(_) => 0,
+        }
+    }
+
+    pub(crate) fn into_context(self) -> T {
+        match self {
+            Self::Append(entry) => entry.context,
+            Self::Barrier(context) => context,
+        }
+    }
+}
+
+/// Whether appends are taken.
+#[derive(Clone, Debug)]
+enum Gate {
+    Open,
+    Closed,
+    Failed(Arc<io::Error>),
+}
+
+#[derive(Debug)]
+struct State<T> {
+    items: VecDeque<Item<T>>,
+    gate: Gate,
+    /// Batch bytes queued or being written.
+    pending: u64,
+    /// The most room that what is queued can need on the disk, should every batch become a group of its own.
+    bound: u64,
+    /// The room left in the segment being written.
+    room: u64,
+    /// The next offset of every range that has been appended to since the start.
+    ends: KeyMap<Offset>,
+    /// What to put back if the call that is being queued is refused half-way.
+    undo: Vec<(RangeKey, Option<Offset>)>,
+    /// The writer shall try again to prepare a segment.
+    retry: bool,
+}
+
+/// The queue between callers and the writer thread.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    arrived: Condvar,
+    /// The largest record a segment holds.
+    largest: usize,
+}
+
+/// What [`Queue::take`] found.
+pub(crate) enum Taken<T> {
+    Items(Vec<Item<T>>),
+    /// Nothing to write, but room to look for.
+    Retry,
+    /// Nothing there, and nothing will come.
+    End,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(config: &LogConfig, room: u64) -> Self {
+        let largest = usize::try_from(Segment::room(config.segment_bytes)).unwrap_or(usize::MAX);
+        Self {
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                gate: Gate::Open,
+                pending: 0,
+                bound: 0,
+                room,
+                ends: KeyMap::default(),
+                undo: Vec::new(),
+                retry: false,
+            }),
+            arrived: Condvar::new(),
+            largest: largest.saturating_sub(GroupHeader::LEN + RecordHead::LEN) & !15,
+        }
+    }
+
+    /// Takes all entries or none.
+    pub(crate) fn append(
+        &self,
+        entries: Vec<LogEntry<T>>,
+        log: &StateLock,
+        prepared: &Prepared,
+    ) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        state.check_gate()?;
+        state.undo.clear();
+        let (mut bytes, mut bound) = (0, 0);
+        for entry in &entries {
+            let length = entry.batch_len();
+            let checked = if length > self.largest {
+                Err(LogError::TooLarge {
+                    bytes: length,
+                    limit: self.largest,
+                })
+            } else {
+                state.reserve_offsets(entry, log)
+            };
+            if let Err(error) = checked {
+                state.put_back();
+                return Err(error);
+            }
+            bytes += length as u64;
+            bound += block_up((GroupHeader::LEN + RecordHead::stored_len(length)) as u64);
+        }
+        if state.bound + bound > state.room
+            && let NextRoom::None { retry } = prepared.room()
+        {
+            state.put_back();
+            if retry {
+                state.retry = true;
+                self.arrived.notify_one();
+            }
+            return Err(LogError::DiskFull);
+        }
+        state.pending += bytes;
+        state.bound += bound;
+        state.items.extend(entries.into_iter().map(Item::Append));
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    pub(crate) fn barrier(&self, context: T) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        state.check_gate()?;
+        state.items.push_back(Item::Barrier(context));
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Waits for something to do; takes at most `limit` bytes of records, but always at least one item.
+    pub(crate) fn take(&self, limit: usize) -> Taken<T> {
+        let mut state = self.state.lock();
+        loop {
+            if !state.items.is_empty() {
+                return Taken::Items(state.take(limit));
+            }
+            if std::mem::take(&mut state.retry) {
+                return Taken::Retry;
+            }
+            if !matches!(state.gate, Gate::Open) {
+                return Taken::End;
+            }
+            self.arrived.wait(&mut state);
+        }
+    }
+
+    /// Takes what is there without waiting; empty if nothing is.
+    pub(crate) fn try_take(&self, limit: usize) -> Vec<Item<T>> {
+        self.state.lock().take(limit)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().items.is_empty()
+    }
+
+    /// A group has been given its place: so much room is left in the segment.
+    pub(crate) fn set_room(&self, room: u64) {
+        self.state.lock().room = room;
+    }
+
+    /// Batches have ended, well or not.
+    pub(crate) fn settle(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.pending = state.pending.saturating_sub(bytes);
+    }
+
+    /// Empties the queue because nothing in it can be written now: offsets go on from what is synced.
+    pub(crate) fn refuse_all(&self) -> Vec<Item<T>> {
+        let mut state = self.state.lock();
+        state.ends = KeyMap::default();
+        state.take(usize::MAX)
+    }
+
+    /// Takes nothing more; what is queued will still be written.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.gate, Gate::Open) {
+            state.gate = Gate::Closed;
+        }
+        self.arrived.notify_all();
+    }
+
+    /// Takes nothing more, for good; returns what was waiting.
+    pub(crate) fn fail(&self, cause: Arc<io::Error>) -> Vec<Item<T>> {
+        let mut state = self.state.lock();
+        if !matches!(state.gate, Gate::Failed(_)) {
+            state.gate = Gate::Failed(cause);
+        }
+        self.arrived.notify_all();
+        state.take(usize::MAX)
+    }
+
+    pub(crate) fn failure(&self) -> Option<Arc<io::Error>> {
+        match &self.state.lock().gate {
+            Gate::Failed(cause) => Some(cause.clone()),
+            Gate::Open | Gate::Closed => None,
+        }
+    }
+
+    pub(crate) fn pending(&self) -> u64 {
+        self.state.lock().pending
+    }
+}
+
+impl<T> State<T> {
+    fn check_gate(&self) -> Result<(), LogError> {
+        match &self.gate {
+            Gate::Open => Ok(()),
+            Gate::Closed => Err(LogError::Closed),
+            Gate::Failed(cause) => Err(LogError::Failed { cause: cause.clone() }),
+        }
+    }
+
+    fn reserve_offsets(&mut self, entry: &LogEntry<T>, log: &StateLock) -> Result<(), LogError> {
+        let head = &entry.head;
+        let queued = self.ends.get(&head.key).copied();
+        let expected = match queued {
+            Some(end) => Some(end),
+            None => synced_end(head.key, log)?,
+        };
+        let next = head
+            .end_offset()
+            .filter(|_| head.count >= 1 && head.base_offset >= Offset::ZERO);
+        let Some(next) = next.filter(|_| expected.is_none_or(|end| end == head.base_offset)) else {
+            let expected = expected.unwrap_or(head.base_offset);
+            return Err(LogError::OutOfOrder {
+                key: head.key,
+                expected,
+                offset: head.base_offset,
+            });
+        };
+        self.ends.insert(head.key, next);
+        self.undo.push((head.key, queued));
+        Ok(())
+    }
+
+    fn put_back(&mut self) {
+        while let Some((key, end)) = self.undo.pop() {
+            match end {
+                Some(end) => self.ends.insert(key, end),
+                None => self.ends.remove(&key),
+            };
+        }
+    }
+
+    fn take(&mut self, limit: usize) -> Vec<Item<T>> {
+        let (mut count, mut total) = (0, 0usize);
+        for item in &self.items {
+            let more = total.saturating_add(item.stored_len());
+            if count > 0 && more > limit {
+                break;
+            }
+            total = more;
+            count += 1;
+        }
+        // Until the writer says where the group went, assume that it went into the room that is left.
+        self.room = self
+            .room
+            .saturating_sub(block_up((GroupHeader::LEN.saturating_add(total)) as u64));
+        let bound = &mut self.bound;
+        let taken = self.items.drain(..count);
+        let taken = taken.inspect(|item| {
+            if let Item::Append(_) = item {
+                *bound = bound.saturating_sub(block_up((GroupHeader::LEN + item.stored_len()) as u64));
+            }
+        });
+        taken.collect()
+    }
+}
+
+fn synced_end(key: RangeKey, log: &StateLock) -> Result<Option<Offset>, LogError> {
+    let state = log.read();
+    match state.index.get(key) {
+        Some(range) if !range.proven => Err(LogError::EndUnknown { key }),
+        Some(range) if range.known => Ok(Some(range.end)),
+        _ => Ok(None),
+    }
+}

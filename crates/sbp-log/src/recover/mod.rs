@@ -1,0 +1,204 @@
+//! Recovery: from whatever a directory holds to a log that may be served and continued.
+//!
+//! The rules are in this crate's `README.md`. In short: checkpoint, then every later group; what an interrupted write
+//! left behind is cut, what is damaged is marked and never cut; the last group is written again and synced before
+//! anything is served. Doing it twice is doing it once.
+
+mod directory;
+mod mend;
+mod scan;
+mod tail;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::OpenError;
+use crate::files::{at, corrupt};
+use crate::format::clean::GroupMark;
+use crate::format::footer::{FooterRun, Trailer};
+use crate::fs::FileSystem;
+use crate::index::{Entries, Index};
+use crate::segment::Segment;
+use crate::shared::{Checkpoints, LiveSegment};
+use crate::{Durability, LogConfig};
+
+use directory::{Directory, SegmentFile};
+use scan::Scanner;
+use tail::Tail;
+
+/// What recovery hands over.
+pub(crate) struct Recovery {
+    pub(crate) index: Index,
+    pub(crate) segments: BTreeMap<u64, LiveSegment>,
+    pub(crate) last: GroupMark,
+    /// The segment to go on in, if there is one.
+    pub(crate) active: Option<(Arc<Segment>, u64)>,
+    /// Segments that can get their footer now.
+    pub(crate) unsealed: Vec<u64>,
+    /// The segment that gets its footer when the log has gone on in another.
+    pub(crate) full: Vec<u64>,
+    pub(crate) next_segment: u64,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) notes: Vec<String>,
+    pub(crate) clean: bool,
+    /// Whether damage was found that no checkpoint knows yet.
+    pub(crate) damaged: bool,
+}
+
+/// Reads a directory and mends what an interrupted run left.
+pub(crate) fn recover(fs: &dyn FileSystem, config: &LogConfig) -> Result<Recovery, OpenError> {
+    let path = &config.directory;
+    let mut directory = Directory::read(fs, path)?;
+    let newest = directory.newest_checkpoint()?;
+    let checkpoint = newest.unwrap_or_default();
+    let clean = directory.clean;
+
+    let mut scanner = Scanner::new(checkpoint, clean);
+    load_covered(&mut scanner, &directory, path)?;
+    let later = directory.segments_from(scanner.checkpoint.covered.segment);
+    let tail = scanner.walk(&later, true)?;
+    let tail = scanner.finish(&later, tail)?;
+
+    let mut recovery = Recovery {
+        index: std::mem::take(&mut scanner.index),
+        segments: std::mem::take(&mut scanner.live),
+        last: scanner.last_mark(),
+        active: None,
+        unsealed: Vec::new(),
+        full: Vec::new(),
+        next_segment: directory.segments.keys().next_back().map_or(1, |number| number + 1),
+        checkpoints: std::mem::take(&mut directory.checkpoints),
+        notes: std::mem::take(&mut directory.notes),
+        clean: clean.is_some() && matches!(tail, Tail::End),
+        damaged: scanner.damaged,
+    };
+    recovery.notes.append(&mut scanner.notes);
+    adopt_footers(&mut recovery, &later).map_err(at(path))?;
+    mend::mend(fs, config, &directory, &later, &tail, &scanner, &mut recovery)?;
+    choose_active(config, &later, &tail, &mut recovery).map_err(at(path))?;
+    Ok(recovery)
+}
+
+/// The segments the checkpoint covers whole: from their footers, or group by group where there is none.
+fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Result<(), OpenError> {
+    let checkpoint = scanner.checkpoint.clone();
+    for item in &checkpoint.segments {
+        let name = path.join(crate::files::segment_name(item.number));
+        let Some(file) = directory.segments.get(&item.number) else {
+            return Err(corrupt(name, "the checkpoint lists this segment, and it is missing"));
+        };
+        if file.segment.salt != item.salt {
+            return Err(corrupt(name, "this is not the segment that the checkpoint lists"));
+        }
+        if item.number == checkpoint.covered.segment {
+            scanner.begin_at(item.first_group);
+            continue;
+        }
+        let footer = read_footer(&file.segment).map_err(at(&name))?;
+        match footer.filter(|(trailer, _)| trailer.last.number == item.last_group && !item.damaged) {
+            Some((trailer, runs)) => scanner.add_footer(file, &trailer, &runs),
+            None => {
+                scanner.notes.push(format!("{}: footer rebuilt", name.display()));
+                scanner.begin_at(item.first_group);
+                scanner.walk(std::slice::from_ref(file), false)?;
+                scanner.close_covered(file, item);
+            }
+        }
+    }
+    for item in &checkpoint.segments {
+        if let Some(live) = scanner.live.get_mut(&item.number) {
+            live.damaged |= item.damaged;
+        }
+    }
+    Ok(())
+}
+
+/// A segment's footer, if it is there and right.
+fn read_footer(segment: &Segment) -> std::io::Result<Option<(Trailer, Vec<FooterRun>)>> {
+    let length = segment.file.len()?;
+    let Some(at) = length.checked_sub(Trailer::LEN as u64) else {
+        return Ok(None);
+    };
+    let mut bytes = vec![0; Trailer::LEN];
+    segment.file.read_at(at, &mut bytes)?;
+    let Some(trailer) = Trailer::parse(&bytes) else {
+        return Ok(None);
+    };
+    let ours = trailer.salt == segment.salt && trailer.last.segment == segment.number;
+    let fits = trailer.directory.checked_add(trailer.directory_len() as u64) == Some(at);
+    if !ours || !fits {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; trailer.directory_len()];
+    segment.file.read_at(trailer.directory, &mut bytes)?;
+    Ok(trailer.parse_runs(&bytes).map(|runs| (trailer, runs)))
+}
+
+/// Lets replayed segments that have a footer use it, so that their entries need not stay in memory.
+fn adopt_footers(recovery: &mut Recovery, later: &[SegmentFile]) -> std::io::Result<()> {
+    for file in later {
+        let number = file.segment.number;
+        let Some(live) = recovery.segments.get_mut(&number).filter(|live| !live.damaged) else {
+            continue;
+        };
+        let Some((trailer, runs)) = read_footer(&file.segment)? else {
+            continue;
+        };
+        if trailer.last != live.last {
+            continue;
+        }
+        live.sealed = true;
+        for stored in &runs {
+            let Some(range) = recovery.index.get_mut(stored.key) else {
+                continue;
+            };
+            for run in range.runs.iter_mut().filter(|run| run.segment == number) {
+                if (run.first, run.end, run.bytes) == (stored.first, stored.end, stored.bytes) {
+                    run.entries = Entries::Stored {
+                        position: stored.position,
+                        count: stored.count,
+                        crc: stored.crc,
+                    };
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Decides where the log goes on: behind the last group if that segment is whole, of the same durability, and not
+/// damaged at its end; else in a new one.
+fn choose_active(
+    config: &LogConfig,
+    later: &[SegmentFile],
+    tail: &Tail,
+    recovery: &mut Recovery,
+) -> std::io::Result<()> {
+    let newest = recovery.segments.keys().next_back().copied();
+    for (number, live) in &recovery.segments {
+        if Some(*number) != newest && !live.sealed {
+            recovery.unsealed.push(*number);
+        }
+    }
+    let Some(live) = newest.and_then(|number| recovery.segments.get(&number)) else {
+        return Ok(());
+    };
+    let segment = &live.segment;
+    let whole = segment.file.len()? == segment.capacity;
+    let same = segment.durability == config.durability;
+    if !matches!(tail, Tail::Corrupt(_)) && whole && same && !live.sealed && !live.damaged {
+        recovery.active = Some((segment.clone(), live.end));
+    } else if !live.sealed {
+        recovery.full.push(segment.number);
+    }
+    if config.durability == Durability::Fsync {
+        // What the other mode only handed to the operating system must be durable before anything builds on it.
+        for file in later.iter().filter(|file| file.segment.durability == Durability::None) {
+            if recovery.segments.contains_key(&file.segment.number) {
+                file.segment.file.sync_data()?;
+            }
+        }
+    }
+    Ok(())
+}

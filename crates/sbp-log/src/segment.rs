@@ -1,0 +1,69 @@
+//! A segment's file and what is known about it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::Durability;
+use crate::files::{ASIDE, segment_name};
+use crate::format::record::RecordHead;
+use crate::format::segment::{FIRST_GROUP, SegmentHeader};
+use crate::fs::{File, FileSystem, OpenMode};
+
+/// One segment file, open.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) salt: u64,
+    /// The mask of its record heads.
+    pub(crate) mask: u32,
+    /// How far groups may reach.
+    pub(crate) capacity: u64,
+    pub(crate) durability: Durability,
+    pub(crate) file: Arc<dyn File>,
+}
+
+impl Segment {
+    /// Makes a segment under a temporary name, full of zeros, and gives it its name when all of it is durable.
+    pub(crate) fn create(fs: &dyn FileSystem, directory: &Path, header: SegmentHeader) -> io::Result<Self> {
+        let name = segment_name(header.number);
+        let aside = directory.join(format!("{name}{ASIDE}"));
+        let made = Self::fill(fs, &aside, header);
+        let segment = match made {
+            Ok(segment) => segment,
+            Err(error) => {
+                // Half a segment would keep the room that others need now.
+                let _ = fs.remove(&aside);
+                return Err(error);
+            }
+        };
+        fs.rename(&aside, &directory.join(name))?;
+        fs.sync_dir(directory)?;
+        Ok(segment)
+    }
+
+    fn fill(fs: &dyn FileSystem, aside: &Path, header: SegmentHeader) -> io::Result<Self> {
+        let file = fs.open(aside, OpenMode::Truncate)?;
+        file.preallocate(header.capacity)?;
+        file.write_at(0, &header.encode())?;
+        file.sync_data()?;
+        Ok(Self::opened(file, &header))
+    }
+
+    /// A segment whose header has been read.
+    pub(crate) fn opened(file: Arc<dyn File>, header: &SegmentHeader) -> Self {
+        Self {
+            number: header.number,
+            salt: header.salt,
+            mask: RecordHead::mask(header.salt),
+            capacity: header.capacity,
+            durability: header.durability,
+            file,
+        }
+    }
+
+    /// The longest group a segment of this size holds.
+    pub(crate) fn room(capacity: u64) -> u64 {
+        capacity.saturating_sub(FIRST_GROUP)
+    }
+}

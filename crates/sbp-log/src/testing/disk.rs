@@ -1,0 +1,202 @@
+//! Names, nodes, and when the power goes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::node::Node;
+
+/// What is counted and can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Making or emptying a file.
+    Create,
+    /// Writing bytes, or changing a file's length.
+    Write,
+    /// Reserving room.
+    Preallocate,
+    /// Syncing a file.
+    Sync,
+    /// Syncing a directory.
+    SyncDir,
+    /// Renaming.
+    Rename,
+    /// Removing a name.
+    Remove,
+    /// Reading: not counted, because nothing on the disk depends on it, but it can fail.
+    Read,
+}
+
+/// What a power cut leaves of what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survival {
+    /// Nothing.
+    Nothing,
+    /// All of it.
+    Everything,
+    /// Each sector, length and name by itself, drawn from this seed.
+    Random(u64),
+}
+
+/// A change of names that no directory sync has made durable.
+#[derive(Clone, Debug)]
+pub(super) enum NameChange {
+    Set(PathBuf, u64),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf, u64),
+}
+
+impl NameChange {
+    fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Set(path, _) | Self::Remove(path) | Self::Rename(_, path, _) => path.parent(),
+        }
+    }
+
+    fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
+        match self {
+            Self::Set(path, node) => {
+                names.insert(path.clone(), *node);
+            }
+            Self::Remove(path) => {
+                names.remove(path);
+            }
+            Self::Rename(from, to, node) => {
+                names.remove(from);
+                names.insert(to.clone(), *node);
+            }
+        }
+    }
+}
+
+/// A fault to come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    pub(super) operation: Operation,
+    /// How many more of its kind go well before it.
+    pub(super) after: u64,
+    pub(super) kind: io::ErrorKind,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    pub(super) nodes: HashMap<u64, Node>,
+    pub(super) names: BTreeMap<PathBuf, u64>,
+    pub(super) synced_names: BTreeMap<PathBuf, u64>,
+    pub(super) pending: Vec<NameChange>,
+    pub(super) directories: BTreeSet<PathBuf>,
+    pub(super) locks: BTreeSet<PathBuf>,
+    pub(super) operations: u64,
+    pub(super) power_off_at: Option<u64>,
+    pub(super) off: bool,
+    pub(super) syncs_do_nothing: bool,
+    pub(super) faults: Vec<Fault>,
+    pub(super) capacity: Option<u64>,
+    pub(super) trace: Vec<String>,
+    next_node: u64,
+}
+
+/// How an operation goes.
+pub(super) enum Verdict {
+    Go,
+    /// It happens, or begins to, and then the power goes.
+    Last,
+    Fail(io::Error),
+}
+
+pub(super) fn power_is_off() -> io::Error {
+    io::Error::other("the power is off")
+}
+
+impl Disk {
+    /// Counts an operation and decides how it goes.
+    pub(super) fn begin(&mut self, operation: Operation, what: &Path) -> Verdict {
+        if self.off {
+            return Verdict::Fail(power_is_off());
+        }
+        if operation != Operation::Read {
+            self.operations += 1;
+            let name = what.file_name().unwrap_or_default().to_string_lossy();
+            self.trace.push(format!("{} {operation:?} {name}", self.operations));
+            if self.power_off_at.is_some_and(|at| self.operations >= at) {
+                self.off = true;
+                return Verdict::Last;
+            }
+        }
+        match self.faults.iter().position(|fault| fault.operation == operation) {
+            Some(at) if self.faults[at].after == 0 => {
+                let fault = self.faults.remove(at);
+                Verdict::Fail(io::Error::from(fault.kind))
+            }
+            Some(at) => {
+                self.faults[at].after -= 1;
+                Verdict::Go
+            }
+            None => Verdict::Go,
+        }
+    }
+
+    pub(super) fn new_node(&mut self) -> u64 {
+        self.next_node += 1;
+        self.nodes.insert(self.next_node, Node::default());
+        self.next_node
+    }
+
+    pub(super) fn change(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.pending.push(change);
+    }
+
+    pub(super) fn sync_dir(&mut self, directory: &Path) {
+        let (synced, pending) = self
+            .pending
+            .drain(..)
+            .partition(|change: &NameChange| change.directory() == Some(directory));
+        self.pending = pending;
+        let synced: Vec<NameChange> = synced;
+        for change in synced {
+            change.apply(&mut self.synced_names);
+        }
+    }
+
+    /// Whether `more` bytes fit.
+    pub(super) fn has_room(&self, more: u64) -> bool {
+        let used: u64 = self
+            .names
+            .values()
+            .filter_map(|node| self.nodes.get(node))
+            .map(Node::len)
+            .sum();
+        self.capacity.is_none_or(|capacity| used + more <= capacity)
+    }
+
+    pub(super) fn uncertain(&self) -> usize {
+        self.pending.len() + self.nodes.values().map(Node::uncertain).sum::<usize>()
+    }
+
+    /// The disk after a power cut.
+    pub(super) fn survive(&self, choose: &mut dyn FnMut(usize) -> usize) -> Self {
+        let mut names = self.synced_names.clone();
+        for change in &self.pending {
+            if choose(2) == 1 {
+                change.apply(&mut names);
+            }
+        }
+        // In the order of the nodes: the same choices give the same disk.
+        let mut order: Vec<_> = self.nodes.keys().copied().collect();
+        order.sort_unstable();
+        let nodes = order
+            .into_iter()
+            .map(|number| (number, self.nodes[&number].survive(choose)))
+            .collect();
+        Self {
+            nodes,
+            synced_names: names.clone(),
+            names,
+            directories: self.directories.clone(),
+            capacity: self.capacity,
+            next_node: self.next_node,
+            ..Self::default()
+        }
+    }
+}

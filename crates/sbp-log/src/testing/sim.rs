@@ -1,0 +1,356 @@
+//! The file system double.
+
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::disk::{Disk, Fault, NameChange, Operation, Survival, Verdict, power_is_off};
+use super::node::Node;
+use crate::fs::{File, FileLock, FileSystem, OpenMode};
+
+/// A file system in memory that can lose power. Clones share the disk.
+#[derive(Clone, Debug, Default)]
+pub struct SimFileSystem(Arc<Mutex<Disk>>);
+
+impl SimFileSystem {
+    /// An empty, patient disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The power goes during the operation with this number, counted from 1; it and all later ones fail.
+    pub fn power_off_at(&self, operation: u64) {
+        self.0.lock().power_off_at = Some(operation);
+    }
+
+    /// The power goes now.
+    pub fn power_off(&self) {
+        self.0.lock().off = true;
+    }
+
+    /// Operations so far: creating, writing, reserving, syncing, renaming, removing.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.0.lock().operations
+    }
+
+    /// Each operation so far, for a failing test to show.
+    #[must_use]
+    pub fn trace(&self) -> Vec<String> {
+        self.0.lock().trace.clone()
+    }
+
+    /// From now on syncs succeed and do nothing: a disk that lies.
+    pub fn ignore_syncs(&self) {
+        self.0.lock().syncs_do_nothing = true;
+    }
+
+    /// After `after` more operations of a kind that go well, one fails with `kind`. A failed sync makes its bytes look
+    /// clean: no later sync saves them.
+    pub fn fail(&self, operation: Operation, after: u64, kind: io::ErrorKind) {
+        self.0.lock().faults.push(Fault { operation, after, kind });
+    }
+
+    /// The bytes that fit on the disk; `None` for any number.
+    pub fn set_capacity(&self, capacity: Option<u64>) {
+        self.0.lock().capacity = capacity;
+    }
+
+    /// How many sectors, lengths and names a power cut now would decide about.
+    #[must_use]
+    pub fn uncertain(&self) -> usize {
+        self.0.lock().uncertain()
+    }
+
+    /// The disk that the next start finds if the power goes now. This one is left as it is.
+    #[must_use]
+    pub fn power_cut(&self, survival: Survival) -> Self {
+        match survival {
+            Survival::Nothing => self.cut_by(&mut |_| 0),
+            Survival::Everything => self.cut_by(&mut |n| n - 1),
+            Survival::Random(seed) => {
+                let mut random = fastrand::Rng::with_seed(seed);
+                self.cut_by(&mut |n| random.usize(..n))
+            }
+        }
+    }
+
+    /// Every disk that the next start may find if the power goes now, when there are at most `limit` of them; else
+    /// nothing, everything, and random ones from `seed`, `limit` in all.
+    #[must_use]
+    pub fn power_cuts(&self, limit: usize, seed: u64) -> Vec<Self> {
+        let mut sizes = Vec::new();
+        let first = self.cut_by(&mut |n| {
+            sizes.push(n);
+            0
+        });
+        let all = sizes
+            .iter()
+            .try_fold(1usize, |product, n| product.checked_mul(*n))
+            .filter(|all| *all <= limit);
+        let mut cuts = vec![first];
+        match all {
+            Some(all) => {
+                for number in 1..all {
+                    let mut rest = number;
+                    cuts.push(self.cut_by(&mut |n| {
+                        let choice = rest % n;
+                        rest /= n;
+                        choice
+                    }));
+                }
+            }
+            None => {
+                cuts.push(self.power_cut(Survival::Everything));
+                let random = (0..limit.saturating_sub(2) as u64).map(|n| Survival::Random(seed.wrapping_add(n)));
+                cuts.extend(random.map(|survival| self.power_cut(survival)));
+            }
+        }
+        cuts
+    }
+
+    fn cut_by(&self, choose: &mut dyn FnMut(usize) -> usize) -> Self {
+        Self(Arc::new(Mutex::new(self.0.lock().survive(choose))))
+    }
+
+    /// A file's bytes as a reader sees them.
+    pub fn contents(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let disk = self.0.lock();
+        let node = disk
+            .names
+            .get(path)
+            .and_then(|node| disk.nodes.get(node))
+            .ok_or(io::ErrorKind::NotFound)?;
+        Ok(node.bytes.clone())
+    }
+
+    /// Changes a file behind everybody's back, durably: damage.
+    pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        let mut bytes = self.contents(path)?;
+        change(&mut bytes);
+        let mut disk = self.0.lock();
+        let number = *disk.names.get(path).ok_or(io::ErrorKind::NotFound)?;
+        disk.nodes.insert(number, Node::synced(bytes));
+        Ok(())
+    }
+}
+
+impl FileSystem for SimFileSystem {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let mut disk = self.0.lock();
+        if disk.off {
+            return Err(power_is_off());
+        }
+        let there = disk.names.get(path).copied();
+        let node = match (there, mode) {
+            (Some(node), OpenMode::Existing | OpenMode::OrCreate) => node,
+            (None, OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
+            (there, OpenMode::OrCreate | OpenMode::Truncate) => {
+                let verdict = disk.begin(Operation::Create, path);
+                if let Verdict::Fail(error) = verdict {
+                    return Err(error);
+                }
+                let node = match there {
+                    Some(node) => node,
+                    None => {
+                        let node = disk.new_node();
+                        disk.change(NameChange::Set(path.to_owned(), node));
+                        node
+                    }
+                };
+                disk.nodes.entry(node).or_default().set_len(0);
+                done(&verdict)?;
+                node
+            }
+        };
+        Ok(Arc::new(SimFile {
+            disk: self.0.clone(),
+            path: path.to_owned(),
+            node,
+        }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut disk = self.0.lock();
+        let verdict = disk.begin(Operation::Rename, to);
+        if let Verdict::Fail(error) = verdict {
+            return Err(error);
+        }
+        let node = *disk.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        disk.change(NameChange::Rename(from.to_owned(), to.to_owned(), node));
+        done(&verdict)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut disk = self.0.lock();
+        if disk.off {
+            return Err(power_is_off());
+        }
+        if !disk.names.contains_key(path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let verdict = disk.begin(Operation::Remove, path);
+        if let Verdict::Fail(error) = verdict {
+            return Err(error);
+        }
+        disk.change(NameChange::Remove(path.to_owned()));
+        done(&verdict)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let disk = self.0.lock();
+        if disk.off {
+            return Err(power_is_off());
+        }
+        let inside = disk.names.keys().filter(|path| path.parent() == Some(directory));
+        let names = inside
+            .filter_map(|path| path.file_name())
+            .filter_map(|name| name.to_str());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
+        let mut disk = self.0.lock();
+        if disk.off {
+            return Err(power_is_off());
+        }
+        disk.directories.insert(directory.to_owned());
+        Ok(())
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        let mut disk = self.0.lock();
+        match disk.begin(Operation::SyncDir, directory) {
+            Verdict::Go => {}
+            // Whether it was done before the power went is for the cut to say.
+            Verdict::Last => return Err(power_is_off()),
+            Verdict::Fail(error) => return Err(error),
+        }
+        if !disk.syncs_do_nothing {
+            disk.sync_dir(directory);
+        }
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let mut disk = self.0.lock();
+        if disk.off {
+            return Err(power_is_off());
+        }
+        if !disk.locks.insert(path.to_owned()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Box::new(SimLock {
+            disk: self.0.clone(),
+            path: path.to_owned(),
+        }))
+    }
+}
+
+fn done(verdict: &Verdict) -> io::Result<()> {
+    if matches!(verdict, Verdict::Last) {
+        Err(power_is_off())
+    } else {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct SimLock {
+    disk: Arc<Mutex<Disk>>,
+    path: PathBuf,
+}
+
+impl FileLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.disk.lock().locks.remove(&self.path);
+    }
+}
+
+#[derive(Debug)]
+struct SimFile {
+    disk: Arc<Mutex<Disk>>,
+    path: PathBuf,
+    node: u64,
+}
+
+impl SimFile {
+    fn read<R>(&self, act: impl FnOnce(&Node) -> io::Result<R>) -> io::Result<R> {
+        let mut disk = self.disk.lock();
+        if let Verdict::Fail(error) = disk.begin(Operation::Read, &self.path) {
+            return Err(error);
+        }
+        act(disk.nodes.get(&self.node).ok_or(io::ErrorKind::NotFound)?)
+    }
+
+    /// Changes the file, which needs room if it grows to `length`.
+    fn change(&self, operation: Operation, length: u64, act: impl FnOnce(&mut Node)) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        let verdict = disk.begin(operation, &self.path);
+        if let Verdict::Fail(error) = verdict {
+            return Err(error);
+        }
+        let now = disk.nodes.get(&self.node).ok_or(io::ErrorKind::NotFound)?.len();
+        if length > now && !disk.has_room(length - now) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        act(disk.nodes.entry(self.node).or_default());
+        done(&verdict)
+    }
+}
+
+impl File for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        self.read(|node| Ok(node.len()))
+    }
+
+    fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.read(|node| node.read(position, buffer))
+    }
+
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.change(Operation::Write, position + bytes.len() as u64, |node| {
+            node.write(position, bytes)
+        })
+    }
+
+    fn write_vectored_at(&self, position: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.write_at(position, &bytes)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.change(Operation::Write, length, |node| node.set_len(length))
+    }
+
+    fn preallocate(&self, length: u64) -> io::Result<()> {
+        self.change(Operation::Preallocate, length, |node| {
+            if length > node.len() {
+                node.set_len(length);
+            }
+        })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        match disk.begin(Operation::Sync, &self.path) {
+            Verdict::Go => {}
+            Verdict::Last => return Err(power_is_off()),
+            Verdict::Fail(error) => {
+                if let Some(node) = disk.nodes.get_mut(&self.node) {
+                    node.fail_sync();
+                }
+                return Err(error);
+            }
+        }
+        if !disk.syncs_do_nothing {
+            disk.nodes.get_mut(&self.node).ok_or(io::ErrorKind::NotFound)?.sync();
+        }
+        Ok(())
+    }
+}

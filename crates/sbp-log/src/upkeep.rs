@@ -1,0 +1,243 @@
+//! What need not happen while anybody waits: footers, checkpoints, and removing segments.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use sbp_types::Offset;
+
+use crate::Durability;
+use crate::files::{checkpoint_name, remove_if_there, segment_name, write_small};
+use crate::format::block_up;
+use crate::format::checkpoint::{Checkpoint, RangeItem, SegmentItem};
+use crate::format::footer::FooterBuilder;
+use crate::index::Entries;
+use crate::prepare::is_full;
+use crate::shared::{Shared, State, count};
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Job {
+    /// Give a full segment its footer.
+    Seal(u64),
+    /// Write a checkpoint.
+    Checkpoint,
+}
+
+/// Where jobs go.
+#[derive(Debug)]
+pub(crate) enum JobSink {
+    /// Done by who sends them.
+    Inline,
+    /// Done by a thread that ends when this is dropped.
+    Thread(mpsc::Sender<Job>),
+}
+
+impl JobSink {
+    pub(crate) fn send(&self, shared: &Shared, job: Job) {
+        match self {
+            Self::Inline => run(shared, job),
+            Self::Thread(sender) => {
+                // The thread ends only when the sender does.
+                let _ = sender.send(job);
+            }
+        }
+    }
+}
+
+/// Does a job. A failure costs replay time or room, never a record, so it is told and left.
+pub(crate) fn run(shared: &Shared, job: Job) {
+    let done = match job {
+        Job::Seal(number) => seal(shared, number),
+        Job::Checkpoint => write_checkpoint(shared),
+    };
+    if let Err(error) = done {
+        tracing::warn!(%error, ?job, "upkeep of the log failed");
+    }
+}
+
+/// Writes a segment's footer behind its last group and cuts the file there.
+fn seal(shared: &Shared, number: u64) -> io::Result<()> {
+    if shared.config.durability == Durability::None {
+        // A footer proves that a segment is complete; it must not be more durable than what follows it.
+        shared.sync_all()?;
+    }
+    let (segment, bytes, runs, at) = {
+        let state = shared.state.read();
+        let Some(live) = state.segments.get(&number).filter(|live| !live.sealed) else {
+            return Ok(());
+        };
+        let mut keys = live.keys.clone();
+        keys.sort_unstable();
+        let mut footer = FooterBuilder::new(block_up(live.end));
+        for key in keys {
+            let Some(range) = state.index.get(key) else { continue };
+            for run in range.runs.iter().filter(|run| run.segment == number) {
+                if let Entries::Resident(entries) = &run.entries {
+                    footer.push(
+                        run.footer_run(key, range.epoch),
+                        entries.iter().map(|resident| resident.entry),
+                    );
+                }
+            }
+        }
+        let (bytes, runs) = footer.finish(live.segment.salt, live.first_group, live.last);
+        (live.segment.clone(), bytes, runs, block_up(live.end))
+    };
+    segment.file.write_at(at, &bytes)?;
+    segment.file.set_len(at + bytes.len() as u64)?;
+    segment.file.sync_data()?;
+
+    let mut state = shared.state.write();
+    for stored in &runs {
+        let range = state.index.get_mut(stored.key);
+        for run in range.into_iter().flat_map(|range| &mut range.runs) {
+            if run.segment == number {
+                run.entries = Entries::Stored {
+                    position: stored.position,
+                    count: stored.count,
+                    crc: stored.crc,
+                };
+            }
+        }
+    }
+    if let Some(live) = state.segments.get_mut(&number) {
+        live.sealed = true;
+    }
+    Ok(())
+}
+
+/// Writes a checkpoint at the last synced group, forgets the oldest one, and removes segments that nothing needs.
+pub(crate) fn write_checkpoint(shared: &Shared) -> io::Result<()> {
+    let mut checkpoints = shared.checkpoints.lock();
+    let mut checkpoint = snapshot(&mut shared.state.write(), &mut checkpoints.retired);
+    if shared.config.durability == Durability::None {
+        // A checkpoint proves every end it lists.
+        shared.sync_all()?;
+    }
+    checkpoints.sequence += 1;
+    checkpoint.sequence = checkpoints.sequence;
+    let bytes = checkpoint.encode();
+    let directory = &shared.config.directory;
+    let name = checkpoint_name(checkpoint.sequence);
+    let written = match write_small(&*shared.fs, directory, &name, &bytes) {
+        Err(error) if is_full(&error) => {
+            shared.maker.give_up_reserve();
+            write_small(&*shared.fs, directory, &name, &bytes)
+        }
+        other => other,
+    };
+    written?;
+    count(&shared.counters.checkpoints, 1);
+    checkpoints.size = bytes.len() as u64;
+    checkpoints.kept.push((
+        checkpoint.sequence,
+        checkpoint.segments.iter().map(|item| item.number).collect(),
+    ));
+    let mut removed = false;
+    while checkpoints.kept.len() > 2 {
+        let (oldest, _) = checkpoints.kept.remove(0);
+        remove_if_there(&*shared.fs, &directory.join(checkpoint_name(oldest)))?;
+        removed = true;
+    }
+    if removed {
+        // A segment may go only when the checkpoint that lists it is gone for good.
+        shared.fs.sync_dir(directory)?;
+    }
+    let listed: HashSet<u64> = checkpoints
+        .kept
+        .iter()
+        .flat_map(|(_, segments)| segments.iter().copied())
+        .collect();
+    let (keep, go): (Vec<_>, Vec<_>) = checkpoints.retired.iter().partition(|number| listed.contains(number));
+    for number in &go {
+        remove_if_there(&*shared.fs, &directory.join(segment_name(*number)))?;
+    }
+    checkpoints.retired = keep;
+    if !go.is_empty() {
+        shared.fs.sync_dir(directory)?;
+    }
+    Ok(())
+}
+
+/// The state as a checkpoint. Segments in which nothing is needed leave it here, and readers do not see them any more.
+fn snapshot(state: &mut State, retired: &mut Vec<u64>) -> Checkpoint {
+    retire(state, retired);
+    let mut checkpoint = Checkpoint {
+        covered: state.last,
+        unlisted_damage: state.index.unlisted_damage,
+        segments: state
+            .segments
+            .values()
+            .map(|live| SegmentItem {
+                number: live.segment.number,
+                salt: live.segment.salt,
+                first_group: live.first_group,
+                last_group: live.last.number,
+                damaged: live.damaged,
+            })
+            .collect(),
+        ..Checkpoint::default()
+    };
+    checkpoint.ranges = state
+        .index
+        .iter()
+        .filter(|(_, range)| range.known)
+        .map(|(key, range)| RangeItem {
+            key,
+            first: range.first(),
+            released: range.released,
+            end: range.end,
+            epoch: range.epoch,
+            proven: range.proven,
+            damage: range.damage.clone(),
+        })
+        .collect();
+    checkpoint
+}
+
+fn retire(state: &mut State, retired: &mut Vec<u64>) {
+    let newest = state.last.segment;
+    let State { index, segments, .. } = state;
+    let dead: Vec<u64> = segments
+        .iter()
+        .filter(|(number, live)| {
+            let needed = |key: &sbp_types::RangeKey| {
+                let range = index.get(*key);
+                range.is_some_and(|range| {
+                    range
+                        .runs
+                        .iter()
+                        .any(|run| run.segment == **number && run.end > range.released)
+                })
+            };
+            **number != newest && !live.damaged && !live.keys.iter().any(needed)
+        })
+        .map(|(number, _)| *number)
+        .collect();
+    for number in dead {
+        let Some(live) = segments.remove(&number) else { continue };
+        for key in live.keys {
+            let Some(range) = index.get_mut(key) else { continue };
+            range.drop_segment(number);
+            if range.runs.is_empty() && range.released == Offset(i64::MAX) {
+                index.remove(key);
+            }
+        }
+        retired.push(number);
+    }
+}
+
+/// Starts the thread that does jobs.
+pub(crate) fn start(shared: Arc<Shared>) -> io::Result<(JobSink, std::thread::JoinHandle<()>)> {
+    let (sender, jobs) = mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .name("sbp-log-upkeep".to_owned())
+        .spawn(move || {
+            for job in jobs {
+                run(&shared, job);
+            }
+        })?;
+    Ok((JobSink::Thread(sender), thread))
+}

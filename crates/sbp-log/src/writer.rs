@@ -1,0 +1,369 @@
+//! The writer thread: one group after the other, each written after its predecessor's sync returned.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use crate::form::{Formed, Former, Place};
+use crate::format::block_up;
+use crate::format::clean::GroupMark;
+use crate::format::group::GroupHeader;
+use crate::format::segment::FIRST_GROUP;
+use crate::log::GroupObserver;
+use crate::prepare::NoSegment;
+use crate::queue::{Item, Queue, Taken};
+use crate::segment::Segment;
+use crate::shared::{LiveSegment, Shared, count};
+use crate::upkeep::{Job, JobSink};
+use crate::{Durability, Helpers, LogError};
+
+/// A segment's rest smaller than this part of it is left empty rather than filled with a small group.
+const WORTH_FILLING: u64 = 64;
+
+/// The thread's state.
+pub(crate) struct Writer<T> {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: Arc<Queue<T>>,
+    pub(crate) observer: Arc<dyn GroupObserver<T>>,
+    pub(crate) jobs: JobSink,
+    pub(crate) syncer: Option<Syncer>,
+    pub(crate) former: Former,
+    /// The segment being written and where its next group goes. `None` before the first group, and when the last
+    /// segment must not be continued.
+    pub(crate) active: Option<(Arc<Segment>, u64)>,
+    /// The last group that was given a place.
+    pub(crate) last: GroupMark,
+    /// Segments that are full, newest last; each gets its footer after the first group behind it is synced.
+    pub(crate) full: Vec<u64>,
+    /// Bytes of log since the last checkpoint.
+    pub(crate) since_checkpoint: u64,
+}
+
+/// How far a group's write is.
+enum Under<T> {
+    /// Another thread syncs it.
+    Way(Formed<T>),
+    Nothing,
+}
+
+/// What comes after the group under way.
+enum Next<T> {
+    Nothing,
+    Group(Formed<T>),
+    /// Nothing to write: everything before them has to be synced.
+    Barriers(Vec<T>),
+    /// No room for these.
+    Refused(Vec<Item<T>>),
+    /// No segment for these, for good.
+    Lost(Vec<T>, Arc<io::Error>),
+}
+
+impl<T: Send + 'static> Writer<T> {
+    /// Writes until the queue is closed and empty, or the log has failed.
+    pub(crate) fn run(mut self) {
+        let mut under = Under::Nothing;
+        while self.queue.failure().is_none() {
+            under = match under {
+                Under::Nothing => {
+                    if self.shared.config.helpers == Helpers::Inline {
+                        self.shared.prepared.fill(&self.shared.maker);
+                    }
+                    match self.queue.take(self.limit()) {
+                        Taken::Items(items) => {
+                            let next = self.form_next(items);
+                            self.go_on(next)
+                        }
+                        Taken::Retry => {
+                            self.shared.prepared.retry();
+                            Under::Nothing
+                        }
+                        Taken::End => return,
+                    }
+                }
+                Under::Way(group) => {
+                    // The next group is formed while the disk works on this one.
+                    let items = self.queue.try_take(self.limit());
+                    let next = self.form_next(items);
+                    let synced = self.syncer.as_ref().map_or(Ok(()), Syncer::wait);
+                    match synced {
+                        Ok(()) => {
+                            self.end_group(group);
+                            self.go_on(next)
+                        }
+                        Err(error) => {
+                            let contexts = group.contexts.into_iter().chain(next.into_contexts()).collect();
+                            self.fail(contexts, &Arc::new(error));
+                            Under::Nothing
+                        }
+                    }
+                }
+            };
+        }
+    }
+
+    /// How much a group may take: what is left of the segment if that is worth a group.
+    fn limit(&self) -> usize {
+        let group = self.shared.config.group_bytes;
+        let Some((segment, position)) = &self.active else {
+            return group;
+        };
+        let left = segment.capacity.saturating_sub(*position);
+        if left >= segment.capacity / WORTH_FILLING {
+            group.min(usize::try_from(left).unwrap_or(group).saturating_sub(GroupHeader::LEN))
+        } else {
+            group
+        }
+    }
+
+    /// Finds the place for a group and lays it out.
+    fn form_next(&mut self, items: Vec<Item<T>>) -> Next<T> {
+        if items.is_empty() {
+            return Next::Nothing;
+        }
+        if items.iter().all(|item| matches!(item, Item::Barrier(_))) {
+            return Next::Barriers(items.into_iter().map(Item::into_context).collect());
+        }
+        let length = GroupHeader::LEN + items.iter().map(Item::stored_len).sum::<usize>();
+        let place = match self.place(length as u64) {
+            Ok(place) => place,
+            Err(NoSegment::Full) => return Next::Refused(items),
+            Err(NoSegment::Failed(cause)) => {
+                return Next::Lost(items.into_iter().map(Item::into_context).collect(), cause);
+            }
+        };
+        let group = self.former.form(place, items);
+        self.last = group.mark;
+        self.active = Some((group.segment.clone(), group.end()));
+        self.queue.set_room(group.segment.capacity.saturating_sub(group.end()));
+        Next::Group(group)
+    }
+
+    fn go_on(&mut self, next: Next<T>) -> Under<T> {
+        match next {
+            Next::Nothing => Under::Nothing,
+            Next::Group(group) => self.commit(group),
+            Next::Barriers(contexts) => {
+                match self.sync_before_barrier() {
+                    Ok(()) => self.observer.group_ended(contexts, Ok(())),
+                    Err(error) => self.fail(contexts, &Arc::new(error)),
+                }
+                Under::Nothing
+            }
+            Next::Refused(items) => {
+                self.refuse(items);
+                Under::Nothing
+            }
+            Next::Lost(contexts, cause) => {
+                self.fail(contexts, &cause);
+                Under::Nothing
+            }
+        }
+    }
+
+    fn place(&mut self, length: u64) -> Result<Place, NoSegment> {
+        let fits = |(segment, position): &&(Arc<Segment>, u64)| position + block_up(length) <= segment.capacity;
+        let (segment, position) = match self.active.as_ref().filter(fits) {
+            Some((segment, position)) => (segment.clone(), *position),
+            None => {
+                let next = Arc::new(self.shared.prepared.take()?);
+                self.full.extend(self.active.take().map(|(full, _)| full.number));
+                (next, FIRST_GROUP)
+            }
+        };
+        Ok(Place {
+            segment,
+            position,
+            number: self.last.number + 1,
+            previous: self.last.checksum,
+        })
+    }
+
+    /// Writes a group and syncs it, or has it synced while the next one is formed.
+    fn commit(&mut self, group: Formed<T>) -> Under<T> {
+        let done = group
+            .write()
+            .and_then(|()| match (self.shared.config.durability, &self.syncer) {
+                (Durability::None, _) if group.barrier => self.sync_with(&group).map(|()| true),
+                (Durability::None, _) => Ok(true),
+                (Durability::Fsync, Some(syncer)) if !self.queue.is_empty() => {
+                    syncer.begin(group.segment.clone());
+                    Ok(false)
+                }
+                (Durability::Fsync, _) => timed_sync(&self.shared, &group.segment).map(|()| true),
+            });
+        match done {
+            Ok(true) => self.end_group(group),
+            Ok(false) => return Under::Way(group),
+            Err(error) => self.fail(group.contexts, &Arc::new(error)),
+        }
+        Under::Nothing
+    }
+
+    /// Everything before a barrier that has no records beside it. With `fsync` it is synced already.
+    fn sync_before_barrier(&self) -> io::Result<()> {
+        match self.shared.config.durability {
+            Durability::Fsync => Ok(()),
+            Durability::None => self.shared.sync_all(),
+        }
+    }
+
+    fn sync_with(&self, group: &Formed<T>) -> io::Result<()> {
+        self.shared.sync_all()?;
+        // Its segment may hold no group that readers see yet.
+        timed_sync(&self.shared, &group.segment)
+    }
+
+    /// Makes a synced group visible and tells its owners.
+    fn end_group(&mut self, mut group: Formed<T>) {
+        self.publish(&mut group);
+        self.queue.settle(group.bytes);
+        self.observer.group_ended(group.contexts, Ok(()));
+        if self.since_checkpoint >= self.checkpoint_due() {
+            self.since_checkpoint = 0;
+            self.jobs.send(&self.shared, Job::Checkpoint);
+        }
+    }
+
+    fn checkpoint_due(&self) -> u64 {
+        let size = self.shared.checkpoints.lock().size;
+        self.shared.config.checkpoint_bytes.max(size.saturating_mul(4))
+    }
+
+    fn publish(&mut self, group: &mut Formed<T>) {
+        let mut evicted = Vec::new();
+        let mut out_of_order = None;
+        {
+            let mut state = self.shared.state.write();
+            let state = &mut *state;
+            let live = state.segments.entry(group.mark.segment).or_insert_with(|| LiveSegment {
+                segment: group.segment.clone(),
+                first_group: group.mark.number,
+                last: group.mark,
+                end: FIRST_GROUP,
+                keys: Vec::new(),
+                sealed: false,
+                damaged: false,
+            });
+            live.last = group.mark;
+            live.end = group.end();
+            for (record, position) in &group.records {
+                match state.index.add(record, group.mark.segment, *position) {
+                    Ok(true) => live.keys.push(record.head.key),
+                    Ok(false) => {}
+                    Err(overlap) => out_of_order = Some(overlap),
+                }
+            }
+            state.last = group.mark;
+            state.tail.push(group.take_hot(), &mut evicted);
+        }
+        drop(evicted);
+        // The queue lets only continuing offsets in; anything else here is a bug that must not go on unseen.
+        assert!(out_of_order.is_none(), "the log's order was broken: {out_of_order:?}");
+        let counters = &self.shared.counters;
+        count(&counters.groups, 1);
+        count(&counters.batches, group.records.len() as u64);
+        count(&counters.batch_bytes, group.bytes);
+        count(&counters.written_bytes, group.disk_len());
+        count(&counters.copied_bytes, std::mem::take(&mut self.former.copied));
+        self.since_checkpoint += group.disk_len();
+        while let Some(full) = self.full.pop_if(|full| *full < group.mark.segment) {
+            self.jobs.send(&self.shared, Job::Seal(full));
+        }
+    }
+
+    /// Nothing of what waits was written, and nothing of it can be now.
+    fn refuse(&mut self, items: Vec<Item<T>>) {
+        let waiting = self.queue.refuse_all();
+        let bytes: usize = items.iter().chain(&waiting).map(Item::batch_len).sum();
+        self.queue.settle(bytes as u64);
+        let contexts = items.into_iter().chain(waiting).map(Item::into_context).collect();
+        self.observer.group_ended(contexts, Err(Arc::new(LogError::DiskFull)));
+    }
+
+    /// A write or sync failed: final. Everybody who waits is told that it may have been done.
+    fn fail(&mut self, mut contexts: Vec<T>, cause: &Arc<io::Error>) {
+        tracing::error!(error = %cause, "the log has failed");
+        let waiting = self.queue.fail(cause.clone());
+        self.queue.settle(u64::MAX);
+        contexts.extend(waiting.into_iter().map(Item::into_context));
+        self.observer.group_ended(
+            contexts,
+            Err(Arc::new(LogError::Indeterminate { cause: cause.clone() })),
+        );
+    }
+}
+
+impl<T> Next<T> {
+    fn into_contexts(self) -> Vec<T> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Group(group) => group.contexts,
+            Self::Barriers(contexts) | Self::Lost(contexts, _) => contexts,
+            Self::Refused(items) => items.into_iter().map(Item::into_context).collect(),
+        }
+    }
+}
+
+/// Syncs a segment and counts.
+fn timed_sync(shared: &Shared, segment: &Segment) -> io::Result<()> {
+    let clock = &shared.maker.clock;
+    let started = clock.elapsed();
+    let result = segment.file.sync_data();
+    let took = clock.elapsed().saturating_sub(started);
+    count(&shared.counters.syncs, 1);
+    count(
+        &shared.counters.sync_nanos,
+        u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+    );
+    result
+}
+
+/// A thread that waits for the disk while the writer forms the next group. Ends with its owner.
+pub(crate) struct Syncer {
+    requests: Option<mpsc::SyncSender<Arc<Segment>>>,
+    results: mpsc::Receiver<io::Result<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Syncer {
+    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let (requests, incoming) = mpsc::sync_channel::<Arc<Segment>>(1);
+        let (outgoing, results) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("sbp-log-sync".to_owned())
+            .spawn(move || {
+                for segment in incoming {
+                    if outgoing.send(timed_sync(&shared, &segment)).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self {
+            requests: Some(requests),
+            results,
+            thread: Some(thread),
+        })
+    }
+
+    fn begin(&self, segment: Arc<Segment>) {
+        if let Some(requests) = &self.requests {
+            // A thread that is gone shows when its result is waited for.
+            let _ = requests.send(segment);
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        self.results.recv().map_err(io::Error::other).flatten()
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // Its panic is its result's absence, which the writer has seen.
+            let _ = thread.join();
+        }
+    }
+}
