@@ -17,8 +17,11 @@ mod fetch;
 mod go_away;
 mod heartbeat;
 mod message;
+mod placement;
+mod range_changes;
 mod ranges;
 mod status;
+mod stream_changes;
 mod streams;
 mod system_error;
 mod v01;
@@ -32,11 +35,23 @@ pub use fetch::{FetchInfo, FetchRequest, FetchResponse, FetchResult};
 pub use go_away::GoAway;
 pub use heartbeat::{ClientRole, Feature, HeartbeatRequest, HeartbeatResponse};
 pub use message::{Encoder, Message, Role};
+pub use placement::{
+    DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, IdAllocationRequest,
+    IdAllocationResponse, PlacementDriverCluster, PlacementDriverNode, ReportMetricsRequest, ReportMetricsResponse,
+};
+pub use range_changes::{
+    CreateRangeRequest, CreateRangeResponse, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult,
+    StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
+};
 pub use ranges::{
     DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ListRangesRequest, ListRangesResponse,
     ListRangesResult, Range, RangeCriteria, RangeId, RangeServer, ReplicaServer,
 };
 pub use status::Status;
+pub use stream_changes::{
+    DeleteStreamResult, DeleteStreamsRequest, DeleteStreamsResponse, TrimStreamResult, TrimStreamsRequest,
+    TrimStreamsResponse, TrimmedStream, UpdateStreamResult, UpdateStreamsRequest, UpdateStreamsResponse,
+};
 pub use streams::{
     CreateStreamResult, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamResult, DescribeStreamsRequest,
     DescribeStreamsResponse, KeyValue, Stream,

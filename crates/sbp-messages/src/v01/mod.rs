@@ -6,9 +6,13 @@
 mod append;
 mod fetch;
 mod heartbeat;
+mod messages;
 mod notices;
+mod placement;
+mod range_changes;
 mod ranges;
 mod shared;
+mod stream_changes;
 mod streams;
 mod template;
 #[cfg(test)]
@@ -16,15 +20,8 @@ mod tests;
 
 use bytes::{Bytes, BytesMut};
 use flatbuffers::{FlatBufferBuilder, Follow, ForwardsUOffset, Vector, Verifiable, VerifierOptions, WIPOffset};
-use sbp_frame::OpCode;
 
-use self::template::{decode_templated, encode_templated};
-use crate::{
-    AppendRequest, AppendResponse, CreateStreamsRequest, CreateStreamsResponse, DecodeError, DescribeRangesRequest,
-    DescribeRangesResponse, DescribeStreamsRequest, DescribeStreamsResponse, Encoder, FetchRequest, FetchResponse,
-    GoAway, HeartbeatRequest, HeartbeatResponse, ListRangesRequest, ListRangesResponse, Message, Role,
-    SystemErrorResponse,
-};
+use crate::{DecodeError, Encoder};
 
 /// The generated tables. They share their names with the structs that they become.
 use sbp_schema::v01 as fb;
@@ -136,61 +133,5 @@ fn write_bytes(bytes: &[u8], builder: &mut Builder) -> Option<WIPOffset<Vector<'
         None
     } else {
         Some(builder.create_vector(bytes))
-    }
-}
-
-/// Declares which operation a struct belongs to, in which role, and that this profile encodes it.
-macro_rules! messages {
-    ($( $message:ident $opcode:ident $role:ident $encode:path, $decode:path; )*) => {
-        $(
-            impl Message for $message {
-                const OPCODE: OpCode = OpCode::$opcode;
-                const ROLE: Role = Role::$role;
-
-                fn encode(&self, encoder: &mut Encoder, out: &mut BytesMut) {
-                    $encode(self, encoder, out);
-                }
-
-                fn decode(header: &[u8]) -> Result<Self, DecodeError> {
-                    $decode(header)
-                }
-            }
-        )*
-    };
-}
-
-messages! {
-    GoAway GOAWAY Request encode, decode;
-    HeartbeatRequest HEARTBEAT Request encode, decode;
-    HeartbeatResponse HEARTBEAT Response encode, decode;
-    AppendRequest APPEND Request encode_templated, decode_templated;
-    AppendResponse APPEND Response encode_templated, decode_templated;
-    FetchRequest FETCH Request encode_templated, decode_templated;
-    FetchResponse FETCH Response encode_templated, decode_templated;
-    ListRangesRequest LIST_RANGES Request encode, decode;
-    ListRangesResponse LIST_RANGES Response encode, decode;
-    DescribeRangesRequest DESCRIBE_RANGES Request encode, decode;
-    DescribeRangesResponse DESCRIBE_RANGES Response encode, decode;
-    CreateStreamsRequest CREATE_STREAMS Request encode, decode;
-    CreateStreamsResponse CREATE_STREAMS Response encode, decode;
-    DescribeStreamsRequest DESCRIBE_STREAMS Request encode, decode;
-    DescribeStreamsResponse DESCRIBE_STREAMS Response encode, decode;
-}
-
-/// No operation of its own: it answers any of them, so it is no [`Message`].
-impl SystemErrorResponse {
-    /// Appends the header's bytes to `out`.
-    pub fn encode(&self, encoder: &mut Encoder, out: &mut BytesMut) {
-        encode(self, encoder, out);
-    }
-
-    /// Reads the header of a system error.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`] when the bytes are no such header. The call has ended all the same, and what became of it is
-    /// unknown.
-    pub fn decode(header: &[u8]) -> Result<Self, DecodeError> {
-        decode(header)
     }
 }

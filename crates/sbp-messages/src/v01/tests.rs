@@ -1,6 +1,7 @@
 //! The profile against itself and against bytes that mean harm.
 
 mod absent;
+mod changes;
 mod hostile;
 mod round_trip;
 mod strategies;

@@ -2,7 +2,7 @@
 
 use sbp_types::StreamId;
 
-use crate::{AppendInfo, ErrorCode, FetchInfo, RangeCriteria, RangeId, Status, Stream};
+use crate::{AppendInfo, ErrorCode, FetchInfo, RangeCriteria, RangeId, Status, Stream, TrimmedStream};
 
 /// The longest name of a stream, in bytes.
 const MAX_NAME: usize = 255;
@@ -48,6 +48,17 @@ impl RangeId {
             .or_else(|| below("range_index", self.range_index.0, -1))
             .or_else(|| below("epoch", self.epoch.0, -1))
             .or_else(|| below("end_offset", self.end_offset.0, -1))
+    }
+}
+
+impl TrimmedStream {
+    /// What is wrong with what this entry names, before any state is looked at. A negative offset is out of bounds.
+    #[must_use]
+    pub fn fault(&self) -> Option<Status> {
+        let message = || format!("trim_offset is {}", self.trim_offset);
+        let negative = self.trim_offset.0 < 0;
+        stream_fault(self.stream_id)
+            .or_else(|| negative.then(|| Status::error(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, message())))
     }
 }
 

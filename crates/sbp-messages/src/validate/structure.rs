@@ -1,8 +1,9 @@
 //! Faults that concern a message as a whole.
 
 use crate::{
-    AppendRequest, CreateStreamsRequest, DescribeRangesRequest, DescribeStreamsRequest, FetchRequest, FetchResponse,
-    ListRangesRequest, Refusal,
+    AppendRequest, CreateRangeRequest, CreateStreamsRequest, DeleteStreamsRequest, DescribeRangesRequest,
+    DescribeStreamsRequest, FetchRequest, FetchResponse, IdAllocationRequest, ListRangesRequest, Refusal,
+    SealRangesRequest, SyncRangesRequest, TrimStreamsRequest, UpdateStreamsRequest,
 };
 
 /// Entries that a request may have; in DESCRIBE_STREAMS numbers and names together.
@@ -80,25 +81,61 @@ impl ListRangesRequest {
     }
 }
 
-impl DescribeRangesRequest {
+/// Requests of which only the number of entries is judged as a whole.
+macro_rules! entries {
+    ($($request:ident.$field:ident)*) => {
+        $(
+            impl $request {
+                /// Judges the request.
+                ///
+                /// # Errors
+                ///
+                /// [`Refusal`] when there are no entries or too many.
+                pub fn validate(&self) -> Result<(), Refusal> {
+                    require_entries(stringify!($field), self.$field.len())
+                }
+            }
+        )*
+    };
+}
+
+entries! {
+    DescribeRangesRequest.ranges
+    SealRangesRequest.ranges
+    SyncRangesRequest.stream_ranges
+    CreateStreamsRequest.streams
+    DeleteStreamsRequest.streams
+    UpdateStreamsRequest.streams
+    TrimStreamsRequest.trimmed_streams
+}
+
+impl CreateRangeRequest {
     /// Judges the request.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when there are no ranges or too many.
+    /// [`Refusal`] when it names no range.
     pub fn validate(&self) -> Result<(), Refusal> {
-        require_entries("ranges", self.ranges.len())
+        if self.range.is_none() {
+            Err(Refusal::Missing { field: "range" })
+        } else {
+            Ok(())
+        }
     }
 }
 
-impl CreateStreamsRequest {
+impl IdAllocationRequest {
     /// Judges the request.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when there are no streams or too many.
+    /// [`Refusal`] when it does not say who asks.
     pub fn validate(&self) -> Result<(), Refusal> {
-        require_entries("streams", self.streams.len())
+        if self.host.is_empty() {
+            Err(Refusal::Missing { field: "host" })
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -3,11 +3,7 @@ use std::time::Duration;
 use sbp_types::{Epoch, Offset, RangeIndex, StreamId, TimestampMs};
 
 use super::{MAX_ENTRIES, is_valid_stream_name, requested_timeout, throttle_time};
-use crate::{
-    AppendInfo, AppendRequest, CreateStreamsRequest, DescribeRangesRequest, DescribeStreamsRequest, ErrorCode,
-    FetchInfo, FetchRequest, FetchResponse, FetchResult, ListRangesRequest, RangeCriteria, RangeId, RangeServer,
-    Refusal, Stream,
-};
+use crate::*;
 
 fn append(lengths: &[i32]) -> AppendRequest {
     let entry = |(index, length): (usize, &i32)| AppendInfo {
@@ -69,6 +65,37 @@ fn no_entries_and_too_many_are_refused() {
     assert_eq!(
         CreateStreamsRequest::default().validate(),
         Err(Refusal::Missing { field: "streams" })
+    );
+
+    assert_eq!(
+        SealRangesRequest::default().validate(),
+        Err(Refusal::Missing { field: "ranges" })
+    );
+    assert_eq!(
+        SyncRangesRequest::default().validate(),
+        Err(Refusal::Missing { field: "stream_ranges" })
+    );
+    assert_eq!(
+        DeleteStreamsRequest::default().validate(),
+        Err(Refusal::Missing { field: "streams" })
+    );
+    assert_eq!(
+        UpdateStreamsRequest::default().validate(),
+        Err(Refusal::Missing { field: "streams" })
+    );
+    assert_eq!(
+        TrimStreamsRequest::default().validate(),
+        Err(Refusal::Missing {
+            field: "trimmed_streams"
+        })
+    );
+    assert_eq!(
+        CreateRangeRequest::default().validate(),
+        Err(Refusal::Missing { field: "range" })
+    );
+    assert_eq!(
+        IdAllocationRequest::default().validate(),
+        Err(Refusal::Missing { field: "host" })
     );
 
     let too_many = Err(Refusal::TooManyEntries {
@@ -228,7 +255,7 @@ fn a_refusal_is_an_invalid_request_and_says_why() {
 
 #[test]
 fn an_entry_that_names_nothing_has_a_fault_of_its_own() {
-    let code = |status: Option<crate::Status>| status.map(|status| status.code);
+    let code = |status: Option<Status>| status.map(|status| status.code);
     let sound = AppendInfo {
         stream_id: StreamId(1),
         ..AppendInfo::default()
@@ -296,6 +323,20 @@ fn an_entry_that_names_nothing_has_a_fault_of_its_own() {
         None
     );
     assert_eq!(code(RangeId::default().fault()), Some(ErrorCode::NOT_FOUND));
+
+    let trimmed = TrimmedStream {
+        stream_id: StreamId(1),
+        trim_offset: Offset(-1),
+    };
+    assert_eq!(code(trimmed.fault()), Some(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS));
+    assert_eq!(
+        TrimmedStream {
+            trim_offset: Offset(0),
+            ..trimmed
+        }
+        .fault(),
+        None
+    );
 
     assert_eq!(code(RangeCriteria::default().fault()), Some(ErrorCode::INVALID_REQUEST));
     assert_eq!(

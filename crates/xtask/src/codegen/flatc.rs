@@ -18,7 +18,11 @@ pub(super) fn find() -> Result<PathBuf, Failure> {
     for candidate in candidates {
         match run(Command::new(&candidate).arg("--version")) {
             Ok(text) if version(&text) == Some(wanted.as_str()) => return Ok(candidate),
-            Ok(text) => tried.push(format!("{} is {}", candidate.display(), text.trim())),
+            Ok(text) => tried.push(format!(
+                "{} is {:?}",
+                candidate.display(),
+                text.lines().next().unwrap_or_default()
+            )),
             Err(_) => tried.push(format!("{} does not run", candidate.display())),
         }
     }

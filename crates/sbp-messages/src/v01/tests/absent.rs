@@ -71,6 +71,17 @@ fn an_empty_table_reads_as_the_default_of_every_part() {
     check::<ListRangesResult>();
     check::<CreateStreamResult>();
     check::<DescribeStreamResult>();
+    check::<SealRangesResult>();
+    check::<StreamRanges>();
+    check::<SyncRangesResult>();
+    check::<DeleteStreamResult>();
+    check::<UpdateStreamResult>();
+    check::<TrimmedStream>();
+    check::<TrimStreamResult>();
+    check::<PlacementDriverNode>();
+    check::<PlacementDriverCluster>();
+    check::<KeyValue>();
+    check::<Feature>();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, TimestampMs};
 
 use crate::*;
 
-fn string() -> impl Strategy<Value = String> {
+pub(super) fn string() -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..6).prop_map(String::from_iter)
 }
 
@@ -16,7 +16,7 @@ fn bytes() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..9).prop_map(Bytes::from)
 }
 
-fn some<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
+pub(super) fn some<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
     vec(strategy, 0..4)
 }
 
@@ -32,14 +32,14 @@ pub(super) fn status() -> BoxedStrategy<Status> {
     prop_oneof![Just(Status::success()), error].boxed()
 }
 
-fn range_server() -> impl Strategy<Value = RangeServer> {
+pub(super) fn range_server() -> impl Strategy<Value = RangeServer> {
     (any::<i32>(), string()).prop_map(|(id, advertise_addr)| RangeServer {
         server_id: ServerId(id),
         advertise_addr,
     })
 }
 
-fn range() -> impl Strategy<Value = Range> {
+pub(super) fn range() -> impl Strategy<Value = Range> {
     let replica = (option::of(range_server()), any::<bool>()).prop_map(|(range_server, is_primary)| ReplicaServer {
         range_server,
         is_primary,
@@ -61,7 +61,7 @@ fn range() -> impl Strategy<Value = Range> {
     )
 }
 
-fn stream() -> impl Strategy<Value = Stream> {
+pub(super) fn stream() -> impl Strategy<Value = Stream> {
     let property = (string(), string()).prop_map(|(key, value)| KeyValue { key, value });
     let counts = (any::<i8>(), any::<i8>());
     let retention = (any::<i64>(), any::<i64>());
@@ -269,14 +269,17 @@ pub(super) fn list_ranges_response() -> impl Strategy<Value = ListRangesResponse
     )
 }
 
-pub(super) fn describe_ranges_request() -> impl Strategy<Value = DescribeRangesRequest> {
-    let id = (any::<i64>(), any::<i32>(), any::<i64>(), any::<i64>()).prop_map(|(stream, index, epoch, end)| RangeId {
+pub(super) fn range_id() -> impl Strategy<Value = RangeId> {
+    (any::<i64>(), any::<i32>(), any::<i64>(), any::<i64>()).prop_map(|(stream, index, epoch, end)| RangeId {
         stream_id: StreamId(stream),
         range_index: RangeIndex(index),
         epoch: Epoch(epoch),
         end_offset: Offset(end),
-    });
-    (any::<i32>(), some(id)).prop_map(|(timeout_ms, ranges)| DescribeRangesRequest { timeout_ms, ranges })
+    })
+}
+
+pub(super) fn describe_ranges_request() -> impl Strategy<Value = DescribeRangesRequest> {
+    (any::<i32>(), some(range_id())).prop_map(|(timeout_ms, ranges)| DescribeRangesRequest { timeout_ms, ranges })
 }
 
 pub(super) fn describe_ranges_response() -> impl Strategy<Value = DescribeRangesResponse> {

@@ -58,7 +58,7 @@ fn same_as_the_builders<M: Message + Templated + Debug + PartialEq>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn append_request_template(message in append_request(), damage in damage()) {

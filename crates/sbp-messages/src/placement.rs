@@ -1,0 +1,98 @@
+//! The placement driver: ALLOCATE_ID (0x0004), REPORT_METRICS (0x4001), DESCRIBE_PD_CLUSTER (0x4002).
+
+use crate::{RangeServer, Status};
+
+/// One member of the placement driver's cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacementDriverNode {
+    /// Its name.
+    pub name: String,
+    /// Where to dial it, `host:port`. Text of a peer.
+    pub advertise_addr: String,
+    /// Whether it leads, as far as the sender knows.
+    pub is_leader: bool,
+}
+
+/// The placement driver's cluster; also the detail of a status that says "not the leader".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacementDriverCluster {
+    /// Its members.
+    pub nodes: Vec<PlacementDriverNode>,
+}
+
+impl PlacementDriverCluster {
+    /// The member that leads, if the sender knows one.
+    #[must_use]
+    pub fn leader(&self) -> Option<&PlacementDriverNode> {
+        self.nodes.iter().find(|node| node.is_leader)
+    }
+}
+
+/// Asks for a server number that nobody had before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdAllocationRequest {
+    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+    pub timeout_ms: i32,
+    /// Where the asking server runs.
+    pub host: String,
+}
+
+/// Answers an [`IdAllocationRequest`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdAllocationResponse {
+    /// The number, from 1.
+    pub id: i32,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// Asks who the placement driver's members are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribePlacementDriverClusterRequest {
+    /// The range server that asks, when one does.
+    pub range_server: Option<RangeServer>,
+    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+    pub timeout_ms: i32,
+}
+
+/// Answers a [`DescribePlacementDriverClusterRequest`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescribePlacementDriverClusterResponse {
+    /// How it ended.
+    pub status: Status,
+    /// The members; absent on errors.
+    pub cluster: Option<PlacementDriverCluster>,
+}
+
+/// A range server's load, for placement. The units are those of the earlier implementation, which never stated them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the schema's, and say all that is known")]
+pub struct ReportMetricsRequest {
+    pub range_server: Option<RangeServer>,
+    pub disk_in_rate: i64,
+    pub disk_out_rate: i64,
+    pub disk_free_space: i64,
+    pub disk_unindexed_data_size: i64,
+    pub memory_used: i64,
+    pub uring_task_rate: i16,
+    pub uring_inflight_task_cnt: i16,
+    pub uring_pending_task_cnt: i32,
+    pub uring_task_avg_latency: i16,
+    pub network_append_rate: i16,
+    pub network_fetch_rate: i16,
+    pub network_failed_append_rate: i16,
+    pub network_failed_fetch_rate: i16,
+    pub network_append_avg_latency: i16,
+    pub network_fetch_avg_latency: i16,
+    pub range_missing_replica_cnt: i16,
+    pub range_active_cnt: i16,
+}
+
+/// Answers a [`ReportMetricsRequest`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportMetricsResponse {
+    /// The server that reported.
+    pub range_server: Option<RangeServer>,
+    /// How it ended.
+    pub status: Status,
+}

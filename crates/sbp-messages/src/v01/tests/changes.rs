@@ -1,0 +1,191 @@
+//! Random messages of the operations that change ranges, streams and the cluster.
+
+use proptest::option;
+use proptest::prelude::*;
+use sbp_types::{Offset, StreamId};
+
+use super::strategies::*;
+use crate::*;
+
+pub(super) fn seal_ranges_request() -> impl Strategy<Value = SealRangesRequest> {
+    (any::<i32>(), some(range_id()), any::<i8>()).prop_map(|(timeout_ms, ranges, kind)| SealRangesRequest {
+        timeout_ms,
+        ranges,
+        kind: SealKind(kind),
+    })
+}
+
+pub(super) fn seal_ranges_response() -> impl Strategy<Value = SealRangesResponse> {
+    let result = (any::<i64>(), option::of(range()), status()).prop_map(|(stream, range, status)| SealRangesResult {
+        stream_id: StreamId(stream),
+        range,
+        status,
+    });
+    (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, seal_responses, status)| SealRangesResponse {
+        throttle_time_ms,
+        seal_responses,
+        status,
+    })
+}
+
+pub(super) fn sync_ranges_request() -> impl Strategy<Value = SyncRangesRequest> {
+    let ranges = (any::<i64>(), some(range())).prop_map(|(stream, ranges)| StreamRanges {
+        stream_id: StreamId(stream),
+        ranges,
+    });
+    (any::<i32>(), some(ranges)).prop_map(|(timeout_ms, stream_ranges)| SyncRangesRequest {
+        timeout_ms,
+        stream_ranges,
+    })
+}
+
+pub(super) fn sync_ranges_response() -> impl Strategy<Value = SyncRangesResponse> {
+    let result = (any::<i64>(), some(range()), status()).prop_map(|(stream, ranges, status)| SyncRangesResult {
+        stream_id: StreamId(stream),
+        ranges,
+        status,
+    });
+    (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, sync_responses, status)| SyncRangesResponse {
+        throttle_time_ms,
+        sync_responses,
+        status,
+    })
+}
+
+pub(super) fn create_range_request() -> impl Strategy<Value = CreateRangeRequest> {
+    (any::<i32>(), option::of(range())).prop_map(|(timeout_ms, range)| CreateRangeRequest { timeout_ms, range })
+}
+
+pub(super) fn create_range_response() -> impl Strategy<Value = CreateRangeResponse> {
+    (status(), option::of(range()), any::<i32>()).prop_map(|(status, range, throttle_time_ms)| CreateRangeResponse {
+        status,
+        range,
+        throttle_time_ms,
+    })
+}
+
+pub(super) fn delete_streams_request() -> impl Strategy<Value = DeleteStreamsRequest> {
+    (any::<i32>(), some(stream())).prop_map(|(timeout_ms, streams)| DeleteStreamsRequest { timeout_ms, streams })
+}
+
+pub(super) fn delete_streams_response() -> impl Strategy<Value = DeleteStreamsResponse> {
+    let result = (option::of(stream()), status())
+        .prop_map(|(deleted_stream, status)| DeleteStreamResult { deleted_stream, status });
+    (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, delete_responses, status)| {
+        DeleteStreamsResponse {
+            throttle_time_ms,
+            delete_responses,
+            status,
+        }
+    })
+}
+
+pub(super) fn update_streams_request() -> impl Strategy<Value = UpdateStreamsRequest> {
+    (any::<i32>(), some(stream())).prop_map(|(timeout_ms, streams)| UpdateStreamsRequest { timeout_ms, streams })
+}
+
+pub(super) fn update_streams_response() -> impl Strategy<Value = UpdateStreamsResponse> {
+    let result = (option::of(stream()), status()).prop_map(|(stream, status)| UpdateStreamResult { stream, status });
+    (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, update_responses, status)| {
+        UpdateStreamsResponse {
+            throttle_time_ms,
+            update_responses,
+            status,
+        }
+    })
+}
+
+pub(super) fn trim_streams_request() -> impl Strategy<Value = TrimStreamsRequest> {
+    let trimmed = (any::<i64>(), any::<i64>()).prop_map(|(stream, offset)| TrimmedStream {
+        stream_id: StreamId(stream),
+        trim_offset: Offset(offset),
+    });
+    (any::<i32>(), some(trimmed)).prop_map(|(timeout_ms, trimmed_streams)| TrimStreamsRequest {
+        timeout_ms,
+        trimmed_streams,
+    })
+}
+
+pub(super) fn trim_streams_response() -> impl Strategy<Value = TrimStreamsResponse> {
+    let result = (option::of(stream()), option::of(range()), status()).prop_map(|(trimmed_stream, range, status)| {
+        TrimStreamResult {
+            trimmed_stream,
+            range,
+            status,
+        }
+    });
+    (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, trim_responses, status)| TrimStreamsResponse {
+        throttle_time_ms,
+        trim_responses,
+        status,
+    })
+}
+
+pub(super) fn id_allocation_request() -> impl Strategy<Value = IdAllocationRequest> {
+    (any::<i32>(), string()).prop_map(|(timeout_ms, host)| IdAllocationRequest { timeout_ms, host })
+}
+
+pub(super) fn id_allocation_response() -> impl Strategy<Value = IdAllocationResponse> {
+    (any::<i32>(), status()).prop_map(|(id, status)| IdAllocationResponse { id, status })
+}
+
+pub(super) fn report_metrics_request() -> impl Strategy<Value = ReportMetricsRequest> {
+    let wide = (
+        any::<i64>(),
+        any::<i64>(),
+        any::<i64>(),
+        any::<i64>(),
+        any::<i64>(),
+        any::<i32>(),
+    );
+    (option::of(range_server()), wide, any::<[i16; 11]>()).prop_map(
+        |(range_server, (disk_in, disk_out, free, unindexed, memory, pending), narrow)| ReportMetricsRequest {
+            range_server,
+            disk_in_rate: disk_in,
+            disk_out_rate: disk_out,
+            disk_free_space: free,
+            disk_unindexed_data_size: unindexed,
+            memory_used: memory,
+            uring_task_rate: narrow[0],
+            uring_inflight_task_cnt: narrow[1],
+            uring_pending_task_cnt: pending,
+            uring_task_avg_latency: narrow[2],
+            network_append_rate: narrow[3],
+            network_fetch_rate: narrow[4],
+            network_failed_append_rate: narrow[5],
+            network_failed_fetch_rate: narrow[6],
+            network_append_avg_latency: narrow[7],
+            network_fetch_avg_latency: narrow[8],
+            range_missing_replica_cnt: narrow[9],
+            range_active_cnt: narrow[10],
+        },
+    )
+}
+
+pub(super) fn report_metrics_response() -> impl Strategy<Value = ReportMetricsResponse> {
+    (option::of(range_server()), status())
+        .prop_map(|(range_server, status)| ReportMetricsResponse { range_server, status })
+}
+
+pub(super) fn cluster() -> impl Strategy<Value = PlacementDriverCluster> {
+    let node = (string(), string(), any::<bool>()).prop_map(|(name, advertise_addr, is_leader)| PlacementDriverNode {
+        name,
+        advertise_addr,
+        is_leader,
+    });
+    some(node).prop_map(|nodes| PlacementDriverCluster { nodes })
+}
+
+pub(super) fn describe_cluster_request() -> impl Strategy<Value = DescribePlacementDriverClusterRequest> {
+    (option::of(range_server()), any::<i32>()).prop_map(|(range_server, timeout_ms)| {
+        DescribePlacementDriverClusterRequest {
+            range_server,
+            timeout_ms,
+        }
+    })
+}
+
+pub(super) fn describe_cluster_response() -> impl Strategy<Value = DescribePlacementDriverClusterResponse> {
+    (status(), option::of(cluster()))
+        .prop_map(|(status, cluster)| DescribePlacementDriverClusterResponse { status, cluster })
+}
