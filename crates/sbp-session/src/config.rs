@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sbp_frame::CallId;
+use sbp_frame::{CallId, MAX_FRAME_LENGTH};
 
 /// Which end of the connection a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Limits {
     pub own_calls: usize,
     /// Entries in one request. The session looks at no entry; the number is here because it is told to the peer.
     pub entries: usize,
+    /// The largest *Frame Length*; at most [`sbp_frame::MAX_FRAME_LENGTH`], which it is by default.
+    pub frame_length: u32,
     /// Bytes of a request's extended header.
     pub request_header: u32,
     /// Bytes of a response's extended header.
@@ -58,6 +60,7 @@ impl Default for Limits {
             waits: 256,
             own_calls: 8192,
             entries: 1024,
+            frame_length: MAX_FRAME_LENGTH,
             request_header: 1024 * 1024,
             response_header: 4 * 1024 * 1024,
             ping: 1024,

@@ -125,8 +125,8 @@ pub enum CallFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// *Frame Length* is outside 16 ..= 16 MiB, so the next frame cannot be found.
-    #[error("frame length {0} is outside 16 ..= 16777216")]
+    /// *Frame Length* is under 16 or over the limit, so the next frame cannot be found.
+    #[error("frame length {0} is impossible")]
     FrameLength(u32),
     /// The header reaches over the end of the frame.
     #[error("header of {header} bytes in a frame of length {frame}")]

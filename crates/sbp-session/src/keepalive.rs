@@ -2,13 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Role, SessionConfig};
+use crate::SessionConfig;
+
+/// An interval below this would be nothing but timers.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// "Never" has to be a time that can be added to another.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What a look at the clock shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Due {
-    /// A HEARTBEAT is to be sent.
-    pub(crate) heartbeat: bool,
+    /// An interval has passed: a client sends a HEARTBEAT, an idle connection gives memory back.
+    pub(crate) interval: bool,
     /// Nothing came for as long as is allowed, and no call excuses it.
     pub(crate) silent: bool,
     /// Written bytes did not move for as long as is allowed.
@@ -21,7 +26,7 @@ pub(crate) struct Keepalive {
     interval: Duration,
     silence: Duration,
     stall: Duration,
-    heartbeat_due: Option<Instant>,
+    interval_due: Instant,
     last_received: Instant,
     silence_due: Instant,
     /// While bytes wait to be written: when to look again, and how far writing was at the last look.
@@ -30,12 +35,13 @@ pub(crate) struct Keepalive {
 
 impl Keepalive {
     pub(crate) fn new(config: &SessionConfig, now: Instant) -> Self {
-        let silence = config.heartbeat_interval.saturating_mul(config.silent_intervals);
+        let interval = config.heartbeat_interval.clamp(SHORTEST, LONGEST);
+        let silence = interval.saturating_mul(config.silent_intervals).min(LONGEST);
         Self {
-            interval: config.heartbeat_interval,
+            interval,
             silence,
-            stall: config.stall_timeout,
-            heartbeat_due: (config.role == Role::Client).then_some(now + config.heartbeat_interval),
+            stall: config.stall_timeout.min(LONGEST),
+            interval_due: now + interval,
             last_received: now,
             silence_due: now + silence,
             stall_due: None,
@@ -66,22 +72,20 @@ impl Keepalive {
 
     /// The next moment at which [`Keepalive::check`] can find something.
     pub(crate) fn next(&self) -> Instant {
-        let stall = self.stall_due.map(|(due, _)| due);
-        self.heartbeat_due
-            .into_iter()
-            .chain(stall)
-            .fold(self.silence_due, Instant::min)
+        let first = self.interval_due.min(self.silence_due);
+        self.stall_due.map_or(first, |(stall, _)| first.min(stall))
     }
 
     /// Looks what is due. `busy` says whether calls are in flight, `written` how far writing is and `pending` whether
     /// bytes wait to be written.
     pub(crate) fn check(&mut self, now: Instant, busy: bool, written: u64, pending: bool) -> Due {
         let mut due = Due::default();
-        if let Some(heartbeat) = self.heartbeat_due.as_mut().filter(|at| **at <= now) {
-            due.heartbeat = true;
-            *heartbeat += self.interval;
-            if *heartbeat <= now {
-                *heartbeat = now + self.interval;
+        if self.interval_due <= now {
+            due.interval = true;
+            self.interval_due += self.interval;
+            if self.interval_due <= now {
+                // Missed ones are not made up for.
+                self.interval_due = now + self.interval;
             }
         }
         if self.silence_due <= now {

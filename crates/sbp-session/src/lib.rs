@@ -11,6 +11,18 @@
 //! 3. write [`Session::transmit`] and advance it;
 //! 4. end when [`Session::is_closed`].
 
+// Everything here touches bytes of a peer: whatever they are, nothing may panic or be cut off in silence.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation
+    )
+)]
+
 mod budget;
 mod config;
 mod error;

@@ -112,6 +112,8 @@ enum Stage {
 /// first 16 bytes are there and before any memory is spent on the rest.
 #[derive(Debug)]
 pub(crate) struct Receiver {
+    /// The largest *Frame Length* that is taken for one.
+    max_frame_length: u32,
     /// Received bytes that are not consumed, and behind them the room for the next.
     block: BytesMut,
     stage: Stage,
@@ -122,8 +124,9 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(max_frame_length: u32) -> Self {
         Self {
+            max_frame_length,
             block: BytesMut::new(),
             stage: Stage::Prelude,
             block_size: SMALLEST_BLOCK,
@@ -323,7 +326,7 @@ impl Receiver {
         let Some(length) = self.block.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else {
             return Progress::NeedBytes;
         };
-        if !Prelude::is_possible_length(length) {
+        if !Prelude::is_possible_length(length) || length > self.max_frame_length {
             return Progress::ImpossibleLength(length);
         }
         match self.block.get(4) {

@@ -54,7 +54,7 @@ impl Session {
         Self {
             phase: Phase::Open,
             now,
-            receiver: Receiver::new(),
+            receiver: Receiver::new(limits.frame_length),
             queue: WriteQueue::new(),
             events,
             own: OwnCalls::new(config.first_call_id),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use sbp_frame::CallId;
 
 use super::Session;
-use crate::{CallFailure, CloseReason, Event, phase::Phase};
+use crate::{CallFailure, CloseReason, Event, Role, phase::Phase};
 
 impl Session {
     /// Does what is due at `now`. Calling it too early is harmless.
@@ -53,14 +53,14 @@ impl Session {
         let due = self
             .keepalive
             .check(self.now, busy, self.queue.written(), !self.queue.is_empty());
-        if due.heartbeat && matches!(self.phase, Phase::Open) {
+        if due.interval && self.config.role == Role::Client && matches!(self.phase, Phase::Open) {
             self.events.push_back(Event::HeartbeatDue);
         }
         if due.stalled {
             self.end_now(CloseReason::Stalled(self.keepalive.stall()));
         } else if due.silent {
             self.end_after_flush(CloseReason::Silent(self.keepalive.silence()));
-        } else if due.heartbeat && !busy && self.queue.is_empty() {
+        } else if due.interval && !busy && self.queue.is_empty() {
             self.receiver.shrink();
             self.queue.shrink();
         }

@@ -1,0 +1,11 @@
+//! The rules of a connection, from outside: bytes and time in, events and bytes out.
+
+mod calls;
+mod checks;
+mod going_away;
+mod limits;
+mod pair;
+mod receiving;
+mod script;
+mod splits;
+mod time;

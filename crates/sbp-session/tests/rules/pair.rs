@@ -1,0 +1,76 @@
+//! Two sessions and a wire between them, with a clock that only tests move.
+
+use std::time::{Duration, Instant};
+
+use bytes::BufMut;
+use sbp_frame::OpCode;
+use sbp_session::{Event, Outgoing, Session, SessionConfig};
+
+use crate::script::Seen;
+
+/// A client and a server. Bytes move only in [`Pair::carry`], time only in [`Pair::pass`].
+pub(crate) struct Pair {
+    pub(crate) client: Session,
+    pub(crate) server: Session,
+    pub(crate) now: Instant,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        let client = Session::new(SessionConfig::client(), now);
+        let server = Session::new(SessionConfig::server(), now);
+        Self { client, server, now }
+    }
+
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.client.handle_timeout(self.now);
+        self.server.handle_timeout(self.now);
+    }
+
+    /// Moves bytes both ways until none is left or nobody reads.
+    pub(crate) fn carry(&mut self) {
+        while move_bytes(&mut self.client, &mut self.server, self.now)
+            | move_bytes(&mut self.server, &mut self.client, self.now)
+        {}
+    }
+
+    pub(crate) fn call(&mut self, opcode: OpCode, user: u64) -> sbp_frame::CallId {
+        let request = Outgoing {
+            opcode,
+            header: b"ask",
+            payload: &[],
+            user,
+            deadline: None,
+            receive_charge: 0,
+        };
+        self.client.send_request(self.now, request).expect("room for a request")
+    }
+}
+
+/// Whether anything moved.
+fn move_bytes(from: &mut Session, to: &mut Session, now: Instant) -> bool {
+    let mut moved = false;
+    while !from.transmit().is_empty() && to.wants_read() {
+        let mut slices = [std::io::IoSlice::new(&[]); 1];
+        from.transmit().slices(&mut slices);
+        let mut buffer = to.recv_buffer();
+        let count = slices[0].len().min(buffer.remaining_mut());
+        buffer.put_slice(&slices[0][..count]);
+        to.handle_received(count, now);
+        from.transmit().advance(count);
+        moved = true;
+    }
+    moved
+}
+
+/// Everything that a session has to tell.
+pub(crate) fn events(session: &mut Session) -> Vec<Event> {
+    std::iter::from_fn(|| session.poll_event()).collect()
+}
+
+/// The same, in words that compare.
+pub(crate) fn seen(session: &mut Session) -> Vec<Seen> {
+    events(session).into_iter().map(Seen::from).collect()
+}
