@@ -1,1 +1,68 @@
-//! sbp-cli
+//! The `sbp` command as a library: one server, streams, appends, fetches and benchmarks from a terminal.
+//!
+//! [`run`] takes the arguments and returns the exit code, so that the binary and other programs that carry the command
+//! (a Python console script) are thin. It sets no global state that outlives the call, except that `serve` watches
+//! SIGINT and SIGTERM and passes them on to handlers that were there before.
+
+mod args;
+mod bench;
+mod command;
+mod error;
+mod session;
+mod terminal;
+mod when;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::error::CliError;
+use crate::terminal::Terminal;
+
+/// The command failed; the reason was written to standard error.
+const FAILED: i32 = 1;
+
+/// Runs the command with `args`, of which the first is the program's name. Returns the exit code: 0 for success, 1 for
+/// a failure, 2 for arguments that make no sense.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(refusal) => {
+            // Help and version are "errors" to clap, with an exit code of 0. A closed pipe is nobody's fault.
+            let _ = refusal.print();
+            return refusal.exit_code();
+        }
+    };
+    init_log(cli.log.as_deref());
+    let mut terminal = Terminal::new();
+    match dispatch(cli, &mut terminal) {
+        Ok(()) => 0,
+        Err(error) if error.is_closed_pipe() => 0,
+        Err(error) => {
+            terminal.complain(&error);
+            FAILED
+        }
+    }
+}
+
+fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
+    match cli.command {
+        Command::Serve(serve) => command::serve::run(serve, terminal),
+        Command::Stream(stream) => command::stream::run(stream, terminal),
+        Command::Append(append) => command::append::run(append, terminal),
+        Command::Fetch(fetch) => command::fetch::run(&fetch, terminal),
+        Command::Ping(ping) => command::ping::run(&ping, terminal),
+        Command::Bench(bench) => bench::run(bench, terminal),
+    }
+}
+
+/// Logs go to standard error, and only when asked for. A subscriber that is there already stays.
+fn init_log(filter: Option<&str>) {
+    if let Some(filter) = filter {
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        let _ = subscriber.try_init();
+    }
+}

@@ -25,7 +25,7 @@ pub enum Records {
     /// One opaque record.
     Raw(Bytes),
     /// Several records with keys, times and headers.
-    Several(RecordsBuilder),
+    Several(Box<RecordsBuilder>),
     /// A batch that is encoded already, and how many records it holds.
     Encoded {
         /// The whole batch.
@@ -55,7 +55,7 @@ impl From<Bytes> for Records {
 
 impl From<RecordsBuilder> for Records {
     fn from(records: RecordsBuilder) -> Self {
-        Self::Several(records)
+        Self::Several(Box::new(records))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A peer that does what a test tells it, frame by frame.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::future::Future;
 use std::time::Duration;

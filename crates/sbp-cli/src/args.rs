@@ -1,0 +1,323 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::when::{When, parse_duration};
+
+/// Streams of records over the Streaming Batch Protocol: a durable server, and everything one does with it.
+#[derive(Debug, Parser)]
+#[command(name = "sbp", version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Log what happens inside to standard error: `info`, `debug`, or a filter such as `sbp_client=debug`.
+    #[arg(long, global = true, env = "SBP_LOG", value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sbp serve --data-dir ./data                    start a durable server on 127.0.0.1:12378
+  sbp stream create orders                       create a stream
+  echo 'first' | sbp append orders               append one record per line
+  sbp fetch orders                               read it back
+  sbp fetch orders --follow --json               read on as it grows, one JSON object per record
+  sbp bench append --size 64 --concurrency 256   measure
+
+Other commands talk to the servers named by --servers or $SBP_SERVERS.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a server until SIGINT or SIGTERM.
+    Serve(Serve),
+    /// Create, list and describe streams.
+    Stream(Stream),
+    /// Append records from standard input, arguments or a file.
+    Append(Append),
+    /// Read records of a stream.
+    Fetch(Fetch),
+    /// Measure round trips to the server.
+    Ping(Ping),
+    /// Measure rates, latencies and costs.
+    Bench(Bench),
+}
+
+/// Where the server is, and how long to wait for it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Connection {
+    /// Servers to connect to, tried in turn: host:port, several separated by commas.
+    #[arg(
+        long,
+        env = "SBP_SERVERS",
+        default_value = "127.0.0.1:12378",
+        value_name = "HOST:PORT"
+    )]
+    pub(crate) servers: String,
+    /// How long one call may take: 30s, 500ms.
+    #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sbp serve --data-dir ./data
+  sbp serve --data-dir ./data --listen 127.0.0.1:0     any free port; it is printed
+
+Prints `listening on HOST:PORT` when it is ready. SIGINT or SIGTERM ends it cleanly; SIGKILL loses nothing that was
+acknowledged. It exits with an error when its log has failed, because nothing can be made durable from then on.")]
+pub(crate) struct Serve {
+    /// Where log and metadata live; created when it does not exist.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Address to listen on; port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:12378", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// Address that clients are told to dial, if it is not the one listened on.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) advertise: Option<String>,
+    /// What an acknowledgement means: after fdatasync, or handed to the operating system.
+    #[arg(long, value_enum, default_value_t = Durability::Fsync)]
+    pub(crate) durability: Durability,
+    /// Listen where other machines can connect, although there is no authentication yet.
+    #[arg(long)]
+    pub(crate) insecure_listen: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// Survives loss of power.
+    Fsync,
+    /// Survives the process, not loss of power.
+    None,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stream {
+    #[command(subcommand)]
+    pub(crate) action: StreamAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamAction {
+    /// Create streams. One that exists with the same settings is left as it is.
+    Create {
+        #[command(flatten)]
+        connection: Connection,
+        /// Names: a letter or underscore, then letters, digits and . _ / -
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// How long records are kept, counted from their append; for ever when not given.
+        #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+        retention: Option<Duration>,
+        /// A property, may be given several times.
+        #[arg(long = "property", value_name = "KEY=VALUE", value_parser = parse_property)]
+        properties: Vec<(String, String)>,
+    },
+    /// List all streams with their bounds.
+    List {
+        #[command(flatten)]
+        connection: Connection,
+        /// One JSON object per line instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one stream: settings, columns, bounds, ranges.
+    Describe {
+        #[command(flatten)]
+        connection: Connection,
+        /// Name or number.
+        stream: String,
+        /// One JSON object instead of tables.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  printf 'a\\nb\\n' | sbp append orders           one record per line
+  sbp append orders --data first --data second   one record per --data
+  sbp append orders --file photo.jpg             the whole file as one record
+
+Prints the offsets of each batch when the server has acknowledged it.")]
+pub(crate) struct Append {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// Name or number of the stream.
+    pub(crate) stream: String,
+    /// A record; may be given several times. Standard input is not read then.
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    pub(crate) data: Vec<String>,
+    /// A file whose whole content is one record. Standard input is not read then.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// The key of every record; not for --file.
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    pub(crate) key: Option<String>,
+    /// Lines per batch when standard input is read.
+    #[arg(long, default_value_t = 1_000, value_name = "LINES")]
+    pub(crate) batch: usize,
+    /// How batches are compressed.
+    #[arg(long, value_enum, default_value_t = Compression::None)]
+    pub(crate) compression: Compression,
+    /// Do not print the offsets.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compression {
+    None,
+    Lz4,
+    Zstd,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sbp fetch orders                                 everything there is now
+  sbp fetch orders --from 100 --to 200             offsets 100 to 199
+  sbp fetch orders --from 2026-01-31T10:00:00Z     batches that reach that time, and later ones
+  sbp fetch orders --from latest --follow          what is appended from now on, until interrupted")]
+pub(crate) struct Fetch {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// Name or number of the stream.
+    pub(crate) stream: String,
+    /// Where to start: earliest, latest, an offset, or a time.
+    #[arg(long, default_value = "earliest", value_name = "WHERE")]
+    pub(crate) from: When,
+    /// Where to end, exclusive: latest, an offset, or a time.
+    #[arg(long, default_value = "latest", value_name = "WHERE", conflicts_with = "follow")]
+    pub(crate) to: When,
+    /// Go on when the end is reached, as records arrive.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Stop after this many records.
+    #[arg(long, value_name = "RECORDS")]
+    pub(crate) max: Option<u64>,
+    /// One JSON object per record. Bytes that are not UTF-8 appear in base 16, under names that end with _hex.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ping {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// How many.
+    #[arg(long, short = 'n', default_value_t = 4)]
+    pub(crate) count: u32,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sbp bench append --size 64 --concurrency 256 --seconds 5
+  sbp bench append --embedded --durability none --records 1000000
+  sbp bench fetch --decode                   read what bench append wrote, down to Arrow columns
+  sbp bench floor --dir ./data               what sockets and disk can do here without any of this")]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    pub(crate) what: BenchWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchWhat {
+    /// Append records of one size, a number of them in flight.
+    Append(BenchAppend),
+    /// Read streams from their beginning to their end.
+    Fetch(BenchFetch),
+    /// Measure the limits of the machine: loopback round trips and bytes, write and fdatasync.
+    Floor(BenchFloor),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchAppend {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(flatten)]
+    pub(crate) embedded: Embedded,
+    /// Bytes of each record.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) size: usize,
+    /// Records in each append: 1 writes single records, more write batches.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) batch: usize,
+    /// Appends in flight.
+    #[arg(long, default_value_t = 256)]
+    pub(crate) concurrency: usize,
+    /// Streams, appended to in turn; they are called bench/0, bench/1 and so on.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) streams: usize,
+    /// How long to measure, after a tenth of it to warm up.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) seconds: u64,
+    /// How many records to append, instead of a time.
+    #[arg(long)]
+    pub(crate) records: Option<u64>,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchFetch {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// Streams to read; all whose names begin with bench/ when none is given.
+    pub(crate) streams: Vec<String>,
+    /// Decode the batches and build Arrow columns.
+    #[arg(long)]
+    pub(crate) decode: bool,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchFloor {
+    /// Directory whose disk is measured.
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// How long each measurement takes.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seconds: u64,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Embedded {
+    /// Measure a server inside this process, on a temporary directory; CPU time is then that of both sides.
+    #[arg(long)]
+    pub(crate) embedded: bool,
+    /// Durability of the embedded server.
+    #[arg(long, value_enum, default_value_t = Durability::Fsync)]
+    pub(crate) durability: Durability,
+}
+
+fn parse_property(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,263 @@
+//! `sbp bench append`
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use parking_lot::{Condvar, Mutex};
+use sbp_client::{
+    AppendOp, AppendOptions, AppendResultOf, Client, ClientError, ClientStats, CompletionSink, Reply, Submissions,
+};
+use sbp_messages::Stream;
+use sbp_record::RecordsBuilder;
+use sbp_types::StreamId;
+use smallvec::smallvec;
+
+use super::usage::cpu_time;
+use super::{Report, embed, histogram, micros, per_second, ratio};
+use crate::args::BenchAppend;
+use crate::error::CliError;
+use crate::session::Session;
+use crate::terminal::{Terminal, progress};
+
+/// Outcomes on their way from the connection's task to this thread.
+#[derive(Default)]
+struct Arrivals {
+    done: Mutex<Vec<(u64, AppendResultOf)>>,
+    arrived: Condvar,
+}
+
+impl CompletionSink for Arrivals {
+    fn complete(&self, batch: &mut Vec<(u64, AppendResultOf)>) {
+        let mut done = self.done.lock();
+        let was_empty = done.is_empty();
+        done.append(batch);
+        drop(done);
+        if was_empty {
+            self.arrived.notify_one();
+        }
+    }
+}
+
+impl Arrivals {
+    /// Waits for outcomes and takes all there are; `into` must be empty.
+    fn take(&self, into: &mut Vec<(u64, AppendResultOf)>) {
+        let mut done = self.done.lock();
+        while done.is_empty() {
+            self.arrived.wait(&mut done);
+        }
+        std::mem::swap(&mut *done, into);
+    }
+}
+
+pub(crate) fn run(mut bench: BenchAppend, terminal: &mut Terminal) -> Result<(), CliError> {
+    let server = embed(&bench.embedded, &mut bench.connection)?;
+    let session = Session::new(&bench.connection)?;
+    let names = (0..bench.streams.max(1)).map(|index| Stream {
+        name: format!("bench/{index}"),
+        ..Stream::default()
+    });
+    let created = session.wait(session.client.create_streams(names.collect(), None))?;
+    let streams = created
+        .into_iter()
+        .map(|stream| Ok(stream?.stream_id))
+        .collect::<Result<Vec<_>, ClientError>>()?;
+
+    let mut load = Load::new(&session.client, streams, &bench);
+    let batch = u64::try_from(bench.batch.max(1)).unwrap_or(1);
+    let goal = match bench.records {
+        Some(records) => Goal::Appends(records.div_ceil(batch)),
+        None => {
+            load.run(Goal::Time(Duration::from_millis(bench.seconds * 100)), false)?;
+            Goal::Time(Duration::from_secs(bench.seconds))
+        }
+    };
+    let before = (session.client.stats(), cpu_time());
+    let measured = load.run(goal, true)?;
+    let after = (session.client.stats(), cpu_time());
+
+    let mut report = Report::default();
+    report.text(
+        "server",
+        session
+            .client
+            .features()
+            .map_or("unknown", |features| features.durability.as_str()),
+    );
+    report.count("record bytes", u64::try_from(bench.size).unwrap_or(0));
+    report.count("records/append", batch);
+    report.count("in flight", u64::try_from(bench.concurrency).unwrap_or(0));
+    report.count("streams", u64::try_from(bench.streams).unwrap_or(0));
+    report.count("records", measured.appends * batch);
+    report.number("seconds", measured.time.as_secs_f64());
+    let bytes = measured.appends * batch * u64::try_from(bench.size).unwrap_or(0);
+    report.number("records/s", per_second(measured.appends * batch, measured.time));
+    report.number("appends/s", per_second(measured.appends, measured.time));
+    report.number("MB/s", per_second(bytes, measured.time) / 1e6);
+    report.quantiles(&measured.latency);
+    let cpu = after
+        .1
+        .zip(before.1)
+        .map(|(after, before)| after.saturating_sub(before));
+    costs(&mut report, before.0, after.0, cpu, measured.appends, bytes);
+    if server.is_some() {
+        report.text("cpu is of", "client and embedded server");
+    }
+    report.show(bench.json, terminal)
+}
+
+/// What it took: CPU time, system calls and wake-ups.
+fn costs(
+    report: &mut Report,
+    before: ClientStats,
+    after: ClientStats,
+    cpu: Option<Duration>,
+    appends: u64,
+    bytes: u64,
+) {
+    if let Some(cpu) = cpu {
+        report.number("cpu us/append", ratio(micros(cpu), appends));
+        report.number("cpu s/GB", cpu.as_secs_f64() * ratio(1_000_000_000, bytes));
+    }
+    report.number("writes/append", ratio(after.writes - before.writes, appends));
+    report.number("reads/append", ratio(after.reads - before.reads, appends));
+    report.number("wake-ups/append", ratio(after.wakeups - before.wakeups, appends));
+    report.number(
+        "deliveries/append",
+        ratio(after.completion_batches - before.completion_batches, appends),
+    );
+}
+
+#[derive(Clone, Copy)]
+enum Goal {
+    Time(Duration),
+    Appends(u64),
+}
+
+struct Measured {
+    appends: u64,
+    time: Duration,
+    latency: Histogram<u64>,
+}
+
+/// Keeps a number of appends in flight.
+struct Load<'a> {
+    client: &'a Client,
+    streams: Vec<StreamId>,
+    next_stream: usize,
+    record: Bytes,
+    batch: usize,
+    concurrency: usize,
+    options: AppendOptions,
+    arrivals: Arc<Arrivals>,
+    builder: RecordsBuilder,
+    submissions: Submissions,
+    /// When the append with that token was submitted.
+    started: Vec<Instant>,
+}
+
+impl<'a> Load<'a> {
+    fn new(client: &'a Client, streams: Vec<StreamId>, bench: &BenchAppend) -> Self {
+        let record: Vec<u8> = (0..bench.size)
+            .map(|index| b'a' + u8::try_from(index % 26).unwrap_or(0))
+            .collect();
+        Self {
+            client,
+            streams,
+            next_stream: 0,
+            record: record.into(),
+            batch: bench.batch.max(1),
+            concurrency: bench.concurrency.max(1),
+            options: AppendOptions {
+                timeout: Some(bench.connection.timeout),
+                ..AppendOptions::default()
+            },
+            arrivals: Arc::default(),
+            builder: RecordsBuilder::new(),
+            submissions: Submissions::new(),
+            started: vec![Instant::now(); bench.concurrency.max(1)],
+        }
+    }
+
+    fn run(&mut self, goal: Goal, show: bool) -> Result<Measured, CliError> {
+        let bar = match goal {
+            Goal::Appends(appends) if show => Some(progress(appends, "appends")),
+            Goal::Time(time) if show => Some(progress(time.as_secs(), "s")),
+            _ => None,
+        };
+        let begin = Instant::now();
+        let mut latency = histogram();
+        let (mut submitted, mut completed) = (0_u64, 0_u64);
+        let mut done = Vec::new();
+        let mut shown = begin;
+        let wanted = |submitted: u64, now: Instant| match goal {
+            Goal::Appends(appends) => submitted < appends,
+            Goal::Time(time) => now - begin < time,
+        };
+        for token in 0..self.concurrency {
+            if wanted(submitted, begin) {
+                self.add(token)?;
+                submitted += 1;
+            }
+        }
+        while completed < submitted {
+            self.client.submit(&mut self.submissions);
+            self.arrivals.take(&mut done);
+            let now = Instant::now();
+            for (token, outcome) in done.drain(..) {
+                outcome?.single()?;
+                completed += 1;
+                let token = usize::try_from(token).unwrap_or(0);
+                let started = self.started.get(token).copied().unwrap_or(now);
+                latency.saturating_record(micros(now - started).max(1));
+                if wanted(submitted, now) {
+                    self.add(token)?;
+                    submitted += 1;
+                }
+            }
+            if let Some(bar) = bar.as_ref().filter(|_| now - shown > Duration::from_millis(200)) {
+                shown = now;
+                bar.set_position(match goal {
+                    Goal::Appends(_) => completed,
+                    Goal::Time(_) => (now - begin).as_secs(),
+                });
+            }
+        }
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        Ok(Measured {
+            appends: completed,
+            time: begin.elapsed(),
+            latency,
+        })
+    }
+
+    fn add(&mut self, token: usize) -> Result<(), CliError> {
+        let stream = self.streams.get(self.next_stream).copied().unwrap_or_default();
+        self.next_stream = (self.next_stream + 1) % self.streams.len().max(1);
+        let options = self.options.encode_options(stream);
+        let entry = if self.batch == 1 {
+            self.submissions.place_raw(&options, self.record.clone())?
+        } else {
+            self.builder.clear();
+            for _ in 0..self.batch {
+                let pushed = self.builder.push(Some(&self.record), None, None, &[]);
+                pushed.map_err(|error| CliError::Usage(error.to_string()))?;
+            }
+            self.submissions.place_built(&options, &mut self.builder)?
+        };
+        let sink: Arc<dyn CompletionSink> = self.arrivals.clone();
+        let reply = Reply::sink(sink, u64::try_from(token).unwrap_or(0));
+        self.submissions.push(AppendOp::new(
+            smallvec![entry],
+            self.client.deadline(self.options.timeout),
+            reply,
+        ));
+        if let Some(started) = self.started.get_mut(token) {
+            *started = Instant::now();
+        }
+        Ok(())
+    }
+}

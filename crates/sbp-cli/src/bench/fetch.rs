@@ -1,0 +1,104 @@
+//! `sbp bench fetch`
+
+use std::time::Instant;
+
+use sbp_client::{ReaderOptions, Span};
+use sbp_record::{Batch, StreamSchema};
+use sbp_types::StreamId;
+
+use super::usage::cpu_time;
+use super::{Report, micros, per_second, ratio};
+use crate::args::BenchFetch;
+use crate::error::CliError;
+use crate::session::Session;
+use crate::terminal::{Terminal, progress};
+
+pub(crate) fn run(bench: &BenchFetch, terminal: &mut Terminal) -> Result<(), CliError> {
+    let session = Session::new(&bench.connection)?;
+    let streams = if bench.streams.is_empty() {
+        let all = session.wait(session.client.list_streams(None))?;
+        all.into_iter()
+            .filter(|stream| stream.name.starts_with("bench/"))
+            .collect()
+    } else {
+        bench
+            .streams
+            .iter()
+            .map(|name| session.find(name))
+            .collect::<Result<Vec<_>, _>>()?
+    };
+    let ids: Vec<StreamId> = streams.iter().map(|stream| stream.stream_id).collect();
+    let mut spans = Vec::new();
+    for found in session.wait(session.client.positions(&ids, None))? {
+        let found = found?;
+        spans.push(Span {
+            stream: found.stream,
+            start: found.earliest,
+            end: found.latest,
+        });
+    }
+    let planned: u64 = spans.iter().map(Span::records).sum();
+    if planned == 0 {
+        return Err(CliError::Usage(
+            "there is nothing to read; run `sbp bench append` first, or name streams".into(),
+        ));
+    }
+    let schemas = streams.iter().map(|stream| match &stream.schema {
+        Some(schema) => Ok((stream.stream_id, Some(StreamSchema::from_ipc(schema)?))),
+        None => Ok((stream.stream_id, None)),
+    });
+    let schemas = schemas.collect::<Result<Vec<_>, CliError>>()?;
+
+    let bar = progress(planned, "records");
+    let before = (session.client.stats(), cpu_time());
+    let begin = Instant::now();
+    let mut reader = session.client.reader(spans, ReaderOptions::default());
+    let (mut records, mut bytes, mut batches, mut rows, mut copied) = (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
+    while let Some(arrived) = session.wait(reader.next_many()) {
+        for fetched in arrived? {
+            records += fetched.len();
+            bytes += u64::try_from(fetched.bytes.len()).unwrap_or(0);
+            batches += 1;
+            if bench.decode {
+                let schema = schemas.iter().find(|(stream, _)| *stream == fetched.stream);
+                let schema = schema.and_then(|(_, schema)| schema.as_ref());
+                let broken = |source| CliError::Batch {
+                    stream: format!("stream {}", fetched.stream),
+                    offset: fetched.base_offset.0,
+                    source,
+                };
+                let batch = Batch::decode(fetched.bytes.clone(), schema).map_err(broken)?;
+                let columns = batch.to_record_batch(fetched.from, fetched.to).map_err(broken)?;
+                rows += u64::try_from(columns.num_rows()).unwrap_or(0);
+                copied += u64::try_from(batch.copied_bytes()).unwrap_or(0);
+            }
+        }
+        bar.set_position(records);
+    }
+    let time = begin.elapsed();
+    bar.finish_and_clear();
+    let after = (session.client.stats(), cpu_time());
+
+    let mut report = Report::default();
+    report.count("streams", u64::try_from(ids.len()).unwrap_or(0));
+    report.count("records", records);
+    report.count("batches", batches);
+    report.number("seconds", time.as_secs_f64());
+    report.number("records/s", per_second(records, time));
+    report.number("MB/s", per_second(bytes, time) / 1e6);
+    if bench.decode {
+        report.count("rows decoded", rows);
+        report.number("bytes copied/byte", ratio(copied, bytes));
+    }
+    if let Some(cpu) = after
+        .1
+        .zip(before.1)
+        .map(|(after, before)| after.saturating_sub(before))
+    {
+        report.number("cpu us/record", ratio(micros(cpu), records));
+        report.number("cpu s/GB", cpu.as_secs_f64() * ratio(1_000_000_000, bytes));
+    }
+    report.number("reads/batch", ratio(after.0.reads - before.0.reads, batches));
+    report.number("wake-ups/batch", ratio(after.0.wakeups - before.0.wakeups, batches));
+    report.show(bench.json, terminal)
+}

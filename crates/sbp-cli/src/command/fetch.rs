@@ -1,0 +1,208 @@
+//! `sbp fetch`
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use sbp_client::{FetchedBatch, Position, ReaderOptions, Span, TailOptions};
+use sbp_messages::Stream;
+use sbp_record::{Batch, StreamSchema};
+use sbp_types::{Offset, TimestampMs};
+use serde_json::{Map, Value, json};
+
+use crate::args::Fetch;
+use crate::error::CliError;
+use crate::session::Session;
+use crate::terminal::Terminal;
+use crate::when::{When, format_time};
+
+pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError> {
+    let session = Session::new(&fetch.connection)?;
+    let stream = session.find(&fetch.stream)?;
+    let schema = stream
+        .schema
+        .as_ref()
+        .map(|schema| StreamSchema::from_ipc(schema))
+        .transpose()?;
+    let mut printer = Printer {
+        terminal,
+        stream: Arc::clone(&stream),
+        schema,
+        json: fetch.json,
+        left: fetch.max,
+    };
+    let timeout = Some(fetch.connection.timeout);
+    if fetch.follow {
+        let position = match fetch.from {
+            When::Earliest => Position::Earliest,
+            When::Latest => Position::Latest,
+            When::Offset(offset) => Position::At(offset),
+            When::Time(time) => Position::Time(time),
+        };
+        let options = TailOptions { timeout };
+        let mut tail = session.wait(session.client.tail(&[(stream.stream_id, position)], options))?;
+        while let Some(batches) = session.wait(tail.next_many()) {
+            for batch in batches? {
+                if !printer.print(&batch)? {
+                    return Ok(());
+                }
+            }
+            printer.terminal.flush()?;
+        }
+        return Ok(());
+    }
+    let start = resolve(&session, &stream, fetch.from)?;
+    let end = resolve(&session, &stream, fetch.to)?;
+    let span = Span {
+        stream: stream.stream_id,
+        start,
+        end,
+    };
+    let options = ReaderOptions {
+        timeout,
+        ..ReaderOptions::default()
+    };
+    let mut reader = session.client.reader(vec![span], options);
+    while let Some(batch) = session.wait(reader.next()) {
+        if !printer.print(&batch?)? {
+            break;
+        }
+    }
+    printer.terminal.flush()
+}
+
+fn resolve(session: &Session, stream: &Stream, when: When) -> Result<Offset, CliError> {
+    Ok(match when {
+        When::Earliest => Offset::EARLIEST,
+        When::Latest => Offset::LATEST,
+        When::Offset(offset) => offset,
+        When::Time(time) => {
+            let times = [(stream.stream_id, time)];
+            let found = session.wait(session.client.offsets_for_times(&times, None))?.pop();
+            found.unwrap_or(Ok(Offset::LATEST))?
+        }
+    })
+}
+
+/// Prints records, and counts down those that are still wanted.
+struct Printer<'a> {
+    terminal: &'a mut Terminal,
+    stream: Arc<Stream>,
+    schema: Option<StreamSchema>,
+    json: bool,
+    left: Option<u64>,
+}
+
+impl Printer<'_> {
+    /// Returns whether more is wanted.
+    fn print(&mut self, fetched: &FetchedBatch) -> Result<bool, CliError> {
+        let broken = |source| CliError::Batch {
+            stream: self.stream.name.clone(),
+            offset: fetched.base_offset.0,
+            source,
+        };
+        let batch = Batch::decode(fetched.bytes.clone(), self.schema.as_ref()).map_err(broken)?;
+        if batch.is_typed() {
+            let rows = batch.to_record_batch(fetched.from, fetched.to).map_err(broken)?;
+            return self.print_rows(&rows, fetched.from, batch.head().meta.base_timestamp);
+        }
+        for record in batch.records().map_err(broken)? {
+            if record.offset < fetched.from || record.offset >= fetched.to {
+                continue;
+            }
+            let time = TimestampMs(record.timestamp_us.div_euclid(1_000));
+            if self.json {
+                let mut line = Map::new();
+                line.insert("offset".to_owned(), record.offset.0.into());
+                line.insert("timestamp".to_owned(), format_time(time).into());
+                insert_bytes(&mut line, "key", record.key);
+                insert_bytes(&mut line, "value", record.value);
+                let mut headers = Map::new();
+                for (name, value) in record.headers {
+                    insert_bytes(&mut headers, name, value);
+                }
+                if !headers.is_empty() {
+                    line.insert("headers".to_owned(), headers.into());
+                }
+                self.terminal.line(Value::from(line))?;
+            } else {
+                let key = record
+                    .key
+                    .map(|key| format!("{}=", String::from_utf8_lossy(key)))
+                    .unwrap_or_default();
+                let value = record.value.map(String::from_utf8_lossy).unwrap_or_default();
+                self.terminal
+                    .line(format_args!("{} {} {key}{value}", record.offset, format_time(time)))?;
+            }
+            if !self.count() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn print_rows(&mut self, rows: &RecordBatch, from: Offset, time: TimestampMs) -> Result<bool, CliError> {
+        let options = FormatOptions::default().with_null("null");
+        let formatters: Result<Vec<_>, _> = rows
+            .columns()
+            .iter()
+            .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
+            .collect();
+        let formatters = formatters.map_err(|error| CliError::Usage(error.to_string()))?;
+        let schema = rows.schema();
+        for (row, offset) in (0..rows.num_rows()).zip(from.0..) {
+            let cells = schema.fields().iter().zip(&formatters);
+            let line = if self.json {
+                let columns = cells.map(|(field, column)| {
+                    let text = column.value(row).to_string();
+                    let number =
+                        field.data_type().is_numeric() || field.data_type() == &arrow_schema::DataType::Boolean;
+                    let value = if number || text == "null" {
+                        text.parse().ok()
+                    } else {
+                        None
+                    };
+                    (field.name().clone(), value.unwrap_or(Value::from(text)))
+                });
+                let columns: Map<_, _> = columns.collect();
+                json!({ "offset": offset, "timestamp": format_time(time), "columns": columns }).to_string()
+            } else {
+                let columns: Vec<_> = cells
+                    .map(|(field, column)| format!("{}={}", field.name(), column.value(row)))
+                    .collect();
+                format!("{offset} {} {}", format_time(time), columns.join(" "))
+            };
+            self.terminal.line(line)?;
+            if !self.count() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn count(&mut self) -> bool {
+        match &mut self.left {
+            None => true,
+            Some(left) => {
+                *left = left.saturating_sub(1);
+                *left > 0
+            }
+        }
+    }
+}
+
+/// Text as text, other bytes in base 16 under a name that says so.
+fn insert_bytes(line: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
+    match bytes.map(std::str::from_utf8) {
+        None => drop(line.insert(name.to_owned(), Value::Null)),
+        Some(Ok(text)) => drop(line.insert(name.to_owned(), text.into())),
+        Some(Err(_not_text)) => {
+            let hex: String = bytes
+                .unwrap_or_default()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            line.insert(format!("{name}_hex"), hex.into());
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `sbp serve`
+
+use std::sync::Arc;
+use std::thread;
+
+use sbp_server::{Server, ServerConfig};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::{Durability, Serve};
+use crate::error::CliError;
+use crate::terminal::Terminal;
+
+pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError> {
+    // Before the server starts: a signal that arrives while it recovers ends it as soon as it is up.
+    let signals = Signals::new([SIGINT, SIGTERM]);
+    let mut signals = signals.map_err(|source| CliError::System {
+        what: "watch signals",
+        source,
+    })?;
+    let server = Arc::new(Server::start(ServerConfig {
+        data_dir: Some(serve.data_dir),
+        listen: serve.listen,
+        advertise: serve.advertise,
+        durability: durability(serve.durability),
+        insecure_listen: serve.insecure_listen,
+        ..ServerConfig::default()
+    })?);
+    terminal.line(format_args!("listening on {}", server.address()))?;
+    terminal.flush()?;
+
+    let handle = signals.handle();
+    let watcher = thread::Builder::new().name("sbp-signals".to_owned()).spawn({
+        let server = Arc::clone(&server);
+        move || {
+            // Ends without a signal when the handle is closed below.
+            let asked = signals.forever().next().is_some();
+            if asked { server.shutdown() } else { Ok(()) }
+        }
+    });
+    let watcher = watcher.map_err(|source| CliError::System {
+        what: "start a thread",
+        source,
+    })?;
+
+    let failure = server.wait_for_failure();
+    handle.close();
+    let ended = watcher.join().unwrap_or(Ok(()));
+    // After a failure nobody has ended it yet; after a signal this does nothing.
+    let ended = ended.and_then(|()| server.shutdown());
+    match failure {
+        Some(failure) => Err(CliError::Failed(failure)),
+        None => Ok(ended?),
+    }
+}
+
+/// The server's word for what was asked for.
+pub(crate) fn durability(asked: Durability) -> sbp_server::Durability {
+    match asked {
+        Durability::Fsync => sbp_server::Durability::Fsync,
+        Durability::None => sbp_server::Durability::None,
+    }
+}

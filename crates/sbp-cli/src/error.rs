@@ -1,0 +1,50 @@
+//! Why a command failed.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sbp_client::{AddressError, ClientError};
+use sbp_record::{BatchError, SchemaError};
+use sbp_server::{ServerFailure, ShutdownError, StartError};
+
+/// Why a command failed, in the words that are shown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum CliError {
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("the server stopped because {0}")]
+    Failed(Arc<ServerFailure>),
+    #[error("the server ended, but not cleanly: {0}")]
+    Shutdown(#[from] ShutdownError),
+    #[error("{stream}: a batch at offset {offset} cannot be read: {source}")]
+    Batch {
+        stream: String,
+        offset: i64,
+        source: BatchError,
+    },
+    #[error("the stream's schema cannot be read: {0}")]
+    Schema(#[from] SchemaError),
+    #[error("{path}: {source}", path = path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("standard input: {0}")]
+    Input(#[source] io::Error),
+    #[error("standard output: {0}")]
+    Output(#[source] io::Error),
+    #[error("cannot {what}: {source}")]
+    System { what: &'static str, source: io::Error },
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl CliError {
+    /// Whether the reader of our output has gone, which ends a command quietly.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
