@@ -1,26 +1,24 @@
 //! CRC-32C of stored bodies.
 
-use crc_fast::{CrcAlgorithm, Digest, checksum};
-
-const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 /// CRC-32C (Castagnoli) of contiguous bytes.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    narrow(checksum(ALGORITHM, bytes))
+    crc32_iscsi(bytes)
 }
 
 /// CRC-32C of bytes that come in pieces.
-pub(crate) fn crc32c_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
-    let mut digest = Digest::new(ALGORITHM);
-    for piece in pieces {
-        digest.update(piece);
-    }
-    narrow(digest.finalize())
-}
-
-/// The library computes every width in 64 bits; a 32-bit checksum has no upper half.
-fn narrow(wide: u64) -> u32 {
-    u32::try_from(wide & u64::from(u32::MAX)).unwrap_or_default()
+pub(crate) fn crc32c_of<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
+    let (Some(first), second) = (pieces.next(), pieces.next()) else {
+        return crc32c(&[]);
+    };
+    let Some(second) = second else { return crc32c(first) };
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(first);
+    digest.update(second);
+    pieces.for_each(|piece| digest.update(piece));
+    // The library computes every width in 64 bits; a 32-bit checksum has no upper half.
+    u32::try_from(digest.finalize()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl AssemblyLimits {
 /// Large batches go out as views of the bytes they were read from. Small ones are copied together, column by column.
 /// Rows keep the order in which they were pushed. Every array that comes out begins at its own offset 0.
 pub struct RowAssembler {
-    set: ColumnSet,
+    set: Arc<ColumnSet>,
     limits: AssemblyLimits,
     growing: Vec<Growing>,
     rows: usize,
@@ -80,7 +80,7 @@ impl RowAssembler {
     pub fn with_limits(set: ColumnSet, limits: AssemblyLimits) -> Self {
         let growing = set.columns().iter().map(|column| Growing::new(*column)).collect();
         Self {
-            set,
+            set: Arc::new(set),
             limits,
             growing,
             rows: 0,
@@ -108,7 +108,7 @@ impl RowAssembler {
     /// The batch does not go with the column set, or a typed column breaks a rule of Arrow. Nothing of the batch was
     /// taken then.
     pub fn push(&mut self, source: &Source, batch: &Batch, from: Offset, to: Offset) -> Result<usize, BatchError> {
-        let set = self.set.clone();
+        let set = Arc::clone(&self.set);
         let piece = Piece::new(&set, source, batch)?;
         let mut rows = batch.rows_between(from, to);
         let taken = rows.len();

@@ -1,5 +1,10 @@
 //! Batches from outside the crate: bytes, round trips, damage, columns.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test stops at the first surprise, in its helpers too"
+)]
+
 mod assembler;
 mod corrupt;
 mod inspect;
