@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,9 @@ from pyspark.sql.types import (
 from sbp_native.spark.errors import SbpOptionError, SbpSparkError
 from sbp_native.spark.schema import Conform, arrow_schema, column_set
 from sbp_native.spark.streams import StreamHead
+
+if TYPE_CHECKING:
+    from sbp_native.spark.options import Columns
 
 TYPED = pa.schema(
     [
@@ -67,8 +71,10 @@ def test_typed_columns_are_the_default_of_typed_streams() -> None:
     assert schema["many"].dataType.simpleString() == "map<string,int>"
 
 
-def test_typed_streams_can_be_read_as_records() -> None:
-    assert column_set([head("a", 1, TYPED)], "records").kind == "records"
+@pytest.mark.parametrize("kind", ["records", "kafka"])
+def test_typed_streams_have_no_records(kind: Columns) -> None:
+    with pytest.raises(SbpOptionError, match=rf"stream a \(1\) has a schema.*leave out columns={kind}"):
+        column_set([head("a", 1, TYPED)], kind)
 
 
 def test_streams_that_disagree_are_named() -> None:
@@ -84,9 +90,10 @@ def test_streams_that_disagree_are_named() -> None:
 
 
 def test_an_untyped_stream_among_typed_ones_is_named() -> None:
-    with pytest.raises(SbpOptionError, match=r"stream b \(2\) has no schema.*stream a \(1\) has one"):
-        column_set([head("a", 1, TYPED), head("b", 2)], None)
-    with pytest.raises(SbpOptionError, match=r"stream b \(2\) has no schema.*use columns=records"):
+    for asked in (None, "arrow", "records"):
+        with pytest.raises(SbpOptionError, match=r"stream a \(1\) has a schema and stream b \(2\) has none"):
+            column_set([head("a", 1, TYPED), head("b", 2)], asked)
+    with pytest.raises(SbpOptionError, match=r"stream b \(2\) has no schema.*leave out columns=arrow"):
         column_set([head("b", 2)], "arrow")
 
 

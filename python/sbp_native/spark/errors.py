@@ -74,7 +74,8 @@ def explained(doing: str, servers: str) -> Iterator[None]:
 def _one_line(doing: str, servers: str, error: Exception) -> str:
     said = " ".join(str(error).split())
     prefix = f"[SBP-{getattr(error, 'code', 0):04}]"
-    said = said.removeprefix(prefix).strip()
+    while said.startswith(prefix):
+        said = said.removeprefix(prefix).strip()
     parts = [f"{doing}: {said}"]
     for name in ("stream", "range", "offset", "endpoint", "attempts"):
         value = getattr(error, name, None)

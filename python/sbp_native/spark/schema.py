@@ -94,29 +94,35 @@ class ColumnSet:
 def column_set(heads: Iterable[StreamHead], asked: Columns | None) -> ColumnSet:
     """The columns for these streams: what `asked` says, else typed columns if the streams have a schema.
 
-    Raises `SbpOptionError` if typed columns are needed and two streams disagree about them.
+    Raises `SbpOptionError` if the streams disagree about it, naming two that do.
     """
     heads = list(heads)
-    typed = [head for head in heads if head.schema_ipc is not None]
-    kind: Columns = asked or ("arrow" if typed else "records")
-    if kind == "records":
-        return ColumnSet("records", _RECORDS)
-    if kind == "kafka":
-        return ColumnSet("kafka", _KAFKA, (StructField("headers", _HEADERS),))
-
+    typed = next((head for head in heads if head.schema_ipc is not None), None)
     untyped = next((head for head in heads if head.schema_ipc is None), None)
+    kind: Columns = asked or ("arrow" if typed else "records")
+    if typed is not None and untyped is not None:
+        raise SbpOptionError(SCHEMA, f"{typed} has a schema and {untyped} has none: load them apart")
+    if kind != "arrow":
+        if typed is not None:
+            raise SbpOptionError(
+                SCHEMA, f"{typed} has a schema, so its rows are columns, not records: leave out columns={kind}"
+            )
+        return ColumnSet("records", _RECORDS) if kind == "records" else _kafka()
     if untyped is not None:
-        other = f", {typed[0]} has one: load them apart, or use columns=records" if typed else ": use columns=records"
-        raise SbpOptionError(SCHEMA, f"{untyped} has no schema, so it has no typed columns{other}")
+        raise SbpOptionError(SCHEMA, f"{untyped} has no schema, so it has no typed columns: leave out columns=arrow")
     schema = heads[0].arrow_schema()
     for head in heads[1:]:
         if not head.arrow_schema().equals(schema):
             raise SbpOptionError(
                 SCHEMA,
                 f"{heads[0]} and {head} have different schemas, {_difference(schema, head.arrow_schema())}: "
-                "load them apart, or use columns=records",
+                "load them apart",
             )
     return ColumnSet("arrow", (*spark_schema(schema).fields, *_METADATA))
+
+
+def _kafka() -> ColumnSet:
+    return ColumnSet("kafka", _KAFKA, (StructField("headers", _HEADERS),))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
