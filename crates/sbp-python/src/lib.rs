@@ -1,1 +1,72 @@
-//! sbp-python
+//! The extension module `sbp_native._native`: the Rust client and server as Python sees them. No protocol, no policy.
+//!
+//! What is particular to Python lives here: how threads of ours and the interpreter stay apart ([`attach`]), one runtime
+//! per process and what a fork does to it ([`runtime`], [`fork`]), how results come back to an event loop ([`bridge`])
+//! or to a blocked thread ([`blocking`]), how memory crosses without copies ([`buffer`], [`arrow`]), and which exception
+//! an error becomes ([`errors`]). The classes are thin: they turn arguments into owned Rust values, start one call, and
+//! turn its result back.
+//!
+//! Three rules hold everywhere. I/O threads never attach to the interpreter, and never hold or drop a Python object.
+//! Process-wide locks are taken by attached threads only and never held across a release of the interpreter lock, so
+//! that a fork never copies one locked. No lock is held while Python code may run.
+
+mod ack;
+mod aclient;
+mod append;
+mod arrow;
+mod attach;
+mod batch;
+mod batch_appender;
+mod blocking;
+mod bridge;
+mod buffer;
+mod calls;
+mod cli;
+mod client;
+mod core;
+mod describe;
+mod encode;
+mod errors;
+mod fork;
+mod imports;
+mod read;
+mod rows;
+mod runtime;
+mod server;
+mod span_reader;
+mod stream;
+
+use pyo3::prelude::*;
+
+/// The extension module. Importing it starts nothing.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<ack::Ack>()?;
+    module.add_class::<aclient::AsyncBatches>()?;
+    module.add_class::<aclient::AsyncClient>()?;
+    module.add_class::<aclient::AsyncStream>()?;
+    module.add_class::<batch::Batch>()?;
+    module.add_class::<batch::Record>()?;
+    module.add_class::<batch_appender::BatchAppender>()?;
+    module.add_class::<bridge::Bridge>()?;
+    module.add_class::<bridge::Operation>()?;
+    module.add_class::<buffer::Payload>()?;
+    module.add_class::<client::Client>()?;
+    module.add_class::<describe::Positions>()?;
+    module.add_class::<describe::StreamInfo>()?;
+    module.add_class::<server::Server>()?;
+    module.add_class::<span_reader::SpanReader>()?;
+    module.add_class::<stream::Batches>()?;
+    module.add_class::<stream::Stream>()?;
+    module.add_function(wrap_pyfunction!(aclient::aio_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(attach::io_threads_attach, module)?)?;
+    module.add_function(wrap_pyfunction!(cli::run_cli, module)?)?;
+    module.add_function(wrap_pyfunction!(client::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::error_classes, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::after_fork_in_child, module)?)?;
+    module.add_function(wrap_pyfunction!(runtime::shut_down, module)?)?;
+    module.add_function(wrap_pyfunction!(server::stop_servers, module)?)?;
+    Ok(())
+}

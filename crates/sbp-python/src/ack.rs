@@ -1,0 +1,140 @@
+//! Acknowledgements as Python sees them.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sbp_client::AppendOutcome;
+
+use crate::errors;
+
+/// One append is stored, and where.
+#[pyclass(frozen, eq, hash, module = "sbp_native", name = "Ack")]
+#[derive(PartialEq, Eq)]
+pub(crate) struct Ack {
+    stream: Arc<str>,
+    inner: sbp_client::Ack,
+}
+
+impl Hash for Ack {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.inner.stream, self.inner.base_offset).hash(state);
+    }
+}
+
+#[pymethods]
+impl Ack {
+    #[getter]
+    fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    #[getter]
+    fn stream_id(&self) -> i64 {
+        self.inner.stream.0
+    }
+
+    #[getter]
+    fn base_offset(&self) -> i64 {
+        self.inner.base_offset.0
+    }
+
+    #[getter]
+    fn last_offset(&self) -> i64 {
+        self.inner.last_offset.0
+    }
+
+    #[getter]
+    fn append_time(&self) -> i64 {
+        self.inner.append_time.0
+    }
+
+    #[getter]
+    fn durability(&self) -> &'static str {
+        self.inner.durability.as_str()
+    }
+
+    #[getter]
+    fn duplicate(&self) -> bool {
+        self.inner.duplicate
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.inner.last_offset.0 - self.inner.base_offset.0 + 1).unwrap_or(0)
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Ack(stream={:?}, base_offset={}, last_offset={}, append_time={}, durability={:?})",
+            self.stream,
+            self.inner.base_offset.0,
+            self.inner.last_offset.0,
+            self.inner.append_time.0,
+            self.inner.durability.as_str()
+        )
+    }
+}
+
+/// What an append's outcome becomes.
+pub(crate) enum AckShape {
+    /// The operation is no append, or not yet.
+    None,
+    /// One [`Ack`].
+    One(Arc<str>),
+    /// A dict from stream name to [`Ack`].
+    Many(Vec<Arc<str>>),
+}
+
+impl AckShape {
+    /// The Python object for an outcome, or the exception of the first entry that was refused.
+    pub(crate) fn build(&self, py: Python<'_>, outcome: AppendOutcome) -> PyResult<Py<PyAny>> {
+        match self {
+            Self::One(stream) => {
+                let inner = outcome
+                    .single()
+                    .map_err(|error| errors::from_client(py, error, Some(stream)))?;
+                Ok(Py::new(
+                    py,
+                    Ack {
+                        stream: Arc::clone(stream),
+                        inner,
+                    },
+                )?
+                .into_any())
+            }
+            Self::Many(streams) => {
+                let acks = PyDict::new(py);
+                let mut refused = None;
+                for (stream, entry) in streams.iter().zip(outcome.entries) {
+                    match entry {
+                        Ok(inner) => acks.set_item(
+                            &**stream,
+                            Ack {
+                                stream: Arc::clone(stream),
+                                inner,
+                            }
+                            .into_pyobject(py)?,
+                        )?,
+                        Err(error) => {
+                            refused.get_or_insert((error, stream));
+                        }
+                    }
+                }
+                match refused {
+                    None => Ok(acks.into_any().unbind()),
+                    Some((error, stream)) => {
+                        let error = errors::from_client(py, error, Some(stream));
+                        error.value(py).setattr("acks", acks)?;
+                        Err(error)
+                    }
+                }
+            }
+            Self::None => unreachable!("only appends are answered with an append's outcome"),
+        }
+    }
+}

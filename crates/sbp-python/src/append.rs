@@ -1,0 +1,119 @@
+//! One append, from its arguments to the client.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
+use std::time::Instant;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping, PyString};
+use sbp_client::{AppendEntry, AppendOp, AppendOutcome, AppendResultOf, Client, CompletionSink, Reply, Submissions};
+use sbp_types::{StreamId, TimestampMs};
+use smallvec::{SmallVec, smallvec};
+
+use crate::describe::Described;
+use crate::encode::{Encoded, encode};
+use crate::{blocking, buffer, errors};
+
+/// The batches of one append, encoded, for one frame.
+pub(crate) struct Prepared {
+    entries: SmallVec<[(StreamId, Encoded); 1]>,
+    deadline: Instant,
+}
+
+impl Prepared {
+    /// One batch for one stream.
+    pub(crate) fn one(
+        stream: &Described,
+        data: &Bound<'_, PyAny>,
+        timestamp: Option<TimestampMs>,
+        deadline: Instant,
+    ) -> PyResult<Self> {
+        let id = stream.stream.stream_id;
+        let encoded = encode(data, id, stream.schema.as_ref(), timestamp)?;
+        Ok(Self {
+            entries: smallvec![(id, encoded)],
+            deadline,
+        })
+    }
+
+    /// One batch for each of several streams.
+    pub(crate) fn many<'py>(
+        streams: &[Arc<Described>],
+        data: impl Iterator<Item = Bound<'py, PyAny>>,
+        timestamp: Option<TimestampMs>,
+        deadline: Instant,
+    ) -> PyResult<Self> {
+        let entries = streams
+            .iter()
+            .zip(data)
+            .map(|(stream, data)| {
+                let id = stream.stream.stream_id;
+                Ok((id, encode(&data, id, stream.schema.as_ref(), timestamp)?))
+            })
+            .collect::<PyResult<_>>()?;
+        Ok(Self { entries, deadline })
+    }
+
+    /// Joins the submissions of a client.
+    pub(crate) fn join(self, submissions: &mut Submissions, reply: Reply) {
+        let entries = self
+            .entries
+            .into_iter()
+            .map(|(stream, encoded)| {
+                let records = encoded.records;
+                AppendEntry::new(stream, encoded.place(submissions), records)
+            })
+            .collect();
+        submissions.push(AppendOp::new(entries, self.deadline, reply));
+    }
+
+    /// Appends and waits for the outcome.
+    pub(crate) fn block(self, py: Python<'_>, client: &Client) -> PyResult<AppendOutcome> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let mut submissions = Submissions::new();
+        self.join(&mut submissions, Reply::sink(Arc::new(Handoff(sender)), 0));
+        client.submit(&mut submissions);
+        let outcome = blocking::wait(py, receiver)?;
+        buffer::release_pins(py);
+        outcome.map_err(|error| errors::from_client(py, error, None))
+    }
+}
+
+/// Takes the one outcome that a blocking call waits for.
+struct Handoff(SyncSender<AppendResultOf>);
+
+impl CompletionSink for Handoff {
+    fn complete(&self, batch: &mut Vec<(u64, AppendResultOf)>) {
+        for (_, outcome) in batch.drain(..) {
+            // The receiver is gone only when a signal ended the wait; there is room for the one outcome.
+            let _ = self.0.try_send(outcome);
+        }
+    }
+}
+
+/// The names and data of an `append_all`, in the order given.
+pub(crate) fn names_and_data<'py>(batches: &Bound<'py, PyAny>) -> PyResult<(Vec<String>, Vec<Bound<'py, PyAny>>)> {
+    let wrong = || PyTypeError::new_err("append_all takes a mapping from stream names to data");
+    let mut names = Vec::new();
+    let mut data = Vec::new();
+    let mut add = |name: Bound<'py, PyAny>, value: Bound<'py, PyAny>| -> PyResult<()> {
+        names.push(name.cast::<PyString>().map_err(|_| wrong())?.to_str()?.to_owned());
+        data.push(value);
+        Ok(())
+    };
+    if let Ok(batches) = batches.cast::<PyDict>() {
+        for (name, value) in batches.iter() {
+            add(name, value)?;
+        }
+    } else {
+        for item in batches.cast::<PyMapping>().map_err(|_| wrong())?.items()?.iter() {
+            let (name, value) = item.extract()?;
+            add(name, value)?;
+        }
+    }
+    if names.is_empty() {
+        return Err(errors::invalid(batches.py(), "append_all was given no streams"));
+    }
+    Ok((names, data))
+}

@@ -1,0 +1,249 @@
+//! Python's buffer protocol, in both directions, without copies where that is sound.
+//!
+//! Out: [`Payload`] shows received bytes to Python. In: [`Pinned`] lends an immutable `bytes` object to the I/O thread.
+#![allow(
+    unsafe_code,
+    reason = "the buffer protocol is a C interface; each block says why it is sound"
+)]
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyIndexError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PySlice, PyString};
+
+use crate::fork::{self, Generation};
+
+/// Shorter arguments are copied: that costs no more than lending them, and frees the caller's object at once.
+const LEND_FROM: usize = 16 * 1024;
+
+/// Received bytes: a read-only view of the frame they came in. `memoryview(payload)` and `bytes(payload)` work, and so
+/// does everything that takes a buffer.
+#[pyclass(frozen, eq, hash, sequence, module = "sbp_native", name = "Payload")]
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Payload(pub(crate) Bytes);
+
+#[pymethods]
+impl Payload {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0)
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let length = self.0.len();
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let indices = slice.indices(length as isize)?;
+            if indices.step == 1 {
+                let start = indices.start as usize;
+                return Ok(Bound::new(py, Self(self.0.slice(start..start + indices.slicelength)))?.into_any());
+            }
+            let picked = (0..indices.slicelength as isize)
+                .filter_map(|i| self.0.get((indices.start + i * indices.step) as usize).copied())
+                .collect::<Vec<u8>>();
+            return Ok(Bound::new(py, Self(picked.into()))?.into_any());
+        }
+        let index = key.extract::<isize>()?;
+        let index = if index < 0 { index + length as isize } else { index };
+        match usize::try_from(index).ok().and_then(|index| self.0.get(index)) {
+            Some(byte) => Ok(byte.into_pyobject(py)?.into_any()),
+            None => Err(PyIndexError::new_err("payload index out of range")),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        const SHOWN: usize = 32;
+        let head = self.0.get(..SHOWN).unwrap_or(&self.0).escape_ascii();
+        let dots = if self.0.len() > SHOWN { "..." } else { "" };
+        format!("<sbp_native.Payload of {} bytes b\"{head}\"{dots}>", self.0.len())
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no buffer was given"));
+        }
+        let bytes = &slf.get().0;
+        let length = isize::try_from(bytes.len()).map_err(|_| PyBufferError::new_err("too long"))?;
+        // SAFETY: `view` is a Py_buffer to fill, checked above. The bytes are immutable (the 1 below says read-only; a
+        // request for a writable view is refused by the call itself), and live as long as `slf`, which the filled view
+        // keeps alive.
+        let status = unsafe {
+            ffi::PyBuffer_FillInfo(
+                view,
+                slf.as_ptr(),
+                bytes.as_ptr().cast::<c_void>().cast_mut(),
+                length,
+                1,
+                flags,
+            )
+        };
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
+    }
+
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {}
+}
+
+/// Python objects lent to I/O threads, by number.
+///
+/// An I/O thread never drops a Python object: the last owner of the memory posts the number, and a thread that is
+/// attached anyway drops the object, at the next call or completion. Only locked while attached and never across a
+/// release of the interpreter lock, so that a fork never copies it locked.
+static PINS: Mutex<Option<Pins>> = Mutex::new(None);
+
+struct Pins {
+    made_by: Generation,
+    next: u64,
+    lent: HashMap<u64, Py<PyBytes>>,
+    returned: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Pins {
+    fn new() -> Self {
+        Self {
+            made_by: fork::current(),
+            next: 0,
+            lent: HashMap::new(),
+            returned: Arc::default(),
+        }
+    }
+
+    /// Those of this process. A parent's are left alone: its threads may have held the inner lock.
+    fn of_this_process(slot: &mut Option<Self>) -> &mut Self {
+        if slot.as_ref().is_some_and(|pins| !pins.made_by.is_current()) {
+            std::mem::forget(slot.take());
+        }
+        slot.get_or_insert_with(Self::new)
+    }
+}
+
+/// The memory of a lent `bytes` object.
+struct Pinned {
+    data: *const u8,
+    length: usize,
+    number: u64,
+    returned: Arc<Mutex<Vec<u64>>>,
+}
+
+// SAFETY: the memory is immutable (`bytes` objects are), and stays where it is until the number is posted, which only
+// the drop of the last owner does. Nothing else of the object is touched.
+unsafe impl Send for Pinned {}
+// SAFETY: as above: shared reads of immutable memory.
+unsafe impl Sync for Pinned {}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `data` and `length` are those of a `bytes` object that `PINS` keeps alive until this value is dropped.
+        unsafe { std::slice::from_raw_parts(self.data, self.length) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.returned.lock().push(self.number);
+    }
+}
+
+/// Drops the lent objects that have come back.
+pub(crate) fn release_pins(py: Python<'_>) {
+    let mut slot = PINS.lock();
+    let Some(pins) = slot.as_mut().filter(|pins| pins.made_by.is_current()) else {
+        return;
+    };
+    let returned = std::mem::take(&mut *pins.returned.lock());
+    let released: Vec<_> = returned.iter().filter_map(|number| pins.lent.remove(number)).collect();
+    drop(slot);
+    for object in released {
+        object.drop_ref(py);
+    }
+}
+
+fn lend(object: &Bound<'_, PyBytes>) -> Bytes {
+    release_pins(object.py());
+    let slice = object.as_bytes();
+    let mut slot = PINS.lock();
+    let pins = Pins::of_this_process(&mut slot);
+    pins.next += 1;
+    let number = pins.next;
+    pins.lent.insert(number, object.clone().unbind());
+    let returned = Arc::clone(&pins.returned);
+    Bytes::from_owner(Pinned {
+        data: slice.as_ptr(),
+        length: slice.len(),
+        number,
+        returned,
+    })
+}
+
+/// Calls `f` with the bytes of a bytes-like argument, which is not copied first.
+pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(f(bytes.as_bytes()));
+    }
+    if let Ok(payload) = object.cast::<Payload>() {
+        return Ok(f(&payload.get().0));
+    }
+    let buffer = readable(object)?;
+    let slice = match buffer.as_slice_ptr() {
+        Some(slice) if buffer.readonly() => slice,
+        // Writable memory may change under a reference, so it is copied by the interpreter; the rest is not contiguous.
+        _ => return Ok(f(&buffer.to_vec(object.py())?)),
+    };
+    // SAFETY: the buffer is held until after the call, so the memory stays in place, and it is read-only.
+    Ok(f(unsafe { slice.as_ref() }))
+}
+
+/// The bytes of a bytes-like argument in owned form: large `bytes` objects are lent, everything else is copied, because
+/// the holder of a writable buffer could change it while it is being sent.
+pub(crate) fn owned_bytes(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if let Ok(payload) = object.cast::<Payload>() {
+        return Ok(payload.get().0.clone());
+    }
+    match object.cast::<PyBytes>() {
+        Ok(bytes) if bytes.as_bytes().len() >= LEND_FROM => Ok(lend(bytes)),
+        _ => with_bytes(object, Bytes::copy_from_slice),
+    }
+}
+
+fn readable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    if object.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err(
+            "bytes are needed, not str: encode the text first, for example text.encode()",
+        ));
+    }
+    let untyped = pyo3::buffer::PyUntypedBuffer::get(object).map_err(|_| wrong_type(object))?;
+    match untyped.into_typed::<u8>() {
+        Ok(buffer) => Ok(buffer),
+        // Arrays of wider items are bytes to us as well: the caller says so by passing them.
+        Err(_) => {
+            let bytes = object
+                .py()
+                .import("builtins")?
+                .getattr("memoryview")?
+                .call1((object,))?;
+            PyBuffer::get(&bytes.call_method1("cast", ("B",))?)
+        }
+    }
+}
+
+fn wrong_type(object: &Bound<'_, PyAny>) -> PyErr {
+    let name = object
+        .get_type()
+        .name()
+        .map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "bytes, bytearray, memoryview or another buffer is needed, not {name}"
+    ))
+}

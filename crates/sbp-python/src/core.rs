@@ -1,0 +1,148 @@
+//! What all faces of one client share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sbp_client::{Client, ClientConfig};
+
+use crate::describe::Described;
+use crate::fork::{self, Generation};
+use crate::{errors, runtime};
+
+/// One client of the core, in the process that made it. It holds no Python object, so that I/O threads may drop it.
+pub(crate) struct Core {
+    /// `None` only while it is dropped.
+    client: Option<Client>,
+    made_by: Generation,
+    closed: AtomicBool,
+    /// Descriptions read before, by name. Only locked while attached to the interpreter.
+    described: Mutex<HashMap<String, Arc<Described>>>,
+    /// What it was made with, to make another one of: pickles carry this and nothing else.
+    pub(crate) servers: String,
+    pub(crate) timeout: f64,
+    pub(crate) client_id: Option<String>,
+}
+
+impl Core {
+    /// A client that is not connected yet.
+    pub(crate) fn new(py: Python<'_>, servers: &str, timeout: f64, client_id: Option<String>) -> PyResult<Arc<Self>> {
+        let mut config = ClientConfig::new(servers).map_err(|error| errors::invalid(py, &error.to_string()))?;
+        config.timeout = seconds(timeout)?;
+        config.connect_timeout = config.connect_timeout.min(config.timeout);
+        if let Some(id) = &client_id {
+            config.client_id.clone_from(id);
+        }
+        let core = Arc::new(Self {
+            client: Some(Client::new(config, runtime::handle(py)?)),
+            made_by: fork::current(),
+            closed: AtomicBool::new(false),
+            described: Mutex::new(HashMap::new()),
+            servers: servers.to_owned(),
+            timeout,
+            client_id,
+        });
+        Ok(core)
+    }
+
+    /// The client, for one call.
+    ///
+    /// # Errors
+    ///
+    /// `ForkedClientError` in a child of the process that made it; `ClosedError` after `close`.
+    pub(crate) fn client(&self, py: Python<'_>) -> PyResult<&Client> {
+        self.made_by.check(py, "client")?;
+        match &self.client {
+            Some(client) if !self.closed.load(Ordering::Relaxed) => Ok(client),
+            _ => Err(errors::closed(py, "client")),
+        }
+    }
+
+    /// Whether this process made the client.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.made_by.is_current()
+    }
+
+    /// The streams of these names, if the client knows all of them without asking.
+    pub(crate) fn known_streams(&self, py: Python<'_>, names: &[String]) -> PyResult<Option<Vec<Arc<Described>>>> {
+        let client = self.client(py)?;
+        let mut described = self.described.lock();
+        let mut streams = Vec::with_capacity(names.len());
+        for name in names {
+            let Some(known) = client.known_stream(name) else {
+                return Ok(None);
+            };
+            match described.get(name) {
+                Some(read) if Arc::ptr_eq(&read.stream, &known) => streams.push(Arc::clone(read)),
+                _ => {
+                    let read = Described::new(known).map_err(|error| errors::corrupt(py, &error.to_string()))?;
+                    described.insert(name.clone(), Arc::clone(&read));
+                    streams.push(read);
+                }
+            }
+        }
+        Ok(Some(streams))
+    }
+
+    /// The client, for a flush: without questions.
+    pub(crate) fn unchecked_client(&self) -> Option<&Client> {
+        self.client.as_ref().filter(|_| self.made_by.is_current())
+    }
+
+    /// Refuses further calls. The client to close the connection of, if this was the first time, in its own process.
+    pub(crate) fn close(&self) -> Option<Client> {
+        if !self.made_by.is_current() || self.closed.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        self.client.clone()
+    }
+
+    /// When a call that starts now gives up.
+    pub(crate) fn deadline(&self, client: &Client, timeout: Option<f64>) -> PyResult<Instant> {
+        Ok(client.deadline(duration(timeout)?))
+    }
+
+    /// Counters, as a dict.
+    pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.client(py)?.stats();
+        let figures = PyDict::new(py);
+        figures.set_item("calls", stats.calls)?;
+        figures.set_item("answers", stats.answers)?;
+        figures.set_item("bytes_out", stats.bytes_out)?;
+        figures.set_item("bytes_in", stats.bytes_in)?;
+        figures.set_item("connections", stats.connections)?;
+        figures.set_item("reads", stats.reads)?;
+        figures.set_item("writes", stats.writes)?;
+        figures.set_item("io_wakeups", stats.wakeups)?;
+        Ok(figures)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if !self.made_by.is_current() {
+            // The threads that own the connection live in the parent.
+            std::mem::forget(self.client.take());
+        }
+    }
+}
+
+/// A timeout given in seconds.
+pub(crate) fn seconds(timeout: f64) -> PyResult<Duration> {
+    match Duration::try_from_secs_f64(timeout) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(PyValueError::new_err(format!(
+            "timeout is seconds, more than 0 and finite, not {timeout}"
+        ))),
+    }
+}
+
+/// A timeout that may be left to the client's default.
+pub(crate) fn duration(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    timeout.map(seconds).transpose()
+}

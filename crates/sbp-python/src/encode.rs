@@ -1,0 +1,234 @@
+//! From what a caller appends to one encoded record batch.
+//!
+//! Everything that touches Python happens before the batch joins a client's submissions: no lock of ours is held while
+//! the interpreter could run other code.
+
+use std::cell::Cell;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::{Bytes, BytesMut};
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
+use sbp_client::{Body, Submissions};
+use sbp_record::{EncodeError, EncodeOptions, RecordsBuilder, StreamSchema, encode_arrow, encode_raw, encode_raw_head};
+use sbp_types::{StreamId, TimestampMs};
+
+use crate::buffer::{Payload, owned_bytes, with_bytes};
+use crate::{arrow, errors};
+
+/// Batches up to this length are copied next to each other; longer ones travel by reference.
+const COPY_UP_TO: usize = 16 * 1024;
+
+thread_local! {
+    /// Memory for encoding, kept from call to call.
+    static SCRATCH: Cell<BytesMut> = Cell::new(BytesMut::new());
+}
+
+/// One encoded batch that has not joined any submissions yet.
+pub(crate) struct Encoded {
+    /// The whole batch, or its head.
+    front: BytesMut,
+    /// The body, where it travels by reference, and the zero bytes behind it.
+    shared: Option<(Bytes, usize)>,
+    /// How many records it holds.
+    pub(crate) records: u32,
+}
+
+impl Encoded {
+    /// Puts the batch where `submissions` wants it.
+    pub(crate) fn place(mut self, submissions: &mut Submissions) -> Body {
+        if self.shared.is_none() && self.front.len() > COPY_UP_TO {
+            return Body::Shared {
+                head: 0..0,
+                body: self.front.freeze(),
+                padding: 0,
+            };
+        }
+        let placed = submissions.place_encoded(&self.front);
+        self.front.clear();
+        SCRATCH.set(self.front);
+        match (placed, self.shared) {
+            (Body::Copied(head), Some((body, padding))) => Body::Shared { head, body, padding },
+            (placed, _) => placed,
+        }
+    }
+}
+
+/// Encodes `data` for a stream: bytes become one record, a list one record per item, Arrow data one record per row.
+///
+/// # Errors
+///
+/// `TypeError` for anything else; the exceptions of the error table for data that the stream cannot take.
+pub(crate) fn encode(
+    data: &Bound<'_, PyAny>,
+    stream: StreamId,
+    schema: Option<&StreamSchema>,
+    timestamp: Option<TimestampMs>,
+) -> PyResult<Encoded> {
+    let options = EncodeOptions {
+        stream_id: stream,
+        timestamp: timestamp.unwrap_or_else(now),
+        ..EncodeOptions::default()
+    };
+    let py = data.py();
+    if let Ok(items) = data.cast::<PyList>() {
+        return encode_items(py, items.iter(), &options);
+    }
+    if is_plain_bytes(data) {
+        return encode_bytes(data, &options);
+    }
+    if let Ok(items) = data.cast::<PyTuple>() {
+        return encode_items(py, items.iter(), &options);
+    }
+    if data.is_instance_of::<PyString>() || data.is_instance_of::<PyDict>() {
+        return Err(not_appendable(data));
+    }
+    if arrow::is_arrow(data)? {
+        return encode_columns(data, schema, &options);
+    }
+    encode_bytes(data, &options).map_err(|error| {
+        if error.is_instance_of::<PyTypeError>(py) {
+            not_appendable(data)
+        } else {
+            error
+        }
+    })
+}
+
+fn is_plain_bytes(data: &Bound<'_, PyAny>) -> bool {
+    data.is_instance_of::<PyBytes>()
+        || data.is_instance_of::<Payload>()
+        || data.is_instance_of::<PyByteArray>()
+        || data.is_instance_of::<PyMemoryView>()
+}
+
+fn encode_bytes(data: &Bound<'_, PyAny>, options: &EncodeOptions) -> PyResult<Encoded> {
+    let mut front = SCRATCH.take();
+    let small = with_bytes(data, |bytes| {
+        (bytes.len() < COPY_UP_TO).then(|| encode_raw(options, bytes, &mut front))
+    })?;
+    let shared = match small {
+        Some(done) => {
+            done.map_err(|error| refused(data.py(), error))?;
+            None
+        }
+        None => {
+            let body = owned_bytes(data)?;
+            let padding = encode_raw_head(options, &body, &mut front).map_err(|error| refused(data.py(), error))?;
+            Some((body, padding))
+        }
+    };
+    Ok(Encoded {
+        front,
+        shared,
+        records: 1,
+    })
+}
+
+fn encode_items<'py>(
+    py: Python<'py>,
+    items: impl ExactSizeIterator<Item = Bound<'py, PyAny>>,
+    options: &EncodeOptions,
+) -> PyResult<Encoded> {
+    let mut builder = RecordsBuilder::new();
+    for (index, item) in items.enumerate() {
+        with_bytes(&item, |value| builder.push(Some(value), None, None, &[]))
+            .map_err(|error| {
+                let place = format!("item {index} of the list: {}", error.value(py));
+                PyErr::from_type(error.get_type(py), place)
+            })?
+            .map_err(|error| refused(py, error))?;
+    }
+    if builder.is_empty() {
+        return Err(errors::invalid(py, "the list is empty; append at least one record"));
+    }
+    let records = count(builder.len())?;
+    let mut front = SCRATCH.take();
+    builder
+        .finish(options, &mut front)
+        .map_err(|error| refused(py, error))?;
+    Ok(Encoded {
+        front,
+        shared: None,
+        records,
+    })
+}
+
+fn encode_columns(
+    data: &Bound<'_, PyAny>,
+    schema: Option<&StreamSchema>,
+    options: &EncodeOptions,
+) -> PyResult<Encoded> {
+    let py = data.py();
+    let Some(schema) = schema else {
+        return Err(errors::schema_mismatch(
+            py,
+            "Arrow data needs a stream with a schema: create it with create_stream(name, schema=...)",
+        ));
+    };
+    let (offered, batches) = arrow::import_batches(data)?;
+    let batch = match <[_; 1]>::try_from(batches) {
+        Ok([batch]) => batch,
+        Err(batches) => arrow_select::concat::concat_batches(&offered.into(), &batches).map_err(arrow::from_arrow)?,
+    };
+    if batch.num_rows() == 0 {
+        return Err(errors::invalid(py, "the table has no rows; append at least one record"));
+    }
+    let records = count(batch.num_rows())?;
+    let mut front = SCRATCH.take();
+    encode_arrow(options, schema, &batch, &mut front).map_err(|error| refused(py, error))?;
+    Ok(Encoded {
+        front,
+        shared: None,
+        records,
+    })
+}
+
+/// The exception for a batch that cannot be encoded.
+pub(crate) fn refused(py: Python<'_>, error: EncodeError) -> PyErr {
+    match error {
+        EncodeError::TooLarge { .. } => errors::too_large(py, &error.to_string()),
+        EncodeError::Schema(_) => errors::schema_mismatch(py, &error.to_string()),
+        _ => errors::invalid(py, &error.to_string()),
+    }
+}
+
+fn not_appendable(data: &Bound<'_, PyAny>) -> PyErr {
+    let name = data
+        .get_type()
+        .name()
+        .map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "append takes bytes, a list of bytes, or Arrow data (a table, a record batch, a data frame), not {name}"
+    ))
+}
+
+fn count(records: usize) -> PyResult<u32> {
+    u32::try_from(records).map_err(|_| PyOverflowError::new_err("more than 2^32 records in one append"))
+}
+
+/// This machine's time, for records that carry none.
+pub(crate) fn now() -> TimestampMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    TimestampMs(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A point in time as callers give it: milliseconds since the epoch, or a `datetime`. One without a zone is refused.
+pub(crate) fn timestamp(value: &Bound<'_, PyAny>) -> PyResult<TimestampMs> {
+    if let Ok(milliseconds) = value.extract::<i64>() {
+        return Ok(TimestampMs(milliseconds));
+    }
+    let py = value.py();
+    let naive = || PyTypeError::new_err("a time is milliseconds since 1970 as int, or a datetime with a time zone");
+    if !value.hasattr(intern!(py, "tzinfo"))? || value.getattr(intern!(py, "tzinfo"))?.is_none() {
+        return Err(naive());
+    }
+    let seconds = value
+        .call_method0(intern!(py, "timestamp"))
+        .map_err(|_| naive())?
+        .extract::<f64>()?;
+    // Milliseconds of any calendar date fit into 53 bits.
+    Ok(TimestampMs((seconds * 1_000.0).round() as i64))
+}

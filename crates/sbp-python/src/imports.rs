@@ -1,0 +1,36 @@
+//! Python names that are looked up once.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+macro_rules! imported {
+    ($(#[$meta:meta])* $name:ident = $module:literal . $attribute:literal) => {
+        $(#[$meta])*
+        pub(crate) fn $name<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+            static CELL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            CELL.get_or_try_init(py, || Ok(py.import($module)?.getattr($attribute)?.unbind()))
+                .map(|value| value.bind(py))
+        }
+    };
+}
+
+imported! {
+    /// `asyncio.get_running_loop`.
+    get_running_loop = "asyncio"."get_running_loop"
+}
+imported! {
+    /// `asyncio.CancelledError`.
+    cancelled_error = "asyncio"."CancelledError"
+}
+imported! {
+    /// `asyncio.InvalidStateError`.
+    invalid_state_error = "asyncio"."InvalidStateError"
+}
+imported! {
+    /// `contextvars.copy_context`.
+    copy_context = "contextvars"."copy_context"
+}
+imported! {
+    /// `weakref.WeakKeyDictionary`.
+    weak_key_dictionary = "weakref"."WeakKeyDictionary"
+}

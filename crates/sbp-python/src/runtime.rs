@@ -1,0 +1,63 @@
+//! The client's I/O runtime: one per process, built on first use.
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::attach;
+use crate::fork::{self, Generation};
+
+/// Only locked while attached to the interpreter and never across a release of its lock: a fork never copies it locked.
+static SLOT: Mutex<Slot> = Mutex::new(Slot::Empty);
+
+enum Slot {
+    Empty,
+    Running {
+        made_by: Generation,
+        runtime: Runtime,
+    },
+    /// The interpreter is going away; no runtime is built any more.
+    Closed,
+}
+
+/// The runtime of this process, which is built if there is none yet.
+///
+/// A runtime that a parent process made is leaked: its threads do not exist here, and dropping it would wait for them.
+///
+/// # Errors
+///
+/// `RuntimeError` when the interpreter is shutting down or the thread cannot be started.
+pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
+    let mut slot = SLOT.lock();
+    match &*slot {
+        Slot::Running { made_by, runtime } if made_by.is_current() => return Ok(runtime.handle().clone()),
+        Slot::Running { .. } => std::mem::forget(std::mem::replace(&mut *slot, Slot::Empty)),
+        Slot::Empty => {}
+        Slot::Closed => return Err(PyRuntimeError::new_err("the interpreter is shutting down")),
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(4)
+        .thread_name("sbp-io")
+        .on_thread_start(attach::mark_io_thread)
+        .enable_all()
+        .build()
+        .map_err(|error| PyRuntimeError::new_err(format!("cannot start the I/O thread: {error}")))?;
+    let handle = runtime.handle().clone();
+    *slot = Slot::Running {
+        made_by: fork::current(),
+        runtime,
+    };
+    Ok(handle)
+}
+
+/// Stops the runtime without waiting for it. Registered with `atexit`.
+#[pyfunction]
+pub(crate) fn shut_down(_py: Python<'_>) {
+    match std::mem::replace(&mut *SLOT.lock(), Slot::Closed) {
+        Slot::Running { made_by, runtime } if made_by.is_current() => runtime.shutdown_background(),
+        inherited @ Slot::Running { .. } => std::mem::forget(inherited),
+        Slot::Empty | Slot::Closed => {}
+    }
+}

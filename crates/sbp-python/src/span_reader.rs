@@ -1,0 +1,280 @@
+//! Spans of streams as one Arrow stream, for Spark's workers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use sbp_client::{ClientError, Reader, ReaderOptions, Span};
+use sbp_record::{Batch, ColumnSet, RowAssembler, Source, StreamSchema};
+use sbp_types::StreamId;
+use tokio::runtime::Handle;
+
+use crate::blocking::block_on;
+use crate::calls::Failure;
+use crate::core::{Core, seconds};
+use crate::describe::Described;
+use crate::fork::{self, Generation};
+use crate::{arrow, errors, runtime};
+
+/// Reads spans of streams as one Arrow stream.
+#[pyclass(frozen, module = "sbp_native._native")]
+pub(crate) struct SpanReader {
+    core: Arc<Core>,
+    spans: Vec<Span>,
+    streams: HashMap<StreamId, Arc<Described>>,
+    columns: ColumnSet,
+    timeout: f64,
+    /// Why reading ended early: Arrow's interface passes a text on and nothing else.
+    failure: Arc<Mutex<Option<Failed>>>,
+}
+
+/// Why reading ended early, and the stream's name.
+#[derive(Clone)]
+struct Failed {
+    error: Option<ClientError>,
+    text: String,
+    stream: Option<Arc<str>>,
+}
+
+#[pymethods]
+impl SpanReader {
+    #[new]
+    #[pyo3(signature = (
+        servers, spans, columns = "records", projection = None, include_headers = false, include_metadata = false,
+        timeout = 30.0
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "the keywords of a Python constructor")]
+    fn new(
+        py: Python<'_>,
+        servers: &str,
+        spans: Vec<(i64, i64, i64)>,
+        columns: &str,
+        projection: Option<Vec<String>>,
+        include_headers: bool,
+        include_metadata: bool,
+        timeout: f64,
+    ) -> PyResult<Self> {
+        let core = Core::new(py, servers, timeout, None)?;
+        let streams = describe(py, &core, &spans)?;
+        let set = match columns {
+            "records" => ColumnSet::records(include_headers),
+            "kafka" => ColumnSet::kafka(include_headers),
+            "arrow" => {
+                let schema = common_schema(py, &streams)?;
+                ColumnSet::arrow(&schema, include_metadata)
+                    .map_err(|error| errors::schema_mismatch(py, &error.to_string()))?
+            }
+            other => {
+                let message = format!("columns is \"records\", \"kafka\" or \"arrow\", not {other:?}");
+                return Err(PyValueError::new_err(message));
+            }
+        };
+        let columns = match projection {
+            Some(names) => set
+                .project(&names)
+                .map_err(|error| errors::schema_mismatch(py, &error.to_string()))?,
+            None => set,
+        };
+        let spans = spans.into_iter().map(Span::from).collect();
+        Ok(Self {
+            core,
+            spans,
+            streams,
+            columns,
+            timeout,
+            failure: Arc::default(),
+        })
+    }
+
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        arrow::export_schema(py, self.columns.schema())
+    }
+
+    /// Why the Arrow stream ended early, as an exception; `None` if it did not.
+    #[getter]
+    fn error(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let failed = self.failure.lock().clone()?;
+        let error = match failed.error {
+            Some(error) => errors::from_client(py, error, failed.stream.as_deref()),
+            None => errors::corrupt(py, &failed.text),
+        };
+        Some(error.into_value(py).into_any())
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        self.schema(py)
+    }
+
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // A wish that the protocol allows an exporter not to grant.
+        let _ = requested_schema;
+        let client = self.core.client(py)?;
+        let options = ReaderOptions {
+            timeout: Some(seconds(self.timeout)?),
+            ..ReaderOptions::default()
+        };
+        let batches = SpanBatches {
+            made_by: fork::current(),
+            handle: runtime::handle(py)?,
+            reader: client.reader(self.spans.clone(), options),
+            streams: self.streams.clone(),
+            assembler: RowAssembler::new(self.columns.clone()),
+            schema: Arc::clone(self.columns.schema()),
+            over: false,
+            failure: Arc::clone(&self.failure),
+            _core: Arc::clone(&self.core),
+        };
+        arrow::export_stream(py, Box::new(batches))
+    }
+}
+
+/// The record batches, pulled by a consumer that holds no interpreter lock. It touches no Python object.
+struct SpanBatches {
+    made_by: Generation,
+    handle: Handle,
+    reader: Reader,
+    streams: HashMap<StreamId, Arc<Described>>,
+    assembler: RowAssembler,
+    schema: SchemaRef,
+    over: bool,
+    failure: Arc<Mutex<Option<Failed>>>,
+    /// The connection lives as long as it is read from.
+    _core: Arc<Core>,
+}
+
+impl SpanBatches {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, Failure> {
+        loop {
+            if let Some(batch) = self.assembler.poll_batch() {
+                return Ok(Some(batch));
+            }
+            if self.over {
+                return Ok(None);
+            }
+            match self.handle.block_on(self.reader.next_many()) {
+                Some(fetched) => {
+                    for fetched in fetched? {
+                        let stream = self
+                            .streams
+                            .get(&fetched.stream)
+                            .ok_or_else(|| unexpected(fetched.stream))?;
+                        let source = Source {
+                            name: Arc::clone(&stream.name),
+                            id: fetched.stream,
+                        };
+                        let batch = Batch::decode(fetched.bytes, stream.schema.as_ref())?;
+                        self.assembler.push(&source, &batch, fetched.from, fetched.to)?;
+                    }
+                }
+                None => {
+                    self.over = true;
+                    self.assembler.flush()?;
+                }
+            }
+        }
+    }
+
+    /// Keeps the failure for Python, and makes the text that Arrow carries.
+    fn fail(&mut self, failure: Failure) -> ArrowError {
+        self.over = true;
+        let (error, text) = match failure {
+            Failure::Client(error) => (Some(error.clone()), error.to_string()),
+            other => (None, other.to_string()),
+        };
+        let stream = error
+            .as_ref()
+            .and_then(ClientError::stream)
+            .and_then(|id| self.streams.get(&id));
+        let stream = stream.map(|stream| Arc::clone(&stream.name));
+        let text = match &stream {
+            Some(name) if !text.contains(&**name) => format!("{text} (stream {name})"),
+            _ => text,
+        };
+        *self.failure.lock() = Some(Failed {
+            error,
+            text: text.clone(),
+            stream,
+        });
+        ArrowError::ExternalError(text.into())
+    }
+}
+
+fn unexpected(stream: StreamId) -> Failure {
+    Failure::Corrupt(format!("a batch of stream {stream} came, which was not asked for"))
+}
+
+impl Iterator for SpanBatches {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if !self.made_by.is_current() {
+            // The I/O thread that would answer lives in the parent.
+            let text =
+                "[SBP-9012] this reader was made before a fork, in the parent process; make a new one in the child";
+            return Some(Err(ArrowError::ExternalError(text.into())));
+        }
+        match self.pull() {
+            Ok(batch) => batch.map(Ok),
+            Err(failure) => Some(Err(self.fail(failure))),
+        }
+    }
+}
+
+impl RecordBatchReader for SpanBatches {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// The streams that the spans name.
+fn describe(py: Python<'_>, core: &Core, spans: &[(i64, i64, i64)]) -> PyResult<HashMap<StreamId, Arc<Described>>> {
+    let mut ids: Vec<_> = spans.iter().map(|span| StreamId(span.0)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let client = core.client(py)?.clone();
+    let found = block_on(py, async move {
+        let mut streams = HashMap::with_capacity(ids.len());
+        for stream in client.describe_streams(&ids, &[], None).await? {
+            let stream = stream?;
+            streams.insert(stream.stream_id, Described::new(stream)?);
+        }
+        Ok::<_, Failure>(streams)
+    })?;
+    found.map_err(|failure| failure.into_python(py))
+}
+
+/// The schema that all the streams have.
+fn common_schema(py: Python<'_>, streams: &HashMap<StreamId, Arc<Described>>) -> PyResult<StreamSchema> {
+    let mut sorted: Vec<_> = streams.values().collect();
+    sorted.sort_unstable_by_key(|stream| stream.stream.stream_id);
+    let mut common: Option<(&Described, &StreamSchema)> = None;
+    for stream in sorted {
+        let Some(schema) = &stream.schema else {
+            return Err(errors::schema_mismatch(
+                py,
+                &format!("stream {} has no schema", stream.name),
+            ));
+        };
+        match common {
+            Some((first, known)) if known.canonical() != schema.canonical() => {
+                let message = format!("streams {} and {} have different schemas", first.name, stream.name);
+                return Err(errors::schema_mismatch(py, &message));
+            }
+            _ => common = Some((stream, schema)),
+        }
+    }
+    common
+        .map(|(_, schema)| schema.clone())
+        .ok_or_else(|| errors::invalid(py, "no streams are named, so there are no columns"))
+}

@@ -1,0 +1,28 @@
+"""What happens in a forked child and at the interpreter's end. Imported once, by the package."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+
+from . import _native
+
+
+def _after_fork_in_child() -> None:
+    # The parent's sockets and lock files came along. Kept open, they would hold its port and directory after its death.
+    for descriptor in _native.after_fork_in_child():
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _at_exit() -> None:
+    _native.stop_servers()
+    _native.shut_down()
+
+
+def install() -> None:
+    """Registers both hooks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork_in_child)
+    atexit.register(_at_exit)

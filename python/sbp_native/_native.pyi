@@ -1,0 +1,562 @@
+"""The extension module. Use :mod:`sbp_native`, which re-exports everything public."""
+
+import asyncio
+import contextvars
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from os import PathLike
+from typing import Any, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, final, overload
+
+from typing_extensions import Buffer
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+# pyarrow is not needed for typing either; it has no type information of its own.
+_PaSchema: TypeAlias = Any
+_PaRecordBatch: TypeAlias = Any
+
+class _ArrowArray(Protocol):
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+class _ArrowStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class _ArrowSchema(Protocol):
+    def __arrow_c_schema__(self) -> object: ...
+
+# What can be appended: one record, several, or the rows of a table.
+_Data: TypeAlias = Buffer | Sequence[Buffer] | _ArrowArray | _ArrowStream
+# A place in a stream: an offset, an end, or the first record that is not older than a time.
+_Position: TypeAlias = int | Literal["earliest", "latest"] | datetime
+# A time: milliseconds since 1970 (UTC), or a datetime with a zone.
+_Time: TypeAlias = int | datetime
+_StreamKey: TypeAlias = str | int
+
+__all__ = [
+    "Ack",
+    "AsyncBatches",
+    "AsyncClient",
+    "AsyncStream",
+    "Batch",
+    "BatchAppender",
+    "Batches",
+    "Bridge",
+    "Client",
+    "Operation",
+    "Payload",
+    "Positions",
+    "Record",
+    "Server",
+    "SpanReader",
+    "Stream",
+    "StreamInfo",
+    "__version__",
+    "after_fork_in_child",
+    "aio_connect",
+    "connect",
+    "error_classes",
+    "error_codes",
+    "io_threads_attach",
+    "run_cli",
+    "shut_down",
+    "stop_servers",
+]
+
+__version__: str
+
+@final
+class Ack:
+    """One append is stored, and where. With ``durability == "fsync"`` it survives a loss of power."""
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+    @property
+    def stream_id(self) -> int:
+        """The stream's id."""
+    @property
+    def base_offset(self) -> int:
+        """The first record's offset."""
+    @property
+    def last_offset(self) -> int:
+        """The last record's offset."""
+    @property
+    def append_time(self) -> int:
+        """The server's clock when it answered: milliseconds since 1970, UTC."""
+    @property
+    def durability(self) -> Literal["fsync", "none", "unknown"]:
+        """What the acknowledgement promises."""
+    @property
+    def duplicate(self) -> bool:
+        """Whether the server had this very batch already and answered with its old place."""
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Payload:
+    """Received bytes, as a read-only view of the frame they came in: nothing is copied until ``bytes(payload)``."""
+
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+    @overload
+    def __getitem__(self, key: int, /) -> int: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> Payload: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+        def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+
+@final
+class Record:
+    """One record of a stream."""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the stream."""
+    @property
+    def timestamp(self) -> int:
+        """Its time: microseconds since 1970, UTC."""
+    @property
+    def key(self) -> bytes | None:
+        """Its key, if it has one."""
+    @property
+    def value(self) -> bytes | None:
+        """Its value; ``None`` where the writer wrote a null."""
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Its headers, in the order written."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Positions:
+    """What a stream holds: records from ``earliest`` up to, but without, ``latest``."""
+
+    @property
+    def earliest(self) -> int:
+        """The first offset that can be read."""
+    @property
+    def latest(self) -> int:
+        """The offset that the next record will get."""
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class StreamInfo:
+    """A stream as the server describes it."""
+
+    @property
+    def id(self) -> int:
+        """Its number: given by the server, never used again."""
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def schema_ipc(self) -> bytes | None:
+        """Its schema as an Arrow IPC message; ``None`` for a stream of plain records."""
+    @property
+    def schema(self) -> _PaSchema | None:
+        """Its schema. Imports pyarrow."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Batch:
+    """A run of records of one stream, as they were appended together.
+
+    The columns of a large uncompressed batch are views of the received frame; they keep it in memory.
+    """
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+    @property
+    def stream_id(self) -> int:
+        """The stream's id."""
+    @property
+    def base_offset(self) -> int:
+        """The first record's offset."""
+    @property
+    def last_offset(self) -> int:
+        """The last record's offset."""
+    @property
+    def offsets(self) -> range:
+        """The records' offsets."""
+    @property
+    def timestamps(self) -> list[int]:
+        """The records' times: microseconds since 1970, UTC."""
+    @property
+    def payloads(self) -> list[Payload | None]:
+        """The records' values, not copied. Refused for a stream with a schema, whose records are rows."""
+    def records(self) -> list[Record]:
+        """The records, copied out. Refused for a stream with a schema, whose records are rows."""
+    def to_arrow(self) -> _PaRecordBatch:
+        """The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow."""
+    def to_pandas(self) -> Any:
+        """The same as a data frame. Imports pyarrow and pandas."""
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """The columns as Arrow capsules, for any library that takes them."""
+    def __arrow_c_schema__(self) -> object:
+        """The columns' schema as an Arrow capsule."""
+    def __len__(self) -> int: ...
+
+@final
+class Operation(Generic[_T_co]):
+    """A call that is on its way: what every asynchronous call returns.
+
+    It has the whole protocol of an asyncio future, so that ``await``, ``gather``, ``wait``, ``wait_for`` and ``shield``
+    take it as it is. Cancelling it gives up on the answer; an append that was sent may still be stored.
+    """
+
+    def __await__(self) -> Generator[Any, None, _T_co]: ...
+    def __iter__(self) -> Generator[Any, None, _T_co]: ...
+    def __next__(self) -> Self: ...
+    def send(self, _value: object, /) -> Self:
+        """Resumes the operation, as ``await`` does."""
+    def done(self) -> bool:
+        """Whether it has an outcome or was cancelled."""
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+    def cancel(self, msg: object | None = None) -> bool:
+        """Gives up on the answer; ``False`` if the outcome is already here."""
+    def result(self) -> _T_co:
+        """The result, or what went wrong is raised. ``InvalidStateError`` before it is done."""
+    def exception(self) -> BaseException | None:
+        """What went wrong, if anything. ``InvalidStateError`` before it is done."""
+    def add_done_callback(
+        self, callback: Callable[[Self], object], /, *, context: contextvars.Context | None = None
+    ) -> None:
+        """Has ``callback`` called with the operation when it is done."""
+    def remove_done_callback(self, callback: Callable[[Self], object], /) -> int:
+        """Removes all instances of a callback; returns how many there were."""
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop the operation belongs to."""
+    _asyncio_future_blocking: bool
+    @property
+    def _cancel_message(self) -> object | None: ...
+    def _make_cancelled_error(self) -> BaseException: ...
+
+@final
+class Server:
+    """A durable server inside this process, on threads of its own. Use it in a ``with`` statement, or ``close`` it."""
+
+    def __new__(
+        cls,
+        data_dir: str | PathLike[str] | None = None,
+        *,
+        listen: str = "127.0.0.1:0",
+        advertise: str | None = None,
+        durability: Literal["fsync", "none"] = "fsync",
+        insecure_listen: bool = False,
+    ) -> Self:
+        """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
+
+        Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``.
+        """
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+    @property
+    def error(self) -> BaseException | None:
+        """Why the server takes no more appends, once its log has failed; ``None`` while all is well."""
+    def stats(self) -> dict[str, int | str]:
+        """Counters since the start."""
+    def close(self) -> None:
+        """Ends the server: answers what was started, syncs, and deletes a temporary directory. Again: does nothing."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class Stream:
+    """One stream, for blocking code."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def schema(self) -> _PaSchema | None:
+        """Its schema; ``None`` for a stream of plain records. Imports pyarrow."""
+    @property
+    def info(self) -> StreamInfo:
+        """The stream as the server described it."""
+    def append(self, data: _Data, *, timestamp: _Time | None = None, timeout: float | None = None) -> Ack:
+        """Appends one batch, and returns when it is stored.
+
+        ``data`` is one record as bytes, several as a list of bytes, or the rows of an Arrow table. ``timestamp`` is the
+        time of the records; without it, now.
+
+        Raises ``RejectedError`` (nothing was written) or ``IndeterminateError`` (perhaps).
+        """
+    def read(
+        self, start: _Position = "earliest", end: _Position = "latest", *, timeout: float | None = None
+    ) -> Batches:
+        """The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step.
+
+        Raises ``OffsetOutOfRangeError``.
+        """
+    def tail(self, start: _Position = "latest", *, timeout: float | None = None) -> Batches:
+        """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` if it is given."""
+    def positions(self, *, timeout: float | None = None) -> Positions:
+        """What the stream holds now."""
+
+@final
+class Batches(Iterator[Batch]):
+    """Batches as they are read. Closing it, or leaving its ``with`` block, frees what was read ahead."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Batch: ...
+    def close(self) -> None:
+        """Stops reading."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class Client:
+    """A connection to a server, for blocking code. Threads may share it; a forked child needs its own."""
+
+    @property
+    def servers(self) -> str:
+        """The addresses it was given."""
+    def create_stream(
+        self,
+        name: str,
+        *,
+        schema: _ArrowSchema | None = None,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> Stream:
+        """Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
+
+        Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has another schema.
+        """
+    def stream(self, key: _StreamKey, *, timeout: float | None = None) -> Stream:
+        """The stream with this name or id. Raises ``StreamNotFoundError``."""
+    def list_streams(self, *, timeout: float | None = None) -> list[StreamInfo]:
+        """All streams, by id."""
+    def append_all(
+        self, batches: Mapping[str, _Data], *, timestamp: _Time | None = None, timeout: float | None = None
+    ) -> dict[str, Ack]:
+        """Appends one batch to each of several streams, in one frame.
+
+        Each stream's batch is stored or refused for itself: the exception's ``acks`` tell which were stored.
+        """
+    def tail(
+        self,
+        streams: Iterable[_StreamKey],
+        *,
+        start: _Position | Mapping[str, _Position] = "latest",
+        timeout: float | None = None,
+    ) -> Batches:
+        """Batches of several streams as they arrive, through one FETCH."""
+    def positions(
+        self, streams: Iterable[_StreamKey] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Positions]:
+        """What the streams hold now, by name; of all streams without an argument."""
+    def offsets_for_time(
+        self, streams: Iterable[_StreamKey], time: _Time, *, timeout: float | None = None
+    ) -> dict[str, int]:
+        """For each stream the first offset of the first batch that is as new as ``time``; its end where none is."""
+    def ping(self, *, timeout: float | None = None) -> float:
+        """The time of a round trip to the server, in seconds."""
+    def stats(self) -> dict[str, int]:
+        """Counters since the client was made."""
+    def close(self) -> None:
+        """Ends the connection. Calls on their way fail with an ``IndeterminateError``. Again: does nothing."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class AsyncStream:
+    """One stream, for asyncio. The verbs are those of :class:`Stream`."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def schema(self) -> _PaSchema | None:
+        """Its schema; ``None`` for a stream of plain records. Imports pyarrow."""
+    @property
+    def info(self) -> StreamInfo:
+        """The stream as the server described it."""
+    def append(self, data: _Data, *, timestamp: _Time | None = None, timeout: float | None = None) -> Operation[Ack]:
+        """Appends one batch; see :meth:`Stream.append`."""
+    def read(
+        self, start: _Position = "earliest", end: _Position = "latest", *, timeout: float | None = None
+    ) -> AsyncBatches:
+        """The batches from ``start`` up to ``end`` as it is now; see :meth:`Stream.read`."""
+    def tail(self, start: _Position = "latest", *, timeout: float | None = None) -> AsyncBatches:
+        """Batches from ``start`` on, for ever; see :meth:`Stream.tail`."""
+    def positions(self, *, timeout: float | None = None) -> Operation[Positions]:
+        """What the stream holds now."""
+
+@final
+class AsyncBatches:
+    """Batches as they are read, for ``async for``."""
+
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Operation[Batch]: ...
+    def close(self) -> None:
+        """Stops reading and frees what was read ahead."""
+    def __aenter__(self) -> Operation[Self]: ...
+    def __aexit__(self, *_exception: object) -> Operation[None]: ...
+
+@final
+class AsyncClient:
+    """A connection to a server, for asyncio: ``async with connect(...) as client`` or ``await connect(...)``."""
+
+    @property
+    def servers(self) -> str:
+        """The addresses it was given."""
+    def create_stream(
+        self,
+        name: str,
+        *,
+        schema: _ArrowSchema | None = None,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> Operation[AsyncStream]:
+        """Creates a stream; see :meth:`Client.create_stream`."""
+    def stream(self, key: _StreamKey, *, timeout: float | None = None) -> Operation[AsyncStream]:
+        """The stream with this name or id. Raises ``StreamNotFoundError``."""
+    def list_streams(self, *, timeout: float | None = None) -> Operation[list[StreamInfo]]:
+        """All streams, by id."""
+    def append_all(
+        self, batches: Mapping[str, _Data], *, timestamp: _Time | None = None, timeout: float | None = None
+    ) -> Operation[dict[str, Ack]]:
+        """Appends one batch to each of several streams, in one frame; see :meth:`Client.append_all`."""
+    def tail(
+        self,
+        streams: Iterable[_StreamKey],
+        *,
+        start: _Position | Mapping[str, _Position] = "latest",
+        timeout: float | None = None,
+    ) -> AsyncBatches:
+        """Batches of several streams as they arrive, through one FETCH."""
+    def positions(
+        self, streams: Iterable[_StreamKey] | None = None, *, timeout: float | None = None
+    ) -> Operation[dict[str, Positions]]:
+        """What the streams hold now, by name; of all streams without an argument."""
+    def offsets_for_time(
+        self, streams: Iterable[_StreamKey], time: _Time, *, timeout: float | None = None
+    ) -> Operation[dict[str, int]]:
+        """For each stream the first offset of the first batch that is as new as ``time``; its end where none is."""
+    def ping(self, *, timeout: float | None = None) -> Operation[float]:
+        """The time of a round trip to the server, in seconds."""
+    def stats(self) -> dict[str, int]:
+        """Counters since the client was made."""
+    def close(self) -> Operation[None]:
+        """Ends the connection."""
+    def __await__(self) -> Generator[Any, None, Self]: ...
+    def __aenter__(self) -> Operation[Self]: ...
+    def __aexit__(self, *_exception: object) -> Operation[None]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+def connect(servers: str, *, timeout: float = 30.0, client_id: str | None = None) -> Client:
+    """Connects to the first of ``servers`` (``host:port``, several separated by commas) that answers.
+
+    ``timeout`` is what calls take that are not given their own, in seconds. Raises ``ConnectionFailedError``.
+    """
+
+def aio_connect(servers: str, *, timeout: float = 30.0, client_id: str | None = None) -> AsyncClient:
+    """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
+
+@final
+class SpanReader:
+    """Reads spans of streams as one Arrow stream, in the order of the spans: for Spark's workers.
+
+    Rows are gathered into batches of 4,096 to 16,384. The consumer pulls without the interpreter lock. An error's text
+    begins with ``[SBP-nnnn]`` and says everything, because Arrow carries nothing else.
+    """
+
+    def __new__(
+        cls,
+        servers: str,
+        spans: Sequence[tuple[int, int, int]],
+        columns: Literal["records", "kafka", "arrow"] = "records",
+        projection: Sequence[str] | None = None,
+        include_headers: bool = False,
+        include_metadata: bool = False,
+        timeout: float = 30.0,
+    ) -> Self:
+        """``spans`` are (stream id, first offset, offset behind the last)."""
+    @property
+    def schema(self) -> object:
+        """The schema of what is read, as an Arrow capsule."""
+    @property
+    def error(self) -> BaseException | None:
+        """Why the Arrow stream ended early, as an exception of ours; ``None`` if it did not."""
+    def __arrow_c_schema__(self) -> object:
+        """The same."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows, once."""
+
+@final
+class BatchAppender:
+    """Appends record batches with a bounded number on their way, many streams in a frame: for Spark's workers."""
+
+    def __new__(
+        cls,
+        servers: str,
+        stream: str | None = None,
+        body: Literal["records", "arrow"] = "records",
+        timeout: float = 30.0,
+        max_in_flight: int = 16,
+    ) -> Self:
+        """With ``stream`` everything goes there; without, rows name their stream in ``stream`` or ``stream_id``."""
+    def append(self, batch: _ArrowArray) -> None:
+        """Takes one record batch; waits only while too many are on their way."""
+    def finish(self) -> list[tuple[int, int, int, int]]:
+        """Waits for every acknowledgement: (stream id, first offset, last offset, records) per stream."""
+    def close(self) -> None:
+        """Gives up on what is on its way."""
+
+@final
+class Bridge:
+    """The completion bridge of one event loop. Internal."""
+
+    def drain(self) -> None:
+        """Takes what has arrived and resumes the tasks that wait for it."""
+    def flush(self) -> None:
+        """Hands this tick's appends to their clients."""
+    def counts(self) -> tuple[int, int, int]:
+        """Wake-ups, completions, operations on their way."""
+
+def after_fork_in_child() -> list[int]:
+    """Starts a new generation; returns the descriptors that the child has to close. For the fork hook only."""
+
+def stop_servers() -> None:
+    """Stops embedded servers that still run. For the exit hook only."""
+
+def shut_down() -> None:
+    """Stops the I/O thread without waiting for it. For the exit hook only."""
+
+def run_cli(arguments: Sequence[str]) -> int:
+    """Runs the ``sbp`` command; ``arguments`` begin with the program's name. Returns the exit status."""
+
+def error_classes() -> list[tuple[str, str, str | None]]:
+    """The exception tree of the error table: name, base, built-in base."""
+
+def error_codes() -> list[tuple[int, str, str, bool, str]]:
+    """The error table: code, name, class, whether it may have been done, advice."""
+
+def io_threads_attach() -> bool:
+    """Has an I/O thread try to attach to the interpreter; ``True`` if it got in, which must not happen. For tests."""

@@ -1,0 +1,259 @@
+"""Every exception that sbp_native raises on its own account.
+
+The tree has two halves below :class:`SbpError`, so that a caller can tell what became of an append:
+
+* :class:`RejectedError`: certainly not done. Nothing was written.
+* :class:`IndeterminateError`: perhaps done. Read the stream to find out, or make the append repeatable.
+
+Where Python has the word, a class is also the built-in exception: ``except TimeoutError`` and
+``except ConnectionError`` work as expected. The classes that a server's answer can become follow the error table of the
+protocol; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._native import Ack
+
+__all__ = [
+    "SbpError",
+    "RejectedError",
+    "IndeterminateError",
+    "InvalidRequestError",
+    "PayloadTooLargeError",
+    "SchemaMismatchError",
+    "BatchCorruptError",
+    "UnsupportedError",
+    "AccessDeniedError",
+    "NotFoundError",
+    "StreamNotFoundError",
+    "RangeNotFoundError",
+    "AlreadyExistsError",
+    "PreconditionFailedError",
+    "SequenceError",
+    "WriterFencedError",
+    "RangeSealedError",
+    "OffsetOutOfRangeError",
+    "ThrottledError",
+    "BackPressureError",
+    "UnavailableError",
+    "ConnectionFailedError",
+    "StorageFullError",
+    "DataCorruptedError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "ClosedError",
+    "ForkedClientError",
+    "ServerError",
+    "LogFailedError",
+    "ProtocolError",
+    "ConnectionLostError",
+    "OutcomeUnknownTimeoutError",
+    "ServerStartError",
+    "PortTakenError",
+    "DirectoryLockedError",
+    "ServerConfigError",
+]
+
+
+class SbpError(Exception):
+    """The root: what went wrong, where, and whether to try again.
+
+    The message is one line: ``[SBP-code] what; stream, range, offset; server; attempts; retriable or not; what to do``.
+    """
+
+    code: int
+    """The server's error code; from 9000 on, one of this side's own. 0 where there is none."""
+    retriable: bool
+    """Whether the same call may succeed later without anything being changed."""
+    indeterminate: bool
+    """Whether the call may have taken effect in spite of the error."""
+    stream: str | None
+    """The stream's name, or its id where only that is known."""
+    range: int | None
+    """The range's index within the stream."""
+    offset: int | None
+    """The offset concerned."""
+    endpoint: str | None
+    """``host:port`` of the server that was asked last."""
+    attempts: int
+    """How many attempts were made; 0 when none could be."""
+    acks: dict[str, Ack]
+    """What an ``append_all`` did store before, or beside, the entry that failed."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int = 0,
+        retriable: bool = False,
+        indeterminate: bool = False,
+        stream: str | None = None,
+        range: int | None = None,  # noqa: A002  (the protocol's word)
+        offset: int | None = None,
+        endpoint: str | None = None,
+        attempts: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retriable = retriable
+        self.indeterminate = indeterminate
+        self.stream = stream
+        self.range = range
+        self.offset = offset
+        self.endpoint = endpoint
+        self.attempts = attempts
+        self.acks = {}
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        facts = {name: value for name, value in self.__dict__.items() if name != "acks"}
+        return type(self), self.args, facts
+
+
+class RejectedError(SbpError):
+    """Certainly not done: nothing was written."""
+
+
+class IndeterminateError(SbpError):
+    """Perhaps done: the call may have taken effect."""
+
+
+class InvalidRequestError(RejectedError, ValueError):
+    """The call itself is wrong; the message says which part of it."""
+
+
+class PayloadTooLargeError(InvalidRequestError):
+    """One batch is larger than a server takes (a little under 16 MiB)."""
+
+
+class SchemaMismatchError(InvalidRequestError):
+    """The data does not fit the stream's schema."""
+
+
+class BatchCorruptError(InvalidRequestError):
+    """A batch does not add up, or its checksum is wrong."""
+
+
+class UnsupportedError(RejectedError):
+    """The server does not serve this."""
+
+
+class AccessDeniedError(RejectedError, PermissionError):
+    """The server does not know the caller, or does not allow this to it."""
+
+
+class NotFoundError(RejectedError, LookupError):
+    """What was asked for is not there."""
+
+
+class StreamNotFoundError(NotFoundError):
+    """The stream is unknown, or was deleted."""
+
+
+class RangeNotFoundError(NotFoundError):
+    """The range is not on the servers that were asked."""
+
+
+class AlreadyExistsError(RejectedError):
+    """The name is taken."""
+
+
+class PreconditionFailedError(RejectedError):
+    """Something that the call depended on is no longer so."""
+
+
+class SequenceError(RejectedError):
+    """A writer's numbering has a gap or an overlap."""
+
+
+class WriterFencedError(RejectedError):
+    """A newer instance of this writer has taken over."""
+
+
+class RangeSealedError(RejectedError):
+    """The range takes no more records."""
+
+
+class OffsetOutOfRangeError(RejectedError):
+    """The offset lies outside what the stream holds."""
+
+
+class ThrottledError(RejectedError):
+    """The server asks for less."""
+
+
+class BackPressureError(ThrottledError):
+    """This client holds as much unfinished work as it may."""
+
+
+class UnavailableError(RejectedError):
+    """No server could serve the call."""
+
+
+class ConnectionFailedError(UnavailableError, ConnectionError):
+    """No server could be reached."""
+
+
+class StorageFullError(RejectedError):
+    """The server's disk is full."""
+
+
+class DataCorruptedError(RejectedError):
+    """What was read is damaged."""
+
+
+class DataLossError(RejectedError):
+    """Records that were asked for are gone."""
+
+
+class DeadlineExceededError(RejectedError, TimeoutError):
+    """The time was over before anything was done."""
+
+
+class ClosedError(RejectedError):
+    """The client, stream or server was closed."""
+
+
+class ForkedClientError(ClosedError):
+    """The object was made before a fork, by the parent process."""
+
+
+class ServerError(IndeterminateError):
+    """The server failed inside."""
+
+
+class LogFailedError(ServerError):
+    """The server could not make data durable and takes no more."""
+
+
+class ProtocolError(IndeterminateError):
+    """The server broke the protocol."""
+
+
+class ConnectionLostError(IndeterminateError, ConnectionError):
+    """The connection broke before the answer came."""
+
+
+class OutcomeUnknownTimeoutError(IndeterminateError, TimeoutError):
+    """The time was over while the answer was awaited."""
+
+
+class ServerStartError(SbpError):
+    """The embedded server did not start."""
+
+
+class PortTakenError(ServerStartError, OSError):
+    """Something else listens on the address."""
+
+
+class DirectoryLockedError(ServerStartError, OSError):
+    """Another server owns the data directory."""
+
+
+class ServerConfigError(ServerStartError, ValueError):
+    """The server was told something that cannot be."""

@@ -1,0 +1,113 @@
+"""What the package is before anything is called: its names, its types, what importing it does."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+import sbp_native as sbp
+from sbp_native import _native, errors
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+PUBLIC = """
+AccessDeniedError Ack AlreadyExistsError AsyncBatches AsyncClient AsyncStream BackPressureError Batch
+BatchCorruptError Batches Client ClosedError ConnectionFailedError ConnectionLostError DataCorruptedError DataLossError
+DeadlineExceededError DirectoryLockedError ForkedClientError IndeterminateError InvalidRequestError LogFailedError
+NotFoundError OffsetOutOfRangeError Operation OutcomeUnknownTimeoutError Payload PayloadTooLargeError PortTakenError
+Positions PreconditionFailedError ProtocolError RangeNotFoundError RangeSealedError Record RejectedError SbpError
+SchemaMismatchError SequenceError Server ServerConfigError ServerError ServerStartError StorageFullError Stream
+StreamInfo StreamNotFoundError ThrottledError UnavailableError UnsupportedError WriterFencedError __version__ aio
+connect errors
+""".split()
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(sbp.__all__) == sorted(PUBLIC)
+    for name in PUBLIC:
+        assert hasattr(sbp, name)
+
+
+def test_every_public_type_says_it_lives_in_the_package() -> None:
+    for name in PUBLIC:
+        value = getattr(sbp, name)
+        if inspect.isclass(value):
+            assert value.__module__ in ("sbp_native", "sbp_native.errors"), name
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert importlib.metadata.version("sbp-native") == sbp.__version__
+
+
+def test_importing_starts_nothing_and_needs_nothing(run_python: Run) -> None:
+    run_python("""
+        import os, sys, threading, time
+        import sysconfig
+        for absent in ("pyarrow", "pyspark", "pandas", "numpy"):
+            sys.modules[absent] = None          # an import of it fails
+        before = set(os.listdir("/proc/self/fd"))
+        started = time.process_time()       # of this process: other load does not count
+        import sbp_native
+        elapsed = time.process_time() - started
+        assert len(os.listdir("/proc/self/task")) == 1, "a thread was started"
+        assert set(os.listdir("/proc/self/fd")) == before, "a descriptor was opened"
+        assert threading.active_count() == 1
+        assert not any(name.startswith("sbp_native.spark") for name in sys.modules)
+        assert elapsed < 0.1, elapsed
+    """)
+
+
+def test_the_core_works_without_pyarrow(run_python: Run) -> None:
+    run_python("""
+        import sys
+        for absent in ("pyarrow", "pyspark", "pandas", "numpy"):
+            sys.modules[absent] = None
+        import sbp_native as sbp
+        with sbp.Server() as server, sbp.connect(server.address) as client:
+            stream = client.create_stream("plain")
+            stream.append([b"a", b"b"])
+            assert [r.value for batch in stream.read() for r in batch.records()] == [b"a", b"b"]
+    """)
+
+
+def test_the_exceptions_are_those_of_the_error_table() -> None:
+    builtins = importlib.import_module("builtins")
+    for name, base, builtin in _native.error_classes():
+        found = getattr(errors, name)
+        assert found.__doc__
+        assert found.__bases__[0].__name__ == (base or "Exception"), name
+        also = [cls.__name__ for cls in found.__bases__[1:]]
+        assert also == ([builtin] if builtin else []), name
+        if builtin:
+            assert issubclass(found, getattr(builtins, builtin))
+
+
+def test_every_code_has_a_class_of_the_half_its_outcome_belongs_to() -> None:
+    for code, name, class_name, perhaps, advice in _native.error_codes():
+        found = getattr(errors, class_name)
+        assert advice, name
+        if code:
+            assert issubclass(found, errors.IndeterminateError if perhaps else errors.RejectedError), name
+
+
+def test_errors_survive_pickling() -> None:
+    pickle = importlib.import_module("pickle")
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        error = cls(
+            "[SBP-1] what; what to do", code=7, retriable=True, stream="s", offset=3, endpoint="h:1", attempts=2
+        )
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is cls
+        assert str(copy) == str(error) == "[SBP-1] what; what to do"
+        assert (copy.code, copy.retriable, copy.stream, copy.offset, copy.endpoint) == (7, True, "s", 3, "h:1")
+
+
+def test_an_io_thread_cannot_attach(capfd: pytest.CaptureFixture[str]) -> None:
+    assert _native.io_threads_attach() is False
+    assert "must not attach" in capfd.readouterr().err
