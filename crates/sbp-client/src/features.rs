@@ -107,10 +107,8 @@ impl Features {
 
 /// A limit of zero would stop everything for ever, so it is not believed.
 fn set_limit(limit: &mut usize, value: &str) {
-    if let Ok(told) = value.parse::<usize>() {
-        if told > 0 {
-            *limit = told;
-        }
+    if let Ok(told @ 1..) = value.parse::<usize>() {
+        *limit = told;
     }
 }
 

@@ -222,10 +222,10 @@ impl Link {
         state.failures = 0;
         state.not_before = None;
         state.ever_reached = true;
-        if let Phase::Ready(ready) = &mut state.phase {
-            if ready.generation == generation {
-                ready.features = Some(Arc::clone(features));
-            }
+        if let Phase::Ready(ready) = &mut state.phase
+            && ready.generation == generation
+        {
+            ready.features = Some(Arc::clone(features));
         }
     }
 
@@ -332,14 +332,16 @@ impl Link {
     /// whose connection was replaced while it drained just ends.
     async fn run(self: Arc<Self>) {
         while let Some(address) = self.next_address().await {
-            match self.dial(&address).await {
-                None => {}
-                Some(Err(error)) => self.dial_failed(&error),
-                Some(Ok(socket)) => {
-                    if !Arc::clone(&self).serve(socket, &address).await {
-                        break;
-                    }
+            let goes_on = match self.dial(&address).await {
+                None => true,
+                Some(Err(error)) => {
+                    self.dial_failed(&error);
+                    true
                 }
+                Some(Ok(socket)) => Arc::clone(&self).serve(socket, &address).await,
+            };
+            if !goes_on {
+                break;
             }
         }
         self.state.lock().alive -= 1;

@@ -234,11 +234,11 @@ impl AppendRoad {
             return;
         };
         // An append with one entry whose refusal may pass is as good as one that was refused as a whole.
-        if let ([result], [_]) = (answer.append_responses.as_slice(), found.entries.as_slice()) {
-            if !result.status.is_success() {
-                let cause = refused(&result.status, answer.throttle_time_ms);
-                return self.fail(context, batch, index, cause);
-            }
+        if let ([result], [_]) = (answer.append_responses.as_slice(), found.entries.as_slice())
+            && !result.status.is_success()
+        {
+            let cause = refused(&result.status, answer.throttle_time_ms);
+            return self.fail(context, batch, index, cause);
         }
         match outcome(found, &answer, context) {
             Ok(outcome) => self.finish(context, batch, index, Ok(outcome)),
@@ -312,11 +312,11 @@ impl AppendRoad {
     fn forget(&mut self, context: &Context, key: u32) {
         let Some(batch) = self.batches.get_mut(key) else { return };
         batch.remaining = batch.remaining.saturating_sub(1);
-        if batch.remaining == 0 {
-            if let Some(batch) = self.batches.remove(key) {
-                self.queue.retain(|&queued| queued != key);
-                context.link.recycle(batch.submissions);
-            }
+        if batch.remaining == 0
+            && let Some(batch) = self.batches.remove(key)
+        {
+            self.queue.retain(|&queued| queued != key);
+            context.link.recycle(batch.submissions);
         }
     }
 
