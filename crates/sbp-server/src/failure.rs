@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Why the server no longer accepts appends or metadata changes. Reads of synced data go on; only a restart, which
-/// re-reads the disk, brings the rest back.
+/// Why the server takes no more appends (the log failed) or creates no more streams (the metadata store failed). Reads
+/// of synced data go on; only a restart, which re-reads the disk, brings the rest back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} failed: {reason}; synced data can still be read; check the disk and restart the server")]
+#[error("{what} failed: {reason}; synced data can still be read; check the disk, then restart the server")]
 pub struct ServerFailure {
     /// The part that failed: `the log` or `the metadata store`.
     pub what: &'static str,
@@ -38,7 +38,7 @@ impl Health {
                 what,
                 reason: reason.into(),
             };
-            tracing::error!(%failure, "the server goes on read-only");
+            tracing::error!(%failure, "the server has failed");
             state.failure = Some(Arc::new(failure));
             self.changed.notify_all();
         }

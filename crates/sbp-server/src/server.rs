@@ -30,7 +30,17 @@ impl Server {
     ///
     /// [`StartError`] names what is in the way and what to do about it. Nothing is left running.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
-        let running = Running::start(&config)?;
+        // On a thread of its own: where a start fails, a runtime is taken down, and the caller may be inside another one.
+        let starting = std::thread::Builder::new()
+            .name("sbp-start".to_owned())
+            .spawn(move || Running::start(&config));
+        let starting = starting.map_err(|source| StartError::Io {
+            what: "start a thread".to_owned(),
+            source,
+        })?;
+        let running = starting
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(Self {
             address: running.advertise().to_owned(),
             local: running.local_addr(),

@@ -14,6 +14,8 @@ use crate::placement::Change;
 
 /// The file's name in the data directory.
 const FILE: &str = "metadata.redb";
+/// What it is called until it is complete.
+const ASIDE: &str = "metadata.redb.tmp";
 /// The newest layout of tables and records this version knows.
 const FORMAT: u64 = 1;
 /// The metadata of a server fits into a few megabytes; the database's own default is a gigabyte.
@@ -37,12 +39,22 @@ pub(crate) struct RedbStore {
 impl RedbStore {
     /// Opens the store in `directory`, or makes it.
     pub(crate) fn open(files: &Arc<dyn FileSystem>, directory: &Path) -> Result<Self, MetadataError> {
-        let file = files.open(&directory.join(FILE), OpenMode::OrCreate)?;
-        // The name must be durable before anything in the file is.
-        files.sync_dir(directory)?;
+        let path = directory.join(FILE);
+        if !files.list(directory)?.iter().any(|name| name == FILE) {
+            // Made under another name: a database that was cut off while it was being made cannot be opened again.
+            let aside = directory.join(ASIDE);
+            drop(Self::open_file(files, &aside, OpenMode::Truncate)?);
+            files.rename(&aside, &path)?;
+            files.sync_dir(directory)?;
+        }
+        Self::open_file(files, &path, OpenMode::Existing)
+    }
+
+    fn open_file(files: &Arc<dyn FileSystem>, path: &Path, mode: OpenMode) -> Result<Self, MetadataError> {
+        let file = FileBackend::new(files.open(path, mode)?);
         let database = Database::builder()
             .set_cache_size(CACHE_BYTES)
-            .create_with_backend(FileBackend::new(file))?;
+            .create_with_backend(file)?;
         let mut store = Self { database };
         store.prepare()?;
         Ok(store)

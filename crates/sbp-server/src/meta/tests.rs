@@ -65,7 +65,7 @@ fn held(stream: i64, index: i32) -> MetadataChange {
 #[test]
 fn a_store_that_is_opened_again_has_what_was_committed() {
     let directory = tempfile::tempdir().unwrap();
-    let files: Arc<dyn FileSystem> = Arc::new(RealFileSystem::default());
+    let files: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
     let changes = vec![
         MetadataChange::Placement(Change::NextStreamId(StreamId(3))),
         stream(1, Some("a")),

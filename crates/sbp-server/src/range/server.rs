@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sbp_frame::CallId;
 use sbp_log::{Clock, EntryHead, GroupObserver, Log, LogEntry, LogError};
+use sbp_messages::ErrorCode;
 use sbp_record::{stamp_base_offset, without_stamp};
 use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
 use smallvec::SmallVec;
@@ -19,7 +20,9 @@ use crate::refusal::Refusal;
 use crate::stats::Counters;
 
 /// Bytes at the end of a range that are taken to be in memory still.
-const HOT_BYTES: u64 = 4 << 20;
+const HOT_BYTES: u64 = 1 << 20;
+/// Bytes that may wait for the disk, over all connections; each has its own, smaller bound.
+const MAX_PENDING: u64 = 512 << 20;
 
 /// One batch on its way from a connection to the log.
 #[derive(Debug)]
@@ -98,6 +101,15 @@ impl RangeServer {
     /// Judges the batches in order and hands those that are to be stored to the log, which tells `port` when they are
     /// synced. What is answered at once goes into `done`.
     pub(crate) fn append(&self, port: &Arc<Port>, jobs: &mut Vec<AppendJob>, done: &mut Vec<AppendDone>) {
+        if self.log.pending_bytes() > MAX_PENDING {
+            let message = "too many bytes wait for the disk; send again later";
+            done.extend(jobs.drain(..).map(|job| {
+                let outcome = Err((Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message), None));
+                job.entry.done(job.call, job.request_index, outcome)
+            }));
+            self.hub.counters.appends_refused.add(done.len());
+            return;
+        }
         let append_time = self.clock.now();
         let mut entries = Vec::with_capacity(jobs.len());
         // The lock is held until the log has them: batches enter it in the order of their offsets.

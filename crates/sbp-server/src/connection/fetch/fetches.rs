@@ -58,10 +58,15 @@ impl Fetches {
 
     /// Streams that calls wait for have grown.
     pub(in crate::connection) fn handle_advanced(&mut self, turn: &mut FetchTurn<'_>, streams: &[StreamId]) {
-        for stream in streams {
-            for call in self.waiting.remove(stream).unwrap_or_default() {
-                self.advance(turn, call);
-            }
+        let mut calls: Vec<CallId> = streams
+            .iter()
+            .flat_map(|stream| self.waiting.remove(stream).unwrap_or_default())
+            .collect();
+        // One look at a call takes in all of its streams.
+        calls.sort_unstable();
+        calls.dedup();
+        for call in calls {
+            self.advance(turn, call);
         }
     }
 
@@ -102,7 +107,7 @@ impl Fetches {
             if let Some(state) = self.calls.get_mut(&call) {
                 state.stalled = false;
             }
-            self.advance(turn, call);
+            self.go_on(turn, call, true);
         }
     }
 
@@ -131,10 +136,14 @@ impl Fetches {
         turn.session.transmit_len().saturating_add(self.reading) >= turn.node.limits.answer_bytes
     }
 
-    /// Takes a call as far as it can go now.
+    /// Takes a call as far as it can go now, unless others were held up before it.
     fn advance(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
+        self.go_on(turn, call, self.stalled.is_empty());
+    }
+
+    fn go_on(&mut self, turn: &mut FetchTurn<'_>, call: CallId, its_turn: bool) {
         loop {
-            let full = self.is_full(turn);
+            let full = !its_turn || self.is_full(turn);
             let Some(state) = self.calls.get_mut(&call) else { return };
             if state.reading.is_some() || state.stalled {
                 return;

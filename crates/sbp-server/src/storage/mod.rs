@@ -172,3 +172,6 @@ fn metadata_error(directory: &Path, error: MetadataError) -> StartError {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,473 @@
+//! Pulling the plug on log and metadata together.
+//!
+//! A scripted load runs on the file system double; the power goes at a chosen operation, any subset of what was not
+//! synced survives, and a new server starts on what is left.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use sbp_frame::CallId;
+use sbp_log::testing::{ManualClock, Operation, SimFileSystem, Survival};
+use sbp_log::{Helpers, LogConfig};
+use sbp_messages::ErrorCode;
+use sbp_record::{EncodeOptions, encode_raw, inspect};
+use sbp_session::{CloseReason, Event, Session, SessionConfig};
+use sbp_transport::{Application, drive, mailbox};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
+use smallvec::smallvec;
+
+use super::{Storage, StorageParts, open};
+use crate::StartError;
+use crate::connection::{AppendDone, ConnectionCommand, Port};
+use crate::placement::{Command, MetadataJob, NewStream, Reply, RequestedSettings};
+use crate::range::{AppendEntry, AppendJob, HeadFacts};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An application that hands every command to the test.
+struct Forward(mpsc::Sender<ConnectionCommand>);
+
+impl Application for Forward {
+    type Command = ConnectionCommand;
+
+    fn handle_command(&mut self, _: &mut Session, _: Instant, command: ConnectionCommand) {
+        self.0.send(command).unwrap();
+    }
+
+    fn handle_event(&mut self, _: &mut Session, _: Instant, _: Event) {}
+
+    fn finish_turn(&mut self, _: &mut Session, _: Instant) {}
+
+    fn handle_closed(&mut self, _: &CloseReason) {}
+}
+
+/// Stands for a connection: what the server tells it, the test reads.
+struct Listener {
+    port: Arc<Port>,
+    commands: mpsc::Receiver<ConnectionCommand>,
+    _runtime: tokio::runtime::Runtime,
+    _peer: tokio::io::DuplexStream,
+}
+
+impl Listener {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (mailbox, inbox) = mailbox();
+        let (sender, commands) = mpsc::channel();
+        let (io, peer) = tokio::io::duplex(64);
+        let session = Session::new(SessionConfig::server(), Instant::now());
+        runtime.spawn(drive(io, session, Forward(sender), inbox));
+        Self {
+            port: Arc::new(Port { id: 1, mailbox }),
+            commands,
+            _runtime: runtime,
+            _peer: peer,
+        }
+    }
+
+    fn next(&self) -> ConnectionCommand {
+        self.commands.recv_timeout(PATIENCE).expect("the server says nothing")
+    }
+}
+
+/// What was promised to somebody.
+#[derive(Debug, Default)]
+struct Promised {
+    streams: BTreeMap<String, StreamId>,
+    records: BTreeMap<(StreamId, Offset), Bytes>,
+    /// Everything that was ever sent, acknowledged or not.
+    sent: HashSet<Bytes>,
+}
+
+fn start(disk: &SimFileSystem) -> Result<Storage, StartError> {
+    open(&parts(disk), small_log())
+}
+
+fn parts(disk: &SimFileSystem) -> StorageParts {
+    StorageParts {
+        files: Arc::new(disk.clone()),
+        clock: Arc::new(ManualClock::default()),
+        health: Arc::default(),
+        counters: Arc::default(),
+    }
+}
+
+/// Small enough that a short script fills segments and writes checkpoints.
+fn small_log() -> LogConfig {
+    LogConfig {
+        segment_bytes: 64 << 10,
+        group_bytes: 16 << 10,
+        hot_tail_bytes: 8 << 10,
+        reserve_bytes: 4 << 10,
+        checkpoint_bytes: 48 << 10,
+        helpers: Helpers::Inline,
+        ..LogConfig::new(Path::new("/data"))
+    }
+}
+
+fn stop(storage: Storage) {
+    storage.placement.stop();
+}
+
+/// One server's life: creates streams and appends until the script or the power ends.
+fn live(disk: &SimFileSystem, listener: &Listener, seed: u64, promised: &mut Promised) -> bool {
+    let Ok(storage) = start(disk) else { return false };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let alive = (0..12).all(|step| {
+        if step % 4 == 0 {
+            let names = (0..=step / 4).map(|n| format!("s{n}")).collect();
+            create(&storage, listener, names, promised)
+        } else {
+            append(&storage, listener, &mut random, promised)
+        }
+    });
+    stop(storage);
+    alive
+}
+
+/// Creates streams in one step, some of which exist already.
+fn create(storage: &Storage, listener: &Listener, names: Vec<String>, promised: &mut Promised) -> bool {
+    let wanted = names.iter().map(|name| {
+        Ok(NewStream {
+            name: name.clone(),
+            settings: RequestedSettings::default(),
+        })
+    });
+    let job = MetadataJob {
+        port: Arc::clone(&listener.port),
+        call: CallId::FIRST,
+        deadline: Instant::now() + PATIENCE,
+        command: Command::CreateStreams(wanted.collect()),
+    };
+    assert!(storage.placement.submit(job));
+    let ConnectionCommand::Changed { answer, .. } = listener.next() else {
+        panic!("no answer to a change")
+    };
+    let Ok(Reply::Created(results)) = answer else {
+        return false;
+    };
+    for (name, created) in names.into_iter().zip(results) {
+        let id = created.unwrap().stream.id;
+        assert_eq!(*promised.streams.entry(name).or_insert(id), id, "a name is one stream");
+    }
+    true
+}
+
+/// Appends a few batches to random streams, in one hand-over.
+fn append(storage: &Storage, listener: &Listener, random: &mut fastrand::Rng, promised: &mut Promised) -> bool {
+    let streams: Vec<_> = promised.streams.values().copied().collect();
+    let mut bodies = Vec::new();
+    let mut jobs: Vec<_> = (0..random.i32(1..5))
+        .map(|index| {
+            let body = Bytes::from(format!("{:016x}", random.u64(..)).repeat(random.usize(1..200)));
+            promised.sent.insert(body.clone());
+            bodies.push(body.clone());
+            job(streams[random.usize(..streams.len())], index, &body)
+        })
+        .collect();
+    let mut done = Vec::new();
+    storage.ranges.append(&listener.port, &mut jobs, &mut done);
+    while done.len() < bodies.len() {
+        match listener.next() {
+            ConnectionCommand::Appended(more) => done.extend(more),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut alive = true;
+    for AppendDone {
+        request_index,
+        stream,
+        outcome,
+        ..
+    } in done
+    {
+        match outcome {
+            Ok(stored) => {
+                let body = bodies[usize::try_from(request_index).unwrap()].clone();
+                let before = promised.records.insert((stream, stored.base_offset), body);
+                assert_eq!(
+                    before, None,
+                    "offset {} of stream {stream} was given twice",
+                    stored.base_offset
+                );
+            }
+            Err(_) => alive = false,
+        }
+    }
+    alive
+}
+
+fn job(stream: StreamId, request_index: i32, body: &Bytes) -> AppendJob {
+    let mut batch = BytesMut::new();
+    encode_raw(&EncodeOptions::default(), body, &mut batch).unwrap();
+    AppendJob {
+        call: CallId::FIRST,
+        request_index,
+        entry: AppendEntry {
+            stream,
+            range: RangeIndex::OPEN,
+            epoch: Epoch::ANY,
+            expected_offset: None,
+            length: batch.len(),
+            head: Ok(HeadFacts {
+                record_count: 1,
+                columns: None,
+            }),
+        },
+        max_timestamp: TimestampMs(0),
+        writer: WriterId::NONE,
+        writer_epoch: 0,
+        base_sequence: 0,
+        chunks: smallvec![batch.freeze()],
+    }
+}
+
+/// Every record of a stream.
+fn read(storage: &Storage, stream: StreamId) -> Vec<(Offset, Bytes)> {
+    let key = RangeKey {
+        stream,
+        range: RangeIndex(0),
+    };
+    let end = storage
+        .ranges
+        .hub
+        .ranges
+        .lock()
+        .table
+        .next_offset(key)
+        .unwrap_or(Offset(0));
+    let (mut from, mut all) = (Offset(0), Vec::new());
+    while from < end {
+        let batches = storage.ranges.log.read(key, from, 1 << 20, true).unwrap();
+        assert!(
+            !batches.is_empty(),
+            "nothing at {from} of stream {stream}, which reaches to {end}"
+        );
+        for batch in batches {
+            assert_eq!(batch.base_offset, from, "a hole in stream {stream}");
+            let bytes = batch.bytes.into_contiguous();
+            let head = inspect(std::slice::from_ref(&bytes), true).unwrap();
+            assert_eq!(head.base_offset, from, "the batch says where it is");
+            all.push((from, bytes.slice(head.head_length..head.head_length + head.body_length)));
+            from = from.checked_add(batch.count).unwrap();
+        }
+    }
+    all
+}
+
+/// What a start on this disk must find; the words say what is wrong.
+fn check(disk: &SimFileSystem, promised: &Promised) -> Result<BTreeMap<(StreamId, Offset), Bytes>, String> {
+    let storage = start(disk).map_err(|error| format!("does not start: {error}"))?;
+    let mut found = BTreeMap::new();
+    for (name, id) in &promised.streams {
+        let there = storage
+            .placement
+            .read(|state| state.stream_named(name).map(|stream| stream.id));
+        if there != Some(*id) {
+            stop(storage);
+            return Err(format!("stream {name} was {id} and is {there:?}"));
+        }
+    }
+    let next = storage.placement.read(|state| state.next_stream_id());
+    for stream in 1..next.0 {
+        let stream = StreamId(stream);
+        found.extend(
+            read(&storage, stream)
+                .into_iter()
+                .map(|(offset, body)| ((stream, offset), body)),
+        );
+    }
+    stop(storage);
+    if promised.streams.values().any(|id| *id >= next) {
+        return Err(format!("the next stream would be {next}, which was given before"));
+    }
+    for (place, body) in &promised.records {
+        if found.get(place) != Some(body) {
+            return Err(format!("the acknowledged record at {place:?} is gone or another one"));
+        }
+    }
+    match found.values().find(|body| !promised.sent.contains(*body)) {
+        Some(phantom) => Err(format!("a record that nobody sent: {phantom:?}")),
+        None => Ok(found),
+    }
+}
+
+/// Runs the script with the power going at `operation`, twice in a row with the second life on what the first left.
+fn crash(listener: &Listener, seed: u64, operation: u64, lying: bool) -> Result<(), String> {
+    let disk = SimFileSystem::new();
+    if lying {
+        disk.ignore_syncs();
+    }
+    let mut promised = Promised::default();
+    disk.power_off_at(operation);
+    live(&disk, listener, seed, &mut promised);
+    let second = disk.power_cut(Survival::Random(seed ^ operation));
+    let found = check(&second, &promised)?;
+    // Recovery twice is recovery once, and what was found is promised now.
+    assert_eq!(check(&second, &promised)?, found);
+    promised.records = found;
+    second.power_off_at(second.operations() + 1 + operation % 60);
+    live(&second, listener, seed + 1, &mut promised);
+    check(&second.power_cut(Survival::Random(operation)), &promised).map(drop)
+}
+
+/// How many operations the whole script takes.
+fn script_length(listener: &Listener, seed: u64) -> u64 {
+    let disk = SimFileSystem::new();
+    assert!(
+        live(&disk, listener, seed, &mut Promised::default()),
+        "the script runs through on a good disk"
+    );
+    disk.operations()
+}
+
+#[test]
+fn nothing_promised_is_lost_when_the_power_goes() {
+    let listener = Listener::new();
+    for seed in [1, 2] {
+        let length = script_length(&listener, seed);
+        // Between them the two seeds have the power go at every operation.
+        for operation in (seed..=length + 1).step_by(2) {
+            if let Err(problem) = crash(&listener, seed, operation, false) {
+                panic!("seed {seed}, power off at operation {operation} of {length}: {problem}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_test_notices_a_disk_that_does_not_sync() {
+    let listener = Listener::new();
+    let length = script_length(&listener, 1);
+    let noticed = (1..=length).step_by(7).any(|operation| {
+        let crash = std::panic::AssertUnwindSafe(|| crash(&listener, 1, operation, true));
+        !matches!(std::panic::catch_unwind(crash), Ok(Ok(())))
+    });
+    assert!(noticed);
+}
+
+/// A server with one stream and two records in it.
+fn with_two_records(parts: &StorageParts, listener: &Listener) -> (Storage, StreamId) {
+    let storage = open(parts, small_log()).unwrap();
+    let mut promised = Promised::default();
+    assert!(create(&storage, listener, vec!["s".to_owned()], &mut promised));
+    let stream = promised.streams["s"];
+    // When the second one is answered, the log has prepared its next segment and does nothing of its own accord.
+    assert_eq!(append_one(&storage, listener, stream), Ok(Offset(0)));
+    assert_eq!(append_one(&storage, listener, stream), Ok(Offset(1)));
+    (storage, stream)
+}
+
+/// Appends one batch of a kilobyte; its offset, or the code it was refused with.
+fn append_one(storage: &Storage, listener: &Listener, stream: StreamId) -> Result<Offset, ErrorCode> {
+    let mut done = Vec::new();
+    storage.ranges.append(
+        &listener.port,
+        &mut vec![job(stream, 0, &Bytes::from(vec![b'x'; 1_024]))],
+        &mut done,
+    );
+    while done.is_empty() {
+        match listener.next() {
+            ConnectionCommand::Appended(more) => done = more,
+            other => panic!("{other:?}"),
+        }
+    }
+    done.remove(0)
+        .outcome
+        .map(|stored| stored.base_offset)
+        .map_err(|(refusal, _)| refusal.code)
+}
+
+#[test]
+fn a_failed_sync_is_final_and_reads_go_on() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let parts = parts(&disk);
+    let (storage, stream) = with_two_records(&parts, &listener);
+    disk.fail(Operation::Sync, 0, io::ErrorKind::Other);
+    assert_eq!(
+        append_one(&storage, &listener, stream),
+        Err(ErrorCode::LOG_FAILED),
+        "the one that was waiting"
+    );
+    assert_eq!(parts.health.wait().unwrap().what, "the log");
+    assert_eq!(
+        append_one(&storage, &listener, stream),
+        Err(ErrorCode::LOG_FAILED),
+        "and all later ones"
+    );
+    assert_eq!(read(&storage, stream).len(), 2);
+    stop(storage);
+}
+
+#[test]
+fn a_full_disk_refuses_appends_and_serves_them_again_when_it_has_room() {
+    let (disk, listener, clock) = (SimFileSystem::new(), Listener::new(), Arc::new(ManualClock::default()));
+    let parts = StorageParts {
+        clock: clock.clone(),
+        ..parts(&disk)
+    };
+    let (storage, stream) = with_two_records(&parts, &listener);
+    disk.set_capacity(Some(0));
+    let mut next = 2;
+    let refused = (0..1_000).find_map(|_| match append_one(&storage, &listener, stream) {
+        Ok(offset) => {
+            assert_eq!(offset, Offset(next), "offsets go on without a hole");
+            next += 1;
+            None
+        }
+        Err(code) => Some(code),
+    });
+    assert_eq!(refused, Some(ErrorCode::INSUFFICIENT_STORAGE));
+    assert_eq!(parts.health.failure(), None, "a full disk is no failure");
+    assert_eq!(read(&storage, stream).len(), usize::try_from(next).unwrap());
+    disk.set_capacity(None);
+    // The log looks for room now and then, when somebody appends.
+    let started = Instant::now();
+    let again = loop {
+        clock.advance(Duration::from_secs(1));
+        match append_one(&storage, &listener, stream) {
+            Err(ErrorCode::INSUFFICIENT_STORAGE) if started.elapsed() < PATIENCE => std::thread::yield_now(),
+            end => break end,
+        }
+    };
+    assert_eq!(again, Ok(Offset(next)), "what was refused took no offset");
+    assert_eq!(read(&storage, stream).len(), usize::try_from(next + 1).unwrap());
+    stop(storage);
+}
+
+#[test]
+fn metadata_that_cannot_be_written_is_final_and_nothing_of_it_is_seen() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let parts = parts(&disk);
+    let (storage, stream) = with_two_records(&parts, &listener);
+    disk.fail(Operation::Sync, 0, io::ErrorKind::Other);
+    assert!(!create(
+        &storage,
+        &listener,
+        vec!["t".to_owned()],
+        &mut Promised::default()
+    ));
+    assert_eq!(parts.health.failure().unwrap().what, "the metadata store");
+    assert!(!create(
+        &storage,
+        &listener,
+        vec!["u".to_owned()],
+        &mut Promised::default()
+    ));
+    assert_eq!(storage.placement.read(|state| state.stream_count()), 1);
+    assert_eq!(
+        append_one(&storage, &listener, stream),
+        Ok(Offset(2)),
+        "the log is another matter"
+    );
+    stop(storage);
+}
