@@ -192,28 +192,25 @@ impl<T: Send + 'static> Log<T> {
         self.queue.pending()
     }
 
-    /// Tells the log that nothing of `key` below `below` is needed any more. Records go when the whole segment they are
-    /// in holds nothing needed and no kept checkpoint lists it; until then they can be read. `Offset(i64::MAX)` gives
-    /// up the range. Remembered by the next checkpoint, so an owner repeats it after a restart.
+    /// Tells the log that nothing of `key` below `below` is needed any more: batches wholly below it cannot be read from
+    /// now on. Their bytes go when the whole segment they are in holds nothing needed and no kept checkpoint lists it.
+    /// `Offset(i64::MAX)` gives up the range. Remembered by the next checkpoint, so an owner repeats it after a restart.
     pub fn release(&self, key: RangeKey, below: Offset) {
         let mut state = self.shared.state.write();
-        let Some(range) = state.index.get_mut(key) else { return };
-        range.released = range.released.max(below);
-        range.damage.retain(|&(_, to)| to > below);
-        if range.runs.is_empty() && below == Offset(i64::MAX) {
-            state.index.remove(key);
+        if let Some(range) = state.index.get_mut(key) {
+            range.release(below);
         }
     }
 
-    /// Whether any segment still holds records of this range, released or not.
+    /// Whether any segment still holds records of this range, released or not: until none does, a restart may find them.
     #[must_use]
     pub fn holds(&self, key: RangeKey) -> bool {
         self.shared
             .state
             .read()
-            .index
-            .get(key)
-            .is_some_and(|range| !range.runs.is_empty())
+            .segments
+            .values()
+            .any(|live| live.keys.contains(&key))
     }
 
     /// Writes a checkpoint now and removes segments that nothing needs. Blocks on the disk.

@@ -8,9 +8,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sbp_types::{Offset, RangeKey, TimestampMs};
 
-use crate::format::crc32c;
 use crate::format::footer::IndexEntry;
+use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
+use crate::format::segment::FIRST_GROUP;
+use crate::format::{BLOCK, block_up, crc32c};
 use crate::index::{Entries, RangeState, Run};
 use crate::segment::Segment;
 use crate::shared::{Shared, State, count};
@@ -197,18 +199,22 @@ impl Shared {
     ) -> Result<(), ReadError> {
         let mut bytes = vec![0; count as usize * IndexEntry::LEN];
         segment.file.read_at(position, &mut bytes).map_err(read_failed)?;
-        match IndexEntry::parse_all(&bytes, crc) {
-            Some(entries) => {
-                self.footers.put(segment.number, position, entries.into());
-                Ok(())
+        let entries = match IndexEntry::parse_all(&bytes, crc) {
+            Some(entries) => entries,
+            None => {
+                tracing::warn!(segment = segment.number, %key, "a footer is damaged; the groups are read instead");
+                rebuild(segment, key, run).map_err(read_failed)?
             }
-            // The footer was right when the log was opened; the next start rebuilds it.
-            None => Err(ReadError::Damaged {
+        };
+        if entries.is_empty() {
+            return Err(ReadError::Damaged {
                 key,
                 from: run.0,
                 to: run.1,
-            }),
+            });
         }
+        self.footers.put(segment.number, position, entries.into());
+        Ok(())
     }
 
     /// Turns places into bytes.
@@ -403,6 +409,50 @@ fn stored(key: RangeKey, found: &Found, bytes: BatchBytes) -> Result<StoredBatch
         max_timestamp: entry.max_timestamp,
         bytes,
     })
+}
+
+/// A run's entries from the groups themselves, as far as they can be read.
+fn rebuild(segment: &Segment, key: RangeKey, run: (Offset, Offset)) -> io::Result<Vec<IndexEntry>> {
+    let length = segment.file.len()?.min(segment.capacity);
+    let mut image = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    segment.file.read_at(0, &mut image)?;
+    let mut entries: Vec<IndexEntry> = Vec::new();
+    let mut position = FIRST_GROUP;
+    while let Some(bytes) = usize::try_from(position)
+        .ok()
+        .and_then(|at| image.get(at..))
+        .filter(|b| !b.is_empty())
+    {
+        let Some(header) = GroupHeader::parse(bytes, segment.salt) else {
+            position += BLOCK;
+            continue;
+        };
+        let mut at = GroupHeader::LEN;
+        for _ in 0..header.records {
+            let Some(record) = bytes.get(at..).and_then(|bytes| RecordHead::parse(bytes, segment.mask)) else {
+                break;
+            };
+            let place = position + at as u64;
+            at += RecordHead::stored_len(record.batch_len as usize);
+            let head = &record.head;
+            let (Some(end), Ok(position)) = (head.end_offset(), u32::try_from(place)) else {
+                break;
+            };
+            let next = entries.last().map_or(run.0, |entry| entry.end);
+            if head.key == key && head.base_offset >= next && end <= run.1 {
+                let (base, max_timestamp) = (head.base_offset, head.max_timestamp);
+                entries.push(IndexEntry {
+                    base,
+                    end,
+                    max_timestamp,
+                    position,
+                    length: record.batch_len,
+                });
+            }
+        }
+        position += block_up(u64::from(header.length));
+    }
+    Ok(entries)
 }
 
 fn read_failed(error: io::Error) -> ReadError {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use sbp_types::Offset;
+use sbp_types::{Offset, RangeKey};
 
 use crate::Durability;
 use crate::files::{checkpoint_name, remove_if_there, segment_name, write_small};
@@ -200,32 +200,34 @@ fn snapshot(state: &mut State, retired: &mut Vec<u64>) -> Checkpoint {
 fn retire(state: &mut State, retired: &mut Vec<u64>) {
     let newest = state.last.segment;
     let State { index, segments, .. } = state;
+    let needed = |number: u64, key: &RangeKey| {
+        index
+            .get(*key)
+            .is_some_and(|range| range.runs.iter().any(|run| run.segment == number))
+    };
     let dead: Vec<u64> = segments
         .iter()
         .filter(|(number, live)| {
-            let needed = |key: &sbp_types::RangeKey| {
-                let range = index.get(*key);
-                range.is_some_and(|range| {
-                    range
-                        .runs
-                        .iter()
-                        .any(|run| run.segment == **number && run.end > range.released)
-                })
-            };
-            **number != newest && !live.damaged && !live.keys.iter().any(needed)
+            **number != newest && !live.damaged && !live.keys.iter().any(|key| needed(**number, key))
         })
         .map(|(number, _)| *number)
         .collect();
-    for number in dead {
-        let Some(live) = segments.remove(&number) else { continue };
-        for key in live.keys {
-            let Some(range) = index.get_mut(key) else { continue };
-            range.drop_segment(number);
-            if range.runs.is_empty() && range.released == Offset(i64::MAX) {
-                index.remove(key);
-            }
+    let mut left = HashSet::new();
+    for number in &dead {
+        if let Some(live) = segments.remove(number) {
+            left.extend(live.keys);
         }
-        retired.push(number);
+    }
+    retired.extend(dead);
+    // A range that was given up is remembered until nothing of it is left: a restart would find what there is.
+    left.retain(|key| index.get(*key).is_some_and(|range| range.released == Offset(i64::MAX)));
+    for live in segments.values() {
+        for key in &live.keys {
+            left.remove(key);
+        }
+    }
+    for key in left {
+        index.remove(key);
     }
 }
 

@@ -178,6 +178,7 @@ impl RangeState {
         }
         self.known = true;
         self.proven = item.proven;
+        self.release(item.released);
     }
 
     /// Marks offsets as damaged, joining neighbours.
@@ -205,11 +206,12 @@ impl RangeState {
         self.damage.get(at).copied()
     }
 
-    /// Forgets what lies in a segment that is going.
-    pub(crate) fn drop_segment(&mut self, segment: u64) {
-        self.runs.retain(|run| run.segment != segment);
-        let first = self.first().max(self.released);
-        self.damage.retain(|&(_, to)| to > first || to > self.released);
+    /// Nothing below `below` is needed any more: runs wholly below it leave the index at once, so that what readers see
+    /// has no holes when some of their segments go and others stay.
+    pub(crate) fn release(&mut self, below: Offset) {
+        self.released = self.released.max(below);
+        self.runs.retain(|run| run.end > self.released);
+        self.damage.retain(|&(_, to)| to > self.released);
     }
 }
 

@@ -241,7 +241,7 @@ impl Scanner {
             let Some(record) = RecordHead::parse(bytes, file.segment.mask) else {
                 return Ok(false);
             };
-            if header.is_none_or(|header| header.number > self.checkpoint.covered.number) {
+            if self.chain.number.max(header.map_or(0, |header| header.number - 1)) >= self.checkpoint.covered.number {
                 self.settle();
             }
             let head = &record.head;

@@ -10,10 +10,12 @@ use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{EntryHead, GroupObserver, Helpers, Log, LogConfig, LogEntry, LogError, OpenError, Recovered};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
+type Outcome = Result<(), Arc<LogError>>;
+
 /// How appends ended, by their number, in the order in which they did.
 #[derive(Debug, Default)]
 pub(crate) struct Acks {
-    ended: Mutex<Vec<(u64, Result<(), Arc<LogError>>)>>,
+    ended: Mutex<Vec<(u64, Outcome)>>,
     changed: Condvar,
 }
 
@@ -36,7 +38,7 @@ impl Acks {
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<(u64, Result<(), Arc<LogError>>)> {
+    pub(crate) fn all(&self) -> Vec<(u64, Outcome)> {
         self.ended.lock().clone()
     }
 

@@ -1,4 +1,9 @@
 //! The log from outside: what it promises, and what becomes of it when disks and power fail.
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
 mod basic;
 mod common;
+mod damage;
+mod failures;
+mod model;
+mod power_loss;
