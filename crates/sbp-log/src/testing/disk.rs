@@ -174,6 +174,21 @@ impl Disk {
         self.pending.len() + self.nodes.values().map(Node::uncertain).sum::<usize>()
     }
 
+    /// The disk after the death of every process: the system goes on.
+    pub(super) fn outlive(&self) -> Self {
+        Self {
+            nodes: self.nodes.clone(),
+            names: self.names.clone(),
+            synced_names: self.synced_names.clone(),
+            pending: self.pending.clone(),
+            directories: self.directories.clone(),
+            syncs_do_nothing: self.syncs_do_nothing,
+            capacity: self.capacity,
+            next_node: self.next_node,
+            ..Self::default()
+        }
+    }
+
     /// The disk after a power cut.
     pub(super) fn survive(&self, choose: &mut dyn FnMut(usize) -> usize) -> Self {
         let mut names = self.synced_names.clone();

@@ -56,6 +56,9 @@ impl Node {
             if self.bytes[at..stop] != bytes[at - start..stop - start] {
                 self.remember(sector as u64);
                 self.bytes[at..stop].copy_from_slice(&bytes[at - start..stop - start]);
+            } else if let Some(versions) = self.stuck.remove(&(sector as u64)) {
+                // The same bytes again make the page dirty again: the next sync writes it.
+                self.dirty.insert(sector as u64, versions);
             }
             at = stop;
         }

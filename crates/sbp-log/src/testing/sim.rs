@@ -112,6 +112,13 @@ impl SimFileSystem {
         cuts
     }
 
+    /// The disk that the next start finds if the process dies now, or died when the power seemed to go, and the system
+    /// goes on: everything is there, and what was not synced still is not.
+    #[must_use]
+    pub fn process_death(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.0.lock().outlive())))
+    }
+
     fn cut_by(&self, choose: &mut dyn FnMut(usize) -> usize) -> Self {
         Self(Arc::new(Mutex::new(self.0.lock().survive(choose))))
     }

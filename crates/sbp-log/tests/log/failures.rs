@@ -62,6 +62,15 @@ fn a_failed_sync_is_final_and_leaves_what_was_synced() {
             let now = served(&log);
             assert!(readable.iter().all(|(place, content)| now.get(place) == Some(content)));
         }
+
+        // A new process finds the group whose sync failed: in memory it looks whole, and the kernel takes it for clean.
+        let disk = fs.process_death();
+        let (log, ..) = open(&disk, &config).unwrap();
+        let now = served(&log);
+        disk.power_off();
+        drop(log);
+        let (log, ..) = open(&disk.power_cut(Survival::Nothing), &config).unwrap();
+        assert_eq!(served(&log), now, "what was served once stays");
     }
 }
 

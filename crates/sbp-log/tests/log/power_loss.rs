@@ -217,6 +217,18 @@ fn every_operation_of_a_long_load() {
 }
 
 #[test]
+fn what_only_the_page_cache_has_is_made_durable_before_it_is_served() {
+    let config = small_config();
+    for at in 5..=operations(&config, &[LONG]) {
+        let (fs, mut history) = crash_at(at, &config, &[LONG]);
+        // The process is killed, a new one serves what it finds, and then the power goes.
+        history
+            .check(&fs.process_death(), &config)
+            .unwrap_or_else(|complaint| panic!("killed at {at}: {complaint}"));
+    }
+}
+
+#[test]
 fn every_operation_of_a_recovery() {
     let config = small_config();
     let scripts: &[&[Step]] = &[LONG];
