@@ -70,3 +70,87 @@ impl Frame {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{FORMAT_FLATBUFFERS, FrameHead, PayloadPart, WriteQueue};
+
+    fn encode(opcode: OpCode, header: &[u8], payload: &[u8]) -> BytesMut {
+        let mut queue = WriteQueue::new();
+        let head = FrameHead {
+            opcode,
+            flags: Flags::RESPONSE,
+            raw_call_id: 77,
+            format: FORMAT_FLATBUFFERS,
+        };
+        queue.push_frame(head, header, &[PayloadPart::Copy(payload)]).unwrap();
+        let mut bytes = BytesMut::new();
+        while !queue.is_empty() {
+            let mut slices = [std::io::IoSlice::new(&[]); 1];
+            queue.slices(&mut slices);
+            bytes.extend_from_slice(&slices[0]);
+            queue.advance(slices[0].len());
+        }
+        bytes
+    }
+
+    #[test]
+    fn each_deviation_has_its_error() {
+        type Change = fn(&mut [u8]);
+        let cases: [(Change, FrameError); 6] = [
+            (
+                |bytes| bytes[..4].copy_from_slice(&15_u32.to_be_bytes()),
+                FrameError::Length(15),
+            ),
+            (|bytes| bytes[0] = 0x47, FrameError::Length(0x4700_0017)),
+            (|bytes| bytes[4] = 24, FrameError::Magic(24)),
+            (
+                |bytes| bytes[15] = 8,
+                FrameError::HeaderOverFrame { header: 8, frame: 23 },
+            ),
+            (|bytes| bytes[8] = 0x80, FrameError::CallId(0x8000_004d)),
+            (
+                |bytes| bytes[19] = b'e',
+                FrameError::Checksum {
+                    stated: checksum(b"data"),
+                    found: checksum(b"eata"),
+                },
+            ),
+        ];
+        for (change, expected) in cases {
+            let mut bytes = encode(OpCode::APPEND, b"ask", b"data");
+            change(&mut bytes);
+            assert_eq!(Frame::decode(&mut bytes).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn a_checksum_of_nothing_is_not_looked_at() {
+        let mut bytes = encode(OpCode::PING, b"", b"");
+        bytes[16] = 9;
+        assert!(Frame::decode(&mut bytes).unwrap().is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_encoded_is_decoded(header in prop::collection::vec(any::<u8>(), 0..300), payload in prop::collection::vec(any::<u8>(), 0..3000), cut in any::<prop::sample::Index>()) {
+            let whole = encode(OpCode::FETCH, &header, &payload);
+            let mut bytes = BytesMut::from(&whole[..cut.index(whole.len())]);
+            prop_assert!(Frame::decode(&mut bytes).unwrap().is_none(), "incomplete");
+            bytes.extend_from_slice(&whole[bytes.len()..]);
+            let frame = Frame::decode(&mut bytes).unwrap().unwrap();
+            prop_assert_eq!(&frame.header[..], &header[..]);
+            prop_assert_eq!(&frame.payload.into_contiguous()[..], &payload[..]);
+            prop_assert!(bytes.is_empty());
+        }
+
+        #[test]
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = BytesMut::from(&bytes[..]);
+            while let Ok(Some(_)) = Frame::decode(&mut bytes) {}
+        }
+    }
+}

@@ -21,6 +21,18 @@
 //! Start from [`Prelude`] (the first 16 bytes), [`Frame`] (a received frame) and [`WriteQueue`] (frames on their way to
 //! a socket).
 
+// Everything here touches bytes of a peer: whatever they are, nothing may panic or be cut off in silence.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation
+    )
+)]
+
 mod call_id;
 mod checksum;
 mod error;

@@ -168,3 +168,76 @@ impl<C> fmt::Debug for Inbox<C> {
         formatter.debug_struct("Inbox").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::Wake,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn count(count: &Count) -> usize {
+        count.0.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn it_wakes_only_a_task_that_sleeps() {
+        let (mailbox, inbox) = mailbox();
+        let wakes = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        let mut taken = Vec::new();
+        assert!(mailbox.post(0).is_ok());
+        assert_eq!(count(&wakes), 0, "nobody sleeps");
+        assert!(inbox.poll_take(&mut context, &mut taken).is_ready());
+        taken.clear();
+        for _ in 0..2 {
+            assert!(inbox.poll_take(&mut context, &mut taken).is_pending());
+        }
+        for n in 1..=100 {
+            assert!(mailbox.clone().post(n).is_ok());
+        }
+        assert!(mailbox.post_all(&mut vec![101, 102]));
+        assert_eq!(count(&wakes), 1, "one wake-up for all that came");
+        assert!(inbox.poll_take(&mut context, &mut taken).is_ready());
+        assert_eq!(taken, (1..=102).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_empty_batch_wakes_nobody() {
+        let (mailbox, inbox) = mailbox::<u8>();
+        let wakes = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        assert!(
+            inbox
+                .poll_take(&mut Context::from_waker(&waker), &mut Vec::new())
+                .is_pending()
+        );
+        assert!(mailbox.post_all(&mut Vec::new()));
+        assert_eq!(count(&wakes), 0);
+    }
+
+    #[test]
+    fn a_dropped_inbox_ends_it() {
+        let (mailbox, inbox) = mailbox();
+        assert!(mailbox.post("left").is_ok());
+        assert_eq!(inbox.close(), ["left"]);
+        drop(inbox);
+        assert!(mailbox.is_closed());
+        assert_eq!(mailbox.post("late"), Err("late"));
+        let mut late = vec!["late"];
+        assert!(!mailbox.post_all(&mut late));
+        assert_eq!(late, ["late"]);
+    }
+}

@@ -1,0 +1,85 @@
+//! Over real sockets on loopback.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sbp_session::{CloseReason, Session, SessionConfig};
+use sbp_transport::{Mailbox, accept_options, dial, drive, listen, mailbox};
+use tokio::{task::JoinHandle, time::timeout};
+
+use crate::apps::{Call, Caller, Echo, Ended, call};
+
+/// In real time: only a hang comes near it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn connect() -> (
+    Mailbox<Call>,
+    JoinHandle<CloseReason>,
+    Mailbox<()>,
+    JoinHandle<CloseReason>,
+) {
+    let listener = listen("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let (stream, accepted) = tokio::join!(dial(&address, PATIENCE), listener.accept());
+    let (stream, (accepted, _)) = (stream.expect("a connection"), accepted.expect("a connection"));
+    accept_options(&accepted).expect("socket options");
+    let ((client, client_inbox), (server, server_inbox)) = (mailbox(), mailbox());
+    let now = Instant::now();
+    let session = Session::new(SessionConfig::client(), now);
+    let client_task = tokio::spawn(drive(stream, session, Caller::default(), client_inbox));
+    let session = Session::new(SessionConfig::server(), now);
+    let server_task = tokio::spawn(drive(accepted, session, Echo::default(), server_inbox));
+    (client, client_task, server, server_task)
+}
+
+#[tokio::test]
+async fn thousands_of_calls_share_few_system_calls() {
+    let work = async {
+        let (client, client_task, server, server_task) = connect().await;
+        let tasks: Vec<_> = (0..256_u32)
+            .map(|task| {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    for round in 0..40_u32 {
+                        let payload = Bytes::copy_from_slice(&(task * 1000 + round).to_be_bytes());
+                        let (call, reply) = call(payload.clone());
+                        assert!(client.post(call).is_ok());
+                        assert_eq!(reply.await, Ok(Ended::Answered(payload)));
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("every call its own answer");
+        }
+        let (calls, stats) = (256 * 40, client.stats());
+        assert!(
+            stats.writes() <= calls / 20,
+            "{} writes for {calls} calls",
+            stats.writes()
+        );
+        assert!(
+            stats.wakeups() <= calls / 20,
+            "{} wake-ups for {calls} calls",
+            stats.wakeups()
+        );
+        server.post(()).expect("a running server");
+        assert!(matches!(server_task.await, Ok(CloseReason::WentAway)));
+        assert!(matches!(client_task.await, Ok(CloseReason::WentAway)));
+    };
+    timeout(PATIENCE, work).await.expect("no hang");
+}
+
+#[tokio::test]
+async fn large_payloads_go_both_ways_at_once() {
+    let work = async {
+        let (client, _client_task, _server, _server_task) = connect().await;
+        let payload = Bytes::from((0..9_000_000_u32).map(|n| n.to_le_bytes()[1]).collect::<Vec<_>>());
+        let (mut calls, replies): (Vec<_>, Vec<_>) = (0..8).map(|_| call(payload.clone())).unzip();
+        client.post_all(&mut calls);
+        for reply in replies {
+            assert_eq!(reply.await, Ok(Ended::Answered(payload.clone())));
+        }
+    };
+    timeout(PATIENCE, work).await.expect("no hang");
+}

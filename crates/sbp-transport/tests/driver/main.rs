@@ -1,0 +1,6 @@
+//! Connections driven by tokio: over a pipe in memory with a clock that only tests move, and over loopback.
+
+mod apps;
+mod loopback;
+mod pipe;
+mod sockets;
