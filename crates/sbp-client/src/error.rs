@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn a_deadline_is_definite_only_when_nothing_was_sent() {
-        let before = Failure::from(Cause::Deadline { sent: false });
-        let after = Failure::from(Cause::Deadline { sent: true });
+        let before = Failure::from(Cause::deadline(false));
+        let after = Failure::from(Cause::deadline(true));
         let before = ClientError::from_failure(&before, Repeat::Twice, false, 1);
         let after = ClientError::from_failure(&after, Repeat::Twice, true, 1);
         assert_eq!((before.kind(), before.is_timeout()), (ErrorKind::TimedOut, true));

@@ -116,7 +116,7 @@ pub(crate) async fn await_reply<T>(
             let reason = "its task was stopped".to_owned();
             Err(Failure::from(Cause::ConnectionLost { sent: true, reason }))
         }
-        Err(_elapsed) => Err(Failure::from(Cause::Deadline { sent: true })),
+        Err(_elapsed) => Err(Failure::from(Cause::deadline(true))),
     }
 }
 

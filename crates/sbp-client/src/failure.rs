@@ -19,10 +19,12 @@ pub(crate) enum Cause {
         throttle: Duration,
     },
     /// The deadline passed.
-    #[error("the deadline passed {}", if *sent { "while the answer was awaited" } else { "before anything was sent" })]
+    #[error("{}", deadline(*sent, waited_for.as_deref()))]
     Deadline {
         /// Whether the request may have reached the server.
         sent: bool,
+        /// Why there was no connection, when that is what the time was spent on.
+        waited_for: Option<String>,
     },
     /// The connection ended first.
     #[error("the connection was lost: {reason}")]
@@ -64,6 +66,21 @@ pub(crate) enum Cause {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
+}
+
+impl Cause {
+    /// That the deadline passed; `sent` as for the variant.
+    pub(crate) fn deadline(sent: bool) -> Self {
+        Self::Deadline { sent, waited_for: None }
+    }
+}
+
+fn deadline(sent: bool, waited_for: Option<&str>) -> String {
+    match waited_for {
+        None if sent => "the deadline passed while the answer was awaited".to_owned(),
+        None => "the deadline passed before anything was sent".to_owned(),
+        Some(reason) => format!("the deadline passed without a connection: {reason}"),
+    }
 }
 
 /// A failed attempt and where it was made.

@@ -104,7 +104,7 @@ pub(crate) fn decide(cause: &Cause, repeat: Repeat, attempt: u32, policy: &Retry
             after: Wait::BackOff,
             at: Target::Same,
         },
-        Cause::Deadline { sent } => Decision::Final {
+        Cause::Deadline { sent, .. } => Decision::Final {
             may_have_been_done: *sent && repeat == Repeat::Twice,
         },
         Cause::Protocol { .. } => Decision::Final {

@@ -340,7 +340,7 @@ impl AppendRoad {
             }
         }
         for (key, index) in expired {
-            self.fail(context, key, index, Cause::Deadline { sent: false });
+            self.fail(context, key, index, Cause::deadline(false));
         }
         self.queue_deadline = earliest;
     }

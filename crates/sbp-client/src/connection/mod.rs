@@ -472,7 +472,7 @@ fn send_failure(error: &SendError) -> Option<Cause> {
 /// What the session says about a call that ended without an answer.
 fn call_failure(failure: &CallFailure, sent: bool, closed: Option<&CloseReason>) -> Cause {
     match failure {
-        CallFailure::DeadlineExceeded => Cause::Deadline { sent },
+        CallFailure::DeadlineExceeded => Cause::deadline(sent),
         CallFailure::NotStarted => Cause::NotStarted,
         CallFailure::ConnectionClosed => Cause::ConnectionLost {
             sent,

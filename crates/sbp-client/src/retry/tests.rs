@@ -84,18 +84,9 @@ fn an_append_is_repeated_only_when_nothing_was_sent() {
     assert_eq!(decide(&lost(true), Repeat::Twice, 1, &policy), DOUBTFUL);
     assert_eq!(decide(&lost(true), Repeat::Harmless, 1, &policy), at_once);
     assert_eq!(decide(&lost(true), Repeat::Harmless, 2, &policy), again(Target::Same));
-    assert_eq!(
-        decide(&Cause::Deadline { sent: true }, Repeat::Twice, 1, &policy),
-        DOUBTFUL
-    );
-    assert_eq!(
-        decide(&Cause::Deadline { sent: false }, Repeat::Twice, 1, &policy),
-        FINAL
-    );
-    assert_eq!(
-        decide(&Cause::Deadline { sent: true }, Repeat::Harmless, 1, &policy),
-        FINAL
-    );
+    assert_eq!(decide(&Cause::deadline(true), Repeat::Twice, 1, &policy), DOUBTFUL);
+    assert_eq!(decide(&Cause::deadline(false), Repeat::Twice, 1, &policy), FINAL);
+    assert_eq!(decide(&Cause::deadline(true), Repeat::Harmless, 1, &policy), FINAL);
 }
 
 #[test]

@@ -11,33 +11,29 @@
 //! Appends that were not sent stay in order across connections. A stream's next append goes out on a new connection only
 //! when the old one's appends are over, so that the server sees them in the order they were submitted.
 
+mod runner;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sbp_session::{Session, SessionConfig};
-use sbp_transport::{CloseReason, DialError, Mailbox, drive, mailbox};
-use tokio::net::TcpStream;
+use sbp_transport::Mailbox;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::budget::Budget;
-use crate::clock::now;
 use crate::config::ClientConfig;
 use crate::connection::command::{Command, FetchEvent};
-use crate::connection::{Connection, fail_unsent};
-use crate::execute::{self, NextStep};
+use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::features::Features;
-use crate::retry;
+use crate::retry::Repeat;
 use crate::stats::{ClientStats, Counters};
 use crate::submission::{AppendOp, Submissions};
 
 /// Submissions kept for use again.
 const POOL: usize = 16;
-/// How often deadlines are looked at while there is no connection.
-const SWEEP: Duration = Duration::from_millis(50);
 
 /// One client's way to its servers.
 #[derive(Debug)]
@@ -69,6 +65,8 @@ struct State {
     /// Attempts to connect that failed since the last success.
     failures: u32,
     not_before: Option<Instant>,
+    /// Why there was no connection last time, for those who run out of time without one.
+    last_failure: Option<String>,
     ever_reached: bool,
     /// Connections that are not over.
     alive: usize,
@@ -106,6 +104,7 @@ impl Link {
                 candidate: 0,
                 failures: 0,
                 not_before: None,
+                last_failure: None,
                 ever_reached: false,
                 alive: 0,
                 closed: false,
@@ -170,6 +169,8 @@ impl Link {
             if let Phase::Ready(ready) = &state.phase {
                 // An error means that it has ended already.
                 drop(ready.mailbox.post(Command::Close));
+                let generation = ready.generation;
+                state.draining.push(generation);
                 state.phase = Phase::Idle;
             }
         }
@@ -288,36 +289,36 @@ impl Link {
     }
 
     fn refuse_closed(&self, command: Command) {
-        let failure = Failure::from(Cause::Closed);
+        self.fail(command, &Failure::from(Cause::Closed));
+    }
+
+    /// Tells the callers of something that never left this link.
+    fn fail(&self, command: Command, failure: &Failure) {
+        let failure = failure.clone();
         match command {
             Command::Appends(submissions) => {
                 for op in submissions.ops {
                     self.fail_append(op, &failure);
                 }
             }
+            // An error means that the caller has given up.
             Command::Call(call) => drop(call.reply.send(Err(failure))),
             Command::Ping(ping) => drop(ping.reply.send(Err(failure))),
-            Command::Fetch(fetch) => drop(fetch.events.send(FetchEvent::Failed {
-                tag: fetch.tag,
-                failure,
-            })),
+            Command::Fetch(fetch) => {
+                let tag = fetch.tag;
+                drop(fetch.events.send(FetchEvent::Failed { tag, failure }));
+            }
             Command::Close => {}
         }
     }
 
-    /// Tells an append that waited here that it failed for good; returns it when it may still go on.
-    fn fail_append(&self, mut op: AppendOp, failure: &Failure) -> Option<AppendOp> {
-        op.attempts += 1;
-        match execute::after_failed_append(failure, op.attempts, op.deadline, &self.config.retry) {
-            NextStep::Fail(error) => {
-                self.budget.release(1, op.bytes());
-                let stream = op.entries.first().map(|entry| entry.stream);
-                let error = stream.map_or_else(|| error.clone(), |stream| error.clone().with_stream(stream));
-                op.reply.send(Err(error));
-                None
-            }
-            NextStep::NextConnection | NextStep::After { .. } => Some(op),
+    fn fail_append(&self, op: AppendOp, failure: &Failure) {
+        self.budget.release(1, op.bytes());
+        let mut error = ClientError::from_failure(failure, Repeat::Twice, false, op.attempts);
+        if let [entry] = op.entries.as_slice() {
+            error = error.with_stream(entry.stream);
         }
+        op.reply.send(Err(error));
     }
 
     fn ensure_runner(self: &Arc<Self>, state: &mut State) {
@@ -325,219 +326,6 @@ impl Link {
             state.phase = Phase::Connecting;
             state.alive += 1;
             self.handle.spawn(Arc::clone(self).run());
-        }
-    }
-
-    /// Connects, serves, and connects again while there is work. One runner owns the phase `Connecting` at a time; one
-    /// whose connection was replaced while it drained just ends.
-    async fn run(self: Arc<Self>) {
-        while let Some(address) = self.next_address().await {
-            let goes_on = match self.dial(&address).await {
-                None => true,
-                Some(Err(error)) => {
-                    self.dial_failed(&error);
-                    true
-                }
-                Some(Ok(socket)) => Arc::clone(&self).serve(socket, &address).await,
-            };
-            if !goes_on {
-                break;
-            }
-        }
-        self.state.lock().alive -= 1;
-        self.changed.notify_waiters();
-    }
-
-    /// Waits until an attempt is allowed, and says where to. `None`: there is nothing to connect for.
-    async fn next_address(self: &Arc<Self>) -> Option<String> {
-        loop {
-            let wait = {
-                let mut state = self.state.lock();
-                if state.closed || !state.has_work() {
-                    state.phase = Phase::Idle;
-                    return None;
-                }
-                let wait = state
-                    .not_before
-                    .map(|at| at.saturating_duration_since(now()))
-                    .unwrap_or_default();
-                if wait.is_zero() {
-                    let servers = &self.config.servers;
-                    let index = state.candidate % servers.len().max(1);
-                    return servers.get(index).map(|server| server.as_str().to_owned());
-                }
-                wait
-            };
-            let changed = self.changed.notified();
-            tokio::select! {
-                () = tokio::time::sleep(wait.min(SWEEP)) => {}
-                () = changed => {}
-            }
-            self.sweep();
-        }
-    }
-
-    /// Connects while looking after the deadlines of what waits. `None`: nothing waits any more.
-    async fn dial(self: &Arc<Self>, address: &str) -> Option<Result<TcpStream, DialError>> {
-        let dial = sbp_transport::dial(address, self.config.connect_timeout);
-        tokio::pin!(dial);
-        loop {
-            let changed = self.changed.notified();
-            tokio::select! {
-                result = &mut dial => return Some(result),
-                () = tokio::time::sleep(SWEEP) => {}
-                () = changed => {}
-            }
-            self.sweep();
-            let state = self.state.lock();
-            if state.closed || !state.has_work() {
-                return None;
-            }
-        }
-    }
-
-    /// Runs one connection to its end. Returns whether this runner goes on.
-    async fn serve(self: Arc<Self>, socket: TcpStream, address: &str) -> bool {
-        let mut config = SessionConfig::client();
-        config.heartbeat_interval = self.config.heartbeat_interval;
-        config.limits.own_calls = config.limits.own_calls.max(self.config.max_calls.saturating_add(1_024));
-        let session = Session::new(config, now());
-        let (mailbox, inbox) = mailbox();
-        let driver = Arc::clone(mailbox.stats());
-        let generation = {
-            let mut state = self.state.lock();
-            state.generation += 1;
-            let generation = state.generation;
-            state.phase = Phase::Ready(Ready {
-                generation,
-                mailbox,
-                features: None,
-            });
-            state.hand_over();
-            generation
-        };
-        self.counters.add_connection();
-        let endpoint: Arc<str> = Arc::from(address);
-        let connection = Connection::new(Arc::clone(&self), Arc::clone(&endpoint), generation);
-        let reason = drive(socket, session, connection, inbox).await;
-        tracing::debug!(%endpoint, %reason, "connection ended");
-        self.counters.keep(&driver);
-        let mut state = self.state.lock();
-        state.draining.retain(|&draining| draining != generation);
-        let mine = matches!(&state.phase, Phase::Ready(ready) if ready.generation == generation);
-        let orderly = matches!(reason, CloseReason::Local | CloseReason::WentAway);
-        if !orderly {
-            self.count_failure(&mut state);
-        }
-        if mine {
-            state.phase = Phase::Connecting;
-        } else if state.has_work() {
-            state.hand_over();
-            self.ensure_runner(&mut state);
-        }
-        mine
-    }
-
-    fn count_failure(&self, state: &mut State) {
-        state.failures += 1;
-        state.candidate = state.candidate.wrapping_add(1);
-        // Every server is tried once before the first wait.
-        let rounds = self.rounds(state.failures);
-        state.not_before = (rounds > 0).then(|| now() + retry::backoff(rounds, &self.config.retry));
-    }
-
-    fn dial_failed(&self, error: &DialError) {
-        let mut state = self.state.lock();
-        self.count_failure(&mut state);
-        let servers = u32::try_from(self.config.servers.len()).unwrap_or(1).max(1);
-        let rounds = self.rounds(state.failures);
-        let all_tried = state.failures.is_multiple_of(servers);
-        let hopeless = !state.ever_reached && rounds >= self.config.retry.first_connect_rounds;
-        if !all_tried {
-            return;
-        }
-        if hopeless {
-            // The next call begins anew.
-            state.failures = 0;
-            state.not_before = None;
-        }
-        let others = if hopeless || state.ever_reached {
-            std::mem::take(&mut state.others)
-        } else {
-            Vec::new()
-        };
-        let appends = if hopeless {
-            std::mem::take(&mut state.appends)
-        } else {
-            VecDeque::new()
-        };
-        drop(state);
-        let endpoint = self
-            .config
-            .servers
-            .iter()
-            .map(|server| server.as_str())
-            .collect::<Vec<_>>()
-            .join(",");
-        let cause = Cause::Unreachable {
-            reason: error.to_string(),
-            hopeless,
-        };
-        let failure = Failure::new(cause, Some(&Arc::from(endpoint)));
-        for command in others {
-            match command {
-                Command::Call(call) => drop(call.reply.send(Err(failure.clone()))),
-                Command::Ping(ping) => drop(ping.reply.send(Err(failure.clone()))),
-                Command::Fetch(fetch) => {
-                    drop(fetch.events.send(FetchEvent::Failed {
-                        tag: fetch.tag,
-                        failure: failure.clone(),
-                    }));
-                }
-                Command::Appends(_) | Command::Close => {}
-            }
-        }
-        for op in appends.into_iter().flat_map(|submissions| submissions.ops) {
-            // A hopeless failure is final for every append.
-            drop(self.fail_append(op, &failure));
-        }
-    }
-
-    /// Fails what waits here and has run out of time; nothing of it was sent.
-    fn sweep(&self) {
-        let now = now();
-        let mut expired = Vec::new();
-        let mut overdue = Vec::new();
-        {
-            let mut state = self.state.lock();
-            for submissions in &mut state.appends {
-                expired.extend(submissions.ops.extract_if(.., |op| op.deadline <= now));
-            }
-            let emptied = state
-                .appends
-                .iter()
-                .take(state.returned)
-                .filter(|waiting| waiting.is_empty())
-                .count();
-            state.returned -= emptied;
-            state.appends.retain(|submissions| !submissions.is_empty());
-            overdue.extend(
-                state
-                    .others
-                    .extract_if(.., |command| command.deadline().is_some_and(|at| at <= now)),
-            );
-        }
-        let failure = Failure::from(Cause::Deadline { sent: false });
-        for op in expired {
-            // A passed deadline is final.
-            drop(self.fail_append(op, &failure));
-        }
-        for command in overdue {
-            match command {
-                Command::Call(call) => drop(call.reply.send(Err(failure.clone()))),
-                Command::Ping(ping) => drop(ping.reply.send(Err(failure.clone()))),
-                other => fail_unsent(other, &Arc::from(""), "the deadline passed"),
-            }
         }
     }
 }

@@ -1,0 +1,217 @@
+//! The task that keeps a link connected while there is work.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sbp_session::{Session, SessionConfig};
+use sbp_transport::{CloseReason, DialError, drive, mailbox};
+use tokio::net::TcpStream;
+
+use super::{Link, Phase, Ready, State};
+use crate::clock::now;
+use crate::connection::Connection;
+use crate::connection::command::Command;
+use crate::failure::{Cause, Failure};
+use crate::retry;
+use crate::submission::Submissions;
+
+/// How often deadlines are looked at while there is no connection.
+const SWEEP: Duration = Duration::from_millis(50);
+
+impl Link {
+    /// Connects, serves, and connects again while there is work. One runner owns the phase `Connecting` at a time; one
+    /// whose connection was replaced while it drained just ends.
+    pub(super) async fn run(self: Arc<Self>) {
+        while let Some(address) = self.next_address().await {
+            let goes_on = match self.dial(&address).await {
+                None => true,
+                Some(Err(error)) => {
+                    self.dial_failed(&error);
+                    true
+                }
+                Some(Ok(socket)) => Arc::clone(&self).serve(socket, &address).await,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        self.state.lock().alive -= 1;
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until an attempt is allowed, and says where to. `None`: there is nothing to connect for.
+    async fn next_address(self: &Arc<Self>) -> Option<String> {
+        loop {
+            let wait = {
+                let mut state = self.state.lock();
+                if state.closed || !state.has_work() {
+                    state.phase = Phase::Idle;
+                    return None;
+                }
+                let wait = state
+                    .not_before
+                    .map(|at| at.saturating_duration_since(now()))
+                    .unwrap_or_default();
+                if wait.is_zero() {
+                    let servers = &self.config.servers;
+                    let index = state.candidate % servers.len().max(1);
+                    return servers.get(index).map(|server| server.as_str().to_owned());
+                }
+                wait
+            };
+            let changed = self.changed.notified();
+            tokio::select! {
+                () = tokio::time::sleep(wait.min(SWEEP)) => {}
+                () = changed => {}
+            }
+            self.sweep();
+        }
+    }
+
+    /// Connects while looking after the deadlines of what waits. `None`: nothing waits any more.
+    async fn dial(self: &Arc<Self>, address: &str) -> Option<Result<TcpStream, DialError>> {
+        let dial = sbp_transport::dial(address, self.config.connect_timeout);
+        tokio::pin!(dial);
+        loop {
+            let changed = self.changed.notified();
+            tokio::select! {
+                result = &mut dial => return Some(result),
+                () = tokio::time::sleep(SWEEP) => {}
+                () = changed => {}
+            }
+            self.sweep();
+            let state = self.state.lock();
+            if state.closed || !state.has_work() {
+                return None;
+            }
+        }
+    }
+
+    /// Runs one connection to its end. Returns whether this runner goes on.
+    async fn serve(self: Arc<Self>, socket: TcpStream, address: &str) -> bool {
+        let mut config = SessionConfig::client();
+        config.heartbeat_interval = self.config.heartbeat_interval;
+        config.limits.own_calls = config.limits.own_calls.max(self.config.max_calls.saturating_add(1_024));
+        let session = Session::new(config, now());
+        let (mailbox, inbox) = mailbox();
+        let driver = Arc::clone(mailbox.stats());
+        let generation = {
+            let mut state = self.state.lock();
+            state.generation += 1;
+            let generation = state.generation;
+            state.phase = Phase::Ready(Ready {
+                generation,
+                mailbox,
+                features: None,
+            });
+            state.hand_over();
+            generation
+        };
+        self.counters.add_connection();
+        let endpoint: Arc<str> = Arc::from(address);
+        let connection = Connection::new(Arc::clone(&self), Arc::clone(&endpoint), generation);
+        let reason = drive(socket, session, connection, inbox).await;
+        tracing::debug!(%endpoint, %reason, "connection ended");
+        self.counters.keep(&driver);
+        let mut state = self.state.lock();
+        state.draining.retain(|&draining| draining != generation);
+        let mine = matches!(&state.phase, Phase::Ready(ready) if ready.generation == generation);
+        let orderly = matches!(reason, CloseReason::Local | CloseReason::WentAway);
+        if !orderly {
+            self.count_failure(&mut state, reason.to_string());
+        }
+        if mine {
+            state.phase = Phase::Connecting;
+        } else if state.has_work() {
+            state.hand_over();
+            self.ensure_runner(&mut state);
+        }
+        mine
+    }
+
+    fn count_failure(&self, state: &mut State, reason: String) {
+        state.failures += 1;
+        state.last_failure = Some(reason);
+        state.candidate = state.candidate.wrapping_add(1);
+        // Every server is tried once before the first wait.
+        let rounds = self.rounds(state.failures);
+        state.not_before = (rounds > 0).then(|| now() + retry::backoff(rounds, &self.config.retry));
+    }
+
+    fn dial_failed(&self, error: &DialError) {
+        let mut state = self.state.lock();
+        self.count_failure(&mut state, error.to_string());
+        let rounds = self.rounds(state.failures);
+        let hopeless = !state.ever_reached && rounds >= self.config.retry.first_connect_rounds;
+        let all_tried = rounds > self.rounds(state.failures - 1);
+        if !all_tried {
+            return;
+        }
+        if hopeless {
+            // The next call begins anew.
+            state.failures = 0;
+            state.not_before = None;
+        }
+        // Appends wait for a connection as long as they have time: they are in order here, and nobody else keeps that.
+        let appends = if hopeless {
+            std::mem::take(&mut state.appends)
+        } else {
+            VecDeque::new()
+        };
+        // Other calls take their own decisions about the next attempt.
+        let others = if hopeless || state.ever_reached {
+            std::mem::take(&mut state.others)
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        let reason = error.to_string();
+        let failure = Failure::new(Cause::Unreachable { reason, hopeless }, Some(&self.all_servers()));
+        for command in others.into_iter().chain(appends.into_iter().map(Command::Appends)) {
+            self.fail(command, &failure);
+        }
+    }
+
+    /// The addresses as they were configured, for errors that no single one is to blame for.
+    fn all_servers(&self) -> Arc<str> {
+        let servers: Vec<_> = self.config.servers.iter().map(|server| server.as_str()).collect();
+        Arc::from(servers.join(","))
+    }
+
+    /// Fails what waits here and has run out of time; nothing of it was sent.
+    fn sweep(&self) {
+        let now = now();
+        let mut expired = Submissions::new();
+        let mut overdue: Vec<Command>;
+        let reason;
+        {
+            let mut state = self.state.lock();
+            for submissions in &mut state.appends {
+                expired
+                    .ops
+                    .extend(submissions.ops.extract_if(.., |op| op.deadline <= now));
+            }
+            let returned = state.appends.iter().take(state.returned);
+            state.returned -= returned.filter(|waiting| waiting.is_empty()).count();
+            state.appends.retain(|submissions| !submissions.is_empty());
+            let late = |command: &mut Command| command.deadline().is_some_and(|at| at <= now);
+            overdue = state.others.extract_if(.., late).collect();
+            reason = state.last_failure.clone();
+        }
+        if !expired.is_empty() {
+            overdue.push(Command::Appends(expired));
+        }
+        if overdue.is_empty() {
+            return;
+        }
+        let cause = Cause::Deadline {
+            sent: false,
+            waited_for: reason,
+        };
+        let failure = Failure::new(cause, Some(&self.all_servers()));
+        for command in overdue {
+            self.fail(command, &failure);
+        }
+    }
+}
