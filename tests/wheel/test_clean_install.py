@@ -39,7 +39,7 @@ def newest_wheel() -> Path:
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     """A directory over HTTP, without a log line per request."""
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """Say nothing."""
 
 
@@ -68,7 +68,16 @@ def test_the_first_row_is_read_back_from_a_clean_environment(index: str, tmp_pat
     environment = tmp_path / "clean"
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
-    pip = [str(python), "-m", "pip", "--isolated", "--disable-pip-version-check", "--no-cache-dir", "install", "--quiet"]
+    pip = [
+        str(python),
+        "-m",
+        "pip",
+        "--isolated",
+        "--disable-pip-version-check",
+        "--no-cache-dir",
+        "install",
+        "--quiet",
+    ]
     subprocess.run([*pip, "--index-url", index, "sbp-native"], check=True, timeout=120)
     ran = subprocess.run([str(python), "-c", FIRST_ROW], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr

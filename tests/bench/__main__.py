@@ -1,0 +1,103 @@
+"""Measures, prints a table, and says the machine. `python -m tests.bench --help`."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+from rich.progress import Progress
+
+from . import floors, native
+from .report import Figure, repeat, show
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="runs of each figure; the median is shown (default 5)")
+    parser.add_argument("--rows", type=int, default=20_000_000, help="rows of 100 bytes to fetch (default 20 million)")
+    parser.add_argument(
+        "--only", choices=("append", "durable", "fetch", "spark"), action="append", help="what to measure"
+    )
+    return parser.parse_args()
+
+
+def _counts(rate: native.Rate, calls: int) -> str:
+    per_call = {name: rate.counts.get(name, 0) / calls for name in ("writes", "reads", "loop_wakeups", "io_wakeups")}
+    return ", ".join(f"{name} {value:.4f}" for name, value in per_call.items()) + " per append"
+
+
+def _appends(runs: int) -> Figure:
+    calls = 200_000
+    with native.serve("none") as address:
+        rates = [native.awaited_appends(address, 64, 256, calls) for _ in range(runs)]
+    floor = floors.event_loop_ops_s()
+    note = "durability none; " + _counts(rates[-1], calls)
+    runs_k = [rate.per_second / 1000 for rate in rates]
+    return Figure("awaited appends, 64 B, 256 in flight", "k/s", runs_k, "event loop k/s", floor / 1000, note)
+
+
+def _durable(runs: int) -> Figure:
+    size, calls = 64 << 10, 4_096
+    with native.serve("fsync") as address:
+        rates = [native.awaited_appends(address, size, 64, calls) for _ in range(runs)]
+    floor = floors.fdatasync_mb_s()
+    speeds = [rate.per_second * size / 1e6 for rate in rates]
+    return Figure("awaited appends, 64 KiB, 64 in flight, fsync", "MB/s", speeds, "1 MiB fdatasync MB/s", floor)
+
+
+def _fetch(runs: int, rows: int, progress: Progress) -> list[Figure]:
+    with native.serve("none") as address:
+        task = progress.add_task(f"filling {rows:,} rows", total=None)
+        native.fill(address, "rows", rows)
+        progress.remove_task(task)
+        rates = [native.fetch_to_arrow(address, "rows", rows).per_second / 1e6 for _ in range(runs)]
+    floor = floors.loopback_stream_mb_s() / len(native.ROW)
+    return [Figure("fetch to Arrow, 100 B rows", "M rows/s", rates, "loopback M rows/s", floor)]
+
+
+def _spark(runs: int, rows: int) -> list[Figure]:
+    from . import spark as spark_bench
+
+    few = max(native.ROWS_PER_BATCH, rows // 20)
+    with native.serve("none") as address:
+        native.fill(address, "rows", rows)
+        session = spark_bench.session()
+        try:
+            spark_bench.batch_read(session, address, "rows", rows)
+            rates = repeat(lambda: spark_bench.batch_read(session, address, "rows", rows) / 1e6, runs)
+            spark_bench.tuple_read(session, address, "rows", few)
+            tuples = repeat(lambda: spark_bench.tuple_read(session, address, "rows", few) / 1e6, runs)
+        finally:
+            session.stop()
+    opponent = Figure("Spark batch read as Python tuples", "M rows/s", tuples, note=f"{few:,} rows")
+    return [
+        Figure("Spark batch read, 100 B rows", "M rows/s", rates, "tuples M rows/s", opponent.median),
+        opponent,
+    ]
+
+
+def main() -> None:
+    """Run what was asked for."""
+    arguments = _arguments()
+    chosen = set(arguments.only or ("append", "durable", "fetch", "spark"))
+    figures: list[Figure] = []
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True) as progress:
+        for name, measure in (
+            ("append", lambda: [_appends(arguments.runs)]),
+            ("durable", lambda: [_durable(arguments.runs)]),
+            ("fetch", lambda: _fetch(arguments.runs, arguments.rows, progress)),
+            ("spark", lambda: _spark(arguments.runs, arguments.rows)),
+        ):
+            if name not in chosen:
+                continue
+            task = progress.add_task(f"measuring {name}", total=None)
+            figures += measure()
+            progress.remove_task(task)
+    round_trip = floors.loopback_round_trip_us()
+    show(figures)
+    console.print(f"loopback round trip, 64 B, one in flight: {round_trip:.1f} us")
+
+
+if __name__ == "__main__":
+    main()
