@@ -1,6 +1,7 @@
 //! The handle on a running server.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -18,7 +19,10 @@ pub struct Server {
     local: SocketAddr,
     health: Arc<Health>,
     descriptors: Arc<Descriptors>,
-    running: Mutex<Option<Running>>,
+    /// The process that started it: in any other, one that was forked, its threads do not exist.
+    process: u32,
+    /// Taken out by a shutdown, and never dropped in place: a forked child must leave it as it is.
+    running: ManuallyDrop<Mutex<Option<Running>>>,
 }
 
 impl Server {
@@ -46,7 +50,8 @@ impl Server {
             local: running.local_addr(),
             health: running.health(),
             descriptors: running.descriptors(),
-            running: Mutex::new(Some(running)),
+            process: std::process::id(),
+            running: ManuallyDrop::new(Mutex::new(Some(running))),
         })
     }
 
@@ -88,12 +93,16 @@ impl Server {
     }
 
     /// Ends the server: tells the peers, answers what was started, syncs, writes a checkpoint and the clean mark, and
-    /// deletes a temporary directory. Blocks until all of it is done; doing it again does nothing.
+    /// deletes a temporary directory. Blocks until all of it is done; doing it again does nothing, nor does doing it in a
+    /// process that was forked from the server's.
     ///
     /// # Errors
     ///
     /// [`ShutdownError`] when the log could not be closed cleanly; nothing acknowledged is lost by that.
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
+        if std::process::id() != self.process {
+            return Ok(());
+        }
         let Some(running) = self.running.lock().take() else {
             return Ok(());
         };

@@ -216,6 +216,19 @@ fn min_bytes_are_waited_for() {
 }
 
 #[test]
+fn a_fetch_that_has_spent_its_budget_does_not_wait() {
+    let server = start(None);
+    let mut peer = Peer::connect(&server);
+    let (full, empty) = (peer.create("full"), peer.create("empty"));
+    peer.store(full, b"data");
+    let mut request = fetch_request(60_000, 1, &[from(empty, 0), from(full, 0)]);
+    request.max_bytes = 1;
+    let (response, payload): (FetchResponse, _) = peer.call(&request, b"");
+    assert_eq!(response.fetch_responses.len(), 2);
+    assert_eq!(bodies(&payload), [(0, "data".into())]);
+}
+
+#[test]
 fn places_can_be_named() {
     let server = start(None);
     let mut peer = Peer::connect(&server);

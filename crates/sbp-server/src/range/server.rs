@@ -19,8 +19,6 @@ use crate::failure::Health;
 use crate::refusal::Refusal;
 use crate::stats::Counters;
 
-/// Bytes at the end of a range that are taken to be in memory still.
-const HOT_BYTES: u64 = 1 << 20;
 /// Bytes that may wait for the disk, over all connections; each has its own, smaller bound.
 const MAX_PENDING: u64 = 512 << 20;
 
@@ -176,12 +174,6 @@ impl RangeServer {
         }
     }
 
-    /// Whether a read from `from` on needs no disk.
-    pub(crate) fn is_in_memory(&self, key: RangeKey, from: Offset) -> bool {
-        // What was written last is in memory, unless other streams have written more since.
-        self.log.bytes_from(key, from) <= HOT_BYTES
-    }
-
     /// Queues entries; when the log refuses them all, takes back what they were promised.
     fn hand_over(&self, ranges: &mut Ranges, entries: Vec<LogEntry<AppendContext>>, done: &mut Vec<AppendDone>) {
         let promised: SmallVec<[AppendDoneKey; 8]> = entries.iter().map(|entry| entry.context.key()).collect();
@@ -293,14 +285,16 @@ impl RangeHub {
     fn settle(&self, contexts: &[AppendContext], synced: bool, letters: &mut Letters) {
         let mut ranges = self.ranges.lock();
         let Ranges { table, waiting } = &mut *ranges;
-        for context in contexts {
+        let mut contexts = contexts.iter().peekable();
+        while let Some(context) = contexts.next() {
+            let AppendContext {
+                key,
+                base_offset,
+                generation,
+                next_offset,
+                ..
+            } = *context;
             if !synced {
-                let AppendContext {
-                    key,
-                    base_offset,
-                    generation,
-                    ..
-                } = *context;
                 table.apply(Command::Abandon {
                     key,
                     base: base_offset,
@@ -308,11 +302,11 @@ impl RangeHub {
                 });
                 continue;
             }
-            let confirm = Command::Confirm {
-                key: context.key,
-                end: context.next_offset,
-            };
-            if let Effect::Advanced(stream) = table.apply(confirm) {
+            // Of neighbours in one range the last one says it all.
+            if contexts.peek().is_some_and(|next| next.key == key) {
+                continue;
+            }
+            if let Effect::Advanced(stream) = table.apply(Command::Confirm { key, end: next_offset }) {
                 for port in waiting.take(stream) {
                     letters.to(port).advanced.push(stream);
                 }

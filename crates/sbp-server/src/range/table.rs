@@ -173,9 +173,10 @@ impl RangeTable {
     }
 
     fn append(&mut self, entry: &AppendEntry) -> Verdict {
-        let verdict = judge_append(self.streams.get(&entry.stream), entry);
+        let mut stream = self.streams.get_mut(&entry.stream);
+        let verdict = judge_append(stream.as_deref(), entry);
         if let Verdict::Store { key, next_offset, .. } = &verdict
-            && let Some(range) = self.range_mut(*key)
+            && let Some(range) = stream.as_mut().and_then(|stream| stream.range_mut(key.range))
         {
             range.next = *next_offset;
         }

@@ -67,6 +67,9 @@ pub(crate) fn open(parts: &StorageParts, config: LogConfig) -> Result<Storage, S
     };
     let ends: HashMap<RangeKey, RangeEnd> = recovered.ranges.iter().copied().collect();
     for held in held {
+        if state.is_buried(held.key.stream) {
+            continue;
+        }
         let fingerprints = state
             .stream(held.key.stream)
             .map(|stream| stream.fingerprints())

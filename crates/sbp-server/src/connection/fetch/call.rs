@@ -135,9 +135,11 @@ impl FetchCall {
     /// Looks at every entry that has no result: answers what can be answered without reading, and says what is to be
     /// read and what is waited for.
     pub(super) fn plan(&mut self, ranges: &Ranges, server: &RangeServer, now: Instant) -> Plan {
+        // Once the budget is spent there is nothing to wait for.
+        let last_call = now >= self.deadline || self.budget == 0;
         let limits = Limits {
             min_bytes: self.min_bytes,
-            last_call: now >= self.deadline,
+            last_call,
             budget: self.budget,
         };
         let mut plan = Plan::default();
@@ -168,7 +170,7 @@ impl FetchCall {
     }
 
     /// Takes what a read found. Returns whether the call has to be looked at again: an entry knows only now where it
-    /// begins.
+    /// begins, or the budget is spent and what waits has to end.
     pub(super) fn handle_read(&mut self, done: ReadDone) -> bool {
         self.budget = done.budget;
         let mut again = false;
@@ -183,7 +185,7 @@ impl FetchCall {
                 }
             }
         }
-        again
+        again || (self.budget == 0 && self.unanswered > 0)
     }
 
     /// The streams of its entries.
