@@ -152,7 +152,7 @@ class Demo:
         with self._screen.step("joining flights with the weather"):
             joined = queries.weather()
         self._verify("the join with the weather", expectation.weather(), joined)
-        with self._screen.step("letting the workers append partial results"):
+        with self._screen.step("letting workers append partial results"):
             partials = queries.partials()
         self._verify("the partial results of the workers", expectation.partials(), partials)
         with self._screen.step("asking for the chart's delays"):

@@ -169,9 +169,12 @@ async def _until(query: StreamingQuery, reached: Callable[[dict[str, Any]], bool
 def figures(spark: SparkSession, servers: str) -> verify.Figures:
     """The windows as they were written, read back from their stream."""
     found: verify.Figures = {}
-    for row in spark.read.format("sbp").option("servers", servers).load(WINDOWS).collect():
+    windows = spark.read.format("sbp").option("servers", servers).load(WINDOWS)
+    # As seconds, because Spark hands a timestamp to Python in the zone that this machine happens to be in.
+    for row in windows.withColumn("start", fn.unix_seconds("window_start")).collect():
+        start = dt.datetime.fromtimestamp(row["start"], dt.UTC)
         for figure in _FIGURES:
-            name = verify.of_window(figure, row["carrier"], row["window_start"].replace(tzinfo=dt.UTC))
+            name = verify.of_window(figure, row["carrier"], start)
             # A window that was written twice counts twice, so that it shows.
             found[name] = found.get(name, 0) + int(row[figure])
     return found

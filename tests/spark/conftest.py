@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +49,9 @@ def client(server: sbp.Server) -> Iterator[sbp.Client]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session: set up as users are told to, and nowhere told about the data source."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Spark hands timestamps to Python in the zone of the machine.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     from pyspark.sql import SparkSession
 
     import sbp_native.spark
