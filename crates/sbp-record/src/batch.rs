@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_buffer::{Buffer, MutableBuffer};
 use arrow_schema::SchemaRef;
 use bytes::{Bytes, BytesMut};
@@ -94,6 +94,7 @@ impl Batch {
         }
         let mut copied = 0;
         let plain = uncompressed(&head, stored, &mut copied)?;
+        check_count(&head, plain.len())?;
         let body = read_body(&head, plain, schema, &mut copied)?;
         Ok(Self { head, body, copied })
     }
@@ -135,6 +136,25 @@ impl Batch {
         self.copied
     }
 
+    /// The offset of the first record whose time is `time` or later; [`Batch::end_offset`] when there is none.
+    ///
+    /// Rows of typed columns all have the time of the batch.
+    #[must_use]
+    pub fn first_offset_at(&self, time: TimestampMs) -> Offset {
+        let wanted = micros(time);
+        let row = match &self.body {
+            Body::Records { view, .. } => match &view.timestamps {
+                Some(times) => times.iter().position(|&at| at >= wanted),
+                None => (self.base_micros() >= wanted).then_some(0),
+            },
+            _ => (self.base_micros() >= wanted).then_some(0),
+        };
+        let distance = row.and_then(|row| i64::try_from(row).ok());
+        distance
+            .and_then(|distance| self.base_offset().checked_add(distance))
+            .unwrap_or_else(|| self.end_offset())
+    }
+
     /// The records, in order.
     ///
     /// # Errors
@@ -173,7 +193,13 @@ impl Batch {
                     .fields()
                     .iter()
                     .enumerate()
-                    .map(|(index, field)| Ok(view.column(index, field)?.0.slice(rows.start, rows.len())))
+                    .map(|(index, field)| {
+                        let (array, _copied) = view.column(index, field)?;
+                        Ok(array.map_or_else(
+                            || new_null_array(field.data_type(), rows.len()),
+                            |array| array.slice(rows.start, rows.len()),
+                        ))
+                    })
                     .collect::<Result<Vec<ArrayRef>, BatchError>>()?;
                 assemble(Arc::clone(schema.arrow()), columns, rows.len())
             }
@@ -222,6 +248,25 @@ const TYPED: BatchError = BatchError::TypedColumns("the batch has typed columns;
 pub(crate) fn assemble(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, BatchError> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema, columns, &options).map_err(|error| BatchError::body(error.to_string()))
+}
+
+/// The most records a batch can have: with a value, or an offset to one, each takes four bytes of at most 64 MiB.
+pub(crate) const MAX_RECORDS: usize = MAX_UNCOMPRESSED_LENGTH / 4;
+/// Records that need no bytes at all, because everything about them is null.
+const FREE_RECORDS: usize = 64 * 1024;
+
+/// Refuses a count that the body is too small for, so that a few bytes cannot ask for columns of gigabytes.
+///
+/// The smallest record is a bit of a column. Bodies in which even that is absent are bounded by a constant.
+fn check_count(head: &BatchHead, body: usize) -> Result<(), BatchError> {
+    let limit = body.saturating_mul(8).saturating_add(FREE_RECORDS).min(MAX_RECORDS);
+    match usize::try_from(head.record_count) {
+        Ok(count) if count <= limit => Ok(()),
+        _ => Err(BatchError::Value {
+            what: "record count",
+            value: head.record_count,
+        }),
+    }
 }
 
 /// The body as the writer laid it out.

@@ -3,6 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use sbp_types::{StreamId, TimestampMs, WriterId};
 
+use crate::batch::MAX_RECORDS;
 use crate::checksum::crc32c;
 use crate::compress::{MAX_UNCOMPRESSED_LENGTH, compress};
 use crate::cursor::widen;
@@ -39,7 +40,10 @@ impl EncodeOptions {
     /// The metadata of a batch of `count` records whose body is not known yet.
     pub(crate) fn meta(&self, body_encoding: BodyEncoding, count: usize) -> Result<BatchMeta, EncodeError> {
         let too_many = || EncodeError::TooManyRecords(widen(count));
-        let count = i32::try_from(count).map_err(|_over| too_many())?;
+        let count = i32::try_from(count)
+            .ok()
+            .filter(|_| count <= MAX_RECORDS)
+            .ok_or_else(too_many)?;
         let writer = self.writer.unwrap_or_default();
         Ok(BatchMeta {
             stream_id: self.stream_id,

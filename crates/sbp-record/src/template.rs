@@ -154,6 +154,7 @@ pub(crate) fn write_head(meta: &BatchMeta, out: &mut impl BufMut) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
     use sbp_types::{StreamId, TimestampMs, WriterId};
 
     use super::{HEAD_LENGTH, HEAD_LENGTH_WITH_WRITER, read_meta, write_head};
@@ -200,7 +201,12 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #![proptest_config(ProptestConfig {
+            cases: 2_000,
+            rng_seed: RngSeed::Fixed(0x5b9),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         /// Whatever the quick way reads, the verifier accepts and reads the same.
         #[test]

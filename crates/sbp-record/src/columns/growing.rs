@@ -9,7 +9,7 @@ use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 
 use super::arrays;
-use super::piece::{Piece, from_first_row, int64};
+use super::piece::{Piece, int64};
 use super::set::Column;
 use crate::batch::Body;
 use crate::records::BytesColumn;
@@ -80,11 +80,7 @@ impl Growing {
                 let column = records.and_then(|view| view.headers.as_ref());
                 append_headers(list, names, values, column, rows);
             }
-            Self::Typed(arrays) => {
-                if let Some(array) = piece.typed(place) {
-                    arrays.push(from_first_row(array, rows)?);
-                }
-            }
+            Self::Typed(arrays) => arrays.push(piece.typed(place, rows)?),
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, PrimitiveArray};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, new_null_array};
 use arrow_buffer::ScalarBuffer;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::ArrowError;
@@ -29,7 +29,8 @@ pub(crate) struct Piece<'a> {
     pub(super) source: &'a Source,
     pub(super) batch: &'a Batch,
     set: &'a ColumnSet,
-    /// The set's typed columns in its order; nothing in the places of other columns.
+    /// The set's typed columns in its order; nothing in the places of other columns, and of those that the batch is
+    /// too old for.
     typed: Vec<Option<ArrayRef>>,
     copied: usize,
 }
@@ -68,7 +69,7 @@ impl<'a> Piece<'a> {
                         Column::Typed(index) => {
                             let (array, copied) = view.column(*index, field)?;
                             piece.copied = piece.copied.saturating_add(copied);
-                            Some(array)
+                            array
                         }
                         _ => None,
                     });
@@ -83,9 +84,12 @@ impl<'a> Piece<'a> {
         self.copied
     }
 
-    /// The column at `place` of the set, if it is a typed one.
-    pub(super) fn typed(&self, place: usize) -> Option<&ArrayRef> {
-        self.typed.get(place).and_then(Option::as_ref)
+    /// `rows` of the typed column at `place` of the set; nulls where the batch does not have it.
+    pub(super) fn typed(&self, place: usize, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
+        match self.typed.get(place).and_then(Option::as_ref) {
+            Some(array) => from_first_row(array, rows),
+            None => Ok(new_null_array(self.set.schema().field(place).data_type(), rows.len())),
+        }
     }
 
     /// Columns of `rows`, each from offset 0 on, with as little copying as that allows.
@@ -120,13 +124,7 @@ impl<'a> Piece<'a> {
                 let zeros = ScalarBuffer::from(vec![0_i32; rows.len()]);
                 Ok(Arc::new(PrimitiveArray::<Int32Type>::try_new(zeros, None)?))
             }
-            Column::Typed(_) => match self.typed(place) {
-                Some(array) => from_first_row(array, rows),
-                None => Ok(arrow_array::new_null_array(
-                    self.set.schema().field(place).data_type(),
-                    rows.len(),
-                )),
-            },
+            Column::Typed(_) => self.typed(place, rows),
         }
     }
 
@@ -184,7 +182,7 @@ pub(super) fn int64(values: Vec<i64>) -> ArrayRef {
 }
 
 /// The rows of an array, as an array whose own offsets begin at 0.
-pub(super) fn from_first_row(array: &ArrayRef, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
+fn from_first_row(array: &ArrayRef, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
     if rows.start == 0 {
         return Ok(array.slice(0, rows.len()));
     }

@@ -139,14 +139,13 @@ pub(super) fn build(field: &Field, parts: &mut Parts<'_>) -> Result<ArrayRef, Ru
         }
         DataType::Decimal128(precision, scale) => {
             let array = primitive::<Decimal128Type>(parts, rows, nulls)?;
+            let array = array
+                .with_precision_and_scale(*precision, *scale)
+                .map_err(|error| error.to_string())?;
             array
                 .validate_decimal_precision(*precision)
                 .map_err(|error| error.to_string())?;
-            Ok(erase(
-                array
-                    .with_precision_and_scale(*precision, *scale)
-                    .map_err(|error| error.to_string())?,
-            ))
+            Ok(erase(array))
         }
         DataType::Utf8 => {
             let offsets = parts.offsets(rows)?;

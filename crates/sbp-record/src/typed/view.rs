@@ -110,11 +110,11 @@ impl TypedView {
         Ok(())
     }
 
-    /// Builds column `index` as `field`, which has the layout of the stream's column; nulls where the batch is older
-    /// than the column. The second number is bytes copied because they did not lie aligned.
-    pub(crate) fn column(&self, index: usize, field: &Field) -> Result<(ArrayRef, usize), BatchError> {
+    /// Builds column `index` as `field`, which has the layout of the stream's column; `None` where the batch is older
+    /// than the column, and reads null. The second number is bytes copied because they did not lie aligned.
+    pub(crate) fn column(&self, index: usize, field: &Field) -> Result<(Option<ArrayRef>, usize), BatchError> {
         let Some(&(node, buffer)) = self.starts.get(index) else {
-            return Ok((arrow_array::new_null_array(field.data_type(), self.rows), 0));
+            return Ok((None, 0));
         };
         let mut parts = Parts::new(
             &self.body,
@@ -129,7 +129,7 @@ impl TypedView {
                 field.name()
             )));
         }
-        Ok((array, parts.copied()))
+        Ok((Some(array), parts.copied()))
     }
 
     /// Bytes of the message's body.

@@ -15,7 +15,7 @@ use sbp_record::{
 use sbp_types::{Offset, StreamId};
 
 use crate::round_trip::{every_type, row};
-use crate::support::{Row, encode_rows, options, rows_of, stamp};
+use crate::support::{Row, cases, encode_rows, options, rows_of, stamp};
 
 fn source(name: &str, id: i64) -> Source {
     Source {
@@ -124,6 +124,8 @@ fn batches() -> impl Strategy<Value = Vec<(bool, Vec<Row>, usize, usize)>> {
 }
 
 proptest! {
+    #![proptest_config(cases(200))]
+
     #[test]
     fn rows_in_are_rows_out(batches in batches(), max_bytes in prop_oneof![Just(64_usize), Just(400), Just(1 << 20)]) {
         let limits = AssemblyLimits { min_rows: 8, max_rows: 20, max_bytes };

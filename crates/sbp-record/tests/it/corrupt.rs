@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use sbp_record::{Batch, Compression, StreamSchema, encode_arrow, encode_raw};
 use sbp_types::Offset;
 
-use crate::support::{Row, consume, encode_rows, options, rows_of, wrap};
+use crate::support::{Row, cases, consume, encode_rows, options, rows_of, wrap};
 
 fn rows() -> Vec<Row> {
     let mut rows = vec![Row::value(b"abcabcabcabcabcabcabc"), Row::default(), Row::value(b"")];
@@ -154,7 +154,7 @@ fn patch(body: &[u8], patches: Vec<(prop::sample::Index, u8)>) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(cases(500))]
 
     #[test]
     fn hostile_records_bodies(patches in patches()) {
@@ -206,4 +206,16 @@ fn a_promise_of_much_memory_costs_none() {
     bytes[53 + 36..53 + 40].copy_from_slice(&((64_i32 << 20) + 1).to_le_bytes());
     bytes[53 + 47] = 2;
     assert!(Batch::decode(bytes.freeze(), None).is_err());
+}
+
+#[test]
+fn a_count_that_the_body_is_too_small_for() {
+    // An index without buffers: every record is null, so any count fits its rules.
+    let body = |count: i32| [&count.to_le_bytes()[..], &[0; 108]].concat();
+    let decode = |count| Batch::decode(wrap(&body(count), 2, count, 0), None);
+    assert_eq!(decode(60_000).unwrap().record_count(), 60_000);
+    for count in [100_000, i32::MAX] {
+        let error = decode(count).unwrap_err();
+        assert!(error.to_string().contains("record count"), "{error}");
+    }
 }

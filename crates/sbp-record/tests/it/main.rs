@@ -7,6 +7,7 @@
 
 mod assembler;
 mod corrupt;
+mod foreign;
 mod inspect;
 mod layout;
 mod list;

@@ -11,9 +11,9 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use sbp_record::{Batch, Compression, EncodeError, StreamSchema, encode_arrow, encode_raw, split_batches};
-use sbp_types::Offset;
+use sbp_types::{Offset, TimestampMs};
 
-use crate::support::{Row, consume, encode_rows, options, rows_of, stamp, with_times};
+use crate::support::{BASE_MS, Row, cases, consume, encode_rows, options, rows_of, stamp, with_times};
 
 pub(crate) fn row() -> impl Strategy<Value = Row> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..12);
@@ -45,6 +45,8 @@ fn misplaced(bytes: &[u8], shift: usize) -> Bytes {
 }
 
 proptest! {
+    #![proptest_config(cases(200))]
+
     #[test]
     fn records(rows in prop::collection::vec(row(), 1..40), compression in compression(), shift in 0_usize..16) {
         let mut bytes = encode_rows(&rows, &options(compression));
@@ -309,4 +311,39 @@ fn a_batch_that_is_too_large_is_refused_and_nothing_is_written() {
     encode_raw(&options(Compression::LZ4), &body, &mut out).unwrap();
     let batch = Batch::decode(out.freeze(), None).unwrap();
     assert_eq!(batch.copied_bytes(), body.len());
+}
+
+#[test]
+fn the_body_of_an_arrow_message_begins_at_a_multiple_of_16() {
+    let all = every_type();
+    for columns in [1, 2, 5, 16] {
+        let part = all.project(&(0..columns).collect::<Vec<_>>()).unwrap();
+        let schema = StreamSchema::from_arrow(part.schema_ref()).unwrap();
+        let mut bytes = BytesMut::from(&b"something before"[..]);
+        encode_arrow(&options(Compression::NONE), &schema, &part, &mut bytes).unwrap();
+        let batch = &bytes[16..];
+        assert_eq!(batch[112..116], [0xff; 4]);
+        let metadata = i32::from_le_bytes(batch[116..120].try_into().unwrap());
+        assert_eq!((112 + 8 + metadata) % 16, 0);
+    }
+}
+
+#[test]
+fn records_are_found_by_time() {
+    let at = |time: Option<i64>| Row {
+        time,
+        ..Row::value(b"x")
+    };
+    let rows = [at(Some(5_000)), at(Some(3_999)), at(Some(7_001)), at(Some(7_000))];
+    let mut bytes = encode_rows(&rows, &options(Compression::NONE));
+    stamp(&mut bytes, 10);
+    let batch = Batch::decode(bytes.freeze(), None).unwrap();
+    for (time, offset) in [(0, 10), (5, 10), (6, 12), (7, 12), (8, 14)] {
+        assert_eq!(batch.first_offset_at(TimestampMs(time)), Offset(offset), "{time} ms");
+    }
+    let mut bytes = BytesMut::new();
+    encode_raw(&options(Compression::NONE), b"x", &mut bytes).unwrap();
+    let batch = Batch::decode(bytes.freeze(), None).unwrap();
+    assert_eq!(batch.first_offset_at(TimestampMs(BASE_MS)), Offset(0));
+    assert_eq!(batch.first_offset_at(TimestampMs(BASE_MS + 1)), Offset(1));
 }

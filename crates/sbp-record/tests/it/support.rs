@@ -1,8 +1,19 @@
 //! What the tests share: records as plain data, and ways to build and break batches.
 
 use bytes::{Bytes, BytesMut};
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use sbp_record::{Batch, BatchError, Compression, EncodeOptions, RecordsBuilder, encode_raw};
 use sbp_types::{Offset, StreamId, TimestampMs};
+
+/// The same cases in every run.
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        rng_seed: RngSeed::Fixed(0x5b9),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
 
 /// A record as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
