@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use sbp_client::{
-    AppendOptions, Client, ClientConfig, Durability, ErrorKind, Position, Reader, ReaderOptions, Records, Span,
-    TailOptions,
+    AppendOptions, Client, ClientConfig, Durability, ErrorKind, FetchEntry, FetchOptions, Position, Reader,
+    ReaderOptions, Records, Span, TailOptions,
 };
 use sbp_messages::{ErrorCode, Stream};
 use sbp_record::{Batch, RecordsBuilder};
@@ -46,7 +46,7 @@ fn client(address: &str) -> Client {
     config.timeout = Duration::from_secs(20);
     config.retry.backoff_min = Duration::from_millis(10);
     config.retry.backoff_max = Duration::from_millis(200);
-    config.tail_wait = Duration::from_secs(2);
+    config.tail_wait = Duration::from_millis(300);
     Client::new(config, Handle::current())
 }
 
@@ -246,9 +246,54 @@ async fn a_tail_sees_what_arrives_after_it_began_and_only_that() {
         let fetched = bounded(tail.next()).await.unwrap().unwrap();
         assert_eq!((fetched.stream, fetched.from, fetched.len()), (id, ack.base_offset, 1));
         if round == 15 {
-            tokio::time::sleep(Duration::from_millis(2_200)).await;
+            tokio::time::sleep(Duration::from_millis(700)).await;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn one_fetch_is_answered_piece_by_piece_as_data_arrives() {
+    let server = quick_server();
+    let client = client(server.address());
+    let ids = bounded(streams(&client, &["a", "b", "c"])).await;
+    let options = AppendOptions::default();
+    bounded(client.append(ids[1], records(["there already".into()]), &options))
+        .await
+        .unwrap();
+    let entry = |stream| FetchEntry {
+        stream,
+        from: Position::Earliest,
+        end: None,
+        batch_max_bytes: 0,
+    };
+    let wait = FetchOptions {
+        max_wait: Duration::from_secs(3),
+        min_bytes: 1,
+        ..FetchOptions::default()
+    };
+    let before = client.stats();
+    let mut answers = bounded(client.fetch(ids.iter().map(|&id| entry(id)).collect(), wait))
+        .await
+        .unwrap();
+    let first = bounded(answers.next()).await.unwrap().unwrap();
+    assert_eq!(
+        (first.stream, first.next_offset, first.batches.len()),
+        (ids[1], Offset(1), 1)
+    );
+    // Only now is there anything for the second, and the call is still the same.
+    bounded(client.append(ids[2], records(["later".into()]), &options))
+        .await
+        .unwrap();
+    let second = bounded(answers.next()).await.unwrap().unwrap();
+    assert_eq!((second.stream, second.batches.len()), (ids[2], 1));
+    // The time is over: the last is answered with nothing.
+    let third = bounded(answers.next()).await.unwrap().unwrap();
+    assert_eq!(
+        (third.stream, third.next_offset, third.batches.len()),
+        (ids[0], Offset(0), 0)
+    );
+    assert!(bounded(answers.next()).await.is_none());
+    assert_eq!(client.stats().calls - before.calls, 2, "one FETCH and one APPEND");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -308,20 +353,26 @@ async fn a_server_that_goes_in_the_middle_leaves_typed_outcomes_and_loses_nothin
         timeout: Some(Duration::from_secs(3)),
         ..AppendOptions::default()
     };
+    let under_way = std::sync::Arc::new(tokio::sync::Notify::new());
     let writer = tokio::spawn({
-        let client = client.clone();
+        let (client, under_way) = (client.clone(), under_way.clone());
         async move {
             let mut acked = Vec::new();
             for number in 0.. {
                 match client.append(stream, records([number.to_string()]), &options).await {
-                    Ok(ack) => acked.push((ack.base_offset.0, number.to_string())),
+                    Ok(ack) => {
+                        acked.push((ack.base_offset.0, number.to_string()));
+                        if acked.len() == 5 {
+                            under_way.notify_one();
+                        }
+                    }
                     Err(error) => return (acked, error),
                 }
             }
             unreachable!("the loop ends with an error");
         }
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    bounded(under_way.notified()).await;
     server.shutdown().unwrap();
     drop(server);
     let (acked, error) = bounded(writer).await.unwrap();

@@ -1,14 +1,24 @@
 //! What FETCH returns: frames taken apart into results and record batches.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use sbp_frame::Frame;
-use sbp_messages::{FetchResponse, FetchResult, Message};
+use sbp_messages::{FetchInfo, FetchRequest, FetchResponse, FetchResult, Message};
 use sbp_record::{inspect, split_batches};
-use sbp_types::{Offset, StreamId};
+use sbp_types::{Offset, StreamId, TimestampMs};
+use tokio::sync::mpsc;
 
+use crate::client::Client;
+use crate::connection::command::FetchEvent;
 use crate::connection::{refused, undecodable};
 use crate::error::ClientError;
-use crate::failure::Cause;
+use crate::failure::{Cause, Failure};
+use crate::position::Position;
+use crate::reader::send_fetch;
+use crate::retry::Repeat;
 
 /// One record batch as it was read, and which of its records were asked for.
 #[derive(Clone, Debug)]
@@ -125,6 +135,184 @@ pub(crate) fn batches(
         place = behind;
     }
     Ok(end.map_or(place, |end| place.min(end).max(next)))
+}
+
+/// One place to read from, for [`Client::fetch`].
+#[derive(Clone, Copy, Debug)]
+pub struct FetchEntry {
+    /// The stream.
+    pub stream: StreamId,
+    /// Where to begin.
+    pub from: Position,
+    /// The first offset not wanted; `None`: no end.
+    pub end: Option<Offset>,
+    /// Bytes to return at most, though at least one whole batch; 0: the server's default.
+    pub batch_max_bytes: u32,
+}
+
+/// How one FETCH waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FetchOptions {
+    /// How long entries may wait for data, at most 60 s.
+    pub max_wait: Duration,
+    /// Bytes an entry waits for; 0: it does not wait.
+    pub min_bytes: u32,
+    /// Bytes that all answers together may hold; `None`: 32 MiB. Charged to the receive credit before sending.
+    pub max_bytes: Option<u32>,
+    /// How long an answer may take beyond `max_wait`; `None`: the client's default.
+    pub timeout: Option<Duration>,
+}
+
+/// What one entry of a FETCH got.
+#[derive(Debug)]
+pub struct Fetched {
+    /// Which entry.
+    pub entry: usize,
+    /// Its stream.
+    pub stream: StreamId,
+    /// The batches, whose records outside the entry's bounds are trimmed by bounds.
+    pub batches: Vec<FetchedBatch>,
+    /// Where the next FETCH of the stream begins.
+    pub next_offset: Offset,
+    /// The first offset that is kept.
+    pub start_offset: Offset,
+    /// The confirmed end.
+    pub high_watermark: Offset,
+}
+
+/// The answers to one FETCH, as they arrive. Dropping it gives up on those that are still to come.
+#[derive(Debug)]
+pub struct FetchAnswers {
+    entries: Vec<FetchEntry>,
+    events: Option<mpsc::UnboundedReceiver<FetchEvent>>,
+    ready: VecDeque<Result<Fetched, ClientError>>,
+}
+
+impl Client {
+    /// Sends one FETCH, whose entries are answered one by one as data arrives for them: the raw operation under
+    /// [`Client::reader`] and [`Client::tail`]. Nothing is retried and nothing asked for again.
+    ///
+    /// # Errors
+    ///
+    /// That there are no entries, or too many for one request.
+    pub async fn fetch(&self, entries: Vec<FetchEntry>, options: FetchOptions) -> Result<FetchAnswers, ClientError> {
+        const ENTRIES: usize = 1_024;
+        const MAX_BYTES: u32 = 32 << 20;
+        if entries.is_empty() || entries.len() > ENTRIES {
+            return Err(ClientError::invalid(format!(
+                "a FETCH has 1 to {ENTRIES} entries, not {}",
+                entries.len()
+            )));
+        }
+        let wanted = usize::try_from(options.max_bytes.unwrap_or(MAX_BYTES)).unwrap_or(usize::MAX);
+        let charge = self.core().credit.charge(1, wanted.max(1)).await;
+        let fetch_requests = entries.iter().zip(0..).map(|(entry, request_index)| {
+            let (fetch_offset, time) = entry.from.on_wire();
+            FetchInfo {
+                stream_id: entry.stream,
+                request_index,
+                fetch_offset,
+                batch_max_bytes: i32::try_from(entry.batch_max_bytes).unwrap_or(i32::MAX),
+                end_offset: entry.end.unwrap_or(Offset(-1)),
+                start_timestamp_ms: time.unwrap_or(TimestampMs(-1)),
+            }
+        });
+        let request = FetchRequest {
+            max_wait_ms: i32::try_from(options.max_wait.as_millis()).unwrap_or(i32::MAX),
+            min_bytes: i32::try_from(options.min_bytes).unwrap_or(i32::MAX),
+            fetch_requests: fetch_requests.collect(),
+            max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
+        };
+        let timeout = options.timeout.unwrap_or(self.config().timeout);
+        let events = Some(send_fetch(self.link(), &request, timeout, charge, 0));
+        Ok(FetchAnswers {
+            entries,
+            events,
+            ready: VecDeque::new(),
+        })
+    }
+}
+
+impl FetchAnswers {
+    /// The next entry's answer; `None` when all have come.
+    ///
+    /// # Errors
+    ///
+    /// An entry's refusal, after which others may still come; or why no more will come, after which `None` does.
+    pub async fn next(&mut self) -> Option<Result<Fetched, ClientError>> {
+        loop {
+            if let Some(answer) = self.ready.pop_front() {
+                return Some(answer);
+            }
+            let event = match &mut self.events {
+                None => return None,
+                Some(events) => events.recv().await,
+            };
+            match event {
+                Some(FetchEvent::Frame {
+                    frame, end, endpoint, ..
+                }) => {
+                    match parts(frame, self.entries.len()) {
+                        Ok(parts) => {
+                            let fetched = parts
+                                .into_iter()
+                                .filter_map(|part| self.take(part, &endpoint))
+                                .collect();
+                            self.ready = fetched;
+                        }
+                        Err(cause) => self.fail(&Failure::new(cause, Some(&endpoint))),
+                    }
+                    if end {
+                        self.events = None;
+                    }
+                }
+                Some(FetchEvent::Failed { failure, .. }) => self.fail(&failure),
+                None => self.events = None,
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        self.events = None;
+        self.ready
+            .push_back(Err(ClientError::from_failure(failure, Repeat::Harmless, false, 1)));
+    }
+
+    fn take(&self, part: Part, endpoint: &Arc<str>) -> Option<Result<Fetched, ClientError>> {
+        let Part { index, result, bytes } = part;
+        let entry = self.entries.get(index)?;
+        if !result.status.is_success() {
+            let status = &result.status;
+            let message = if status.message.is_empty() {
+                status.code.name()
+            } else {
+                &status.message
+            };
+            let error = ClientError::entry(status.code, message, Some(endpoint));
+            return Some(Err(error.with_stream(entry.stream)));
+        }
+        let start = match entry.from {
+            Position::At(offset) => offset,
+            _ => result.base_offset.max(result.start_offset),
+        };
+        let mut found = Vec::new();
+        let placed = batches(
+            entry.stream,
+            &bytes,
+            result.high_watermark,
+            start,
+            entry.end,
+            &mut found,
+        );
+        Some(placed.map(|_| Fetched {
+            entry: index,
+            stream: entry.stream,
+            batches: found,
+            next_offset: result.next_offset,
+            start_offset: result.start_offset,
+            high_watermark: result.high_watermark,
+        }))
+    }
 }
 
 #[cfg(test)]

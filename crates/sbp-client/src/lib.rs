@@ -41,7 +41,7 @@ pub use clock::wall_clock;
 pub use config::{ClientConfig, RetryPolicy};
 pub use error::{ClientError, ErrorKind};
 pub use features::{Durability, Features};
-pub use fetch::FetchedBatch;
+pub use fetch::{FetchAnswers, FetchEntry, FetchOptions, Fetched, FetchedBatch};
 pub use outcome::{Ack, AppendOutcome};
 pub use position::{Position, Positions, Span};
 pub use reader::{Reader, ReaderOptions};

@@ -146,9 +146,13 @@ impl Peer {
         };
         queue.push_frame(head, header, &[PayloadPart::Copy(payload)]).unwrap();
         let mut bytes = Vec::new();
-        let mut slices = [std::io::IoSlice::new(&[]); 8];
-        let filled = queue.slices(&mut slices);
-        slices[..filled].iter().for_each(|slice| bytes.extend_from_slice(slice));
+        while !queue.is_empty() {
+            let mut slices = [std::io::IoSlice::new(&[]); 8];
+            let filled = queue.slices(&mut slices);
+            let before = bytes.len();
+            slices[..filled].iter().for_each(|slice| bytes.extend_from_slice(slice));
+            queue.advance(bytes.len() - before);
+        }
         self.stream.write_all(&bytes).await.unwrap();
     }
 

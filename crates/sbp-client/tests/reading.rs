@@ -1,0 +1,307 @@
+//! What readers and tails ask for, and what they make of the answers.
+
+mod support;
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use sbp_client::{ErrorKind, Position, ReaderOptions, Span, TailOptions};
+use sbp_frame::{Frame, OpCode};
+use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResponse, FetchResult, Message, Status};
+use sbp_record::{EncodeOptions, RecordsBuilder, stamp_base_offset};
+use sbp_types::{Offset, StreamId};
+use support::{Peer, bounded, client, listener};
+
+const STREAM: StreamId = StreamId(3);
+
+fn span(start: i64, end: i64) -> Span {
+    Span {
+        stream: STREAM,
+        start: Offset(start),
+        end: Offset(end),
+    }
+}
+
+/// One batch of records as a server returns it.
+fn batch(base: i64, records: usize) -> Vec<u8> {
+    let mut builder = RecordsBuilder::new();
+    for _ in 0..records {
+        builder.push(Some(b"value"), None, None, &[]).unwrap();
+    }
+    let mut out = BytesMut::new();
+    builder.finish(&EncodeOptions::default(), &mut out).unwrap();
+    out[..9].copy_from_slice(&stamp_base_offset(Offset(base)));
+    out.to_vec()
+}
+
+async fn fetch(peer: &mut Peer) -> (Frame, FetchRequest) {
+    let frame = peer.frame().await;
+    assert_eq!(frame.opcode, OpCode::FETCH);
+    let request = FetchRequest::decode(&frame.header).unwrap();
+    (frame, request)
+}
+
+fn result(asked: &FetchInfo, payload: &[u8], next: i64, high_watermark: i64) -> FetchResult {
+    FetchResult {
+        stream_id: asked.stream_id,
+        request_index: asked.request_index,
+        batch_length: i32::try_from(payload.len()).unwrap(),
+        base_offset: asked.fetch_offset,
+        next_offset: Offset(next),
+        start_offset: Offset(0),
+        high_watermark: Offset(high_watermark),
+        ..FetchResult::default()
+    }
+}
+
+fn response(results: impl IntoIterator<Item = FetchResult>) -> FetchResponse {
+    FetchResponse {
+        fetch_responses: results.into_iter().collect(),
+        ..FetchResponse::default()
+    }
+}
+
+#[tokio::test]
+async fn reading_goes_on_behind_what_was_handed_out_when_the_connection_is_lost() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let (frame, request) = fetch(&mut peer).await;
+        let asked = &request.fetch_requests[0];
+        assert_eq!((asked.fetch_offset, asked.end_offset), (Offset(5), Offset(25)));
+        assert_eq!(request.max_wait_ms, 0);
+        assert!(request.max_bytes > 0 && request.max_bytes <= 32 << 20);
+        let payload = [batch(0, 10), batch(10, 5)].concat();
+        peer.answer(&frame, &response([result(asked, &payload, 15, 100)]), &payload, false)
+            .await;
+        drop(peer);
+        let mut peer = Peer::greeted(&listener).await;
+        let (frame, request) = fetch(&mut peer).await;
+        let asked = &request.fetch_requests[0];
+        assert_eq!(asked.fetch_offset, Offset(15));
+        let payload = batch(15, 20);
+        peer.answer(&frame, &response([result(asked, &payload, 35, 100)]), &payload, true)
+            .await;
+        peer
+    };
+    let reading = async {
+        let mut reader = client.reader(vec![span(5, 25)], ReaderOptions::default());
+        let mut bounds = Vec::new();
+        while let Some(fetched) = reader.next().await {
+            let fetched = fetched.unwrap();
+            bounds.push((fetched.base_offset.0, fetched.from.0, fetched.to.0));
+        }
+        bounds
+    };
+    let (bounds, _peer) = bounded(async { tokio::join!(reading, server) }).await;
+    assert_eq!(bounds, [(0, 5, 10), (10, 10, 15), (15, 15, 25)]);
+}
+
+/// What a reader of 0 .. 20 says when the server answers with this.
+async fn outcome_of(answer: impl FnOnce(&FetchInfo) -> (FetchResponse, Vec<u8>)) -> sbp_client::ClientError {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let (frame, request) = fetch(&mut peer).await;
+        let (response, payload) = answer(&request.fetch_requests[0]);
+        peer.answer(&frame, &response, &payload, true).await;
+        while peer.try_frame().await.is_some() {}
+    };
+    let reading = async {
+        let mut reader = client.reader(vec![span(0, 20)], ReaderOptions::default());
+        loop {
+            if let Err(error) = reader.next().await.expect("an error comes before the end") {
+                break error;
+            }
+        }
+    };
+    bounded(async {
+        tokio::select! {
+            error = reading => error,
+            () = server => unreachable!("the connection stays open"),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_gap_is_an_error_that_names_the_offset() {
+    let error = outcome_of(|asked| {
+        let payload = [batch(0, 5), batch(7, 13)].concat();
+        (response([result(asked, &payload, 20, 20)]), payload)
+    })
+    .await;
+    assert_eq!((error.kind(), error.offset()), (ErrorKind::Incomplete, Some(Offset(5))));
+    assert_eq!(error.stream(), Some(STREAM));
+}
+
+#[tokio::test]
+async fn an_end_before_the_spans_end_is_an_error() {
+    let error = outcome_of(|asked| (response([result(asked, &[], 0, 0)]), Vec::new())).await;
+    assert_eq!(
+        (error.kind(), error.code()),
+        (ErrorKind::Incomplete, ErrorCode::DATA_LOSS)
+    );
+}
+
+#[tokio::test]
+async fn records_that_are_gone_are_named_with_the_bounds() {
+    let error = outcome_of(|asked| {
+        let status = Status::error(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, "gone");
+        (
+            response([FetchResult {
+                status,
+                start_offset: Offset(7),
+                ..result(asked, &[], 7, 30)
+            }]),
+            Vec::new(),
+        )
+    })
+    .await;
+    assert_eq!(
+        (error.code(), error.offset()),
+        (ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, Some(Offset(0)))
+    );
+    assert!(error.to_string().contains("between 7 and 30"), "{error}");
+}
+
+#[tokio::test]
+async fn lengths_that_do_not_add_up_break_the_protocol() {
+    for surplus in [-16, 16] {
+        let error = outcome_of(|asked| {
+            let payload = batch(0, 20);
+            let mut told = result(asked, &payload, 20, 20);
+            told.batch_length += surplus;
+            (response([told]), payload)
+        })
+        .await;
+        assert_eq!(
+            (error.kind(), error.code()),
+            (ErrorKind::Protocol, ErrorCode::PROTOCOL_VIOLATION)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_peer_without_bounds_in_fetch_is_refused_and_not_guessed_at() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::accept(&listener).await;
+        peer.greet(&[("names", "1")]).await;
+        assert!(peer.try_frame().await.is_none(), "no FETCH is sent");
+    };
+    let reading = async {
+        let error = client
+            .reader(vec![span(0, 20)], ReaderOptions::default())
+            .next()
+            .await
+            .unwrap()
+            .unwrap_err();
+        client.close().await;
+        error
+    };
+    let (error, ()) = bounded(async { tokio::join!(reading, server) }).await;
+    assert_eq!(
+        (error.kind(), error.code()),
+        (ErrorKind::Unsupported, ErrorCode::FEATURE_NOT_OFFERED)
+    );
+}
+
+#[tokio::test]
+async fn a_tail_asks_again_only_for_what_was_answered() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let (first, request) = fetch(&mut peer).await;
+        let asked: Vec<_> = request.fetch_requests.iter().map(|info| info.stream_id.0).collect();
+        assert_eq!(asked, [1, 2, 3]);
+        assert!(request.min_bytes > 0 && request.max_wait_ms > 0);
+        // Two of three, in one frame that is not the last.
+        let payload = [batch(0, 1), batch(0, 2)].concat();
+        let length = batch(0, 1).len();
+        let results = [
+            result(&request.fetch_requests[2], &payload[..length], 1, 1),
+            result(&request.fetch_requests[0], &payload[length..], 2, 2),
+        ];
+        peer.answer(&first, &response(results), &payload, false).await;
+        let (second, again) = fetch(&mut peer).await;
+        let mut asked: Vec<_> = again
+            .fetch_requests
+            .iter()
+            .map(|info| (info.stream_id.0, info.fetch_offset.0))
+            .collect();
+        asked.sort_unstable();
+        assert_eq!(asked, [(1, 2), (3, 1)]);
+        assert_ne!(first.call_id, second.call_id);
+        // The one that waited is answered under the first number; its end brings nothing for the others.
+        let payload = batch(0, 3);
+        let last = result(&request.fetch_requests[1], &payload, 3, 3);
+        peer.answer(&first, &response([last]), &payload, true).await;
+        let (_, third) = fetch(&mut peer).await;
+        assert_eq!(third.fetch_requests.len(), 1);
+        assert_eq!(
+            (third.fetch_requests[0].stream_id, third.fetch_requests[0].fetch_offset),
+            (StreamId(2), Offset(3))
+        );
+        peer
+    };
+    let following = async {
+        let streams: Vec<_> = (1..=3).map(|id| (StreamId(id), Position::At(Offset(0)))).collect();
+        let mut tail = client.tail(&streams, TailOptions::default()).await.unwrap();
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            let fetched = tail.next().await.unwrap().unwrap();
+            seen.push((fetched.stream.0, fetched.len()));
+        }
+        (seen, tail)
+    };
+    let ((seen, _tail), _peer) = bounded(async { tokio::join!(following, server) }).await;
+    assert_eq!(seen, [(3, 1), (1, 2), (2, 3)]);
+}
+
+#[tokio::test]
+async fn no_more_is_asked_for_than_there_is_memory_set_aside() {
+    let (listener, address) = listener().await;
+    let mut config = sbp_client::ClientConfig::new(&address).unwrap();
+    config.receive_credit = 1 << 20;
+    config.batch_max_bytes = 256 << 10;
+    let client = sbp_client::Client::new(config, tokio::runtime::Handle::current());
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let (frame, request) = fetch(&mut peer).await;
+        assert_eq!(request.max_bytes, 1 << 20);
+        assert!(
+            request
+                .fetch_requests
+                .iter()
+                .all(|info| info.batch_max_bytes == 256 << 10)
+        );
+        // All that was asked for is spent on the front span and is not taken by its consumer.
+        let mut payload = Vec::new();
+        let mut next = 0;
+        while payload.len() < 1 << 20 {
+            payload.extend(batch(next, 1_000));
+            next += 1_000;
+        }
+        let answer = response([result(&request.fetch_requests[0], &payload, next, 1_000_000)]);
+        peer.answer(&frame, &answer, &payload, true).await;
+        let early = tokio::time::timeout(Duration::from_millis(200), peer.try_frame()).await;
+        assert!(early.is_err(), "nothing is asked for while nothing is free");
+        peer
+    };
+    let spans: Vec<_> = (0..8).map(|_| span(0, 1_000_000)).collect();
+    let mut reader = client.reader(spans, ReaderOptions::default());
+    let mut peer = bounded(server).await;
+    // Taking everything that arrived returns the credit.
+    let taken = bounded(reader.next_many()).await.unwrap().unwrap();
+    assert!(!taken.is_empty());
+    let wait_for_more = tokio::spawn(async move { reader.next_many().await });
+    let (_, request) = bounded(fetch(&mut peer)).await;
+    assert_eq!(request.fetch_requests[0].fetch_offset, taken.last().unwrap().to);
+    drop(peer);
+    wait_for_more.abort();
+}
