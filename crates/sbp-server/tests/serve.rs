@@ -523,3 +523,50 @@ fn a_timeout_that_is_long_enough_does_not_matter() {
     let (response, _): (AppendResponse, _) = peer.call(&request, &batch);
     assert!(response.append_responses[0].status.is_success());
 }
+
+#[test]
+fn damage_is_told_and_what_lies_around_it_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = || ServerConfig {
+        segment_bytes: Some(256 << 10),
+        ..config(Some(directory.path()))
+    };
+    let server = Server::start(small()).unwrap();
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    for body in [b"before the damage", b"this gets damaged", b"behind the damage"] {
+        peer.store(stream, body);
+    }
+    server.shutdown().unwrap();
+    damage(directory.path(), b"this gets damaged");
+    let server = Server::start(small()).unwrap();
+    let mut peer = Peer::connect(&server);
+    let (response, payload): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 0)]), b"");
+    assert_eq!(response.fetch_responses[0].next_offset, Offset(1));
+    assert_eq!(bodies(&payload), [(0, "before the damage".into())]);
+    let (response, payload): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 1)]), b"");
+    let result = &response.fetch_responses[0];
+    assert_eq!(
+        (result.status.code, result.next_offset),
+        (ErrorCode::RS_DATA_CORRUPTED, Offset(2))
+    );
+    assert!(payload.is_empty());
+    assert_eq!(peer.fetch_all(stream, 2), [(2, "behind the damage".into())]);
+    assert_eq!(peer.store(stream, b"life goes on"), 3);
+}
+
+/// Changes one bit of the only place in the log where these bytes are.
+fn damage(directory: &std::path::Path, bytes: &[u8]) {
+    let segments = std::fs::read_dir(directory).unwrap().flatten();
+    let mut segments = segments.filter(|file| file.file_name().to_string_lossy().starts_with("segment-"));
+    let hit = segments.any(|file| {
+        let mut content = std::fs::read(file.path()).unwrap();
+        let Some(place) = content.windows(bytes.len()).position(|window| window == bytes) else {
+            return false;
+        };
+        content[place] ^= 1;
+        std::fs::write(file.path(), content).unwrap();
+        true
+    });
+    assert!(hit);
+}
