@@ -106,7 +106,7 @@ impl Application for Caller {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        self.journal.lock().unwrap().push(format!("closed: {reason}"));
+        self.journal.lock().expect("no panic").push(format!("closed: {reason}"));
     }
 }
 
@@ -138,7 +138,7 @@ impl Application for Echo {
 
     fn handle_event(&mut self, _session: &mut Session, now: Instant, event: Event) {
         if let Event::Request(frame) = event {
-            self.journal.lock().unwrap().push(frame.opcode.to_string());
+            self.journal.lock().expect("no panic").push(frame.opcode.to_string());
             self.requests
                 .push((frame.call_id, frame.opcode, frame.payload.into_contiguous()));
             if let Some(delay) = self.delay {
@@ -163,6 +163,6 @@ impl Application for Echo {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        self.journal.lock().unwrap().push(format!("closed: {reason}"));
+        self.journal.lock().expect("no panic").push(format!("closed: {reason}"));
     }
 }

@@ -163,9 +163,9 @@ async fn the_first_frame_is_a_heartbeat_and_more_follow() {
     let (first, reply) = call("first");
     assert!(client.post(first).is_ok());
     ended(reply).await.unwrap();
-    assert_eq!(*journal.lock().unwrap(), ["HEARTBEAT", "APPEND"]);
+    assert_eq!(*journal.lock().expect("no panic"), ["HEARTBEAT", "APPEND"]);
     tokio::time::sleep(Duration::from_secs(299)).await;
-    let seen = journal.lock().unwrap().clone();
+    let seen = journal.lock().expect("no panic").clone();
     assert_eq!(
         seen.iter().filter(|opcode| *opcode == "HEARTBEAT").count(),
         10,
@@ -191,7 +191,7 @@ async fn a_silent_peer_is_given_up() {
     let (left, _right) = duplex(64 * 1024);
     let (_client, task, journal) = start_client(left, SessionConfig::client());
     assert!(matches!(ended(task).await.unwrap(), CloseReason::Silent(_)));
-    assert_eq!(journal.lock().unwrap().len(), 1);
+    assert_eq!(journal.lock().expect("no panic").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,7 +231,7 @@ async fn what_is_in_flight_or_posted_at_the_end_is_told() {
         ended(task).await.unwrap(),
         CloseReason::Peer { mid_frame: false } | CloseReason::Transport(_)
     ));
-    assert_eq!(journal.lock().unwrap().len(), 1, "closed once");
+    assert_eq!(journal.lock().expect("no panic").len(), 1, "closed once");
     let (late, late_reply) = call("late");
     let mut late = vec![late];
     assert!(!client.post_all(&mut late));
