@@ -14,6 +14,7 @@ mod config;
 mod entry;
 mod error;
 mod files;
+mod footers;
 mod form;
 mod format;
 mod fs;

@@ -121,7 +121,7 @@ impl<T: Send + 'static> Log<T> {
             for number in recovery.unsealed {
                 writer.jobs.send(&shared, Job::Seal(number));
             }
-            threads.insert(0, spawn("sbp-log-writer", move || writer.run())?);
+            threads.insert(0, spawn("sbp-log-writer", move || writer.run_guarded())?);
             Ok(threads)
         });
         let threads = threads.map_err(files::at(&shared.config.directory))?;
@@ -318,8 +318,11 @@ impl<T> Log<T> {
     fn stop(&mut self) {
         self.queue.close();
         let mut threads = self.threads.drain(..);
-        if let Some(writer) = threads.next() {
-            // A panic of the writer has been told by its thread; what it leaves behind is what a crash leaves behind.
+        // The last owner may be something that the observer dropped, on the writer thread itself.
+        if let Some(writer) = threads
+            .next()
+            .filter(|writer| writer.thread().id() != std::thread::current().id())
+        {
             let _ = writer.join();
         }
         self.shared.prepared.close();

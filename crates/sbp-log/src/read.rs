@@ -1,18 +1,15 @@
 //! Reading: from memory what was written last, from the disk the rest, neighbours together, everything checked.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use sbp_types::{Offset, RangeKey, TimestampMs};
 
+use crate::footers::rebuild;
+use crate::format::crc32c;
 use crate::format::footer::IndexEntry;
-use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
-use crate::format::segment::FIRST_GROUP;
-use crate::format::{BLOCK, block_up, crc32c};
 use crate::index::{Entries, RangeState, Run};
 use crate::segment::Segment;
 use crate::shared::{Shared, State, count};
@@ -23,9 +20,6 @@ const READ_THROUGH: u64 = 16 << 10;
 
 /// No more than this is read at once, unless a single batch is larger.
 const READ_AT_ONCE: u64 = 4 << 20;
-
-/// How many footer entries are kept in memory for readers of sealed segments.
-const CACHED_ENTRIES: usize = 1 << 19;
 
 /// A batch and where it is.
 #[derive(Debug)]
@@ -47,54 +41,6 @@ enum Step {
         crc: u32,
         run: (Offset, Offset),
     },
-}
-
-/// Entries of sealed segments that readers used lately.
-#[derive(Debug, Default)]
-pub(crate) struct FooterCache(Mutex<Cache>);
-
-#[derive(Debug, Default)]
-struct Cache {
-    /// By segment and position of the footer's run.
-    runs: HashMap<(u64, u64), CachedRun>,
-    entries: usize,
-    clock: u64,
-}
-
-#[derive(Debug)]
-struct CachedRun {
-    entries: Arc<[IndexEntry]>,
-    used: u64,
-}
-
-impl FooterCache {
-    fn get(&self, segment: u64, position: u64) -> Option<Arc<[IndexEntry]>> {
-        let cache = &mut *self.0.lock();
-        cache.clock += 1;
-        let run = cache.runs.get_mut(&(segment, position))?;
-        run.used = cache.clock;
-        Some(run.entries.clone())
-    }
-
-    fn put(&self, segment: u64, position: u64, entries: Arc<[IndexEntry]>) {
-        let cache = &mut *self.0.lock();
-        cache.clock += 1;
-        cache.entries += entries.len();
-        let run = CachedRun {
-            entries,
-            used: cache.clock,
-        };
-        if let Some(old) = cache.runs.insert((segment, position), run) {
-            cache.entries -= old.entries.len();
-        }
-        while cache.entries > CACHED_ENTRIES && cache.runs.len() > 1 {
-            let oldest = cache.runs.iter().min_by_key(|(_, run)| run.used).map(|(key, _)| *key);
-            let Some(old) = oldest.and_then(|key| cache.runs.remove(&key)) else {
-                break;
-            };
-            cache.entries -= old.entries.len();
-        }
-    }
 }
 
 impl Shared {
@@ -409,50 +355,6 @@ fn stored(key: RangeKey, found: &Found, bytes: BatchBytes) -> Result<StoredBatch
         max_timestamp: entry.max_timestamp,
         bytes,
     })
-}
-
-/// A run's entries from the groups themselves, as far as they can be read.
-fn rebuild(segment: &Segment, key: RangeKey, run: (Offset, Offset)) -> io::Result<Vec<IndexEntry>> {
-    let length = segment.file.len()?.min(segment.capacity);
-    let mut image = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-    segment.file.read_at(0, &mut image)?;
-    let mut entries: Vec<IndexEntry> = Vec::new();
-    let mut position = FIRST_GROUP;
-    while let Some(bytes) = usize::try_from(position)
-        .ok()
-        .and_then(|at| image.get(at..))
-        .filter(|b| !b.is_empty())
-    {
-        let Some(header) = GroupHeader::parse(bytes, segment.salt) else {
-            position += BLOCK;
-            continue;
-        };
-        let mut at = GroupHeader::LEN;
-        for _ in 0..header.records {
-            let Some(record) = bytes.get(at..).and_then(|bytes| RecordHead::parse(bytes, segment.mask)) else {
-                break;
-            };
-            let place = position + at as u64;
-            at += RecordHead::stored_len(record.batch_len as usize);
-            let head = &record.head;
-            let (Some(end), Ok(position)) = (head.end_offset(), u32::try_from(place)) else {
-                break;
-            };
-            let next = entries.last().map_or(run.0, |entry| entry.end);
-            if head.key == key && head.base_offset >= next && end <= run.1 {
-                let (base, max_timestamp) = (head.base_offset, head.max_timestamp);
-                entries.push(IndexEntry {
-                    base,
-                    end,
-                    max_timestamp,
-                    position,
-                    length: record.batch_len,
-                });
-            }
-        }
-        position += block_up(u64::from(header.length));
-    }
-    Ok(entries)
 }
 
 fn read_failed(error: io::Error) -> ReadError {

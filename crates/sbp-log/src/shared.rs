@@ -8,12 +8,12 @@ use parking_lot::{Mutex, RwLock};
 use sbp_types::RangeKey;
 
 use crate::LogConfig;
+use crate::footers::FooterCache;
 use crate::format::clean::GroupMark;
 use crate::format::superblock::Superblock;
 use crate::fs::{FileLock, FileSystem};
 use crate::index::Index;
 use crate::prepare::{Maker, Prepared};
-use crate::read::FooterCache;
 use crate::segment::Segment;
 use crate::tail::HotTail;
 

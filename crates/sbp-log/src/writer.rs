@@ -1,6 +1,7 @@
 //! The writer thread: one group after the other, each written after its predecessor's sync returned.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -60,8 +61,20 @@ enum Next<T> {
 }
 
 impl<T: Send + 'static> Writer<T> {
+    /// Runs; should this thread panic, the log has failed: nobody waits for ever.
+    pub(crate) fn run_guarded(self) {
+        let (queue, observer) = (self.queue.clone(), self.observer.clone());
+        if std::panic::catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
+            let cause = Arc::new(io::Error::other("the writer thread panicked"));
+            let waiting: Vec<T> = queue.fail(cause.clone()).into_iter().map(Item::into_context).collect();
+            if !waiting.is_empty() {
+                observer.group_ended(waiting, Err(Arc::new(LogError::Indeterminate { cause })));
+            }
+        }
+    }
+
     /// Writes until the queue is closed and empty, or the log has failed.
-    pub(crate) fn run(mut self) {
+    fn run(mut self) {
         let mut under = Under::Nothing;
         while self.queue.failure().is_none() {
             under = match under {

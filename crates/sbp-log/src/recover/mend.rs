@@ -68,12 +68,23 @@ fn cut(later: &[SegmentFile], cursor: Cursor, recovery: &Recovery) -> Result<(),
     if !recovery.segments.contains_key(&file.segment.number) {
         return Ok(());
     }
+    if file.length != file.segment.capacity {
+        // It had a footer. Its length comes back before the footer goes: short and without one it would be refused.
+        restore_length(file).map_err(at(&file.path))?;
+    }
     let image = file.read().map_err(at(&file.path))?;
     each_used_block(&image, cursor.position, |position, block| {
         file.segment.file.write_at(position, &vec![0; block.len()])
     })
     .and_then(|()| file.segment.file.sync_data())
     .map_err(at(&file.path))
+}
+
+fn restore_length(file: &SegmentFile) -> io::Result<()> {
+    let segment = &file.segment;
+    segment.file.set_len(file.length.min(segment.capacity))?;
+    segment.file.preallocate(segment.capacity)?;
+    segment.file.sync_data()
 }
 
 /// What is left of a damaged tail may exist in the page cache only; what was saved from it is about to be served.

@@ -60,10 +60,11 @@ pub(crate) fn recover(fs: &dyn FileSystem, config: &LogConfig) -> Result<Recover
     let tail = scanner.walk(&later, true)?;
     let tail = scanner.finish(&later, tail)?;
 
+    let last = scanner.last_mark();
     let mut recovery = Recovery {
         index: std::mem::take(&mut scanner.index),
         segments: std::mem::take(&mut scanner.live),
-        last: scanner.last_mark(),
+        last,
         active: None,
         unsealed: Vec::new(),
         full: Vec::new(),

@@ -426,3 +426,88 @@ fn without_durability_damage_cuts_and_is_no_corruption() {
     assert_eq!(recovered.damage.intervals.len(), 1);
     assert_eq!(check_served(&log, &sent).len(), 3);
 }
+
+/// Something a disk, or somebody with a disk editor, might do to a file.
+fn vandalise(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
+    let sectors = bytes.len() / 512;
+    match random.u8(..6) {
+        _ if sectors < 16 => {
+            let at = random.usize(..bytes.len());
+            bytes[at] ^= 1 << random.u8(..8);
+        }
+        0 => bytes.truncate(random.usize(..bytes.len())),
+        1 => {
+            let at = random.usize(..sectors) * 512;
+            bytes[at..at + 512].fill(0);
+        }
+        2 => {
+            // A write that went to the wrong place.
+            let (from, to) = (random.usize(..sectors / 8) * BLOCK, random.usize(..sectors / 8) * BLOCK);
+            bytes.copy_within(from..from + BLOCK, to);
+        }
+        3 => {
+            let from = random.usize(..sectors) * 512;
+            bytes[from..].fill(0);
+        }
+        _ => {
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                bytes[at] ^= 1 << random.u8(..8);
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_to_the_files_nothing_wrong_is_served() {
+    for durability in [Durability::Fsync, Durability::None] {
+        let config = LogConfig {
+            durability,
+            ..small_config()
+        };
+        let (fs, sent) = written(&config, &many());
+        let (mut opened, mut complete) = (0, 0);
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let disk = fs.power_cut(Survival::Everything);
+            if random.bool() {
+                let (log, ..) = open(&disk, &config).unwrap();
+                if random.bool() {
+                    log.shutdown().unwrap()
+                } else {
+                    log.checkpoint().unwrap()
+                }
+            }
+            let names: Vec<_> = disk.list(Path::new("/log")).unwrap();
+            let name = Path::new("/log").join(&names[random.usize(..names.len())]);
+            if random.u8(..8) == 0 {
+                disk.remove(&name).unwrap();
+            } else {
+                disk.damage(&name, |bytes| vandalise(bytes, &mut random)).unwrap();
+            }
+            let Ok((log, recovered, _)) = open(&disk, &config) else {
+                continue;
+            };
+            opened += 1;
+            let good = check_served(&log, &sent);
+            complete += u64::from(good.len() == sent.len());
+            let ends: Vec<_> = log.ranges().into_iter().map(|key| (key, log.synced_end(key))).collect();
+            drop(log);
+            let (log, ..) = open(&disk.power_cut(Survival::Nothing), &config).unwrap_or_else(|error| {
+                panic!("seed {seed}, {}: {error}, first {:?}", name.display(), recovered.notes)
+            });
+            assert_eq!(check_served(&log, &sent), good, "seed {seed}, {}", name.display());
+            assert_eq!(
+                log.ranges()
+                    .into_iter()
+                    .map(|key| (key, log.synced_end(key)))
+                    .collect::<Vec<_>>(),
+                ends
+            );
+        }
+        assert!(
+            opened > 150 && complete > 20 && complete < opened,
+            "{opened} opened, {complete} complete"
+        );
+    }
+}
