@@ -1,5 +1,7 @@
 //! The `sbp` binary as a user runs it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};

@@ -1,5 +1,7 @@
 //! The client against a real server, over loopback.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
 use std::future::Future;
 use std::path::Path;
 use std::time::Duration;

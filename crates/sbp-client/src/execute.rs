@@ -169,3 +169,81 @@ pub(crate) fn after_failed_append(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use sbp_messages::ErrorCode;
+
+    use super::{NextStep, after_failed_append};
+    use crate::config::RetryPolicy;
+    use crate::error::ErrorKind;
+    use crate::failure::{Cause, Failure};
+
+    fn step(cause: Cause, time_left: Duration) -> NextStep {
+        after_failed_append(
+            &Failure::from(cause),
+            1,
+            Instant::now() + time_left,
+            &RetryPolicy::default(),
+        )
+    }
+
+    fn refused(code: ErrorCode, throttle: Duration) -> Cause {
+        Cause::Refused {
+            code,
+            message: "no".to_owned(),
+            throttle,
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_was_not_started_goes_first_on_the_next_connection() {
+        let lost = Cause::ConnectionLost {
+            sent: false,
+            reason: "reset".to_owned(),
+        };
+        assert!(matches!(step(lost, LONG), NextStep::NextConnection));
+        assert!(matches!(step(Cause::NotStarted, LONG), NextStep::NextConnection));
+    }
+
+    #[test]
+    fn what_may_have_been_stored_is_never_sent_again() {
+        let lost = Cause::ConnectionLost {
+            sent: true,
+            reason: "reset".to_owned(),
+        };
+        for cause in [
+            lost,
+            refused(ErrorCode::RS_INTERNAL_SERVER_ERROR, Duration::ZERO),
+            Cause::deadline(true),
+        ] {
+            let NextStep::Fail(error) = step(cause, LONG) else {
+                panic!("it is sent again")
+            };
+            assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_may_pass_is_waited_for_only_while_there_is_time() {
+        let asked = Duration::from_secs(2);
+        let throttled = || refused(ErrorCode::TOO_MANY_REQUESTS, asked);
+        let NextStep::After { wait, elsewhere } = step(throttled(), LONG) else {
+            panic!("it may pass")
+        };
+        assert!(wait >= asked && !elsewhere);
+        let NextStep::Fail(error) = step(throttled(), Duration::from_secs(1)) else {
+            panic!("there is no time")
+        };
+        assert_eq!(
+            (error.kind(), error.code()),
+            (ErrorKind::Rejected, ErrorCode::TOO_MANY_REQUESTS)
+        );
+        let elsewhere = step(refused(ErrorCode::PD_NOT_LEADER, Duration::ZERO), LONG);
+        assert!(matches!(elsewhere, NextStep::After { elsewhere: true, .. }));
+    }
+}

@@ -5,6 +5,24 @@
 //! [`Client::tail`] follows streams as they grow. What can go wrong is a [`ClientError`], which says whether the call
 //! may have taken effect.
 //!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use sbp_client::{AppendOptions, Client, ClientConfig, ReaderOptions, Span};
+//! use sbp_types::Offset;
+//!
+//! let config = ClientConfig::new("127.0.0.1:12378")?;
+//! let client = Client::new(config, tokio::runtime::Handle::current());
+//! let stream = client.find_stream("orders", None).await?.stream_id;
+//! let ack = client.append(stream, b"first".as_slice(), &AppendOptions::default()).await?;
+//! let everything = Span { stream, start: Offset::EARLIEST, end: Offset::LATEST };
+//! let mut reader = client.reader(vec![everything], ReaderOptions::default());
+//! while let Some(batch) = reader.next().await {
+//!     println!("{} records from {}", batch?.len(), ack.base_offset);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Bindings that make very many appends collect them in [`Submissions`] and take their outcomes in batches through a
 //! [`CompletionSink`]: one hand-over and one delivery for everything that happened in a turn.
 

@@ -223,7 +223,7 @@ impl ReadTask {
             .into_iter()
             .map(|Span { stream, start, end }| {
                 let (start, end) = (resolve(stream, start), resolve(stream, end));
-                if start.0 < 0 || end.0 < 0 {
+                if start.0 < 0 || end.0 < start.0 {
                     let what = format!("a span from {start} to {end} is not a part of a stream");
                     return Err(ClientError::invalid(what).with_stream(stream));
                 }

@@ -1,5 +1,7 @@
 //! What callers are told when a server answers, refuses, misbehaves or vanishes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What readers and tails ask for, and what they make of the answers.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
 mod support;
 
 use std::time::Duration;

@@ -39,6 +39,8 @@ pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliErro
     }
     let input = std::io::stdin();
     let bar = (!input.is_terminal()).then(|| progress(0, "records"));
+    // Somebody who types wants each line to go out.
+    let batch = if input.is_terminal() { 1 } else { append.batch.max(1) };
     let mut lines = input.lock();
     let mut line = Vec::new();
     loop {
@@ -48,7 +50,7 @@ pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliErro
             let record = line.strip_suffix(b"\n").unwrap_or(&line);
             push(&mut builder, record.strip_suffix(b"\r").unwrap_or(record), key)?;
         }
-        let full = builder.len() >= append.batch.max(1) || builder.body_length() >= BATCH_BYTES;
+        let full = builder.len() >= batch || builder.body_length() >= BATCH_BYTES;
         if !builder.is_empty() && (full || read == 0) {
             let records = builder.len();
             let batch = std::mem::take(&mut builder);
