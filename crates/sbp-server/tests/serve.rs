@@ -525,6 +525,65 @@ fn a_timeout_that_is_long_enough_does_not_matter() {
 }
 
 #[test]
+fn all_connections_see_one_order_and_no_wake_up_is_missed() {
+    const WRITERS: usize = 4;
+    const EACH: usize = 100;
+    let server = start(None);
+    let streams = ["a", "b"].map(|name| Peer::connect(&server).create(name));
+    let read = |server: &Server| {
+        let mut peer = Peer::connect(server);
+        let mut seen = [Vec::new(), Vec::new()];
+        while seen.iter().any(|seen| seen.len() < WRITERS * EACH / 2) {
+            // A stream that is asked for has more to come, so every entry ends; the time given is longer than a test
+            // may take, so it ends because it was woken or because the record was there before.
+            let asked: Vec<_> = (0..2).filter(|n| seen[*n].len() < WRITERS * EACH / 2).collect();
+            let entries: Vec<_> = asked
+                .iter()
+                .map(|n| from(streams[*n], i64::try_from(seen[*n].len()).unwrap()))
+                .collect();
+            let call = peer.send(&fetch_request(60_000, 1, &entries), b"");
+            let mut end = false;
+            while !end {
+                let frame = peer.recv();
+                assert_eq!(frame.call_id, call);
+                end = frame.flags.contains(Flags::END);
+                let response = FetchResponse::decode(&frame.header).unwrap();
+                let mut payload = frame.payload.into_contiguous();
+                for result in &response.fetch_responses {
+                    let part = payload.split_to(usize::try_from(result.batch_length).unwrap());
+                    let n = asked[usize::try_from(result.request_index).unwrap()];
+                    seen[n].extend(bodies(&part).into_iter().map(|(_, body)| body));
+                }
+            }
+        }
+        seen
+    };
+    let write = &|writer: usize| {
+        let mut peer = Peer::connect(&server);
+        for n in 0..EACH {
+            peer.store(streams[n % 2], format!("{writer} {n:03}").as_bytes());
+        }
+    };
+    let seen: Vec<_> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3).map(|_| scope.spawn(|| read(&server))).collect();
+        for writer in 0..WRITERS {
+            scope.spawn(move || write(writer));
+        }
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    assert!(seen.iter().all(|one| *one == seen[0]), "one order for all");
+    for writer in 0..WRITERS {
+        let prefix = format!("{writer} ");
+        let own: Vec<_> = seen[0][0]
+            .iter()
+            .filter(|body| body.starts_with(prefix.as_bytes()))
+            .collect();
+        assert_eq!(own.len(), EACH / 2);
+        assert!(own.is_sorted(), "each writer's records are in its order");
+    }
+}
+
+#[test]
 fn damage_is_told_and_what_lies_around_it_is_served() {
     let directory = tempfile::tempdir().unwrap();
     let small = || ServerConfig {

@@ -1,7 +1,7 @@
 //! The range server: which offset a record gets, and what a fetch may see.
 //!
-//! The decisions are pure functions over a [`RangeTable`]; the log, the clock and the connections are around them in
-//! [`RangeServer`].
+//! The decisions are pure functions over a [`RangeTable`](table::RangeTable); the log, the clock and the connections are
+//! around them in [`RangeServer`].
 
 mod append;
 mod fetch;
