@@ -175,7 +175,7 @@ pub enum SchemaError {
     #[error("{0}")]
     Shape(String),
     /// A batch's columns differ from the stream's.
-    #[error("column {column}: the stream has {expected}, the data has {found}; {advice}")]
+    #[error("column {column}: {expected} is wanted, the data has {found}; {advice}")]
     Column {
         /// Path of the column, quoted.
         column: String,

@@ -38,7 +38,7 @@ pub use head::{
 };
 pub use meta::{BatchMeta, BodyEncoding, Compression};
 pub use record::{Headers, Payloads, Record, Records};
-pub use records::RecordsBuilder;
+pub use records::{RecordColumns, RecordsBuilder};
 pub use schema::StreamSchema;
 pub use split::{SplitBatches, split_batches};
 pub use typed::encode_arrow;

@@ -1,10 +1,17 @@
 //! Collecting records into one RECORDS batch.
 
+use std::ops::Range;
+
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
 use arrow_buffer::ToByteSlice;
 use bytes::{BufMut, BytesMut};
 use sbp_types::TimestampMs;
 
+use super::column::{ColumnBuilder, to_offset};
+use super::columns::RecordColumns;
 use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, bitmap_length};
+use crate::compress::MAX_UNCOMPRESSED_LENGTH;
 use crate::cursor::widen;
 use crate::encode::{EncodeOptions, write_batch};
 use crate::error::EncodeError;
@@ -53,7 +60,7 @@ impl RecordsBuilder {
         let length = added
             .saturating_add(widen(key.map_or(0, <[u8]>::len)))
             .saturating_add(widen(self.body_length()));
-        let limit = widen(crate::compress::MAX_UNCOMPRESSED_LENGTH);
+        let limit = widen(MAX_UNCOMPRESSED_LENGTH);
         if length > limit {
             return Err(EncodeError::TooLarge { length, limit });
         }
@@ -68,6 +75,124 @@ impl RecordsBuilder {
         self.push_headers(headers);
         self.rows += 1;
         Ok(())
+    }
+
+    /// Adds the first of `rows`, as many as fit before the body has `max_bytes`; returns how many these are.
+    ///
+    /// An empty builder takes at least one row, so a loop that finishes the batch and goes on always ends. Rows without
+    /// headers are copied column by column.
+    ///
+    /// # Errors
+    /// One row by itself is larger than a body can be. Nothing was added then.
+    pub fn push_rows(
+        &mut self,
+        columns: &RecordColumns,
+        rows: Range<usize>,
+        max_bytes: usize,
+    ) -> Result<usize, EncodeError> {
+        let rows = rows.start.min(columns.len())..rows.end.min(columns.len());
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        if columns.headers.is_some() {
+            return self.push_rows_with_headers(columns, rows, max_bytes);
+        }
+        let count = self.fitting(columns, &rows, max_bytes);
+        let taken = rows.start..rows.start + count;
+        match count {
+            0 => return Ok(0),
+            1 => {
+                let time = columns.time(taken.start);
+                let key = columns.key.as_ref().and_then(|key| key.item(taken.start));
+                self.push(columns.value.item(taken.start), key, time, &[])?;
+            }
+            _ => {
+                self.extend_times(columns, &taken);
+                match &columns.key {
+                    Some(key) => self.key.extend(key, &taken),
+                    None => self.key.extend_nulls(count),
+                }
+                self.value.extend(&columns.value, &taken);
+                if let Some(&end) = self.header_list.last() {
+                    self.header_list.resize(self.header_list.len() + count, end);
+                }
+                self.rows += count;
+            }
+        }
+        Ok(count)
+    }
+
+    /// How many of `rows` fit; the length of the body grows with them.
+    fn fitting(&self, columns: &RecordColumns, rows: &Range<usize>, max_bytes: usize) -> usize {
+        let limit = max_bytes.min(MAX_UNCOMPRESSED_LENGTH);
+        let have = self.body_length();
+        let offsets = if columns.key.is_some() { 8 } else { 4 };
+        let time = if columns.timestamp.is_some() || !self.timestamps.is_empty() {
+            8
+        } else {
+            0
+        };
+        let fits = |count: usize| {
+            let bytes = columns.byte_length(&(rows.start..rows.start + count));
+            let fixed = count
+                .saturating_mul(offsets + time)
+                .saturating_add(2 * bitmap_length(count));
+            have.saturating_add(bytes).saturating_add(fixed) <= limit
+        };
+        let (mut low, mut high) = (usize::from(self.is_empty()), rows.len());
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if fits(middle) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+
+    fn extend_times(&mut self, columns: &RecordColumns, rows: &Range<usize>) {
+        let any = columns
+            .timestamp
+            .as_ref()
+            .is_some_and(|times| times.null_count() < times.len());
+        if !any && self.timestamps.is_empty() {
+            return;
+        }
+        self.timestamps.resize(self.rows, None);
+        self.timestamps.extend(rows.clone().map(|row| columns.time(row)));
+    }
+
+    fn push_rows_with_headers(
+        &mut self,
+        columns: &RecordColumns,
+        rows: Range<usize>,
+        max_bytes: usize,
+    ) -> Result<usize, EncodeError> {
+        let mut taken = 0;
+        for row in rows {
+            if !self.is_empty() && self.body_length() >= max_bytes {
+                break;
+            }
+            let items = columns
+                .headers
+                .as_ref()
+                .filter(|lists| lists.is_valid(row))
+                .map(|lists| lists.value(row));
+            let items = items.as_ref().map(|items| items.as_struct());
+            let headers: Vec<(&str, Option<&[u8]>)> = items.map_or_else(Vec::new, |items| {
+                let names = items.column(0).as_string::<i32>().iter();
+                let values = items.column(1).as_binary::<i32>().iter();
+                names
+                    .zip(values)
+                    .map(|(name, value)| (name.unwrap_or_default(), value))
+                    .collect()
+            });
+            let key = columns.key.as_ref().and_then(|key| key.item(row));
+            self.push(columns.value.item(row), key, columns.time(row), &headers)?;
+            taken += 1;
+        }
+        Ok(taken)
     }
 
     fn push_headers(&mut self, headers: &[(&str, Option<&[u8]>)]) {
@@ -210,78 +335,4 @@ pub(crate) fn micros(time: TimestampMs) -> i64 {
 /// Lengths in a body are far below 4 GiB: the builder refuses to grow beyond 64 MiB.
 fn narrow(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
-}
-
-fn to_offset(length: usize) -> i32 {
-    i32::try_from(length).unwrap_or(i32::MAX)
-}
-
-/// One column of byte strings. It has no buffers while all are null, and no bitmap while none is.
-#[derive(Clone, Debug, Default)]
-struct ColumnBuilder {
-    rows: usize,
-    offsets: Vec<i32>,
-    data: Vec<u8>,
-    validity: Vec<u8>,
-}
-
-impl ColumnBuilder {
-    fn push(&mut self, item: Option<&[u8]>) {
-        match item {
-            Some(bytes) => {
-                if self.offsets.is_empty() {
-                    self.offsets.resize(self.rows + 1, 0);
-                    if self.rows > 0 {
-                        self.validity.resize(bitmap_length(self.rows), 0);
-                    }
-                }
-                self.data.extend_from_slice(bytes);
-                self.offsets.push(to_offset(self.data.len()));
-                if !self.validity.is_empty() {
-                    self.push_bit(true);
-                }
-            }
-            None if self.offsets.is_empty() => {}
-            None => {
-                self.offsets.push(to_offset(self.data.len()));
-                if self.validity.is_empty() {
-                    self.validity.resize(bitmap_length(self.rows), u8::MAX);
-                    self.mask_last();
-                }
-                self.push_bit(false);
-            }
-        }
-        self.rows += 1;
-    }
-
-    fn push_bit(&mut self, valid: bool) {
-        self.validity.resize(bitmap_length(self.rows + 1), 0);
-        if let Some(last) = self.validity.last_mut() {
-            *last |= u8::from(valid) << (self.rows % 8);
-        }
-    }
-
-    /// Bits behind the last record are zero, so that equal records give equal bytes.
-    fn mask_last(&mut self) {
-        let used = self.rows % 8;
-        if let Some(last) = self.validity.last_mut().filter(|_| used > 0) {
-            *last &= (1 << used) - 1;
-        }
-    }
-
-    /// Validity, offsets, data.
-    fn buffers(&self) -> [&[u8]; 3] {
-        [&self.validity, self.offsets.to_byte_slice(), &self.data]
-    }
-
-    fn encoded_length(&self) -> usize {
-        self.validity.len() + self.offsets.len() * 4 + self.data.len()
-    }
-
-    fn clear(&mut self) {
-        self.rows = 0;
-        self.offsets.clear();
-        self.data.clear();
-        self.validity.clear();
-    }
 }

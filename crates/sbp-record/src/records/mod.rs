@@ -1,9 +1,12 @@
 //! RECORDS bodies: many records as Arrow buffers.
 
 mod builder;
+mod column;
+mod columns;
 mod layout;
 mod view;
 
 pub use builder::RecordsBuilder;
 pub(crate) use builder::micros;
+pub use columns::RecordColumns;
 pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView, checked_offsets};

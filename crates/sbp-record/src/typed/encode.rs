@@ -86,7 +86,7 @@ fn check_column(expected: &Field, found: &DataType, array: &ArrayRef, path: &str
     if !expected.is_nullable() && array.null_count() > 0 {
         return Err(SchemaError::Column {
             column: format!("\"{path}\""),
-            expected: "no nulls".to_owned(),
+            expected: "a value in every row".to_owned(),
             found: format!("{} nulls", array.null_count()),
             advice: "fill or drop them".to_owned(),
         });

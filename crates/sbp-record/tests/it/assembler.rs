@@ -124,7 +124,7 @@ fn batches() -> impl Strategy<Value = Vec<(bool, Vec<Row>, usize, usize)>> {
 }
 
 proptest! {
-    #![proptest_config(cases(200))]
+    #![proptest_config(cases(80))]
 
     #[test]
     fn rows_in_are_rows_out(batches in batches(), max_bytes in prop_oneof![Just(64_usize), Just(400), Just(1 << 20)]) {

@@ -12,5 +12,6 @@ mod inspect;
 mod layout;
 mod list;
 mod round_trip;
+mod rows;
 mod spark;
 mod support;

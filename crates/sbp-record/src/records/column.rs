@@ -1,0 +1,115 @@
+//! One growing column of byte strings in a batch that is being collected.
+
+use std::ops::Range;
+
+use arrow_buffer::ToByteSlice;
+
+use super::columns::BytesSource;
+use super::layout::bitmap_length;
+
+/// One column of byte strings. It has no buffers while all are null, and no bitmap while none is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ColumnBuilder {
+    pub(super) rows: usize,
+    offsets: Vec<i32>,
+    data: Vec<u8>,
+    validity: Vec<u8>,
+}
+
+impl ColumnBuilder {
+    pub(super) fn push(&mut self, item: Option<&[u8]>) {
+        match item {
+            Some(bytes) => {
+                if self.offsets.is_empty() {
+                    self.offsets.resize(self.rows + 1, 0);
+                    if self.rows > 0 {
+                        self.validity.resize(bitmap_length(self.rows), 0);
+                    }
+                }
+                self.data.extend_from_slice(bytes);
+                self.offsets.push(to_offset(self.data.len()));
+                if !self.validity.is_empty() {
+                    self.push_bit(true);
+                }
+            }
+            None if self.offsets.is_empty() => {}
+            None => {
+                self.offsets.push(to_offset(self.data.len()));
+                if self.validity.is_empty() {
+                    self.validity.resize(bitmap_length(self.rows), u8::MAX);
+                    self.mask_last();
+                }
+                self.push_bit(false);
+            }
+        }
+        self.rows += 1;
+    }
+
+    /// Adds `rows` of a column: at once where none is null.
+    pub(super) fn extend(&mut self, source: &BytesSource, rows: &Range<usize>) {
+        if !source.all_valid(rows) {
+            rows.clone().for_each(|row| self.push(source.item(row)));
+            return;
+        }
+        // The first row by itself makes the offsets, and the bitmap if rows before it were null.
+        self.push(source.item(rows.start));
+        let rest = rows.start + 1..rows.end;
+        let span = source.span(&rest);
+        let (from, shift) = (to_offset(span.start), to_offset(self.data.len()));
+        self.data.extend_from_slice(source.data.get(span).unwrap_or_default());
+        let ends = source.offsets.get(rest.start + 1..=rest.end).unwrap_or_default();
+        self.offsets.extend(ends.iter().map(|&end| end - from + shift));
+        if self.validity.is_empty() {
+            self.rows += rest.len();
+            return;
+        }
+        for _ in rest {
+            self.push_bit(true);
+            self.rows += 1;
+        }
+    }
+
+    pub(super) fn extend_nulls(&mut self, count: usize) {
+        if self.offsets.is_empty() {
+            self.rows += count;
+        } else {
+            (0..count).for_each(|_| self.push(None));
+        }
+    }
+
+    fn push_bit(&mut self, valid: bool) {
+        self.validity.resize(bitmap_length(self.rows + 1), 0);
+        if let Some(last) = self.validity.last_mut() {
+            *last |= u8::from(valid) << (self.rows % 8);
+        }
+    }
+
+    /// Bits behind the last record are zero, so that equal records give equal bytes.
+    fn mask_last(&mut self) {
+        let used = self.rows % 8;
+        if let Some(last) = self.validity.last_mut().filter(|_| used > 0) {
+            *last &= (1 << used) - 1;
+        }
+    }
+
+    /// Validity, offsets, data.
+    pub(super) fn buffers(&self) -> [&[u8]; 3] {
+        [&self.validity, self.offsets.to_byte_slice(), &self.data]
+    }
+
+    pub(super) fn encoded_length(&self) -> usize {
+        self.validity.len() + self.offsets.len() * 4 + self.data.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.rows = 0;
+        self.offsets.clear();
+        self.data.clear();
+        self.validity.clear();
+    }
+}
+
+/// Offsets in a body; its columns stay below 64 MiB.
+pub(super) fn to_offset(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}

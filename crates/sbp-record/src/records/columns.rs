@@ -1,0 +1,159 @@
+//! Arrow columns as a source of records, so that many rows are copied at once.
+
+use std::ops::Range;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{Array, ArrayRef, ListArray, PrimitiveArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_schema::{DataType, TimeUnit};
+
+use crate::error::SchemaError;
+
+/// The columns that records are written from: value, and perhaps key, time and headers.
+#[derive(Clone, Debug)]
+pub struct RecordColumns {
+    pub(super) value: BytesSource,
+    pub(super) key: Option<BytesSource>,
+    pub(super) timestamp: Option<PrimitiveArray<TimestampMicrosecondType>>,
+    pub(super) headers: Option<ListArray>,
+}
+
+impl RecordColumns {
+    /// Takes `value` and `key` as `binary` or `string`, `timestamp` as `timestamp[us]` of any zone, and `headers` as
+    /// `list<struct<string, binary>>`. A null time means the time of the batch, null headers mean none.
+    ///
+    /// # Errors
+    /// A column has another type, which the error names with the cast to use, or another length than `value`.
+    pub fn new(
+        value: &ArrayRef,
+        key: Option<&ArrayRef>,
+        timestamp: Option<&ArrayRef>,
+        headers: Option<&ArrayRef>,
+    ) -> Result<Self, SchemaError> {
+        let others = [("key", key), ("timestamp", timestamp), ("headers", headers)];
+        for (name, array) in others {
+            if let Some(array) = array.filter(|array| array.len() != value.len()) {
+                let (found, expected) = (array.len(), value.len());
+                return Err(SchemaError::Shape(format!(
+                    "column \"{name}\" has {found} rows instead of {expected}"
+                )));
+            }
+        }
+        Ok(Self {
+            value: BytesSource::new("value", value)?,
+            key: key.map(|array| BytesSource::new("key", array)).transpose()?,
+            timestamp: timestamp.map(micros).transpose()?,
+            headers: headers.map(header_lists).transpose()?,
+        })
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.value.offsets.len().saturating_sub(1)
+    }
+
+    /// Whether there are no rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Time of a row in microseconds, unless it is null or there is no such column.
+    pub(super) fn time(&self, row: usize) -> Option<i64> {
+        self.timestamp
+            .as_ref()
+            .filter(|times| times.is_valid(row))
+            .map(|times| times.value(row))
+    }
+
+    /// Bytes of keys and values in `rows`.
+    pub(super) fn byte_length(&self, rows: &Range<usize>) -> usize {
+        self.value.span(rows).len() + self.key.as_ref().map_or(0, |key| key.span(rows).len())
+    }
+}
+
+/// A column of byte strings, whatever Arrow calls it.
+#[derive(Clone, Debug)]
+pub(super) struct BytesSource {
+    pub(super) offsets: OffsetBuffer<i32>,
+    pub(super) data: Buffer,
+    pub(super) nulls: Option<NullBuffer>,
+}
+
+impl BytesSource {
+    fn new(column: &str, array: &ArrayRef) -> Result<Self, SchemaError> {
+        let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0).cloned();
+        let (offsets, data) = match array.data_type() {
+            DataType::Binary => {
+                let array = array.as_binary::<i32>();
+                (array.offsets().clone(), array.values().clone())
+            }
+            DataType::Utf8 => {
+                let array = array.as_string::<i32>();
+                (array.offsets().clone(), array.values().clone())
+            }
+            found => return Err(refuse(column, "binary or string", found, "binary")),
+        };
+        Ok(Self { offsets, data, nulls })
+    }
+
+    /// Where the bytes of `rows` lie in the data.
+    pub(super) fn span(&self, rows: &Range<usize>) -> Range<usize> {
+        let at = |row: usize| {
+            self.offsets
+                .get(row)
+                .and_then(|&at| usize::try_from(at).ok())
+                .unwrap_or_default()
+        };
+        at(rows.start)..at(rows.end)
+    }
+
+    pub(super) fn item(&self, row: usize) -> Option<&[u8]> {
+        if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+            return None;
+        }
+        self.data.get(self.span(&(row..row.saturating_add(1))))
+    }
+
+    /// Whether none of `rows` is null.
+    pub(super) fn all_valid(&self, rows: &Range<usize>) -> bool {
+        self.nulls
+            .as_ref()
+            .is_none_or(|nulls| nulls.slice(rows.start, rows.len()).null_count() == 0)
+    }
+}
+
+fn micros(array: &ArrayRef) -> Result<PrimitiveArray<TimestampMicrosecondType>, SchemaError> {
+    match array.data_type() {
+        DataType::Timestamp(TimeUnit::Microsecond, _) => Ok(array.as_primitive().clone()),
+        found => Err(refuse("timestamp", "timestamp[us]", found, "timestamp('us', tz='UTC')")),
+    }
+}
+
+fn header_lists(array: &ArrayRef) -> Result<ListArray, SchemaError> {
+    let fits = |item: &DataType| match item {
+        DataType::Struct(pair) => {
+            let types: Vec<&DataType> = pair.iter().map(|field| field.data_type()).collect();
+            types == [&DataType::Utf8, &DataType::Binary]
+        }
+        _ => false,
+    };
+    match array.data_type() {
+        DataType::List(item) if fits(item.data_type()) => Ok(array.as_list().clone()),
+        found => {
+            let wanted = "list<struct<key: string, value: binary>>";
+            Err(refuse("headers", wanted, found, wanted))
+        }
+    }
+}
+
+fn refuse(column: &str, expected: &str, found: &DataType, cast: &str) -> SchemaError {
+    SchemaError::Column {
+        column: format!("\"{column}\""),
+        expected: expected.to_owned(),
+        found: found.to_string(),
+        advice: format!("cast it to {cast}"),
+    }
+}
