@@ -83,7 +83,8 @@ pub struct SessionConfig {
     pub limits: Limits,
     /// How often a client is told to send a HEARTBEAT, and what "silent" is measured in.
     pub heartbeat_interval: Duration,
-    /// A connection from which nothing came for this many intervals is closed, unless calls are in flight.
+    /// A connection from which nothing came for this many intervals, and for two seconds at least, is closed, unless
+    /// calls are in flight.
     pub silent_intervals: u32,
     /// How long a connection that announced its end may take to finish what was started.
     pub grace: Duration,

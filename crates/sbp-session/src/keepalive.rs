@@ -6,6 +6,8 @@ use crate::SessionConfig;
 
 /// An interval below this would be nothing but timers.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// However short the intervals, a machine that hiccups for less than this is not dead.
+const LEAST_SILENCE: Duration = Duration::from_secs(2);
 /// "Never" has to be a time that can be added to another.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -36,7 +38,9 @@ pub(crate) struct Keepalive {
 impl Keepalive {
     pub(crate) fn new(config: &SessionConfig, now: Instant) -> Self {
         let interval = config.heartbeat_interval.clamp(SHORTEST, LONGEST);
-        let silence = interval.saturating_mul(config.silent_intervals).min(LONGEST);
+        let silence = interval
+            .saturating_mul(config.silent_intervals)
+            .clamp(LEAST_SILENCE, LONGEST);
         Self {
             interval,
             silence,

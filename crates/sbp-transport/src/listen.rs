@@ -6,7 +6,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::dial::KEEPALIVE;
+use crate::dial::{KEEPALIVE_AFTER, KEEPALIVE_EVERY};
 
 /// Connections that the kernel completes before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -87,5 +87,9 @@ fn bind(address: std::net::SocketAddr) -> io::Result<TcpListener> {
 /// What the system says.
 pub fn accept_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+    SockRef::from(stream).set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(KEEPALIVE_AFTER)
+            .with_interval(KEEPALIVE_EVERY),
+    )
 }

@@ -5,6 +5,7 @@ mod checks;
 mod going_away;
 mod limits;
 mod pair;
+mod random;
 mod receiving;
 mod script;
 mod splits;

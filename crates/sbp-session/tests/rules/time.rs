@@ -139,3 +139,21 @@ fn timers_never_stand_still() {
     subject.live_through(300 * SECOND);
     assert!(subject.session.close_reason().is_some());
 }
+
+#[test]
+fn short_intervals_do_not_make_a_hiccup_deadly() {
+    let config = SessionConfig {
+        heartbeat_interval: Duration::from_millis(100),
+        ..SessionConfig::client()
+    };
+    let mut subject = Subject::new(config);
+    subject.live_through(Duration::from_millis(1_990));
+    let due = subject
+        .seen()
+        .iter()
+        .filter(|seen| **seen == Seen::HeartbeatDue)
+        .count();
+    assert_eq!((due, subject.session.close_reason().is_none()), (19, true));
+    subject.live_through(Duration::from_millis(200));
+    assert!(matches!(subject.session.close_reason(), Some(CloseReason::Silent(_))));
+}
