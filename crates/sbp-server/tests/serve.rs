@@ -598,7 +598,7 @@ fn damage_is_told_and_what_lies_around_it_is_served() {
     }
     server.shutdown().unwrap();
     damage(directory.path(), b"this gets damaged");
-    let server = Server::start(small()).unwrap();
+    let server = Server::start(small()).expect("the test owns the directory");
     let mut peer = Peer::connect(&server);
     let (response, payload): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 0)]), b"");
     assert_eq!(response.fetch_responses[0].next_offset, Offset(1));
@@ -616,15 +616,15 @@ fn damage_is_told_and_what_lies_around_it_is_served() {
 
 /// Changes one bit of the only place in the log where these bytes are.
 fn damage(directory: &std::path::Path, bytes: &[u8]) {
-    let segments = std::fs::read_dir(directory).unwrap().flatten();
+    let segments = std::fs::read_dir(directory).expect("the test owns the directory").flatten();
     let mut segments = segments.filter(|file| file.file_name().to_string_lossy().starts_with("segment-"));
     let hit = segments.any(|file| {
-        let mut content = std::fs::read(file.path()).unwrap();
+        let mut content = std::fs::read(file.path()).expect("the test owns the directory");
         let Some(place) = content.windows(bytes.len()).position(|window| window == bytes) else {
             return false;
         };
         content[place] ^= 1;
-        std::fs::write(file.path(), content).unwrap();
+        std::fs::write(file.path(), content).expect("the test owns the directory");
         true
     });
     assert!(hit);
