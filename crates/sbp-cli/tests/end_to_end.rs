@@ -520,3 +520,37 @@ async fn readers_that_are_not_consumed_do_not_stop_others() {
         assert_eq!(rest, 40);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn readers_and_tails_give_up_on_a_server_that_stays_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server_at(dir.path(), "127.0.0.1:0");
+    let address = server.address().to_owned();
+    let client = client(&address);
+    let stream = bounded(streams(&client, &["s"])).await[0];
+    let timeout = Some(Duration::from_millis(500));
+    let mut tail = bounded(client.tail(&[(stream, Position::Latest)], TailOptions { timeout }))
+        .await
+        .unwrap();
+    server.shutdown().unwrap();
+    let options = ReaderOptions {
+        timeout,
+        ..ReaderOptions::default()
+    };
+    let mut reader = client.reader(
+        vec![Span {
+            stream,
+            start: Offset(0),
+            end: Offset(9),
+        }],
+        options,
+    );
+    for error in [bounded(tail.next()).await, bounded(reader.next()).await] {
+        let error = error.unwrap().unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::TimedOut),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains(&address), "{error}");
+    }
+}

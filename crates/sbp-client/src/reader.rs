@@ -177,6 +177,8 @@ impl ReadTask {
     async fn read_all(&mut self, spans: Vec<Span>) -> Result<(), Stop> {
         self.spans = self.resolve(spans).await.map_err(Stop::Final)?;
         let mut attempt = 0;
+        // Counted from the first failure in a row: a slow consumer may take all the time it likes.
+        let mut deadline = now();
         loop {
             self.pass_finished()?;
             if self.spans.is_empty() {
@@ -195,7 +197,9 @@ impl ReadTask {
                 attempt = 0;
             }
             attempt += 1;
-            let deadline = now() + self.timeout;
+            if attempt == 1 {
+                deadline = now() + self.timeout;
+            }
             let paused = execute::pause(self.client.link(), &failure, Repeat::Harmless, attempt, deadline).await;
             paused.map_err(|error| Stop::Final(self.placed(error)))?;
         }

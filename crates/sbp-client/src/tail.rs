@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sbp_messages::{FetchInfo, FetchRequest, Retry};
 use sbp_types::{Offset, StreamId, TimestampMs};
@@ -94,6 +94,7 @@ impl Client {
             events_in,
             sender,
             attempt: 0,
+            give_up_at: now(),
         };
         self.runtime().spawn(task.run(events));
         Ok(Tail {
@@ -177,7 +178,9 @@ struct TailTask {
     next_tag: u32,
     events_in: mpsc::UnboundedSender<FetchEvent>,
     sender: mpsc::UnboundedSender<Result<Chunk, ClientError>>,
+    /// Failures in a row, and when following ends because of them.
     attempt: u32,
+    give_up_at: Instant,
 }
 
 impl TailTask {
@@ -216,8 +219,17 @@ impl TailTask {
             return Ok(());
         };
         self.attempt += 1;
-        let deadline = now() + self.timeout;
-        execute::pause(self.client.link(), &failure, Repeat::Harmless, self.attempt, deadline).await
+        if self.attempt == 1 {
+            self.give_up_at = now() + self.timeout;
+        }
+        execute::pause(
+            self.client.link(),
+            &failure,
+            Repeat::Harmless,
+            self.attempt,
+            self.give_up_at,
+        )
+        .await
     }
 
     /// Asks for the streams that no FETCH asks for. Returns whether there are none left.
