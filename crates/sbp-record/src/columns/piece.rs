@@ -32,6 +32,8 @@ pub(crate) struct Piece<'a> {
     /// The set's typed columns in its order; nothing in the places of other columns, and of those that the batch is
     /// too old for.
     typed: Vec<Option<ArrayRef>>,
+    /// Bytes of the typed columns.
+    typed_bytes: usize,
     copied: usize,
 }
 
@@ -42,6 +44,7 @@ impl<'a> Piece<'a> {
             batch,
             set,
             typed: Vec::new(),
+            typed_bytes: 0,
             copied: 0,
         };
         match (batch.body(), set.stream_schema()) {
@@ -65,14 +68,14 @@ impl<'a> Piece<'a> {
                     });
                 }
                 for (column, field) in set.columns().iter().zip(set.schema().fields()) {
-                    piece.typed.push(match column {
-                        Column::Typed(index) => {
-                            let (array, copied) = view.column(*index, field)?;
-                            piece.copied = piece.copied.saturating_add(copied);
-                            array
-                        }
-                        _ => None,
-                    });
+                    let Column::Typed(index) = column else {
+                        piece.typed.push(None);
+                        continue;
+                    };
+                    let (array, copied) = view.column(*index, field)?;
+                    piece.copied = piece.copied.saturating_add(copied);
+                    piece.typed_bytes = piece.typed_bytes.saturating_add(array.as_ref().map_or(0, slice_bytes));
+                    piece.typed.push(array);
                 }
             }
         }
@@ -135,22 +138,27 @@ impl<'a> Piece<'a> {
         at(rows.start)..at(rows.end)
     }
 
-    /// Bytes of the variable parts of `rows`; of typed columns their share of the body.
+    /// Bytes that `rows` have in columns of the set: of keys, values and headers, and of typed columns their share.
     pub(crate) fn byte_length(&self, rows: &Range<usize>) -> usize {
+        let wanted = |column| self.set.has(column);
         match self.batch.body() {
             Body::Empty => 0,
-            Body::Raw(value) => value.len(),
+            Body::Raw(value) if wanted(Column::Value) => value.len(),
+            Body::Raw(_) => 0,
             Body::Records { view, .. } => {
-                let headers = view.headers.as_ref().map_or(0, |headers| {
-                    let items = headers.items(rows.start).start..headers.items(rows.end.saturating_sub(1)).end;
-                    span(Some(&headers.key), &items) + span(headers.value.as_ref(), &items)
-                });
-                span(view.key.as_ref(), rows) + span(view.value.as_ref(), rows) + headers
+                let key = view.key.as_ref().filter(|_| wanted(Column::Key));
+                let value = view.value.as_ref().filter(|_| wanted(Column::Value));
+                let headers = view
+                    .headers
+                    .as_ref()
+                    .filter(|_| wanted(Column::Headers))
+                    .map_or(0, |headers| {
+                        let items = headers.items(rows.start).start..headers.items(rows.end.saturating_sub(1)).end;
+                        span(Some(&headers.key), &items) + span(headers.value.as_ref(), &items)
+                    });
+                span(key, rows) + span(value, rows) + headers
             }
-            Body::Typed { view, .. } => {
-                let all = self.batch.record_count().max(1);
-                view.byte_length().saturating_mul(rows.len()) / all
-            }
+            Body::Typed { .. } => self.typed_bytes.saturating_mul(rows.len()) / self.batch.record_count().max(1),
         }
     }
 
@@ -169,6 +177,11 @@ impl<'a> Piece<'a> {
         }
         low - rows.start
     }
+}
+
+/// Bytes of an array's own part of its buffers; what they share with others does not count.
+fn slice_bytes(array: &ArrayRef) -> usize {
+    array.to_data().get_slice_memory_size().unwrap_or_default()
 }
 
 fn span(column: Option<&crate::records::BytesColumn>, rows: &Range<usize>) -> usize {

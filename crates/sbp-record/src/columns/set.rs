@@ -173,6 +173,10 @@ impl ColumnSet {
         self.typed.as_ref()
     }
 
+    pub(crate) fn has(&self, column: Column) -> bool {
+        self.columns.contains(&column)
+    }
+
     pub(crate) fn columns(&self) -> &[Column] {
         &self.columns
     }

@@ -131,11 +131,6 @@ impl TypedView {
         }
         Ok((Some(array), parts.copied()))
     }
-
-    /// Bytes of the message's body.
-    pub(crate) fn byte_length(&self) -> usize {
-        self.body.len()
-    }
 }
 
 /// Continuation marker, length of the metadata, metadata, body.

@@ -345,3 +345,13 @@ fn records_and_columns_do_not_mix() {
     assert!(matches!(typed.records(), Err(BatchError::TypedColumns(_))));
     assert!(Arc::ptr_eq(of_columns.schema(), of_columns.columns().schema()));
 }
+
+#[test]
+fn only_the_columns_asked_for_count_as_bytes() {
+    let rows: Vec<Row> = (0..9_u8).map(|n| Row::value(&vec![n; 1_500_000])).collect();
+    let batch = decode_rows(&rows, 0);
+    let mut assembler = RowAssembler::new(ColumnSet::records(false).project(&["offset"]).unwrap());
+    assembler.push(&source("s", 1), &batch, Offset(0), Offset(9)).unwrap();
+    assert_eq!(assembler.pending_rows(), 9);
+    assert_eq!(assembler.copied_bytes(), 0);
+}
