@@ -254,12 +254,17 @@ async fn answers_that_make_no_sense_are_protocol_errors() {
         let mut strange = stored(&request, 1);
         strange.append_responses[0].request_index = 9;
         peer.answer(&frame, &strange, &[], true).await;
+        let (frame, request) = peer.append().await;
+        let mut none = stored(&request, 1);
+        none.append_responses.clear();
+        peer.answer(&frame, &none, &[], true).await;
         peer
     };
     let appends = async {
         let first = client.append(STREAM, vec![1], &quick(5_000)).await.unwrap_err();
         let second = client.append(STREAM, vec![1], &quick(5_000)).await.unwrap_err();
-        [first, second]
+        let third = client.append(STREAM, vec![1], &quick(5_000)).await.unwrap_err();
+        [first, second, third]
     };
     let (errors, _peer) = bounded(async { tokio::join!(appends, server) }).await;
     for error in errors {
