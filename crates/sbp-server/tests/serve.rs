@@ -616,7 +616,9 @@ fn damage_is_told_and_what_lies_around_it_is_served() {
 
 /// Changes one bit of the only place in the log where these bytes are.
 fn damage(directory: &std::path::Path, bytes: &[u8]) {
-    let segments = std::fs::read_dir(directory).expect("the test owns the directory").flatten();
+    let segments = std::fs::read_dir(directory)
+        .expect("the test owns the directory")
+        .flatten();
     let mut segments = segments.filter(|file| file.file_name().to_string_lossy().starts_with("segment-"));
     let hit = segments.any(|file| {
         let mut content = std::fs::read(file.path()).expect("the test owns the directory");

@@ -27,7 +27,8 @@ pub(crate) trait MetadataStore: Debug + Send + 'static {
     /// Everything stored, as the changes that lead to it.
     fn load(&self) -> Result<Vec<MetadataChange>, MetadataError>;
 
-    /// Makes the changes durable, all or none. After an error nothing is known, and the store takes no more.
+    /// Makes the changes durable, all or none. After [`MetadataError::DiskFull`] nothing was changed and the store can be
+    /// used on; after any other error nothing is known, and the store takes no more.
     fn commit(&mut self, changes: &[MetadataChange]) -> Result<(), MetadataError>;
 }
 
@@ -38,6 +39,9 @@ pub(crate) enum MetadataError {
     /// The store was written by a newer version.
     #[error("it has format {found}, this version reads up to {supported}")]
     NewerFormat { found: u32, supported: u32 },
+    /// There is no room; nothing was written.
+    #[error("the disk is full")]
+    DiskFull,
     /// A record cannot be read.
     #[error("the record of {what} is unreadable")]
     Unreadable { what: String },

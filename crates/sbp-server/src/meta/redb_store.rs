@@ -1,6 +1,7 @@
 //! Metadata in an embedded transactional store.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
@@ -29,11 +30,18 @@ const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_
 
 const FORMAT_KEY: &str = "format";
 const NEXT_STREAM_KEY: &str = "next_stream_id";
+/// Counts transactions, so that after a failed one it can be told whether it happened.
+const COMMITS_KEY: &str = "commits";
 
 /// The store of one data directory.
 #[derive(Debug)]
 pub(crate) struct RedbStore {
-    database: Database,
+    files: Arc<dyn FileSystem>,
+    path: PathBuf,
+    /// `None` after a failure that cannot be mended here.
+    database: Option<Database>,
+    /// Transactions that are durable.
+    commits: u64,
 }
 
 impl RedbStore {
@@ -55,39 +63,65 @@ impl RedbStore {
         let database = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create_with_backend(file)?;
-        let mut store = Self { database };
-        store.prepare()?;
-        Ok(store)
+        let commits = prepare(&database)?;
+        Ok(Self {
+            files: Arc::clone(files),
+            path: path.to_owned(),
+            database: Some(database),
+            commits,
+        })
     }
 
-    /// Checks the format, and makes the tables of a new store.
-    fn prepare(&mut self) -> Result<(), MetadataError> {
-        let transaction = self.database.begin_write()?;
-        let found = {
-            let numbers = transaction.open_table(NUMBERS)?;
-            numbers.get(FORMAT_KEY)?.map(|format| format.value())
-        };
-        match found {
-            Some(FORMAT) => Ok(transaction.abort()?),
-            Some(found) => Err(MetadataError::NewerFormat {
+    fn database(&self) -> Result<&Database, MetadataError> {
+        self.database
+            .as_ref()
+            .ok_or(MetadataError::Store(redb::Error::PreviousIo))
+    }
+
+    /// Opens the file anew after the disk was full: the database takes nothing more after any failed write. Says whether
+    /// the transaction that failed is known not to have happened.
+    fn reopen(&mut self) -> Result<bool, MetadataError> {
+        drop(self.database.take());
+        let again = Self::open_file(&self.files, &self.path, OpenMode::Existing)?;
+        let undone = again.commits == self.commits;
+        if undone {
+            self.database = again.database;
+        }
+        Ok(undone)
+    }
+}
+
+/// Checks the format, and makes the tables of a new store. Returns how many transactions it has seen.
+fn prepare(database: &Database) -> Result<u64, MetadataError> {
+    let transaction = database.begin_write()?;
+    let (found, commits) = {
+        let numbers = transaction.open_table(NUMBERS)?;
+        let number = |key| numbers.get(key).map(|number| number.map(|number| number.value()));
+        (number(FORMAT_KEY)?, number(COMMITS_KEY)?.unwrap_or(0))
+    };
+    match found {
+        Some(FORMAT) => transaction.abort()?,
+        Some(found) => {
+            return Err(MetadataError::NewerFormat {
                 found: u32::try_from(found).unwrap_or(u32::MAX),
                 supported: u32::try_from(FORMAT).unwrap_or(u32::MAX),
-            }),
-            None => {
-                transaction.open_table(NUMBERS)?.insert(FORMAT_KEY, FORMAT)?;
-                transaction.open_table(STREAMS)?;
-                transaction.open_table(RANGES)?;
-                transaction.open_table(BURIED)?;
-                transaction.open_table(HELD)?;
-                Ok(transaction.commit()?)
-            }
+            });
+        }
+        None => {
+            transaction.open_table(NUMBERS)?.insert(FORMAT_KEY, FORMAT)?;
+            transaction.open_table(STREAMS)?;
+            transaction.open_table(RANGES)?;
+            transaction.open_table(BURIED)?;
+            transaction.open_table(HELD)?;
+            transaction.commit()?;
         }
     }
+    Ok(commits)
 }
 
 impl MetadataStore for RedbStore {
     fn load(&self) -> Result<Vec<MetadataChange>, MetadataError> {
-        let transaction = self.database.begin_read()?;
+        let transaction = self.database()?.begin_read()?;
         let mut changes = Vec::new();
         if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_STREAM_KEY)? {
             let next = i64::try_from(next.value()).map_err(|_| unreadable("the next stream id"))?;
@@ -119,39 +153,61 @@ impl MetadataStore for RedbStore {
     }
 
     fn commit(&mut self, changes: &[MetadataChange]) -> Result<(), MetadataError> {
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
-        {
-            let mut numbers = transaction.open_table(NUMBERS)?;
-            let mut streams = transaction.open_table(STREAMS)?;
-            let mut ranges = transaction.open_table(RANGES)?;
-            let mut buried = transaction.open_table(BURIED)?;
-            let mut held_ranges = transaction.open_table(HELD)?;
-            for change in changes {
-                match change {
-                    MetadataChange::Placement(Change::PutStream(stream)) => {
-                        streams.insert(stream.id.0, codec::encode_stream(stream).as_slice())?;
-                    }
-                    MetadataChange::Placement(Change::PutRange(range)) => {
-                        ranges.insert(row_key(range.key), codec::encode_range(range).as_slice())?;
-                    }
-                    MetadataChange::Placement(Change::NextStreamId(next)) => {
-                        numbers.insert(NEXT_STREAM_KEY, u64::try_from(next.0).unwrap_or(0))?;
-                    }
-                    MetadataChange::Placement(Change::BuryStream(stream)) => {
-                        streams.remove(stream.0)?;
-                        let rows = (stream.0, i32::MIN)..=(stream.0, i32::MAX);
-                        ranges.retain_in(rows, |_, _| false)?;
-                        buried.insert(stream.0, ())?;
-                    }
-                    MetadataChange::Hold(held) => {
-                        held_ranges.insert(row_key(held.key), codec::encode_held(held).as_slice())?;
-                    }
+        let commits = self.commits + 1;
+        match write(self.database()?, changes, commits) {
+            Ok(()) => {
+                self.commits = commits;
+                Ok(())
+            }
+            Err(error) if is_disk_full(&error) && self.reopen()? => Err(MetadataError::DiskFull),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_disk_full(error: &MetadataError) -> bool {
+    let cause = match error {
+        MetadataError::Io(cause) | MetadataError::Store(redb::Error::Io(cause)) => cause,
+        _ => return false,
+    };
+    matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// One transaction.
+fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Result<(), MetadataError> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    {
+        let mut numbers = transaction.open_table(NUMBERS)?;
+        numbers.insert(COMMITS_KEY, commits)?;
+        let mut streams = transaction.open_table(STREAMS)?;
+        let mut ranges = transaction.open_table(RANGES)?;
+        let mut buried = transaction.open_table(BURIED)?;
+        let mut held_ranges = transaction.open_table(HELD)?;
+        for change in changes {
+            match change {
+                MetadataChange::Placement(Change::PutStream(stream)) => {
+                    streams.insert(stream.id.0, codec::encode_stream(stream).as_slice())?;
+                }
+                MetadataChange::Placement(Change::PutRange(range)) => {
+                    ranges.insert(row_key(range.key), codec::encode_range(range).as_slice())?;
+                }
+                MetadataChange::Placement(Change::NextStreamId(next)) => {
+                    numbers.insert(NEXT_STREAM_KEY, u64::try_from(next.0).unwrap_or(0))?;
+                }
+                MetadataChange::Placement(Change::BuryStream(stream)) => {
+                    streams.remove(stream.0)?;
+                    let rows = (stream.0, i32::MIN)..=(stream.0, i32::MAX);
+                    ranges.retain_in(rows, |_, _| false)?;
+                    buried.insert(stream.0, ())?;
+                }
+                MetadataChange::Hold(held) => {
+                    held_ranges.insert(row_key(held.key), codec::encode_held(held).as_slice())?;
                 }
             }
         }
-        Ok(transaction.commit()?)
     }
+    Ok(transaction.commit()?)
 }
 
 fn unreadable(what: impl Into<String>) -> MetadataError {

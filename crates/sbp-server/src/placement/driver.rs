@@ -16,7 +16,7 @@ use super::apply::{Command, Effects, Reply, apply};
 use super::state::{Change, PlacementState};
 use crate::connection::{ConnectionCommand, Port};
 use crate::failure::Health;
-use crate::meta::{MetadataChange, MetadataStore};
+use crate::meta::{MetadataChange, MetadataError, MetadataStore};
 use crate::range::{HeldRange, Phase, RangeHub, RangeState};
 use crate::refusal::Refusal;
 
@@ -139,10 +139,16 @@ impl Worker {
             .map(MetadataChange::Placement)
             .chain(held.iter().copied().map(MetadataChange::Hold))
             .collect();
-        if let Err(error) = self.store.commit(&durable) {
-            // Nobody knows what the disk holds now; a restart reads it.
-            self.health.fail("the metadata store", error.to_string());
-            return Err(Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, error.to_string()));
+        match self.store.commit(&durable) {
+            Ok(()) => {}
+            Err(error @ MetadataError::DiskFull) => {
+                return Err(Refusal::new(ErrorCode::INSUFFICIENT_STORAGE, error.to_string()));
+            }
+            Err(error) => {
+                // Nobody knows what the disk holds now; a restart reads it.
+                self.health.fail("the metadata store", error.to_string());
+                return Err(Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, error.to_string()));
+            }
         }
         let mut state = self.state.write();
         for change in changes {

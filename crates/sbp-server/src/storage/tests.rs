@@ -26,6 +26,7 @@ use crate::StartError;
 use crate::connection::{AppendDone, ConnectionCommand, Port};
 use crate::placement::{Command, MetadataJob, NewStream, Reply, RequestedSettings};
 use crate::range::{AppendEntry, AppendJob, HeadFacts};
+use crate::refusal::Refusal;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -144,19 +145,10 @@ fn create(storage: &Storage, listener: &Listener, names: Vec<String>, promised: 
     let wanted = names.iter().map(|name| {
         Ok(NewStream {
             name: name.clone(),
-            settings: RequestedSettings::default(),
+            ..NewStream::default()
         })
     });
-    let job = MetadataJob {
-        port: Arc::clone(&listener.port),
-        call: CallId::FIRST,
-        deadline: Instant::now() + PATIENCE,
-        command: Command::CreateStreams(wanted.collect()),
-    };
-    assert!(storage.placement.submit(job));
-    let ConnectionCommand::Changed { answer, .. } = listener.next() else {
-        panic!("no answer to a change")
-    };
+    let answer = change(storage, listener, wanted.collect(), Instant::now() + PATIENCE);
     let Ok(Reply::Created(results)) = answer else {
         return false;
     };
@@ -165,6 +157,26 @@ fn create(storage: &Storage, listener: &Listener, names: Vec<String>, promised: 
         assert_eq!(*promised.streams.entry(name).or_insert(id), id, "a name is one stream");
     }
     true
+}
+
+/// Asks for streams, and waits for the answer.
+fn change(
+    storage: &Storage,
+    listener: &Listener,
+    wanted: Vec<Result<NewStream, Refusal>>,
+    deadline: Instant,
+) -> Result<Reply, Refusal> {
+    let job = MetadataJob {
+        port: Arc::clone(&listener.port),
+        call: CallId::FIRST,
+        deadline,
+        command: Command::CreateStreams(wanted),
+    };
+    assert!(storage.placement.submit(job));
+    match listener.next() {
+        ConnectionCommand::Changed { answer, .. } => answer,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Appends a few batches to random streams, in one hand-over.
@@ -457,6 +469,68 @@ fn a_full_disk_refuses_appends_and_serves_them_again_when_it_has_room() {
     };
     assert_eq!(again, Ok(Offset(next)), "what was refused took no offset");
     assert_eq!(read(&storage, stream).len(), usize::try_from(next + 1).unwrap());
+    stop(storage);
+}
+
+/// Asks for a stream with as large a property as this; its id, or the code it was refused with.
+fn create_large(storage: &Storage, listener: &Listener, name: &str, bytes: usize) -> Result<StreamId, ErrorCode> {
+    let properties = BTreeMap::from([("large".to_owned(), "x".repeat(bytes))]);
+    let wanted = NewStream {
+        name: name.to_owned(),
+        settings: RequestedSettings {
+            properties,
+            ..RequestedSettings::default()
+        },
+    };
+    match change(storage, listener, vec![Ok(wanted)], Instant::now() + PATIENCE) {
+        Ok(Reply::Created(mut results)) => Ok(results.remove(0).unwrap().stream.id),
+        Err(refusal) => Err(refusal.code),
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_streams_and_makes_them_again_when_it_has_room() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let parts = parts(&disk);
+    let (storage, _) = with_two_records(&parts, &listener);
+    disk.set_capacity(Some(0));
+    let mut made = 0;
+    let refused = (0..1_000).find_map(
+        |n| match create_large(&storage, &listener, &format!("large{n}"), 100_000) {
+            Ok(_) => {
+                made += 1;
+                None
+            }
+            Err(code) => Some(code),
+        },
+    );
+    assert_eq!(refused, Some(ErrorCode::INSUFFICIENT_STORAGE));
+    assert_eq!(parts.health.failure(), None, "a full disk is no failure");
+    assert_eq!(storage.placement.read(|state| state.stream_count()), made + 1);
+    disk.set_capacity(None);
+    let next = create_large(&storage, &listener, "again", 100_000).unwrap();
+    assert_eq!(next.0, i64::try_from(made).unwrap() + 2, "what was refused took no id");
+    stop(storage);
+    let storage = open(&parts, small_log()).unwrap();
+    assert_eq!(
+        storage.placement.read(|state| state.stream_named("again").unwrap().id),
+        next
+    );
+    assert_eq!(storage.placement.read(|state| state.stream_count()), made + 2);
+    stop(storage);
+}
+
+#[test]
+fn a_change_whose_time_is_up_is_not_started() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let storage = start(&disk).unwrap();
+    let wanted = NewStream {
+        name: "late".to_owned(),
+        ..NewStream::default()
+    };
+    let answer = change(&storage, &listener, vec![Ok(wanted)], Instant::now());
+    assert_eq!(answer.unwrap_err().code, ErrorCode::REQUEST_TIMEOUT);
+    assert_eq!(storage.placement.read(|state| state.stream_count()), 0);
     stop(storage);
 }
 
