@@ -35,9 +35,11 @@ impl Scanner {
             });
         };
         let sealed = self.is_footer_of_last(file)?;
-        if file.is_short() && !sealed {
+        let mut behind = files.iter().skip(cursor.file + usize::from(sealed));
+        if let Some(short) = behind.find(|file| file.is_short()) {
+            // What was cut off may have been groups, and nothing says how many.
             return Err(corrupt(
-                &file.path,
+                &short.path,
                 "the segment is shorter than it was made, and it has no footer",
             ));
         }
