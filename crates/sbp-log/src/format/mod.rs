@@ -10,6 +10,8 @@ pub(crate) mod group;
 pub(crate) mod record;
 pub(crate) mod segment;
 pub(crate) mod superblock;
+#[cfg(test)]
+mod tests;
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -272,3 +272,42 @@ impl Run {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::RangeState;
+    use sbp_types::Offset;
+
+    fn marked(marks: &[(i64, i64)], released: i64) -> Vec<(i64, i64)> {
+        let mut range = RangeState {
+            released: Offset(released),
+            ..RangeState::default()
+        };
+        for (from, to) in marks {
+            range.mark(Offset(*from), Offset(*to));
+        }
+        range.damage.iter().map(|(from, to)| (from.0, to.0)).collect()
+    }
+
+    #[test]
+    fn marks_stay_ordered_and_apart() {
+        assert_eq!(marked(&[(5, 8), (1, 2), (10, 12)], 0), [(1, 2), (5, 8), (10, 12)]);
+        assert_eq!(marked(&[(5, 8), (8, 9), (1, 5)], 0), [(1, 9)]);
+        assert_eq!(marked(&[(5, 8), (1, 20), (6, 7)], 0), [(1, 20)]);
+        assert_eq!(marked(&[(5, 8), (3, 3)], 0), [(5, 8)]);
+        assert_eq!(
+            marked(&[(5, 8), (1, 4)], 6),
+            [(6, 8)],
+            "nothing is damaged that nobody needs"
+        );
+    }
+
+    #[test]
+    fn damage_is_found_at_an_offset_or_behind_it() {
+        let mut range = RangeState::default();
+        range.mark(Offset(5), Offset(8));
+        assert_eq!(range.damage_at_or_after(Offset(0)), Some((Offset(5), Offset(8))));
+        assert_eq!(range.damage_at_or_after(Offset(7)), Some((Offset(5), Offset(8))));
+        assert_eq!(range.damage_at_or_after(Offset(8)), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! The bytes do not change by accident, and what is read back is what was written.
+
+use proptest::prelude::*;
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs, WriterId};
+
+use super::checkpoint::{Checkpoint, RangeItem, SegmentItem};
+use super::clean::GroupMark;
+use super::footer::{FooterBuilder, FooterRun, IndexEntry, Trailer};
+use super::group::{GroupHeader, Remains, judge_remains};
+use super::record::RecordHead;
+use super::segment::SegmentHeader;
+use super::superblock::Superblock;
+use super::{Crc32c, Unreadable, crc32c};
+use crate::{Durability, EntryHead};
+
+fn head() -> RecordHead {
+    RecordHead {
+        head: EntryHead {
+            key: RangeKey {
+                stream: StreamId(0x0102_0304_0506_0708),
+                range: RangeIndex(0x1112_1314),
+            },
+            epoch: Epoch(3),
+            base_offset: Offset(1_000),
+            count: 7,
+            append_time: TimestampMs(1_700_000_000_000),
+            max_timestamp: TimestampMs(1_600_000_000_000),
+            writer: WriterId { high: 0xaa, low: 0xbb },
+            writer_epoch: 2,
+            base_sequence: 40,
+        },
+        batch_len: 48,
+        batch_crc: 0xdead_beef,
+    }
+}
+
+fn group() -> GroupHeader {
+    GroupHeader {
+        number: 9,
+        salt: 0x5a5a,
+        length: 64 + 144,
+        previous: 0x0bad_cafe,
+        records: 1,
+        durability: Durability::None,
+        checksum: 0,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_checksum_is_castagnolis() {
+    // The check value of CRC-32C.
+    assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    let mut pieces = Crc32c::new();
+    pieces.update(b"1234");
+    pieces.update(b"56789");
+    assert_eq!(pieces.finish(), 0xe306_9283);
+}
+
+#[test]
+fn a_record_head_has_these_bytes() {
+    let bytes = head().encode(RecordHead::mask(1));
+    let text = concat!(
+        "30000000",
+        "14131211",
+        "0807060504030201",
+        "0300000000000000",
+        "e803000000000000",
+        "0700000000000000",
+        "0068e5cf8b010000",
+        "00806e8774010000",
+        "aa00000000000000",
+        "bb00000000000000",
+        "0200000000000000",
+        "2800000000000000",
+        "efbeadde",
+    );
+    assert_eq!(hex(&bytes[..92]), text);
+    assert_eq!(RecordHead::parse(&bytes, RecordHead::mask(1)), Some(head()));
+    assert_eq!(
+        RecordHead::parse(&bytes, RecordHead::mask(2)),
+        None,
+        "another segment's head"
+    );
+}
+
+#[test]
+fn a_group_header_has_these_bytes() {
+    let mut header = group();
+    let bytes = header.seal(Crc32c::new());
+    let text = concat!(
+        "53425047",
+        "0100",
+        "0100",
+        "0900000000000000",
+        "5a5a000000000000",
+        "d0000000",
+        "fecaad0b",
+        "01000000",
+        "0000000000000000000000000000000000000000",
+    );
+    assert_eq!(hex(&bytes[..56]), text);
+    assert_eq!(header.checksum, crc32c(&bytes[..56]));
+    assert_eq!(GroupHeader::parse(&bytes, 0x5a5a), Some(header));
+    assert_eq!(GroupHeader::parse(&bytes, 0x5a5b), None, "another segment's group");
+    assert_eq!(GroupHeader::parse(&bytes[..63], 0x5a5a), None);
+}
+
+#[test]
+fn a_newer_version_is_told_whatever_else_it_holds() {
+    let mut bytes = Superblock::default().encode();
+    bytes[8] = 2;
+    bytes.truncate(20);
+    assert_eq!(Superblock::parse(&bytes), Err(Unreadable::Newer(2)));
+    bytes[0] = b'X';
+    assert!(matches!(Superblock::parse(&bytes), Err(Unreadable::Bad(_))));
+}
+
+#[test]
+fn every_flipped_bit_of_a_small_file_is_noticed() {
+    let superblock = Superblock {
+        directory_id: 5,
+        boot_id: 6,
+        server_id: Some(ServerId(7)),
+    };
+    assert_eq!(Superblock::parse(&superblock.encode()), Ok(superblock));
+    let mark = GroupMark {
+        number: 1,
+        segment: 2,
+        position: 3,
+        checksum: 4,
+    };
+    assert_eq!(GroupMark::parse_clean(&mark.encode_clean()), Ok(mark));
+    for bit in 0..superblock.encode().len() * 8 {
+        let mut bytes = superblock.encode();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(Superblock::parse(&bytes).is_err(), "bit {bit}");
+    }
+    for bit in 0..mark.encode_clean().len() * 8 {
+        let mut bytes = mark.encode_clean();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(GroupMark::parse_clean(&bytes).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_segment_header_reads_as_written() {
+    for durability in [Durability::Fsync, Durability::None] {
+        let header = SegmentHeader {
+            number: 1,
+            salt: 2,
+            capacity: 3,
+            created: 4,
+            boot_id: 5,
+            durability,
+        };
+        let bytes = header.encode();
+        assert_eq!(bytes.len(), SegmentHeader::LEN);
+        assert_eq!(SegmentHeader::parse(&bytes), Ok(header));
+    }
+}
+
+#[test]
+fn a_footer_reads_as_written() {
+    let key = |stream| RangeKey {
+        stream: StreamId(stream),
+        range: RangeIndex(1),
+    };
+    let entry = |base| IndexEntry {
+        base: Offset(base),
+        end: Offset(base + 2),
+        max_timestamp: TimestampMs(5),
+        position: 4_160,
+        length: 100,
+    };
+    let run = |stream, first| FooterRun {
+        key: key(stream),
+        epoch: Epoch(2),
+        first: Offset(first),
+        end: Offset(first + 4),
+        bytes: 200,
+        max_timestamp: TimestampMs(5),
+        position: 0,
+        count: 0,
+        crc: 0,
+    };
+    let mut footer = FooterBuilder::new(8_192);
+    footer.push(run(1, 0), [entry(0), entry(2)].into_iter());
+    footer.push(run(2, 10), [entry(10)].into_iter());
+    let last = GroupMark {
+        number: 3,
+        segment: 1,
+        position: 4_096,
+        checksum: 9,
+    };
+    let (bytes, runs) = footer.finish(77, 2, last);
+    let at = bytes.len() - Trailer::LEN;
+    let trailer = Trailer::parse(&bytes[at..]).expect("a trailer");
+    assert_eq!((trailer.salt, trailer.first_group, trailer.last), (77, 2, last));
+    let directory = usize::try_from(trailer.directory - 8_192).expect("inside");
+    assert_eq!(directory + trailer.directory_len(), at);
+    assert_eq!(trailer.parse_runs(&bytes[directory..at]), Some(runs.clone()));
+    assert_eq!(
+        (runs[0].position, runs[0].count, runs[1].position, runs[1].count),
+        (8_192, 2, 8_256, 1)
+    );
+    assert_eq!(
+        IndexEntry::parse_all(&bytes[..64], runs[0].crc),
+        Some(vec![entry(0), entry(2)])
+    );
+    assert_eq!(IndexEntry::parse_all(&bytes[..64], runs[1].crc), None);
+}
+
+#[test]
+fn only_what_an_interrupted_write_leaves_is_torn() {
+    let mut header = group();
+    header.length = 64 + 2_000;
+    let mut sum = Crc32c::new();
+    sum.update(&[7; 2_000]);
+    let mut image = header.seal(sum).to_vec();
+    image.resize(64 + 2_000, 7);
+    image.resize(8_192, 0);
+    assert!(header.is_whole(&image));
+    let judge = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut image = image.clone();
+        change(&mut image);
+        judge_remains(&image, 0x5a5a)
+    };
+    for sector in 0..5 {
+        let missing = judge(&|image| image[sector * 512..][..512].fill(0));
+        assert_eq!(missing, Remains::Torn, "sector {sector}");
+    }
+    assert_eq!(
+        judge(&|image| image[1_000] = 8),
+        Remains::Corrupt,
+        "no sector is missing"
+    );
+    assert_eq!(
+        judge(&|image| image[30] ^= 1),
+        Remains::Corrupt,
+        "a header is written whole"
+    );
+    let beyond = judge(&|image| {
+        image[512..1_024].fill(0);
+        image[4_096] = 1;
+    });
+    assert_eq!(beyond, Remains::Corrupt, "a write does not reach beyond its end");
+}
+
+prop_compose! {
+    fn any_range()(
+        stream: i64, range: i32, first: i64, released: i64, end: i64, epoch: i64, proven: bool,
+        damage in prop::collection::vec((any::<i64>(), any::<i64>()), 0..3),
+    ) -> RangeItem {
+        RangeItem {
+            key: RangeKey { stream: StreamId(stream), range: RangeIndex(range) },
+            first: Offset(first),
+            released: Offset(released),
+            end: Offset(end),
+            epoch: Epoch(epoch),
+            proven,
+            damage: damage.into_iter().map(|(from, to)| (Offset(from), Offset(to))).collect(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_checkpoint_reads_as_written(
+        numbers: (u64, u64, u64, u64, u32),
+        unlisted_damage: bool,
+        segments in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 0..4),
+        ranges in prop::collection::vec(any_range(), 0..4),
+        cut in 0..64usize,
+    ) {
+        let (sequence, number, segment, position, checksum) = numbers;
+        let segments = segments.into_iter().map(|(number, salt, first_group, last_group, damaged)| {
+            SegmentItem { number, salt, first_group, last_group, damaged }
+        });
+        let covered = GroupMark { number, segment, position, checksum };
+        let checkpoint =
+            Checkpoint { sequence, covered, unlisted_damage, segments: segments.collect(), ranges };
+        let bytes = checkpoint.encode();
+        prop_assert_eq!(Checkpoint::parse(&bytes[..bytes.len() - 1 - cut % bytes.len()]).ok(), None);
+        prop_assert_eq!(Checkpoint::parse(&bytes), Ok(checkpoint));
+    }
+
+    #[test]
+    fn parsers_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), salt: u64) {
+        let _ = Checkpoint::parse(&bytes);
+        let _ = Superblock::parse(&bytes);
+        let _ = GroupMark::parse_clean(&bytes);
+        let _ = SegmentHeader::parse(&bytes);
+        let _ = Trailer::parse(&bytes);
+        let _ = RecordHead::parse(&bytes, 0);
+        let _ = GroupHeader::parse(&bytes, salt);
+        prop_assert_eq!(judge_remains(&[], salt), Remains::Torn);
+        let _ = judge_remains(&bytes, salt);
+    }
+
+    /// With a right checksum around anything, the inside is still not trusted.
+    #[test]
+    fn a_checkpoint_with_a_right_checksum_may_hold_anything(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes = super::begin_envelope(b"SBPCHECK");
+        bytes.extend_from_slice(&body);
+        let _ = Checkpoint::parse(&super::seal_envelope(bytes));
+    }
+}
