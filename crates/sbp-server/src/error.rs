@@ -54,7 +54,7 @@ pub enum StartError {
     /// The log holds records of a stream or range that the metadata does not know and does not remember as deleted.
     #[error(
         "the metadata in {} is older than the log: the log holds records of stream {stream}, range {range}, which the \
-         metadata does not know. Nothing was changed: put back the metadata file that belongs to this log",
+         metadata does not know. Nothing was dropped: put back the metadata file that belongs to this log",
         .path.display()
     )]
     MetadataOlderThanLog {
@@ -64,6 +64,20 @@ pub enum StartError {
         stream: i64,
         /// The range within it.
         range: i32,
+    },
+    /// The metadata remembers a later start of this directory than the log does: the log is an older copy, or gone.
+    #[error(
+        "the log in {} is older than the metadata: it was started {log} times, the metadata remembers {metadata}. Nothing \
+         was dropped: put back the log that belongs to this metadata, or choose another data directory",
+        .path.display()
+    )]
+    LogOlderThanMetadata {
+        /// The data directory.
+        path: PathBuf,
+        /// Starts that the log has counted, this one included.
+        log: u64,
+        /// Starts that the metadata remembers.
+        metadata: u64,
     },
     /// The log could not be opened.
     #[error("cannot open the log in {}: {reason}", .path.display())]
@@ -88,7 +102,7 @@ pub enum StartError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A directory, file or thread that the server needs could not be made.
-    #[error("cannot {what}")]
+    #[error("cannot {what}: {source}")]
     Io {
         /// What was tried, with the name of the file.
         what: String,

@@ -92,6 +92,28 @@ fn metadata_that_is_older_than_the_log_is_refused() {
 }
 
 #[test]
+fn a_log_that_is_older_than_the_metadata_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let server = start(Some(directory.path()));
+        let mut peer = Peer::connect(&server);
+        let stream = peer.create("s");
+        peer.store(stream, b"x");
+        server.shutdown().unwrap();
+    }
+    let kept = directory.path().join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    for file in std::fs::read_dir(directory.path()).unwrap().flatten() {
+        if file.path().is_file() && file.file_name() != "metadata.redb" {
+            std::fs::rename(file.path(), kept.join(file.file_name())).unwrap();
+        }
+    }
+    // A new and empty log: starting on it would give offset 0 of the stream a second time.
+    let error = refusal(config(Some(directory.path())));
+    assert!(matches!(error, StartError::LogOlderThanMetadata { .. }), "{error:?}");
+}
+
+#[test]
 fn a_temporary_directory_is_deleted() {
     let before = temporary_directories();
     let server = start(None);

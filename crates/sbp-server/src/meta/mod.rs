@@ -20,6 +20,8 @@ pub(crate) enum MetadataChange {
     Placement(placement::Change),
     /// The range server holds this range: it is stored before the first append to it is accepted.
     Hold(HeldRange),
+    /// The directory was started for this many times, as the log counts.
+    Started(u64),
 }
 
 /// Transactional storage of metadata. Blocking.

@@ -30,6 +30,7 @@ const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_
 
 const FORMAT_KEY: &str = "format";
 const NEXT_STREAM_KEY: &str = "next_stream_id";
+const STARTS_KEY: &str = "starts";
 /// Counts transactions, so that after a failed one it can be told whether it happened.
 const COMMITS_KEY: &str = "commits";
 
@@ -123,6 +124,9 @@ impl MetadataStore for RedbStore {
     fn load(&self) -> Result<Vec<MetadataChange>, MetadataError> {
         let transaction = self.database()?.begin_read()?;
         let mut changes = Vec::new();
+        if let Some(starts) = transaction.open_table(NUMBERS)?.get(STARTS_KEY)? {
+            changes.push(MetadataChange::Started(starts.value()));
+        }
         if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_STREAM_KEY)? {
             let next = i64::try_from(next.value()).map_err(|_| unreadable("the next stream id"))?;
             changes.push(MetadataChange::Placement(Change::NextStreamId(StreamId(next))));
@@ -200,6 +204,9 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                     let rows = (stream.0, i32::MIN)..=(stream.0, i32::MAX);
                     ranges.retain_in(rows, |_, _| false)?;
                     buried.insert(stream.0, ())?;
+                }
+                MetadataChange::Started(starts) => {
+                    numbers.insert(STARTS_KEY, starts)?;
                 }
                 MetadataChange::Hold(held) => {
                     held_ranges.insert(row_key(held.key), codec::encode_held(held).as_slice())?;

@@ -67,6 +67,7 @@ fn a_store_that_is_opened_again_has_what_was_committed() {
     let directory = tempfile::tempdir().unwrap();
     let files: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
     let changes = vec![
+        MetadataChange::Started(4),
         MetadataChange::Placement(Change::NextStreamId(StreamId(3))),
         stream(1, Some("a")),
         stream(2, None),

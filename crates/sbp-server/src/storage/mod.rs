@@ -50,10 +50,18 @@ pub(crate) fn open(parts: &StorageParts, config: LogConfig) -> Result<Storage, S
     for note in &recovered.notes {
         tracing::info!(note, "recovery of the log");
     }
+    for damage in &recovered.damage.intervals {
+        tracing::warn!(range = %damage.key, from = %damage.from, to = %damage.to, "damaged records cannot be served");
+    }
     let metadata_error = |error| metadata_error(&directory, error);
-    let store = RedbStore::open(files, &directory).map_err(metadata_error)?;
-    let (state, held) = install(store.load().map_err(metadata_error)?);
-    check_known(&directory, &state, &held, &recovered)?;
+    let mut store = RedbStore::open(files, &directory).map_err(metadata_error)?;
+    let Stored { state, held, starts } = install(store.load().map_err(metadata_error)?);
+    check_together(&directory, &state, &held, starts, &recovered)?;
+    match store.commit(&[MetadataChange::Started(recovered.boot_id)]) {
+        // What is there can be read all the same.
+        Ok(()) | Err(MetadataError::DiskFull) => {}
+        Err(error) => return Err(metadata_error(error)),
+    }
     let server_id = match log.server_id() {
         Some(id) => id,
         None => {
@@ -97,38 +105,61 @@ pub(crate) fn open(parts: &StorageParts, config: LogConfig) -> Result<Storage, S
     })
 }
 
-/// Replays stored metadata into both halves.
-fn install(changes: Vec<MetadataChange>) -> (PlacementState, Vec<HeldRange>) {
-    let mut state = PlacementState::default();
-    let mut held = Vec::new();
-    for change in changes {
-        match change {
-            MetadataChange::Placement(change) => state.install(change),
-            MetadataChange::Hold(range) => held.push(range),
-        }
-    }
-    (state, held)
+/// What the metadata store holds.
+#[derive(Default)]
+struct Stored {
+    state: PlacementState,
+    held: Vec<HeldRange>,
+    /// How often the directory was started, as far as the metadata remembers.
+    starts: u64,
 }
 
-/// Every record of the log must be of a range that the metadata has, or of a stream it remembers as deleted: anything
-/// else is a sign that the metadata is an older copy, and going on would give ids and offsets a second time.
-fn check_known(
+/// Replays stored metadata into both halves.
+fn install(changes: Vec<MetadataChange>) -> Stored {
+    let mut stored = Stored::default();
+    for change in changes {
+        match change {
+            MetadataChange::Placement(change) => stored.state.install(change),
+            MetadataChange::Hold(range) => stored.held.push(range),
+            MetadataChange::Started(starts) => stored.starts = starts,
+        }
+    }
+    stored
+}
+
+/// Whether log and metadata belong together. Where one of them is an older copy, going on would give ids or offsets a
+/// second time.
+///
+/// Every record of the log must be of a range that the metadata has, or of a stream it remembers as deleted; and the log,
+/// which counts each start before the metadata does, must have counted more.
+fn check_together(
     directory: &Path,
     state: &PlacementState,
     held: &[HeldRange],
+    starts: u64,
     recovered: &Recovered,
 ) -> Result<(), StartError> {
-    let known: HashSet<RangeKey> = held.iter().map(|held| held.key).collect();
-    for (key, _) in &recovered.ranges {
-        if !known.contains(key) && !state.is_buried(key.stream) {
-            return Err(StartError::MetadataOlderThanLog {
-                path: directory.to_owned(),
-                stream: key.stream.0,
-                range: key.range.0,
-            });
-        }
+    let path = directory.to_owned();
+    if starts >= recovered.boot_id {
+        return Err(StartError::LogOlderThanMetadata {
+            path,
+            log: recovered.boot_id,
+            metadata: starts,
+        });
     }
-    Ok(())
+    let known: HashSet<RangeKey> = held.iter().map(|held| held.key).collect();
+    let unknown = recovered
+        .ranges
+        .iter()
+        .find(|(key, _)| !known.contains(key) && !state.is_buried(key.stream));
+    match unknown {
+        Some((key, _)) => Err(StartError::MetadataOlderThanLog {
+            path,
+            stream: key.stream.0,
+            range: key.range.0,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// A range as it goes on after a start.
