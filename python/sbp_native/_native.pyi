@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
+from types import GenericAlias
 from typing import Any, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer
@@ -220,6 +221,8 @@ class Operation(Generic[_T_co]):
     take it as it is. Cancelling it gives up on the answer; an append that was sent may still be stored.
     """
 
+    @classmethod
+    def __class_getitem__(cls, item: object) -> GenericAlias: ...
     def __await__(self) -> Generator[Any, None, _T_co]: ...
     def __iter__(self) -> Generator[Any, None, _T_co]: ...
     def __next__(self) -> Self: ...
@@ -470,13 +473,20 @@ class AsyncClient:
     def __aexit__(self, *_exception: object) -> Operation[None]: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
 
-def connect(servers: str, *, timeout: float = 30.0, client_id: str | None = None) -> Client:
+def connect(
+    servers: str, *, timeout: float = 30.0, client_id: str | None = None, heartbeat_interval: float | None = None
+) -> Client:
     """Connects to the first of ``servers`` (``host:port``, several separated by commas) that answers.
 
-    ``timeout`` is what calls take that are not given their own, in seconds. Raises ``ConnectionFailedError``.
+    ``timeout`` is what calls take that are not given their own, in seconds. ``client_id`` is shown in the server's log.
+    ``heartbeat_interval`` is the time between two signs of life, in seconds (30); three silent ones end a connection.
+
+    Raises ``ConnectionFailedError``.
     """
 
-def aio_connect(servers: str, *, timeout: float = 30.0, client_id: str | None = None) -> AsyncClient:
+def aio_connect(
+    servers: str, *, timeout: float = 30.0, client_id: str | None = None, heartbeat_interval: float | None = None
+) -> AsyncClient:
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 
 @final

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import sbp_native as sbp
 
@@ -12,43 +14,55 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_io_goes_on_while_the_interpreter_lock_is_held(run_python: Run) -> None:
-    """10,000 appends are answered while the only Python thread never lets go of the interpreter."""
+    """For two seconds the only Python thread does not let go of the interpreter. Meanwhile a server in another process
+    gets 10,000 appends, a heartbeat every 100 ms and the answers to the PINGs that are sent."""
     script = """
-        import asyncio, ctypes, subprocess, sys, time
+        import asyncio, ctypes, json, subprocess, sys
         import sbp_native as sbp
 
-        server = subprocess.Popen(
-            [sys.executable, "-c", "import sys, sbp_native as sbp\\n"
-             "server = sbp.Server(durability='none')\\nprint(server.address, flush=True)\\n"
-             "while line := sys.stdin.readline(): print(server.stats()['records_appended'], flush=True)"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        address = server.stdout.readline().strip()
+        def start(*command):
+            process = subprocess.Popen(
+                [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            return process, process.stdout.readline().strip()
 
-        def appended():
-            server.stdin.write("?\\n")
-            server.stdin.flush()
-            return int(server.stdout.readline())
+        def ask(process):
+            process.stdin.write("?\\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
 
+        server, upstream = start("-c",
+            "import json, sys, sbp_native as sbp\\n"
+            "server = sbp.Server(durability='none')\\nprint(server.address, flush=True)\\n"
+            "while sys.stdin.readline(): print(json.dumps(server.stats()), flush=True)")
+        proxy, address = start(sys.argv[1], upstream)
         # PyDLL does not release the interpreter lock around a call.
         hold = ctypes.PyDLL(None).usleep
 
         async def main():
-            async with sbp.aio.connect(address) as client:
+            async with sbp.aio.connect(address, heartbeat_interval=0.1) as client:
                 stream = await client.create_stream("busy")
                 await stream.append(b"warm")
                 operations = [stream.append(b"%d" % n) for n in range(10_000)]
                 await asyncio.sleep(0)                  # the tick ends: everything is handed over
+                before = ask(proxy)
                 hold(2_000_000)
-                assert appended() == 10_001, "the appends waited for the interpreter"
-                assert client.stats()["answers"] > 0
+                after = ask(proxy)
+                assert ask(server)["records_appended"] == 10_001, "appends waited for the interpreter"
+                heartbeats = after["heartbeats"] - before["heartbeats"]
+                assert heartbeats >= 15, heartbeats
+                pongs = after["pongs"] - before.get("pongs", 0)
+                assert pongs >= 5, pongs
+                assert after["pings"] - after["pongs"] <= 1
+                assert not any(operation.done() for operation in operations)
                 acks = await asyncio.gather(*operations)
                 assert [ack.base_offset for ack in acks] == list(range(1, 10_001))
 
         asyncio.run(main())
-        server.kill()
-        server.wait()
+        for process in (proxy, server):
+            process.kill()
+            process.wait()
     """
-    run_python(script)
+    run_python(script, str(Path(__file__).with_name("frame_proxy.py")))
 
 
 def test_ending_with_operations_under_way(server: sbp.Server, name: str, run_python: Run) -> None:
@@ -107,8 +121,6 @@ def test_a_temporary_directory_goes_with_its_server(run_python: Run) -> None:
         import atexit
         print(*(os.path.join(tempfile.gettempdir(), name) for name in made))
     """
-    import os
-
     made = run_python(script).stdout.split()
     assert not [path for path in made if "sbp" in os.path.basename(path) and os.path.exists(path)]
 

@@ -232,3 +232,33 @@ def test_data_outlives_the_server(tmp_path: object) -> None:
     with sbp.Server(str(tmp_path)) as server, sbp.connect(server.address) as client:
         assert values(client.stream("kept").read()) == [b"a", b"b"]
         assert client.stream("kept").append(b"c").base_offset == 2
+
+
+@pytest.mark.parametrize("kind", ["raw", "list", "arrow"])
+def test_bytes_are_copied_no_more_when_there_are_more(client: sbp.Client, name: str, kind: str) -> None:
+    copied = []
+    for size in (128 << 10, 12 << 20):
+        schema = pa.schema([("n", pa.int64())]) if kind == "arrow" else None
+        stream = client.create_stream(f"{name}/{kind}/{size}", schema=schema)
+        if kind == "raw":
+            stream.append(bytes(size))
+        elif kind == "list":
+            stream.append([bytes(1_000)] * (size // 1_000))
+        else:
+            stream.append(pa.table({"n": pa.array(range(size // 8), pa.int64())}))
+        before = client.stats()["bytes_copied"]
+        [batch] = stream.read()
+        assert batch.to_arrow().num_rows == len(batch)
+        copied.append(client.stats()["bytes_copied"] - before)
+    assert copied == [0, 0]
+
+
+def test_one_stream_of_several_is_refused(client: sbp.Client, name: str) -> None:
+    plain = client.create_stream(f"{name}/plain")
+    typed = client.create_stream(f"{name}/typed", schema=SCHEMA)
+    with pytest.raises(sbp.SchemaMismatchError) as caught:
+        client.append_all({typed.name: b"bytes", plain.name: b"bytes"})
+    assert caught.value.stream == typed.name
+    assert set(caught.value.acks) == {plain.name}
+    assert values(plain.read()) == [b"bytes"]
+    assert typed.positions().latest == 0

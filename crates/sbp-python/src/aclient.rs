@@ -10,10 +10,10 @@ use sbp_types::TimestampMs;
 
 use crate::ack::AckShape;
 use crate::append::{Prepared, names_and_data};
-use crate::bridge::{Bridge, Operation};
+use crate::bridge::{Here, Operation};
 use crate::calls::{self, Key};
 use crate::client::{keys_argument, offsets_dict, positions_dict, reduce};
-use crate::core::{Core, duration};
+use crate::core::{Core, Settings, duration};
 use crate::describe::{Described, StreamInfo};
 use crate::encode;
 use crate::read::Source;
@@ -29,15 +29,22 @@ pub(crate) struct AsyncClient {
 
 /// A client that connects when it is awaited or entered.
 #[pyfunction]
-#[pyo3(signature = (servers, *, timeout = 30.0, client_id = None))]
+#[pyo3(signature = (servers, *, timeout = 30.0, client_id = None, heartbeat_interval = None))]
 pub(crate) fn aio_connect(
     py: Python<'_>,
-    servers: &str,
+    servers: String,
     timeout: f64,
     client_id: Option<String>,
+    heartbeat_interval: Option<f64>,
 ) -> PyResult<AsyncClient> {
+    let settings = Settings {
+        servers,
+        timeout,
+        client_id,
+        heartbeat_interval,
+    };
     Ok(AsyncClient {
-        core: Core::new(py, servers, timeout, client_id)?,
+        core: Core::new(py, settings)?,
     })
 }
 
@@ -45,7 +52,7 @@ pub(crate) fn aio_connect(
 impl AsyncClient {
     #[getter]
     fn servers(&self) -> &str {
-        &self.core.servers
+        &self.core.settings.servers
     }
 
     #[pyo3(signature = (name, *, schema = None, exist_ok = false, timeout = None))]
@@ -61,8 +68,7 @@ impl AsyncClient {
         let schema = schema.map(schema_argument).transpose()?;
         let timeout = duration(timeout)?;
         let core = Arc::clone(&self.core);
-        Bridge::spawn(
-            &Bridge::current(py)?,
+        Here::now(py)?.spawn(
             async move { calls::create(&client, name, schema, exist_ok, timeout).await },
             move |py, described| AsyncStream::object(py, core, described),
         )
@@ -73,8 +79,7 @@ impl AsyncClient {
         let client = self.core.client(py)?.clone();
         let timeout = duration(timeout)?;
         let core = Arc::clone(&self.core);
-        Bridge::spawn(
-            &Bridge::current(py)?,
+        Here::now(py)?.spawn(
             async move { calls::find(&client, &key, timeout).await },
             move |py, described| AsyncStream::object(py, core, described),
         )
@@ -84,15 +89,11 @@ impl AsyncClient {
     fn list_streams<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         let client = self.core.client(py)?.clone();
         let timeout = duration(timeout)?;
-        Bridge::spawn(
-            &Bridge::current(py)?,
-            async move { calls::list(&client, timeout).await },
-            |py, streams| {
-                Ok(PyList::new(py, streams.into_iter().map(StreamInfo))?
-                    .into_any()
-                    .unbind())
-            },
-        )
+        Here::now(py)?.spawn(async move { calls::list(&client, timeout).await }, |py, streams| {
+            Ok(PyList::new(py, streams.into_iter().map(StreamInfo))?
+                .into_any()
+                .unbind())
+        })
     }
 
     #[pyo3(signature = (batches, *, timestamp = None, timeout = None))]
@@ -107,20 +108,19 @@ impl AsyncClient {
         let deadline = self.core.deadline(client, timeout)?;
         let timestamp = timestamp.map(encode::timestamp).transpose()?;
         let (names, data) = names_and_data(batches)?;
-        let bridge = Bridge::current(py)?;
+        let here = Here::now(py)?;
         if let Some(streams) = self.core.known_streams(py, &names)? {
             let prepared = Prepared::many(&streams, data.into_iter(), timestamp, deadline)?;
-            let operation = Bridge::operation(&bridge, shape_of(&streams))?;
-            Bridge::submit(&bridge, &self.core, prepared, &operation)?;
+            let operation = here.operation(shape_of(&streams))?;
+            here.submit(&self.core, prepared, &operation)?;
             return Ok(operation);
         }
         // Some name is new to this client: the append waits until the server has said which stream it is.
-        let operation = Bridge::operation(&bridge, AckShape::None)?;
+        let operation = here.operation(AckShape::None)?;
         let finder = client.clone();
         let keys: Vec<_> = names.into_iter().map(Key::Name).collect();
         let timeout = duration(timeout)?;
-        let lookup = Bridge::spawn(
-            &bridge,
+        let lookup = here.spawn(
             async move { calls::find_all(&finder, &keys, timeout).await },
             |py, streams| {
                 Ok(PyList::new(py, streams.into_iter().map(StreamInfo))?
@@ -130,7 +130,6 @@ impl AsyncClient {
         )?;
         let then = AppendWhenFound {
             core: Arc::clone(&self.core),
-            bridge: bridge.unbind(),
             operation: operation.clone().unbind(),
             data: PyList::new(py, data)?.unbind(),
             timestamp,
@@ -152,7 +151,7 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> PyResult<AsyncBatches> {
         let client = self.core.client(py)?.clone();
-        let source = Source::new(client, tail_argument(streams, start)?);
+        let source = Source::new(client, Arc::clone(&self.core.copied), tail_argument(streams, start)?);
         AsyncBatches::new(py, Arc::clone(&self.core), source, timeout)
     }
 
@@ -166,8 +165,7 @@ impl AsyncClient {
         let client = self.core.client(py)?.clone();
         let keys = streams.map(keys_argument).transpose()?;
         let timeout = duration(timeout)?;
-        Bridge::spawn(
-            &Bridge::current(py)?,
+        Here::now(py)?.spawn(
             async move { calls::positions(&client, keys, timeout).await },
             |py, found| Ok(positions_dict(py, found)?.into_any().unbind()),
         )
@@ -185,8 +183,7 @@ impl AsyncClient {
         let keys = keys_argument(streams)?;
         let time = encode::timestamp(time)?;
         let timeout = duration(timeout)?;
-        Bridge::spawn(
-            &Bridge::current(py)?,
+        Here::now(py)?.spawn(
             async move { calls::offsets_for_time(&client, &keys, time, timeout).await },
             |py, found| Ok(offsets_dict(py, found)?.into_any().unbind()),
         )
@@ -196,17 +193,15 @@ impl AsyncClient {
     fn ping<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         let client = self.core.client(py)?.clone();
         let timeout = duration(timeout)?;
-        Bridge::spawn(
-            &Bridge::current(py)?,
-            async move { Ok(client.ping(timeout).await?) },
-            |py, round_trip| Ok(round_trip.as_secs_f64().into_pyobject(py)?.into_any().unbind()),
-        )
+        Here::now(py)?.spawn(async move { Ok(client.ping(timeout).await?) }, |py, round_trip| {
+            Ok(round_trip.as_secs_f64().into_pyobject(py)?.into_any().unbind())
+        })
     }
 
     /// Counters of the client, and of the bridge of the running loop.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let figures = self.core.stats(py)?;
-        let (wakeups, completions, operations) = Bridge::current(py)?.get().counts();
+        let (wakeups, completions, operations) = Here::now(py)?.bridge().counts();
         figures.set_item("loop_wakeups", wakeups)?;
         figures.set_item("completions", completions)?;
         figures.set_item("operations", operations)?;
@@ -214,17 +209,16 @@ impl AsyncClient {
     }
 
     fn close<'py>(&self, py: Python<'py>) -> Started<'py> {
-        let bridge = Bridge::current(py)?;
+        let here = Here::now(py)?;
         match self.core.close() {
-            Some(client) => Bridge::spawn(
-                &bridge,
+            Some(client) => here.spawn(
                 async move {
                     client.close().await;
                     Ok(())
                 },
                 |py, ()| Ok(py.None()),
             ),
-            None => Bridge::ready(&bridge, Ok(py.None())),
+            None => here.ready(Ok(py.None())),
         }
     }
 
@@ -237,11 +231,9 @@ impl AsyncClient {
         let core = Arc::clone(&slf.get().core);
         let client = core.client(py)?.clone();
         // Another object of the same client: a reference to this one must not travel through the I/O thread.
-        Bridge::spawn(
-            &Bridge::current(py)?,
-            async move { Ok(client.connect(None).await?) },
-            move |py, ()| Ok(Py::new(py, Self { core })?.into_any()),
-        )
+        Here::now(py)?.spawn(async move { Ok(client.connect(None).await?) }, move |py, ()| {
+            Ok(Py::new(py, Self { core })?.into_any())
+        })
     }
 
     #[pyo3(signature = (*_exception))]
@@ -254,7 +246,7 @@ impl AsyncClient {
     }
 
     fn __repr__(&self) -> String {
-        format!("<sbp_native.AsyncClient of {}>", self.core.servers)
+        format!("<sbp_native.AsyncClient of {}>", self.core.settings.servers)
     }
 }
 
@@ -266,7 +258,6 @@ fn shape_of(streams: &[Arc<Described>]) -> AckShape {
 #[pyclass(frozen, module = "sbp_native._native")]
 struct AppendWhenFound {
     core: Arc<Core>,
-    bridge: Py<Bridge>,
     operation: Py<Operation>,
     data: Py<PyList>,
     timestamp: Option<TimestampMs>,
@@ -298,7 +289,7 @@ impl AppendWhenFound {
         let prepared = Prepared::many(&streams, data, self.timestamp, self.deadline)?;
         let operation = self.operation.bind(py);
         operation.get().set_shape(shape_of(&streams));
-        Bridge::submit(self.bridge.bind(py), &self.core, prepared, operation)
+        Here::now(py)?.submit(&self.core, prepared, operation)
     }
 }
 
@@ -348,10 +339,10 @@ impl AsyncStream {
         let client = self.core.client(py)?;
         let timestamp = timestamp.map(encode::timestamp).transpose()?;
         let deadline = self.core.deadline(client, timeout)?;
-        let bridge = Bridge::current(py)?;
+        let here = Here::now(py)?;
         let prepared = Prepared::one(&self.described, data, timestamp, deadline)?;
-        let operation = Bridge::operation(&bridge, AckShape::One(Arc::clone(&self.described.name)))?;
-        Bridge::submit(&bridge, &self.core, prepared, &operation)?;
+        let operation = here.operation(AckShape::One(Arc::clone(&self.described.name)))?;
+        here.submit(&self.core, prepared, &operation)?;
         Ok(operation)
     }
 
@@ -367,7 +358,11 @@ impl AsyncStream {
         timeout: Option<f64>,
     ) -> PyResult<AsyncBatches> {
         let client = self.core.client(py)?.clone();
-        let source = Source::new(client, span_argument(&self.described, start, end)?);
+        let source = Source::new(
+            client,
+            Arc::clone(&self.core.copied),
+            span_argument(&self.described, start, end)?,
+        );
         AsyncBatches::new(py, Arc::clone(&self.core), source, timeout)
     }
 
@@ -377,7 +372,7 @@ impl AsyncStream {
     )]
     fn tail(&self, py: Python<'_>, start: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<AsyncBatches> {
         let client = self.core.client(py)?.clone();
-        let source = Source::new(client, own_tail(&self.described, start)?);
+        let source = Source::new(client, Arc::clone(&self.core.copied), own_tail(&self.described, start)?);
         AsyncBatches::new(py, Arc::clone(&self.core), source, timeout)
     }
 
@@ -386,8 +381,7 @@ impl AsyncStream {
         let client = self.core.client(py)?.clone();
         let keys = vec![Key::Id(self.described.stream.stream_id)];
         let timeout = duration(timeout)?;
-        Bridge::spawn(
-            &Bridge::current(py)?,
+        Here::now(py)?.spawn(
             async move { only_positions(calls::positions(&client, Some(keys), timeout).await) },
             |py, positions| Ok(Py::new(py, positions)?.into_any()),
         )
@@ -432,8 +426,7 @@ impl AsyncBatches {
         self.core.client(py)?;
         let timeout = duration(self.timeout)?;
         let source = Arc::clone(&self.source);
-        Bridge::spawn(
-            &Bridge::current(py)?,
+        Here::now(py)?.spawn(
             async move { source.lock().await.next(timeout).await },
             |py, batch| match batch {
                 Some(batch) => Ok(Py::new(py, batch)?.into_any()),
@@ -451,14 +444,14 @@ impl AsyncBatches {
     }
 
     fn __aenter__<'py>(slf: Bound<'py, Self>) -> Started<'py> {
-        let bridge = Bridge::current(slf.py())?;
-        Bridge::ready(&bridge, Ok(slf.into_any().unbind()))
+        let here = Here::now(slf.py())?;
+        here.ready(Ok(slf.into_any().unbind()))
     }
 
     #[pyo3(signature = (*_exception))]
     fn __aexit__<'py>(&self, py: Python<'py>, _exception: &Bound<'py, PyAny>) -> Started<'py> {
         self.close(py)?;
-        Bridge::ready(&Bridge::current(py)?, Ok(py.None()))
+        Here::now(py)?.ready(Ok(py.None()))
     }
 }
 

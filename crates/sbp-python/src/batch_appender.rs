@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::blocking::{block_on, receive};
 use crate::calls::{self, Key};
-use crate::core::Core;
+use crate::core::{Core, Settings};
 use crate::describe::Described;
 use crate::rows::{RowError, Target, by_stream};
 use crate::{arrow, encode, errors};
@@ -90,7 +90,7 @@ impl BatchAppender {
                 )));
             }
         };
-        let core = Core::new(py, servers, timeout, None)?;
+        let core = Core::new(py, Settings::new(servers, timeout))?;
         let target = stream.map(|name| find(py, &core, Key::Name(name))).transpose()?;
         match &target {
             None if typed => return Err(errors::invalid(py, "body \"arrow\" needs one stream to write to")),

@@ -10,7 +10,7 @@ use crate::ack::AckShape;
 use crate::append::{Prepared, names_and_data};
 use crate::blocking::block_on;
 use crate::calls::{self, Key};
-use crate::core::{Core, duration};
+use crate::core::{Core, Settings, duration};
 use crate::describe::{Described, Positions, StreamInfo};
 use crate::encode;
 use crate::read::Source;
@@ -24,9 +24,21 @@ pub(crate) struct Client {
 
 /// Connects to the first of the servers that answers.
 #[pyfunction]
-#[pyo3(signature = (servers, *, timeout = 30.0, client_id = None))]
-pub(crate) fn connect(py: Python<'_>, servers: &str, timeout: f64, client_id: Option<String>) -> PyResult<Client> {
-    let core = Core::new(py, servers, timeout, client_id)?;
+#[pyo3(signature = (servers, *, timeout = 30.0, client_id = None, heartbeat_interval = None))]
+pub(crate) fn connect(
+    py: Python<'_>,
+    servers: String,
+    timeout: f64,
+    client_id: Option<String>,
+    heartbeat_interval: Option<f64>,
+) -> PyResult<Client> {
+    let settings = Settings {
+        servers,
+        timeout,
+        client_id,
+        heartbeat_interval,
+    };
+    let core = Core::new(py, settings)?;
     let client = core.client(py)?.clone();
     block_on(py, async move { client.connect(None).await })?
         .map_err(|error| crate::errors::from_client(py, error, None))?;
@@ -37,7 +49,7 @@ pub(crate) fn connect(py: Python<'_>, servers: &str, timeout: f64, client_id: Op
 impl Client {
     #[getter]
     fn servers(&self) -> &str {
-        &self.core.servers
+        &self.core.settings.servers
     }
 
     #[pyo3(signature = (name, *, schema = None, exist_ok = false, timeout = None))]
@@ -115,7 +127,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Batches> {
         let client = self.core.client(py)?.clone();
-        let source = Source::new(client, tail_argument(streams, start)?);
+        let source = Source::new(client, Arc::clone(&self.core.copied), tail_argument(streams, start)?);
         Batches::new(py, Arc::clone(&self.core), source, timeout)
     }
 
@@ -187,18 +199,16 @@ impl Client {
     }
 
     fn __repr__(&self) -> String {
-        format!("<sbp_native.Client of {}>", self.core.servers)
+        format!("<sbp_native.Client of {}>", self.core.settings.servers)
     }
 }
 
 /// A pickle of a client is what it was made with.
 pub(crate) fn reduce<'py>(py: Python<'py>, core: &Core, maker: &str) -> PyResult<Bound<'py, PyAny>> {
-    let keywords = PyDict::new(py);
-    keywords.set_item("timeout", core.timeout)?;
-    keywords.set_item("client_id", &core.client_id)?;
+    let keywords = core.settings.keywords(py)?;
     let partial = py.import("functools")?.getattr("partial")?;
     let maker = partial.call((py.import("sbp_native._native")?.getattr(maker)?,), Some(&keywords))?;
-    Ok((maker, (&core.servers,)).into_pyobject(py)?.into_any())
+    Ok((maker, (&core.settings.servers,)).into_pyobject(py)?.into_any())
 }
 
 /// Several streams, by name or id. One alone is a mistake: a string is a sequence of its characters.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -23,31 +23,67 @@ pub(crate) struct Core {
     closed: AtomicBool,
     /// Descriptions read before, by name. Only locked while attached to the interpreter.
     described: Mutex<HashMap<String, Arc<Described>>>,
+    /// Bytes of received batches that had to be copied in user space.
+    pub(crate) copied: Arc<AtomicU64>,
     /// What it was made with, to make another one of: pickles carry this and nothing else.
+    pub(crate) settings: Settings,
+}
+
+/// What a client is told when it is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// `host:port`, several separated by commas.
     pub(crate) servers: String,
+    /// What calls may take that are not given a time of their own, in seconds.
     pub(crate) timeout: f64,
+    /// What the client calls itself to the server.
     pub(crate) client_id: Option<String>,
+    /// Seconds between two signs of life.
+    pub(crate) heartbeat_interval: Option<f64>,
+}
+
+impl Settings {
+    /// The defaults, for these servers.
+    pub(crate) fn new(servers: &str, timeout: f64) -> Self {
+        Self {
+            servers: servers.to_owned(),
+            timeout,
+            client_id: None,
+            heartbeat_interval: None,
+        }
+    }
+
+    /// As the keywords of `connect`.
+    pub(crate) fn keywords<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let keywords = PyDict::new(py);
+        keywords.set_item("timeout", self.timeout)?;
+        keywords.set_item("client_id", &self.client_id)?;
+        keywords.set_item("heartbeat_interval", self.heartbeat_interval)?;
+        Ok(keywords)
+    }
 }
 
 impl Core {
     /// A client that is not connected yet.
-    pub(crate) fn new(py: Python<'_>, servers: &str, timeout: f64, client_id: Option<String>) -> PyResult<Arc<Self>> {
-        let mut config = ClientConfig::new(servers).map_err(|error| errors::invalid(py, &error.to_string()))?;
-        config.timeout = seconds(timeout)?;
+    pub(crate) fn new(py: Python<'_>, settings: Settings) -> PyResult<Arc<Self>> {
+        let mut config =
+            ClientConfig::new(&settings.servers).map_err(|error| errors::invalid(py, &error.to_string()))?;
+        config.timeout = seconds(settings.timeout)?;
         config.connect_timeout = config.connect_timeout.min(config.timeout);
-        if let Some(id) = &client_id {
+        if let Some(id) = &settings.client_id {
             config.client_id.clone_from(id);
         }
-        let core = Arc::new(Self {
+        if let Some(interval) = settings.heartbeat_interval {
+            config.heartbeat_interval = seconds(interval)?;
+        }
+        Ok(Arc::new(Self {
             client: Some(Client::new(config, runtime::handle(py)?)),
             made_by: fork::current(),
             closed: AtomicBool::new(false),
             described: Mutex::new(HashMap::new()),
-            servers: servers.to_owned(),
-            timeout,
-            client_id,
-        });
-        Ok(core)
+            copied: Arc::default(),
+            settings,
+        }))
     }
 
     /// The client, for one call.
@@ -115,6 +151,7 @@ impl Core {
         figures.set_item("answers", stats.answers)?;
         figures.set_item("bytes_out", stats.bytes_out)?;
         figures.set_item("bytes_in", stats.bytes_in)?;
+        figures.set_item("bytes_copied", self.copied.load(Ordering::Relaxed))?;
         figures.set_item("connections", stats.connections)?;
         figures.set_item("reads", stats.reads)?;
         figures.set_item("writes", stats.writes)?;

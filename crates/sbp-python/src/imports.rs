@@ -34,3 +34,7 @@ imported! {
     /// `weakref.WeakKeyDictionary`.
     weak_key_dictionary = "weakref"."WeakKeyDictionary"
 }
+imported! {
+    /// `types.GenericAlias`.
+    generic_alias = "types"."GenericAlias"
+}

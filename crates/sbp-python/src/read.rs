@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sbp_client::{Client, ClientError, FetchedBatch, Position, Reader, ReaderOptions, Span, Tail, TailOptions};
@@ -28,6 +29,8 @@ pub(crate) struct Source {
     client: Client,
     state: State,
     streams: HashMap<StreamId, Arc<Described>>,
+    /// Counts bytes that could not be used where they lay.
+    copied: Arc<AtomicU64>,
 }
 
 enum State {
@@ -38,11 +41,12 @@ enum State {
 }
 
 impl Source {
-    pub(crate) fn new(client: Client, wanted: Wanted) -> Self {
+    pub(crate) fn new(client: Client, copied: Arc<AtomicU64>, wanted: Wanted) -> Self {
         Self {
             client,
             state: State::Wanted(wanted),
             streams: HashMap::new(),
+            copied,
         }
     }
 
@@ -148,6 +152,8 @@ impl Source {
             )));
         };
         let batch = sbp_record::Batch::decode(fetched.bytes, stream.schema.as_ref())?;
+        let copied = u64::try_from(batch.copied_bytes()).unwrap_or(u64::MAX);
+        self.copied.fetch_add(copied, Ordering::Relaxed);
         Ok(Batch::new(
             Arc::clone(&stream.name),
             fetched.stream,

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 
 use crate::blocking::block_on;
 use crate::calls::Failure;
-use crate::core::{Core, seconds};
+use crate::core::{Core, Settings, seconds};
 use crate::describe::Described;
 use crate::fork::{self, Generation};
 use crate::{arrow, errors, runtime};
@@ -59,7 +59,7 @@ impl SpanReader {
         include_metadata: bool,
         timeout: f64,
     ) -> PyResult<Self> {
-        let core = Core::new(py, servers, timeout, None)?;
+        let core = Core::new(py, Settings::new(servers, timeout))?;
         let streams = describe(py, &core, &spans)?;
         let set = match columns {
             "records" => ColumnSet::records(include_headers),

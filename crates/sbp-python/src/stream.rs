@@ -81,7 +81,11 @@ impl Stream {
         timeout: Option<f64>,
     ) -> PyResult<Batches> {
         let client = self.core.client(py)?.clone();
-        let source = Source::new(client, span_argument(&self.described, start, end)?);
+        let source = Source::new(
+            client,
+            Arc::clone(&self.core.copied),
+            span_argument(&self.described, start, end)?,
+        );
         Batches::new(py, Arc::clone(&self.core), source, timeout)
     }
 
@@ -91,7 +95,7 @@ impl Stream {
     )]
     fn tail(&self, py: Python<'_>, start: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<Batches> {
         let client = self.core.client(py)?.clone();
-        let source = Source::new(client, own_tail(&self.described, start)?);
+        let source = Source::new(client, Arc::clone(&self.core.copied), own_tail(&self.described, start)?);
         Batches::new(py, Arc::clone(&self.core), source, timeout)
     }
 

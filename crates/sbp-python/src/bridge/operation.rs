@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 use tokio::task::AbortHandle;
 
 use super::queue::Reply;
@@ -166,7 +166,8 @@ impl Operation {
         Ok(())
     }
 
-    fn call_soon(&self, py: Python<'_>, operation: &Bound<'_, Self>, waiter: &Waiter) -> PyResult<()> {
+    /// Has a callback called in the loop's next turn.
+    pub(super) fn call_soon(&self, py: Python<'_>, operation: &Bound<'_, Self>, waiter: &Waiter) -> PyResult<()> {
         let keywords = PyDict::new(py);
         keywords.set_item(intern!(py, "context"), &waiter.context)?;
         self.event_loop.bind(py).call_method(
@@ -190,6 +191,12 @@ impl Waiter {
 
 #[pymethods]
 impl Operation {
+    /// `Operation[Ack]`, as annotations that are evaluated need it.
+    #[classmethod]
+    fn __class_getitem__<'py>(class: &Bound<'py, PyType>, item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        imports::generic_alias(class.py())?.call1((class, item))
+    }
+
     fn __await__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }

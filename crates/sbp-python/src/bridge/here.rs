@@ -1,0 +1,159 @@
+//! Starting operations on the loop that runs.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use sbp_client::CompletionSink;
+
+use super::queue::{Completion, CompletionQueue, Reply};
+use super::{Bridge, Operation};
+use crate::ack::AckShape;
+use crate::append::Prepared;
+use crate::calls::Failure;
+use crate::core::Core;
+use crate::{imports, runtime};
+
+thread_local! {
+    /// The loop whose tasks are being resumed by its bridge on this thread: it runs, without asking.
+    static RESUMING: RefCell<Option<(Py<Bridge>, Py<PyAny>)>> = const { RefCell::new(None) };
+}
+
+/// The loop that runs on this thread, and its bridge.
+pub(crate) struct Here<'py> {
+    bridge: Bound<'py, Bridge>,
+    event_loop: Bound<'py, PyAny>,
+}
+
+impl<'py> Here<'py> {
+    /// Where the caller is.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` outside a running loop.
+    pub(crate) fn now(py: Python<'py>) -> PyResult<Self> {
+        let resuming = RESUMING.with_borrow(|here| {
+            // A child that a task has forked is still inside that task, and may run a loop of its own.
+            let (bridge, event_loop) = here.as_ref().filter(|(bridge, _)| bridge.get().made_by.is_current())?;
+            Some((bridge.clone_ref(py), event_loop.clone_ref(py)))
+        });
+        if let Some((bridge, event_loop)) = resuming {
+            return Ok(Self {
+                bridge: bridge.into_bound(py),
+                event_loop: event_loop.into_bound(py),
+            });
+        }
+        let event_loop = imports::get_running_loop(py)?.call0()?;
+        Ok(Self {
+            bridge: Bridge::of(&event_loop)?,
+            event_loop,
+        })
+    }
+
+    /// Runs `resume`, during which the loop is the one that runs.
+    pub(super) fn while_resuming<R>(
+        bridge: &Bound<'py, Bridge>,
+        event_loop: &Bound<'py, PyAny>,
+        resume: impl FnOnce() -> R,
+    ) -> R {
+        let here = (bridge.clone().unbind(), event_loop.clone().unbind());
+        let before = RESUMING.replace(Some(here));
+        let outcome = resume();
+        drop(RESUMING.replace(before));
+        outcome
+    }
+
+    /// The bridge.
+    pub(crate) fn bridge(&self) -> &Bridge {
+        self.bridge.get()
+    }
+
+    /// An operation of this loop that has not started.
+    pub(crate) fn operation(&self, shape: AckShape) -> PyResult<Bound<'py, Operation>> {
+        let event_loop = self.event_loop.clone().unbind();
+        Bound::new(self.event_loop.py(), Operation::new(event_loop, shape))
+    }
+
+    /// An operation that is done from the start.
+    pub(crate) fn ready(&self, outcome: PyResult<Py<PyAny>>) -> PyResult<Bound<'py, Operation>> {
+        let event_loop = self.event_loop.clone().unbind();
+        Bound::new(self.event_loop.py(), Operation::finished(event_loop, outcome))
+    }
+
+    /// Puts an append into this tick's submissions, to be answered through `operation`.
+    pub(crate) fn submit(
+        &self,
+        core: &Arc<Core>,
+        prepared: Prepared,
+        operation: &Bound<'py, Operation>,
+    ) -> PyResult<()> {
+        let bridge = self.bridge.get();
+        let token = bridge.slab.lock().insert(operation.clone().unbind());
+        let lane = bridge.lane(core);
+        let sink: Arc<dyn CompletionSink> = Arc::clone(&bridge.queue) as _;
+        if lane.join(prepared, sbp_client::Reply::sink(sink, token)) {
+            bridge.listed.lock().push(lane);
+        }
+        if !bridge.flush_comes.swap(true, Ordering::Relaxed) {
+            let py = self.bridge.py();
+            let flush = self.bridge.getattr(intern!(py, "flush"))?;
+            self.event_loop.call_method1(intern!(py, "call_soon"), (flush,))?;
+        }
+        Ok(())
+    }
+
+    /// Runs a call on the I/O thread; `convert` turns its result into a Python object, on the loop's thread.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, Operation>> {
+        let bridge = self.bridge.get();
+        let operation = self.operation(AckShape::None)?;
+        let handle = runtime::handle(self.bridge.py())?;
+        let promise = Promise {
+            token: bridge.slab.lock().insert(operation.clone().unbind()),
+            queue: Arc::clone(&bridge.queue),
+            kept: false,
+        };
+        let task = handle.spawn(async move {
+            match call.await {
+                Ok(value) => promise.keep(Reply::Call(Box::new(move |py| convert(py, value)))),
+                Err(error) => promise.keep(Reply::Failed(error)),
+            }
+        });
+        operation.get().set_task(task.abort_handle());
+        Ok(operation)
+    }
+}
+
+/// A spawned call's duty to complete its operation, also when its task is dropped half-way.
+struct Promise {
+    queue: Arc<CompletionQueue>,
+    token: u64,
+    kept: bool,
+}
+
+impl Promise {
+    fn keep(mut self, reply: Reply) {
+        self.kept = true;
+        self.queue.push(Completion {
+            token: self.token,
+            reply,
+        });
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.queue.push(Completion {
+                token: self.token,
+                reply: Reply::Dropped,
+            });
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Appends on their way out.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sbp_client::{Reply, Submissions};
+
+use crate::append::Prepared;
+use crate::core::Core;
+
+/// The appends of one client on one loop that were made in this tick.
+pub(super) struct Lane {
+    core: Weak<Core>,
+    work: Mutex<Submissions>,
+    listed: AtomicBool,
+}
+
+impl Lane {
+    pub(super) fn new(core: &Arc<Core>) -> Arc<Self> {
+        Arc::new(Self {
+            core: Arc::downgrade(core),
+            work: Mutex::new(Submissions::default()),
+            listed: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the lane is this client's.
+    pub(super) fn is_of(&self, core: &Arc<Core>) -> bool {
+        std::ptr::eq(self.core.as_ptr(), Arc::as_ptr(core))
+    }
+
+    /// Whether the client is still in use.
+    pub(super) fn is_alive(&self) -> bool {
+        self.core.strong_count() > 0
+    }
+
+    /// Adds an append. Returns whether it is the first of this tick.
+    pub(super) fn join(&self, prepared: Prepared, reply: Reply) -> bool {
+        prepared.join(&mut self.work.lock(), reply);
+        !self.listed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Hands the appends over. Without the client they are dropped, and answered by that.
+    pub(super) fn hand_over(&self) {
+        self.listed.store(false, Ordering::Relaxed);
+        let core = self.core.upgrade();
+        let mut work = self.work.lock();
+        match core.as_ref().and_then(|core| core.unchecked_client()) {
+            Some(client) => client.submit(&mut work),
+            None => {
+                let dropped = std::mem::take(&mut *work);
+                // Dropping them answers them, which must not happen under the lock.
+                drop(work);
+                drop(dropped);
+            }
+        }
+    }
+}
