@@ -115,7 +115,7 @@ impl<T: Send + 'static> Log<T> {
             active: recovery.active,
             last: recovery.last,
             full: recovery.full,
-            since_checkpoint: 0,
+            since_checkpoint: if recovery.damaged { 0 } else { recovery.replayed },
         };
         let threads = start_helpers(&mut writer).and_then(|mut threads| {
             for number in recovery.unsealed {

@@ -52,8 +52,7 @@ pub(crate) struct Checkpoint {
 /// The parts of a checkpoint. Each is `tag`, `version`, `length` and so many bytes, so that a release can add one.
 const SECTION_SEGMENTS: u32 = 1;
 const SECTION_RANGES: u32 = 2;
-/// Each writer's epoch, next sequence and window: the tag is taken, nothing writes it yet.
-const SECTION_WRITERS: u32 = 3;
+// 3 is taken for each writer's epoch, next sequence and window. Nothing writes it yet, so here it is a newer format.
 
 const SECTION_VERSION: u32 = 1;
 
@@ -103,7 +102,6 @@ impl Checkpoint {
             match (tag, version) {
                 (SECTION_SEGMENTS, SECTION_VERSION) => checkpoint.segments = take_segments(section)?,
                 (SECTION_RANGES, SECTION_VERSION) => checkpoint.ranges = take_ranges(section)?,
-                (SECTION_WRITERS, _) => {}
                 // Leaving out what is not understood would lose state, not detail.
                 _ => return Err(Unreadable::Newer(version.max(super::FORMAT_VERSION + 1))),
             }

@@ -65,7 +65,11 @@ fn cut(later: &[SegmentFile], cursor: Cursor, recovery: &Recovery) -> Result<(),
     let Some(file) = later.get(cursor.file) else {
         return Ok(());
     };
-    if !recovery.segments.contains_key(&file.segment.number) {
+    let Some(live) = recovery.segments.get(&file.segment.number) else {
+        return Ok(());
+    };
+    if live.sealed {
+        // What lies behind its last group is its footer.
         return Ok(());
     }
     if file.length != file.segment.capacity {

@@ -44,6 +44,8 @@ pub(crate) struct Recovery {
     pub(crate) clean: bool,
     /// Whether damage was found that no checkpoint knows yet.
     pub(crate) damaged: bool,
+    /// How many bytes of log the next start would have to replay.
+    pub(crate) replayed: u64,
 }
 
 /// Reads a directory and mends what an interrupted run left.
@@ -61,6 +63,10 @@ pub(crate) fn recover(fs: &dyn FileSystem, config: &LogConfig) -> Result<Recover
     let tail = scanner.finish(&later, tail)?;
 
     let last = scanner.last_mark();
+    let replayed = later
+        .iter()
+        .filter_map(|file| Some(scanner.live.get(&file.segment.number)?.end))
+        .sum();
     let mut recovery = Recovery {
         index: std::mem::take(&mut scanner.index),
         segments: std::mem::take(&mut scanner.live),
@@ -73,6 +79,7 @@ pub(crate) fn recover(fs: &dyn FileSystem, config: &LogConfig) -> Result<Recover
         notes: std::mem::take(&mut directory.notes),
         clean: clean.is_some() && matches!(tail, Tail::End),
         damaged: scanner.damaged,
+        replayed,
     };
     recovery.notes.append(&mut scanner.notes);
     adopt_footers(&mut recovery, &later).map_err(at(path))?;

@@ -35,14 +35,6 @@ impl Scanner {
             });
         };
         let sealed = self.is_footer_of_last(file)?;
-        let mut behind = files.iter().skip(cursor.file + usize::from(sealed));
-        if let Some(short) = behind.find(|file| file.is_short()) {
-            // What was cut off may have been groups, and nothing says how many.
-            return Err(corrupt(
-                &short.path,
-                "the segment is shorter than it was made, and it has no footer",
-            ));
-        }
         let mut remains = Vec::new();
         for (number, file) in files.iter().enumerate().skip(cursor.file) {
             let here = number == cursor.file;
@@ -53,8 +45,18 @@ impl Scanner {
             }
         }
         let unsynced = file.segment.durability == Durability::None;
+        let mut behind = files.iter().skip(cursor.file + usize::from(sealed));
+        let short = behind.find(|file| file.is_short());
         let promised = self.is_short_of_promised() || (sealed && !unsynced);
-        if remains.is_empty() && !promised {
+        let may_cut = unsynced && self.clean.is_none() && self.chain.number >= self.checkpoint.covered.number;
+        if let Some(short) = short.filter(|_| !may_cut) {
+            // What was cut off may have been groups, and nothing says how many.
+            return Err(corrupt(
+                &short.path,
+                "the segment is shorter than it was made, and it has no footer",
+            ));
+        }
+        if remains.is_empty() && !promised && short.is_none() {
             return Ok(if self.clean_mark_holds() {
                 Tail::End
             } else {
@@ -64,7 +66,7 @@ impl Scanner {
         if self.clean.is_some() {
             return Ok(Tail::Corrupt(cursor));
         }
-        if unsynced && self.chain.number >= self.checkpoint.covered.number {
+        if may_cut {
             return Ok(Tail::Cut(cursor));
         }
         let [(number, start)] = remains.as_slice() else {
