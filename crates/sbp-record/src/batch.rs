@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use sbp_types::{Offset, StreamId, TimestampMs};
 
 use crate::checksum::crc32c;
-use crate::columns::{Piece, Source, plain_columns};
+use crate::columns::{NameColumns, Piece, Source, plain_columns};
 use crate::compress::{MAX_UNCOMPRESSED_LENGTH, decompress};
 use crate::cursor::widen;
 use crate::error::BatchError;
@@ -209,7 +209,7 @@ impl Batch {
                     id: StreamId(0),
                 };
                 let set = plain_columns();
-                let columns = Piece::new(set, &source, self)?.view(&rows)?;
+                let columns = Piece::new(set, &source, self)?.view(&rows, &mut NameColumns::default())?;
                 assemble(Arc::clone(set.schema()), columns, rows.len())
             }
         }

@@ -107,25 +107,3 @@ pub(super) fn timestamps(micros: ScalarBuffer<i64>) -> Result<ArrayRef, ArrowErr
         PrimitiveArray::<TimestampMicrosecondType>::try_new(micros, None)?.with_timezone(UTC),
     ))
 }
-
-/// A string column that repeats each name as often as its run is long.
-pub(super) fn names(runs: &[(Arc<str>, usize)]) -> Result<ArrayRef, ArrowError> {
-    let rows: usize = runs.iter().map(|(_, rows)| rows).sum();
-    let bytes: usize = runs.iter().map(|(name, rows)| name.len().saturating_mul(*rows)).sum();
-    let mut offsets = Vec::with_capacity(rows.saturating_add(1));
-    let mut data = Vec::with_capacity(bytes);
-    let mut end = 0_i32;
-    offsets.push(end);
-    for (name, rows) in runs {
-        let step = i32::try_from(name.len()).map_err(|error| ArrowError::InvalidArgumentError(error.to_string()))?;
-        for _ in 0..*rows {
-            data.extend_from_slice(name.as_bytes());
-            end = end
-                .checked_add(step)
-                .ok_or_else(|| ArrowError::OffsetOverflowError(bytes))?;
-            offsets.push(end);
-        }
-    }
-    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    Ok(Arc::new(StringArray::try_new(offsets, Buffer::from_vec(data), None)?))
-}

@@ -10,6 +10,7 @@ use arrow_schema::SchemaRef;
 use sbp_types::Offset;
 
 use super::growing::Growing;
+use super::names::NameColumns;
 use super::piece::{Piece, Source};
 use super::set::ColumnSet;
 use crate::batch::{Batch, assemble};
@@ -51,6 +52,7 @@ pub struct RowAssembler {
     set: Arc<ColumnSet>,
     limits: AssemblyLimits,
     growing: Vec<Growing>,
+    names: NameColumns,
     rows: usize,
     bytes: usize,
     ready: VecDeque<RecordBatch>,
@@ -83,6 +85,7 @@ impl RowAssembler {
             set: Arc::new(set),
             limits,
             growing,
+            names: NameColumns::default(),
             rows: 0,
             bytes: 0,
             ready: VecDeque::new(),
@@ -128,8 +131,11 @@ impl RowAssembler {
                 self.flush()?;
                 let count = piece.fitting(&rows, self.limits.max_rows, self.limits.max_bytes);
                 let part = split_off(&mut rows, count);
-                self.ready
-                    .push_back(assemble(Arc::clone(self.set.schema()), piece.view(&part)?, part.len())?);
+                self.ready.push_back(assemble(
+                    Arc::clone(self.set.schema()),
+                    piece.view(&part, &mut self.names)?,
+                    part.len(),
+                )?);
             } else {
                 let room = self.limits.max_rows.saturating_sub(self.rows).max(1);
                 let count = rows.len().min(room);
@@ -169,7 +175,8 @@ impl RowAssembler {
         if rows == 0 {
             return Ok(());
         }
-        let columns: Result<Vec<ArrayRef>, _> = self.growing.iter_mut().map(Growing::finish).collect();
+        let names = &mut self.names;
+        let columns: Result<Vec<ArrayRef>, _> = self.growing.iter_mut().map(|column| column.finish(names)).collect();
         let columns = columns.map_err(|error| BatchError::body(error.to_string()))?;
         self.ready
             .push_back(assemble(Arc::clone(self.set.schema()), columns, rows)?);

@@ -9,6 +9,7 @@ use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 
 use super::arrays;
+use super::names::NameColumns;
 use super::piece::{Piece, int64};
 use super::set::Column;
 use crate::batch::Body;
@@ -86,9 +87,9 @@ impl Growing {
     }
 
     /// The rows as an array; the column is empty afterwards.
-    pub(super) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+    pub(super) fn finish(&mut self, names: &mut NameColumns) -> Result<ArrayRef, ArrowError> {
         match self {
-            Self::Names(runs) => arrays::names(&std::mem::take(runs)),
+            Self::Names(runs) => names.column(&std::mem::take(runs)),
             Self::Int64(values) => Ok(int64(take(values))),
             Self::Timestamps(values) => arrays::timestamps(take(values).into()),
             Self::Zeros(count) => {

@@ -3,14 +3,13 @@
 mod arrays;
 mod assembler;
 mod growing;
+mod names;
 mod piece;
 mod set;
 
 pub use assembler::{AssemblyLimits, RowAssembler};
+pub(crate) use names::NameColumns;
 pub(crate) use piece::Piece;
 pub use piece::Source;
 pub use set::ColumnSet;
 pub(crate) use set::plain_columns;
-
-#[cfg(test)]
-mod tests;

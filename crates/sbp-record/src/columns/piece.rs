@@ -11,6 +11,7 @@ use arrow_schema::ArrowError;
 use sbp_types::StreamId;
 
 use super::arrays;
+use super::names::NameColumns;
 use super::set::{Column, ColumnSet};
 use crate::batch::{Batch, Body};
 use crate::error::BatchError;
@@ -96,21 +97,27 @@ impl<'a> Piece<'a> {
     }
 
     /// Columns of `rows`, each from offset 0 on, with as little copying as that allows.
-    pub(crate) fn view(&self, rows: &Range<usize>) -> Result<Vec<ArrayRef>, BatchError> {
+    pub(crate) fn view(&self, rows: &Range<usize>, names: &mut NameColumns) -> Result<Vec<ArrayRef>, BatchError> {
         let columns = self.set.columns().iter().enumerate();
         let arrays: Result<Vec<ArrayRef>, ArrowError> = columns
-            .map(|(place, column)| self.column(place, *column, rows))
+            .map(|(place, column)| self.column(place, *column, rows, names))
             .collect();
         arrays.map_err(|error| BatchError::body(error.to_string()))
     }
 
-    fn column(&self, place: usize, column: Column, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
+    fn column(
+        &self,
+        place: usize,
+        column: Column,
+        rows: &Range<usize>,
+        names: &mut NameColumns,
+    ) -> Result<ArrayRef, ArrowError> {
         let records = match self.batch.body() {
             Body::Records { view, .. } => Some(view),
             _ => None,
         };
         match column {
-            Column::Stream => arrays::names(&[(Arc::clone(&self.source.name), rows.len())]),
+            Column::Stream => names.column(&[(Arc::clone(&self.source.name), rows.len())]),
             Column::StreamId => Ok(int64(vec![self.source.id.0; rows.len()])),
             Column::Offset => Ok(int64(self.offsets(rows).collect())),
             Column::Timestamp => arrays::timestamps(match records.and_then(|view| view.timestamps.as_ref()) {

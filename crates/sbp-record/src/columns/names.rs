@@ -1,0 +1,82 @@
+//! The column that repeats the name of a stream.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, StringArray};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::ArrowError;
+
+/// Makes name columns, and keeps the last one: record batch after record batch is mostly of one stream, and a shorter
+/// column of the same name is the beginning of a longer one.
+#[derive(Debug, Default)]
+pub(crate) struct NameColumns {
+    kept: Option<(Arc<str>, ArrayRef)>,
+}
+
+impl NameColumns {
+    /// The names of rows, each as often as its run is long.
+    pub(super) fn column(&mut self, runs: &[(Arc<str>, usize)]) -> Result<ArrayRef, ArrowError> {
+        let [(name, rows)] = runs else { return repeat(runs) };
+        if let Some((kept, array)) = self.kept.as_ref().filter(|(_, array)| array.len() >= *rows)
+            && kept == name
+        {
+            return Ok(array.slice(0, *rows));
+        }
+        let array = repeat(runs)?;
+        self.kept = Some((Arc::clone(name), Arc::clone(&array)));
+        Ok(array)
+    }
+}
+
+fn repeat(runs: &[(Arc<str>, usize)]) -> Result<ArrayRef, ArrowError> {
+    let rows: usize = runs.iter().map(|(_, rows)| rows).sum();
+    let bytes: usize = runs.iter().map(|(name, rows)| name.len().saturating_mul(*rows)).sum();
+    // No offset passes the last one, so the additions below stay within the number.
+    i32::try_from(bytes).map_err(|_over| ArrowError::OffsetOverflowError(bytes))?;
+    let mut offsets = Vec::with_capacity(rows.saturating_add(1));
+    let mut data = Vec::with_capacity(bytes);
+    let mut end = 0_i32;
+    offsets.push(end);
+    for (name, rows) in runs {
+        let step = i32::try_from(name.len()).map_err(|error| ArrowError::InvalidArgumentError(error.to_string()))?;
+        for _ in 0..*rows {
+            data.extend_from_slice(name.as_bytes());
+            end += step;
+            offsets.push(end);
+        }
+    }
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    Ok(Arc::new(StringArray::try_new(offsets, Buffer::from_vec(data), None)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::cast::AsArray;
+
+    use super::*;
+
+    fn texts(columns: &mut NameColumns, runs: &[(&str, usize)]) -> Vec<String> {
+        let runs: Vec<(Arc<str>, usize)> = runs.iter().map(|(name, rows)| (Arc::from(*name), *rows)).collect();
+        let array = columns.column(&runs).unwrap();
+        array.to_data().validate_full().unwrap();
+        array.as_string::<i32>().iter().flatten().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_kept_column_is_used_only_for_its_name_and_length() {
+        let mut columns = NameColumns::default();
+        assert_eq!(texts(&mut columns, &[("a", 3)]), ["a"; 3]);
+        assert_eq!(texts(&mut columns, &[("a", 2)]), ["a"; 2]);
+        assert_eq!(texts(&mut columns, &[("bc", 2)]), ["bc"; 2]);
+        assert_eq!(texts(&mut columns, &[("bc", 5)]), ["bc"; 5]);
+        assert_eq!(texts(&mut columns, &[("a", 1), ("bc", 1)]), ["a", "bc"]);
+        assert_eq!(texts(&mut columns, &[("bc", 4)]), ["bc"; 4]);
+        assert!(texts(&mut columns, &[]).is_empty());
+    }
+
+    #[test]
+    fn names_longer_than_a_column_can_be_are_refused() {
+        let name: Arc<str> = "x".repeat(1 << 20).into();
+        assert!(NameColumns::default().column(&[(name, 4_096)]).is_err());
+    }
+}
