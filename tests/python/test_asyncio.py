@@ -328,3 +328,10 @@ async def test_uvloop(server: sbp.Server, name: str, run_python: Run) -> None:
 async def test_the_operation_has_no_more_state_than_it_needs() -> None:
     for attribute in ("__await__", "__iter__", "__next__", "send", "add_done_callback", "get_loop"):
         assert hasattr(_native.Operation, attribute)
+
+
+async def test_closing_a_tail_ends_a_step_that_waits(aclient: sbp.AsyncClient, name: str) -> None:
+    stream = await aclient.create_stream(name)
+    tail = stream.tail()
+    asyncio.get_running_loop().call_later(0.1, tail.close)
+    assert [batch async for batch in tail] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import datetime as dt
+import threading
 
 import pyarrow as pa
 import pytest
@@ -262,3 +263,33 @@ def test_one_stream_of_several_is_refused(client: sbp.Client, name: str) -> None
     assert set(caught.value.acks) == {plain.name}
     assert values(plain.read()) == [b"bytes"]
     assert typed.positions().latest == 0
+
+
+def test_closing_a_tail_ends_a_step_that_waits(client: sbp.Client, name: str) -> None:
+    stream = client.create_stream(name)
+    tail = stream.tail()
+    closer = threading.Timer(0.2, tail.close)
+    closer.start()
+    assert list(tail) == []
+    closer.join()
+    assert next(tail, None) is None
+
+
+def test_closing_a_client_ends_a_step_that_waits(server: sbp.Server, name: str) -> None:
+    client = sbp.connect(server.address)
+    tail = client.create_stream(name).tail()
+    closer = threading.Timer(0.2, client.close)
+    closer.start()
+    with pytest.raises(sbp.ClosedError):
+        next(tail)
+    closer.join()
+
+
+def test_threads_share_a_client(client: sbp.Client, name: str) -> None:
+    stream = client.create_stream(name)
+    threads = [threading.Thread(target=lambda: [stream.append(b"x") for _ in range(50)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stream.positions().latest == 400

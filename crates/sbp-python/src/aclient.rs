@@ -16,7 +16,7 @@ use crate::client::{keys_argument, offsets_dict, positions_dict, reduce};
 use crate::core::{Core, Settings, duration};
 use crate::describe::{Described, StreamInfo};
 use crate::encode;
-use crate::read::Source;
+use crate::read::{SharedSource, Source};
 use crate::stream::{only_positions, own_tail, schema_argument, span_argument, tail_argument};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
@@ -399,7 +399,7 @@ impl AsyncStream {
 #[pyclass(frozen, module = "sbp_native", name = "AsyncBatches")]
 pub(crate) struct AsyncBatches {
     core: Arc<Core>,
-    source: Arc<tokio::sync::Mutex<Source>>,
+    source: Arc<SharedSource>,
     timeout: Option<f64>,
 }
 
@@ -407,10 +407,10 @@ impl AsyncBatches {
     /// Begins to read at once, so that "latest" means now. A failure is told by the first step, which tries again.
     fn new(py: Python<'_>, core: Arc<Core>, source: Source, timeout: Option<f64>) -> PyResult<Self> {
         let limit = duration(timeout)?;
-        let source = Arc::new(tokio::sync::Mutex::new(source));
+        let source = SharedSource::new(source);
         let opened = Arc::clone(&source);
         crate::runtime::handle(py)?.spawn(async move {
-            let _ = opened.lock().await.open(limit).await;
+            let _ = opened.open(limit).await;
         });
         Ok(Self { core, source, timeout })
     }
@@ -426,19 +426,16 @@ impl AsyncBatches {
         self.core.client(py)?;
         let timeout = duration(self.timeout)?;
         let source = Arc::clone(&self.source);
-        Here::now(py)?.spawn(
-            async move { source.lock().await.next(timeout).await },
-            |py, batch| match batch {
-                Some(batch) => Ok(Py::new(py, batch)?.into_any()),
-                None => Err(PyStopAsyncIteration::new_err(())),
-            },
-        )
+        Here::now(py)?.spawn(async move { source.next(timeout).await }, |py, batch| match batch {
+            Some(batch) => Ok(Py::new(py, batch)?.into_any()),
+            None => Err(PyStopAsyncIteration::new_err(())),
+        })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.core.client(py).is_ok() {
             let source = Arc::clone(&self.source);
-            crate::runtime::handle(py)?.spawn(async move { source.lock().await.close() });
+            crate::runtime::handle(py)?.spawn(async move { source.close().await });
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::calls::{self, Failure, Key, position};
 use crate::client::keys_argument;
 use crate::core::{Core, duration};
 use crate::describe::{Described, Positions, StreamInfo};
-use crate::read::{Source, Wanted};
+use crate::read::{SharedSource, Source, Wanted};
 use crate::{arrow, encode, errors};
 
 /// One stream, for blocking code.
@@ -120,7 +120,7 @@ impl Stream {
 #[pyclass(frozen, module = "sbp_native", name = "Batches")]
 pub(crate) struct Batches {
     core: Arc<Core>,
-    source: Arc<tokio::sync::Mutex<Source>>,
+    source: Arc<SharedSource>,
     timeout: Option<f64>,
 }
 
@@ -132,7 +132,7 @@ impl Batches {
         let source = opened.map_err(|failure| failure.into_python(py))?;
         Ok(Self {
             core,
-            source: Arc::new(tokio::sync::Mutex::new(source)),
+            source: SharedSource::new(source),
             timeout,
         })
     }
@@ -149,7 +149,7 @@ impl Batches {
         let timeout = duration(self.timeout)?;
         let source = Arc::clone(&self.source);
         // A step that a signal ends is dropped, which gives the source back.
-        let stepped = block_on(py, async move { source.lock().await.next(timeout).await })?;
+        let stepped = block_on(py, async move { source.next(timeout).await })?;
         stepped.map_err(|failure| failure.into_python(py))
     }
 
@@ -158,7 +158,7 @@ impl Batches {
             return Ok(());
         }
         let source = Arc::clone(&self.source);
-        block_on(py, async move { source.lock().await.close() })
+        block_on(py, async move { source.close().await })
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
