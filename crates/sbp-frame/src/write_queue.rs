@@ -14,6 +14,10 @@ pub const SHARE_FROM: usize = 16 * 1024;
 /// Bytes of one block. A frame's bytes may continue in the next one.
 const BLOCK: usize = 32 * 1024;
 
+/// Frames up to this many bytes are not split over blocks, and so are copied with one look at the room. Below
+/// [`SHARE_FROM`], so that none of their parts is kept by reference.
+const WHOLE_UP_TO: usize = 4 * 1024;
+
 /// Emptied blocks that are kept for the next frames.
 const SPARE_BLOCKS: usize = 8;
 
@@ -108,7 +112,11 @@ impl WriteQueue {
             header.len(),
             payload_length,
         )?;
-        let before = self.pushed;
+        let total = usize::try_from(prelude.wire_length()).unwrap_or(usize::MAX);
+        if total <= WHOLE_UP_TO {
+            self.push_whole(&prelude, header, payload, total);
+            return Ok(total);
+        }
         self.copy(&prelude.to_bytes());
         self.copy(header);
         let mut checksum = Checksum::new();
@@ -120,7 +128,7 @@ impl WriteQueue {
             }
         }
         self.copy(&checksum.finish().to_be_bytes());
-        Ok(usize::try_from(self.pushed - before).unwrap_or(usize::MAX))
+        Ok(total)
     }
 
     /// Fills `slices` from the front of the queue and returns how many were set.
@@ -186,6 +194,34 @@ impl WriteQueue {
         self.spare = Vec::new();
     }
 
+    /// Appends a frame of `total` bytes that goes into one block as it is.
+    fn push_whole(&mut self, prelude: &Prelude, header: &[u8], payload: &[PayloadPart<'_>], total: usize) {
+        let room = match self.segments.back() {
+            Some(Segment::Block(block)) => block.capacity() - block.len(),
+            _ => 0,
+        };
+        if room < total {
+            self.start_block();
+        }
+        let Some(Segment::Block(block)) = self.segments.back_mut() else {
+            return;
+        };
+        block.extend_from_slice(&prelude.to_bytes());
+        block.extend_from_slice(header);
+        let mut checksum = Checksum::new();
+        for part in payload {
+            checksum.update(part.as_slice());
+            block.extend_from_slice(part.as_slice());
+        }
+        block.extend_from_slice(&checksum.finish().to_be_bytes());
+        self.pushed += total as u64;
+    }
+
+    fn start_block(&mut self) {
+        let block = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
+        self.segments.push_back(Segment::Block(block));
+    }
+
     fn copy(&mut self, mut bytes: &[u8]) {
         self.pushed += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -194,8 +230,7 @@ impl WriteQueue {
                 _ => 0,
             };
             if room == 0 {
-                let block = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
-                self.segments.push_back(Segment::Block(block));
+                self.start_block();
                 continue;
             }
             let (now, later) = bytes.split_at(room.min(bytes.len()));
