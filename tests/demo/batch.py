@@ -62,7 +62,8 @@ class Queries:
         """Flights joined with the weather of their scheduled hour."""
         flown = self._flights("kind string, origin string, time_hour timestamp, dep_delay int").where(_is_flight())
         weather = self._load(WEATHER, "origin string, time_hour timestamp, precip double")
-        joined = flown.join(weather.withColumn("observed", fn.lit(1)), ["origin", "time_hour"], "left")
+        weather = fn.broadcast(weather.withColumn("observed", fn.lit(1)))
+        joined = flown.join(weather, ["origin", "time_hour"], "left")
         rain = (fn.col("kind") == events.DEPARTURE) & (fn.col("precip") > 0)
         rows = joined.groupBy("origin").agg(
             fn.count(fn.lit(1)).alias("flights"),

@@ -119,7 +119,5 @@ def check_events(address: str, ledger: Ledger, advance: Callable[[int], None]) -
 
 
 def _read(stream: Any) -> pa.Table:
-    schema = stream.schema
     batches = [batch.to_arrow() for batch in stream.read(start="earliest", end="latest")]
-    tables = [pa.table(batch).select(schema.names) for batch in batches]
-    return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
+    return pa.Table.from_batches(batches, stream.schema).combine_chunks()
