@@ -282,29 +282,26 @@ impl RecordsBuilder {
     }
 
     fn write_body(&self, timestamps: &[i64], out: &mut BytesMut) {
-        let key = self.key.buffers();
-        let value = self.value.buffers();
+        let [key_validity, key_offsets, key_data] = self.key.buffers();
+        let [validity, offsets, data] = self.value.buffers();
         let [_, name_offsets, name_data] = self.header_key.buffers();
-        let header_value = self.header_value.buffers();
-        write_buffers(
-            self.rows,
-            &[
-                timestamps.to_byte_slice(),
-                key[0],
-                key[1],
-                key[2],
-                value[0],
-                value[1],
-                value[2],
-                self.header_list.to_byte_slice(),
-                name_offsets,
-                name_data,
-                header_value[0],
-                header_value[1],
-                header_value[2],
-            ],
-            out,
-        );
+        let [header_validity, header_offsets, header_data] = self.header_value.buffers();
+        let buffers = [
+            timestamps.to_byte_slice(),
+            key_validity,
+            key_offsets,
+            key_data,
+            validity,
+            offsets,
+            data,
+            self.header_list.to_byte_slice(),
+            name_offsets,
+            name_data,
+            header_validity,
+            header_offsets,
+            header_data,
+        ];
+        write_buffers(self.rows, &buffers, out);
     }
 }
 

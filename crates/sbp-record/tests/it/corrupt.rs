@@ -177,6 +177,29 @@ proptest! {
     }
 
     #[test]
+    fn hostile_compressed_bodies(
+        noise in prop::collection::vec(any::<u8>(), 1..60),
+        patches in patches(),
+        zstd in any::<bool>(),
+        promised in prop_oneof![Just(480_i32), 0..2_000_i32],
+    ) {
+        let compression = if zstd { Compression::ZSTD } else { Compression::LZ4 };
+        let mut packed = BytesMut::new();
+        encode_raw(&options(compression), &b"repeated".repeat(60), &mut packed).unwrap();
+        let length = sbp_record::inspect(&[packed.clone().freeze()], true).unwrap().body_length;
+        let valid = packed[112..112 + length].to_vec();
+        for body in [noise, patch(&valid, patches), valid] {
+            let mut hostile = BytesMut::from(&wrap(&body, 1, 1, 0)[..]);
+            hostile[53 + 47] = if zstd { 2 } else { 1 };
+            hostile[53 + 36..53 + 40].copy_from_slice(&promised.to_le_bytes());
+            if let Ok(batch) = Batch::decode(hostile.freeze(), None) {
+                let value = batch.payloads().unwrap().next().unwrap().unwrap();
+                prop_assert_eq!(value.len(), usize::try_from(promised).unwrap());
+            }
+        }
+    }
+
+    #[test]
     fn hostile_heads(bytes in prop::collection::vec(any::<u8>(), 0..200), patches in patches()) {
         let _either = Batch::decode(Bytes::from([&[0x22][..], &bytes].concat()), None);
         let batch = encode_rows(&rows(), &options(Compression::LZ4));
