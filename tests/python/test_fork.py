@@ -179,9 +179,10 @@ time.sleep(60)
     child = int(pid)
     try:
         deadline = time.monotonic() + 20
-        while holds_any(child, tmp_path, address):
+        while sockets(child):
             assert time.monotonic() < deadline, "the child keeps what is its parent's"
             time.sleep(0.05)
+        assert len(sockets(parent.pid)) == 3, "the listener, and both ends of the connection"
         parent.kill()
         parent.wait()
         os.kill(child, 0)
@@ -197,19 +198,10 @@ time.sleep(60)
         parent.stdout.close()
 
 
-def holds_any(process: int, directory: Path, address: str) -> bool:
-    """Whether a process has the directory's lock, or a socket that listens, open."""
-    port = f":{int(address.rpartition(':')[2]):04X}"
-    listening = {
-        fields[9]
-        for fields in (line.split() for line in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:])
-        if fields[1].endswith(port) and fields[3] == "0A"
-    }
-    for entry in os.scandir(f"/proc/{process}/fd"):
-        target = os.readlink(entry.path)
-        if target.startswith("socket:[") and target[8:-1] in listening:
-            return True
-    return False
+def sockets(process: int) -> list[str]:
+    """The sockets that a process has open."""
+    targets = (os.readlink(entry.path) for entry in os.scandir(f"/proc/{process}/fd"))
+    return [target for target in targets if target.startswith("socket:")]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

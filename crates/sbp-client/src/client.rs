@@ -1,6 +1,7 @@
 //! The handle.
 
 use std::collections::HashMap;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -180,6 +181,13 @@ impl Client {
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         self.link().stats()
+    }
+
+    /// The descriptors of its open connections. Takes no lock, so that a child process can call it right after a fork, to
+    /// close what it inherited.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.link().sockets.snapshot()
     }
 
     /// Accepts no more calls, waits until what is on its way is answered, and closes the connection.

@@ -1,6 +1,7 @@
 //! What all faces of one client share.
 
 use std::collections::HashMap;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use pyo3::types::PyDict;
 use sbp_client::{Client, ClientConfig};
 
 use crate::describe::Described;
-use crate::fork::{self, Generation};
+use crate::fork::{self, Generation, Holder};
 use crate::{errors, runtime};
 
 /// One client of the core, in the process that made it. It holds no Python object, so that I/O threads may drop it.
@@ -76,14 +77,17 @@ impl Core {
         if let Some(interval) = settings.heartbeat_interval {
             config.heartbeat_interval = seconds(interval)?;
         }
-        Ok(Arc::new(Self {
+        let core = Arc::new(Self {
             client: Some(Client::new(config, runtime::handle(py)?)),
             made_by: fork::current(),
             closed: AtomicBool::new(false),
             described: Mutex::new(HashMap::new()),
             copied: Arc::default(),
             settings,
-        }))
+        });
+        let holder: Arc<dyn Holder> = Arc::clone(&core) as _;
+        fork::register(py, Arc::downgrade(&holder));
+        Ok(core)
     }
 
     /// The client, for one call.
@@ -157,6 +161,12 @@ impl Core {
         figures.set_item("writes", stats.writes)?;
         figures.set_item("io_wakeups", stats.wakeups)?;
         Ok(figures)
+    }
+}
+
+impl Holder for Core {
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.client.as_ref().map(Client::descriptors).unwrap_or_default()
     }
 }
 

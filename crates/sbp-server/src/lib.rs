@@ -11,7 +11,6 @@ mod config;
 mod connection;
 mod connections;
 mod data_dir;
-mod descriptors;
 mod error;
 mod failure;
 mod listener;
@@ -23,7 +22,6 @@ mod readers;
 mod refusal;
 mod running;
 mod server;
-mod socket;
 mod stats;
 mod storage;
 

@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sbp_session::{Session, SessionConfig};
-use sbp_transport::{accept_options, drive, mailbox};
+use sbp_transport::{Descriptors, Socket, accept_options, drive, mailbox};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::connection::{Connection, Port};
 use crate::connections::Connections;
-use crate::descriptors::Descriptors;
 use crate::node::Node;
-use crate::socket::Socket;
 
 /// The first pause after the system had nothing left to accept a connection with; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

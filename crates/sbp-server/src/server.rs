@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::descriptors::Descriptors;
 use crate::failure::Health;
 use crate::running::Running;
 use crate::{ServerConfig, ServerFailure, ServerStats, ShutdownError, StartError};
+use sbp_transport::Descriptors;
 
 /// A running server. Dropping it shuts it down.
 pub struct Server {

@@ -1,19 +1,24 @@
 //! The tokio driver around a session.
 //!
 //! [`drive`] is the one task of a connection: it reads, writes, keeps the time and takes commands from a [`Mailbox`],
-//! and calls an [`Application`] for everything that needs knowledge of messages. [`dial`] and [`listen`] make sockets.
+//! and calls an [`Application`] for everything that needs knowledge of messages. [`dial`] and [`listen`] make sockets,
+//! and [`Descriptors`] remembers which are open, for the sake of forked children.
 
 mod application;
+mod descriptors;
 mod dial;
 mod driver;
 mod listen;
 mod mailbox;
+mod socket;
 mod stats;
 
 pub use application::Application;
+pub use descriptors::{Descriptors, Registered};
 pub use dial::{DialError, dial};
 pub use driver::drive;
 pub use listen::{ListenError, accept_options, listen};
 pub use mailbox::{Inbox, Mailbox, mailbox};
 pub use sbp_session::CloseReason;
+pub use socket::Socket;
 pub use stats::TransportStats;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sbp_transport::Mailbox;
+use sbp_transport::{Descriptors, Mailbox};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -31,6 +31,9 @@ use crate::features::Features;
 use crate::retry::Repeat;
 use crate::stats::{ClientStats, Counters};
 use crate::submission::{AppendOp, Submissions};
+
+/// Sockets that are remembered at once.
+const SOCKETS: usize = 16;
 
 /// Submissions kept for use again.
 const POOL: usize = 16;
@@ -46,6 +49,8 @@ pub(crate) struct Link {
     pool: Mutex<Vec<Submissions>>,
     /// Woken when the link is closed, and when a connection has ended.
     changed: Notify,
+    /// Its connections' sockets: one, and those that drain.
+    pub(crate) sockets: Arc<Descriptors>,
 }
 
 #[derive(Debug)]
@@ -111,6 +116,7 @@ impl Link {
             }),
             pool: Mutex::new(Vec::new()),
             changed: Notify::new(),
+            sockets: Descriptors::new(SOCKETS),
         })
     }
 

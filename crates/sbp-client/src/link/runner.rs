@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_session::{Session, SessionConfig};
-use sbp_transport::{CloseReason, DialError, drive, mailbox};
+use sbp_transport::{CloseReason, DialError, Socket, drive, mailbox};
 use tokio::net::TcpStream;
 
 use super::{Link, Phase, Ready, State};
@@ -111,7 +111,7 @@ impl Link {
         self.counters.add_connection();
         let endpoint: Arc<str> = Arc::from(address);
         let connection = Connection::new(Arc::clone(&self), Arc::clone(&endpoint), generation);
-        let reason = drive(socket, session, connection, inbox).await;
+        let reason = drive(Socket::new(socket, &self.sockets), session, connection, inbox).await;
         tracing::debug!(%endpoint, %reason, "connection ended");
         self.counters.keep(&driver);
         let mut state = self.state.lock();

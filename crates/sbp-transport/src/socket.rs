@@ -11,16 +11,18 @@ use tokio::net::TcpStream;
 
 use crate::descriptors::{Descriptors, Registered};
 
-/// A socket and its place in the table of descriptors.
+/// A connection's socket that is in a table of descriptors for as long as it is open.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     // Dropped first: once the socket is closed its number may belong to another file.
     _registered: Registered,
     stream: TcpStream,
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, descriptors: &Arc<Descriptors>) -> Self {
+    /// Takes a socket and remembers its descriptor in the table.
+    #[must_use]
+    pub fn new(stream: TcpStream, descriptors: &Arc<Descriptors>) -> Self {
         Self {
             _registered: descriptors.register(stream.as_raw_fd()),
             stream,

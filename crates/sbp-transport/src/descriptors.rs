@@ -1,4 +1,4 @@
-//! Which descriptors the server holds, for a child process that has to let go of them.
+//! Which descriptors a client or a server holds, for a child process that has to let go of them.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -7,26 +7,28 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// An empty place. No descriptor is negative.
 const FREE: RawFd = -1;
 
-/// The descriptors the server holds now.
+/// The descriptors that are held now.
 ///
-/// A child that was forked while the server ran inherits copies of them, which keep the port and the directory's lock
-/// taken after the parent is gone. At the moment of the fork any thread may have held any lock, so this table has none:
+/// A child that was forked meanwhile inherits copies of them, which keep connections open, and a server's port and
+/// directory taken, after the parent is gone. At the moment of the fork any thread may have held any lock, so this table has none:
 /// a fixed number of places, each claimed and freed by one atomic step.
 #[derive(Debug)]
-pub(crate) struct Descriptors {
+pub struct Descriptors {
     places: Box<[AtomicI32]>,
 }
 
 impl Descriptors {
     /// A table for `count` descriptors. What does not fit is not remembered.
-    pub(crate) fn new(count: usize) -> Arc<Self> {
+    #[must_use]
+    pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Self {
             places: (0..count).map(|_| AtomicI32::new(FREE)).collect(),
         })
     }
 
     /// Remembers a descriptor until the result is dropped. Drop it before the descriptor is closed.
-    pub(crate) fn register(self: &Arc<Self>, descriptor: RawFd) -> Registered {
+    #[must_use = "the descriptor is forgotten when this is dropped"]
+    pub fn register(self: &Arc<Self>, descriptor: RawFd) -> Registered {
         let claim = |place: &AtomicI32| {
             place
                 .compare_exchange(FREE, descriptor, Ordering::AcqRel, Ordering::Relaxed)
@@ -39,7 +41,8 @@ impl Descriptors {
     }
 
     /// All of them. Takes no lock.
-    pub(crate) fn snapshot(&self) -> Vec<RawFd> {
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<RawFd> {
         self.places
             .iter()
             .map(|place| place.load(Ordering::Acquire))
@@ -50,7 +53,7 @@ impl Descriptors {
 
 /// A place in the table.
 #[derive(Debug)]
-pub(crate) struct Registered {
+pub struct Registered {
     table: Arc<Descriptors>,
     place: Option<usize>,
 }
