@@ -25,7 +25,6 @@ impl Session {
         self.stats.bytes_in += count as u64;
         self.receiver.note_received(count);
         self.parse();
-        self.settle();
     }
 
     /// The peer has closed its side. A server still writes what it has; a client has nobody left to hear it.
@@ -73,6 +72,8 @@ impl Session {
                     self.handle_complete(received);
                 }
             }
+            // Frame by frame, so that the end does not depend on how many frames a read brings.
+            self.settle();
         }
         self.receiver.stop();
     }

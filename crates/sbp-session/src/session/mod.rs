@@ -101,7 +101,6 @@ impl Session {
                 return None;
             }
             self.parse();
-            self.settle();
         }
     }
 

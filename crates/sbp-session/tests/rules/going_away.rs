@@ -248,3 +248,20 @@ fn nothing_is_looked_at_after_the_end() {
     let ended = events(&mut subject.session);
     assert!(ended.is_empty() && !matches!(ended.first(), Some(Event::Request(_))));
 }
+
+#[test]
+fn the_end_does_not_depend_on_what_a_read_brings() {
+    let go_away = Raw::request(OpCode::GOAWAY, 0).bytes();
+    let late = Raw::request(OpCode::APPEND, 1).bytes();
+    let mut together = Subject::server();
+    together.receive(&[go_away.as_slice(), &late].concat());
+    let mut apart = Subject::server();
+    apart.receive(&go_away);
+    apart.receive(&late);
+    let seen = together.seen();
+    assert!(
+        matches!(seen[..], [Seen::PeerGoAway { .. }, Seen::Closing(_)]),
+        "{seen:?}"
+    );
+    assert_eq!(apart.seen(), seen);
+}

@@ -60,8 +60,6 @@ fn play(is_server: bool, bytes: &[u8], sizes: &[usize]) -> Outcome {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn any_frames_have_one_outcome(
         is_server in any::<bool>(),
