@@ -70,6 +70,23 @@ pub(crate) fn write_small(fs: &dyn FileSystem, directory: &Path, name: &str, byt
     fs.sync_dir(directory)
 }
 
+/// The same for what must be written also when the disk is full: the reserve is given up for it.
+pub(crate) fn write_small_always(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    match write_small(fs, directory, name, bytes) {
+        Err(error) if is_full(&error) => {
+            remove_if_there(fs, &directory.join(RESERVE))?;
+            fs.sync_dir(directory)?;
+            write_small(fs, directory, name, bytes)
+        }
+        other => other,
+    }
+}
+
+/// Whether an error says that there is no room, as opposed to that something is broken.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Removes a name that may already be gone.
 pub(crate) fn remove_if_there(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
     match fs.remove(path) {

@@ -12,6 +12,7 @@ use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
 use crate::format::{BLOCK, block_up};
+use crate::fs::File;
 use crate::segment::Segment;
 
 /// How many footer entries are kept in memory for readers of sealed segments.

@@ -11,6 +11,7 @@ use crate::format::clean::GroupMark;
 use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
 use crate::format::{Crc32c, block_up, crc32c, record_up};
+use crate::fs::File;
 use crate::queue::Item;
 use crate::segment::Segment;
 use crate::tail::{HotGroup, Part};

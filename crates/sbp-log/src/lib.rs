@@ -18,6 +18,7 @@ mod footers;
 mod form;
 mod format;
 mod fs;
+mod handle;
 mod index;
 mod log;
 mod prepare;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use sbp_types::{Offset, RangeKey, ServerId, TimestampMs};
 
-use crate::files::{CLEAN, SUPERBLOCK, write_small};
+use crate::files::{CLEAN, SUPERBLOCK, write_small_always};
+use crate::handle::OpenFiles;
 use crate::prepare::{Maker, Prepared};
 use crate::queue::Queue;
 use crate::shared::{Shared, State};
@@ -56,7 +57,8 @@ impl<T: Send + 'static> Log<T> {
     ) -> Result<(Self, Recovered), OpenError> {
         config.check()?;
         let claimed = claim::claim(&*fs, &config.directory)?;
-        let recovery = recover::recover(&*fs, &config)?;
+        let files = OpenFiles::new(fs.clone());
+        let recovery = recover::recover(&*fs, &files, &config)?;
 
         let mut recovered = Recovered {
             notes: recovery.notes,
@@ -66,6 +68,7 @@ impl<T: Send + 'static> Log<T> {
         };
         let maker = Maker {
             fs: fs.clone(),
+            files,
             clock: clock.clone(),
             directory: config.directory.clone(),
             capacity: config.segment_bytes,
@@ -255,7 +258,7 @@ impl<T: Send + 'static> Log<T> {
             server_id: Some(id),
             ..*superblock
         };
-        write_small(
+        write_small_always(
             &*self.shared.fs,
             &self.shared.config.directory,
             SUPERBLOCK,
@@ -303,7 +306,7 @@ impl<T: Send + 'static> Log<T> {
         self.shared.sync_all().map_err(failed)?;
         write_checkpoint(&self.shared).map_err(failed)?;
         let last = self.shared.state.read().last;
-        write_small(
+        write_small_always(
             &*self.shared.fs,
             &self.shared.config.directory,
             CLEAN,

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::files::{ASIDE, RESERVE, remove_if_there};
+use crate::files::{ASIDE, RESERVE, is_full, remove_if_there};
 use crate::format::segment::SegmentHeader;
 use crate::fs::{FileSystem, OpenMode};
+use crate::handle::OpenFiles;
 use crate::segment::Segment;
 use crate::{Clock, Durability};
 
@@ -21,6 +22,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Maker {
     pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) files: Arc<OpenFiles>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) directory: PathBuf,
     pub(crate) capacity: u64,
@@ -37,6 +39,7 @@ impl Maker {
         self.fill_reserve().and_then(|()| {
             Segment::create(
                 &*self.fs,
+                &self.files,
                 &self.directory,
                 SegmentHeader {
                     number: self.next_number.fetch_add(1, Ordering::Relaxed),
@@ -83,11 +86,6 @@ impl Maker {
             }
         }
     }
-}
-
-/// Whether an error says that there is no room, as opposed to that something is broken.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[derive(Debug)]

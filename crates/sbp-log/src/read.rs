@@ -10,6 +10,7 @@ use crate::footers::rebuild;
 use crate::format::crc32c;
 use crate::format::footer::IndexEntry;
 use crate::format::record::RecordHead;
+use crate::fs::File;
 use crate::index::{Entries, RangeState, Run};
 use crate::segment::Segment;
 use crate::shared::{Shared, State, count};

@@ -9,6 +9,7 @@ use crate::files::{ASIDE, segment_name};
 use crate::format::record::RecordHead;
 use crate::format::segment::{FIRST_GROUP, SegmentHeader};
 use crate::fs::{File, FileSystem, OpenMode};
+use crate::handle::{OpenFiles, SegmentHandle};
 
 /// One segment file, open.
 #[derive(Debug)]
@@ -20,38 +21,35 @@ pub(crate) struct Segment {
     /// How far groups may reach.
     pub(crate) capacity: u64,
     pub(crate) durability: Durability,
-    pub(crate) file: Arc<dyn File>,
+    pub(crate) file: Arc<SegmentHandle>,
 }
 
 impl Segment {
     /// Makes a segment under a temporary name, full of zeros, and gives it its name when all of it is durable.
-    pub(crate) fn create(fs: &dyn FileSystem, directory: &Path, header: SegmentHeader) -> io::Result<Self> {
+    pub(crate) fn create(
+        fs: &dyn FileSystem,
+        files: &Arc<OpenFiles>,
+        directory: &Path,
+        header: SegmentHeader,
+    ) -> io::Result<Self> {
         let name = segment_name(header.number);
         let aside = directory.join(format!("{name}{ASIDE}"));
-        let made = Self::fill(fs, &aside, header);
-        let segment = match made {
-            Ok(segment) => segment,
+        let file = match fill(fs, &aside, header) {
+            Ok(file) => file,
             Err(error) => {
                 // Half a segment would keep the room that others need now.
                 let _ = fs.remove(&aside);
                 return Err(error);
             }
         };
-        fs.rename(&aside, &directory.join(name))?;
+        let path = directory.join(name);
+        fs.rename(&aside, &path)?;
         fs.sync_dir(directory)?;
-        Ok(segment)
-    }
-
-    fn fill(fs: &dyn FileSystem, aside: &Path, header: SegmentHeader) -> io::Result<Self> {
-        let file = fs.open(aside, OpenMode::Truncate)?;
-        file.preallocate(header.capacity)?;
-        file.write_at(0, &header.encode())?;
-        file.sync_data()?;
-        Ok(Self::opened(file, &header))
+        Ok(Self::opened(files.handle(&path, Some(file)), &header))
     }
 
     /// A segment whose header has been read.
-    pub(crate) fn opened(file: Arc<dyn File>, header: &SegmentHeader) -> Self {
+    pub(crate) fn opened(file: Arc<SegmentHandle>, header: &SegmentHeader) -> Self {
         Self {
             number: header.number,
             salt: header.salt,
@@ -66,4 +64,12 @@ impl Segment {
     pub(crate) fn room(capacity: u64) -> u64 {
         capacity.saturating_sub(FIRST_GROUP)
     }
+}
+
+fn fill(fs: &dyn FileSystem, aside: &Path, header: SegmentHeader) -> io::Result<Arc<dyn File>> {
+    let file = fs.open(aside, OpenMode::Truncate)?;
+    file.preallocate(header.capacity)?;
+    file.write_at(0, &header.encode())?;
+    file.sync_data()?;
+    Ok(file)
 }

@@ -11,7 +11,7 @@ use crate::LogConfig;
 use crate::footers::FooterCache;
 use crate::format::clean::GroupMark;
 use crate::format::superblock::Superblock;
-use crate::fs::{FileLock, FileSystem};
+use crate::fs::{File, FileLock, FileSystem};
 use crate::index::Index;
 use crate::prepare::{Maker, Prepared};
 use crate::segment::Segment;

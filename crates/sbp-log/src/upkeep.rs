@@ -8,12 +8,12 @@ use std::sync::mpsc;
 use sbp_types::{Offset, RangeKey};
 
 use crate::Durability;
-use crate::files::{checkpoint_name, remove_if_there, segment_name, write_small};
+use crate::files::{checkpoint_name, remove_if_there, segment_name, write_small_always};
 use crate::format::block_up;
 use crate::format::checkpoint::{Checkpoint, RangeItem, SegmentItem};
 use crate::format::footer::FooterBuilder;
+use crate::fs::File;
 use crate::index::Entries;
-use crate::prepare::is_full;
 use crate::shared::{Shared, State, count};
 
 /// One thing to do.
@@ -104,6 +104,8 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
     if let Some(live) = state.segments.get_mut(&number) {
         live.sealed = true;
     }
+    drop(state);
+    segment.file.unpin();
     Ok(())
 }
 
@@ -120,14 +122,7 @@ pub(crate) fn write_checkpoint(shared: &Shared) -> io::Result<()> {
     let bytes = checkpoint.encode();
     let directory = &shared.config.directory;
     let name = checkpoint_name(checkpoint.sequence);
-    let written = match write_small(&*shared.fs, directory, &name, &bytes) {
-        Err(error) if is_full(&error) => {
-            shared.maker.give_up_reserve();
-            write_small(&*shared.fs, directory, &name, &bytes)
-        }
-        other => other,
-    };
-    written?;
+    write_small_always(&*shared.fs, directory, &name, &bytes)?;
     count(&shared.counters.checkpoints, 1);
     checkpoints.size = bytes.len() as u64;
     checkpoints.kept.push((

@@ -11,6 +11,7 @@ use crate::format::block_up;
 use crate::format::clean::GroupMark;
 use crate::format::group::GroupHeader;
 use crate::format::segment::FIRST_GROUP;
+use crate::fs::File;
 use crate::log::GroupObserver;
 use crate::prepare::NoSegment;
 use crate::queue::{Item, Queue, Taken};

@@ -12,7 +12,8 @@ use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
 use crate::format::group::is_zero;
 use crate::format::segment::{FIRST_GROUP, SegmentHeader};
-use crate::fs::{FileSystem, OpenMode};
+use crate::fs::{File, FileSystem};
+use crate::handle::OpenFiles;
 use crate::segment::Segment;
 use crate::shared::Checkpoints;
 
@@ -53,7 +54,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    pub(crate) fn read(fs: &dyn FileSystem, path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn read(fs: &dyn FileSystem, open: &Arc<OpenFiles>, path: &Path) -> Result<Self, OpenError> {
         let mut found = Self::default();
         let mut names = fs.list(path).map_err(at(path))?;
         names.sort_unstable();
@@ -62,7 +63,7 @@ impl Directory {
             if name.ends_with(ASIDE) {
                 found.litter.push(file);
             } else if let Some(number) = files::segment_number(name) {
-                found.add_segment(fs, file, number)?;
+                found.add_segment(open, file, number)?;
             } else if let Some(sequence) = files::checkpoint_sequence(name) {
                 found.add_checkpoint(fs, &file, sequence)?;
             }
@@ -74,8 +75,8 @@ impl Directory {
         Ok(found)
     }
 
-    fn add_segment(&mut self, fs: &dyn FileSystem, path: PathBuf, number: u64) -> Result<(), OpenError> {
-        let file = fs.open(&path, OpenMode::Existing).map_err(at(&path))?;
+    fn add_segment(&mut self, open: &Arc<OpenFiles>, path: PathBuf, number: u64) -> Result<(), OpenError> {
+        let file = open.handle(&path, None);
         let length = file.len().map_err(at(&path))?;
         let mut header = vec![0; usize::try_from(length.min(SegmentHeader::LEN as u64)).unwrap_or(0)];
         file.read_at(0, &mut header).map_err(at(&path))?;

@@ -10,7 +10,7 @@ use super::tail::Tail;
 use crate::files::{CLEAN, at, remove_if_there};
 use crate::format::group::is_zero;
 use crate::format::{BLOCK, block_up};
-use crate::fs::FileSystem;
+use crate::fs::{File, FileSystem};
 use crate::{LogConfig, OpenError};
 
 /// Removes litter and unused segments, cuts the tail, makes the last group durable, removes the clean mark. Every step

@@ -17,7 +17,8 @@ use crate::OpenError;
 use crate::files::{at, corrupt};
 use crate::format::clean::GroupMark;
 use crate::format::footer::{FooterRun, Trailer};
-use crate::fs::FileSystem;
+use crate::fs::{File, FileSystem};
+use crate::handle::OpenFiles;
 use crate::index::{Entries, Index};
 use crate::segment::Segment;
 use crate::shared::{Checkpoints, LiveSegment};
@@ -49,9 +50,9 @@ pub(crate) struct Recovery {
 }
 
 /// Reads a directory and mends what an interrupted run left.
-pub(crate) fn recover(fs: &dyn FileSystem, config: &LogConfig) -> Result<Recovery, OpenError> {
+pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogConfig) -> Result<Recovery, OpenError> {
     let path = &config.directory;
-    let mut directory = Directory::read(fs, path)?;
+    let mut directory = Directory::read(fs, open, path)?;
     let newest = directory.newest_checkpoint()?;
     let checkpoint = newest.unwrap_or_default();
     let clean = directory.clean;
@@ -196,6 +197,7 @@ fn choose_active(
     let whole = segment.file.len()? == segment.capacity;
     let same = segment.durability == config.durability;
     if !matches!(tail, Tail::Corrupt(_)) && whole && same && !live.sealed && !live.damaged {
+        segment.file.pin()?;
         recovery.active = Some((segment.clone(), live.end));
     } else if !live.sealed {
         recovery.full.push(segment.number);
