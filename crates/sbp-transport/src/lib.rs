@@ -1,7 +1,7 @@
 //! The tokio driver around a session.
 //!
 //! [`drive`] is the one task of a connection: it reads, writes, keeps the time and takes commands from a [`Mailbox`],
-//! and calls an [`Application`] for everything that needs knowledge of messages. [`dial`] and [`listen`] make sockets,
+//! and calls an [`Application`] for everything that needs knowledge of messages. [`dial()`] and [`listen()`] make sockets,
 //! and [`Descriptors`] remembers which are open, for the sake of forked children.
 
 mod application;

@@ -80,7 +80,7 @@ fn bind(address: std::net::SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Sets on an accepted socket what [`crate::dial`] sets on its own: no delay, because writes are batched here, and
+/// Sets on an accepted socket what [`crate::dial()`] sets on its own: no delay, because writes are batched here, and
 /// keep-alive, so that a dead machine is noticed.
 ///
 /// # Errors
