@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
+from sbp_native.spark import SbpDataSource
 from spark.support import failure
 
 if TYPE_CHECKING:
@@ -70,6 +73,23 @@ def test_records(client: sbp.Client, read: Callable, name: str) -> None:
     ]
     assert found[0].timestamp == dt.datetime(2013, 5, 31, 11, 33, 20, 123000)
     assert found[0].key is None
+
+
+def test_readers_travel_light(server: sbp.Server, client: sbp.Client, name: str) -> None:
+    """What goes into every task does not grow with the number of streams, and needs nothing that stays behind."""
+    names = [f"{name}/{number}" for number in range(300)]
+    for each in names:
+        client.create_stream(each)
+    client.stream(names[7]).append([b"a", b"b"])
+    source = SbpDataSource({"servers": server.address, "streams": ",".join(names)})
+    schema = StructType([StructField("offset", LongType())])
+    batch, stream = source.reader(schema), source.streamReader(schema)
+    (partition,) = batch.partitions()
+    for reader in (batch, stream):
+        travelled = pickle.dumps(reader)
+        assert len(travelled) < 3_000
+        rows = pickle.loads(travelled).read(pickle.loads(pickle.dumps(partition)))
+        assert [row for each in rows for row in each.column("offset").to_pylist()] == [0, 1]
 
 
 def test_several_streams_by_name_and_id(client: sbp.Client, read: Callable, name: str) -> None:

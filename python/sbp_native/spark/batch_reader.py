@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -28,7 +29,8 @@ class SpanSource:
     """How a task reads spans: shared by the batch and the streaming reader, and all that is pickled into the task."""
 
     def __init__(self, options: SbpOptions, kind: Columns, schema: StructType) -> None:
-        self._options = options
+        # The names are for the plan; a task has its spans, and there may be thousands.
+        self._options = replace(options, streams=(), starting=None, ending=None)
         self._kind: Columns = kind
         self._schema = schema
 
@@ -102,6 +104,10 @@ class SbpBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition as Arrow batches."""
         return self._source.read(partition)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What travels into every task: how to read, not the streams of the plan.
+        return {"_source": self._source}
 
 
 def _named(spans: Sequence[Span]) -> str:

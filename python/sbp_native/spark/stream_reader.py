@@ -105,8 +105,8 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to do; Spark does not call it on a normal stop, so nothing may depend on it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # A task needs to know how to read, not where the query stands.
-        return {**self.__dict__, "_began": None, "_target": None}
+        # What travels into every task: how to read, not the streams of the plan or where the query stands.
+        return {"_source": self._source}
 
     def _held_now(self) -> dict[int, Bounds]:
         return bounds(self._options, self._heads)
