@@ -159,15 +159,18 @@ impl Disk {
         }
     }
 
-    /// Whether `more` bytes fit.
-    pub(super) fn has_room(&self, more: u64) -> bool {
-        let used: u64 = self
-            .names
+    /// The bytes of all files that have a name.
+    pub(super) fn used(&self) -> u64 {
+        self.names
             .values()
             .filter_map(|node| self.nodes.get(node))
             .map(Node::len)
-            .sum();
-        self.capacity.is_none_or(|capacity| used + more <= capacity)
+            .sum()
+    }
+
+    /// Whether `more` bytes fit.
+    pub(super) fn has_room(&self, more: u64) -> bool {
+        self.capacity.is_none_or(|capacity| self.used() + more <= capacity)
     }
 
     pub(super) fn uncertain(&self) -> usize {

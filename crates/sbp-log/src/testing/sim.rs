@@ -59,6 +59,12 @@ impl SimFileSystem {
         self.0.lock().capacity = capacity;
     }
 
+    /// The bytes that all files take.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.0.lock().used()
+    }
+
     /// How many sectors, lengths and names a power cut now would decide about.
     #[must_use]
     pub fn uncertain(&self) -> usize {

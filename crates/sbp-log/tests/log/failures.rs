@@ -261,3 +261,22 @@ fn released_segments_go_when_no_checkpoint_lists_them() {
     assert_eq!(log.ranges(), [key(2)]);
     assert_eq!(log.read(key(2), Offset(1), usize::MAX, true).unwrap().len(), 4);
 }
+
+#[test]
+fn a_full_disk_does_not_keep_a_log_from_opening() {
+    let fs = SimFileSystem::new();
+    let config = small_config();
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    append(&log, &acks, 1, 5_000).unwrap();
+    log.shutdown().unwrap();
+    // Nothing more fits.
+    fs.set_capacity(Some(fs.used()));
+    let (log, recovered, acks) = open(&fs, &config).unwrap();
+    assert!(recovered.clean);
+    let given_up = fs.trace().iter().any(|step| step.ends_with("Remove reserve"));
+    assert!(given_up, "the reserve makes room for the superblock");
+    assert_eq!(served(&log).len(), 1);
+    // The room that is reserved for the segment being written is there all the same.
+    append(&log, &acks, 1, 5_000).unwrap();
+    assert_eq!(served(&log).len(), 2);
+}
