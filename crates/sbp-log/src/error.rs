@@ -118,7 +118,7 @@ pub enum ReadError {
         /// The first offset behind the damage.
         to: Offset,
     },
-    /// The offset lies before the first record the log holds of this range.
+    /// The offset lies before the first record the log holds of this range, because it was released or never was here.
     #[error("range {key} begins at offset {first} here")]
     Released {
         /// The range.

@@ -77,7 +77,7 @@ impl Shared {
         let Some(range) = state.index.get(key) else {
             return Ok(Step::Batches(Vec::new()));
         };
-        let stop = readable_until(key, range, from)?;
+        let stop = readable_until(key, range, from, state.index.unlisted_damage)?;
         let mut found = Vec::new();
         let mut room = max_bytes;
         let first = range.runs.partition_point(|run| run.end <= from);
@@ -290,7 +290,7 @@ impl RunEntries<'_> {
 }
 
 /// Where reading from `from` has to stop: the next damage, or nowhere. Errors where it cannot begin.
-fn readable_until(key: RangeKey, range: &RangeState, from: Offset) -> Result<Offset, ReadError> {
+fn readable_until(key: RangeKey, range: &RangeState, from: Offset, heads_lost: bool) -> Result<Offset, ReadError> {
     let mut stop = Offset(i64::MAX);
     if let Some((start, end)) = range.damage_at_or_after(from) {
         if start <= from {
@@ -303,11 +303,14 @@ fn readable_until(key: RangeKey, range: &RangeState, from: Offset) -> Result<Off
         stop = start;
     }
     let first = range.first();
-    if from < first {
-        Err(ReadError::Released { key, first })
-    } else {
-        Ok(stop)
+    if from >= first {
+        return Ok(stop);
     }
+    if heads_lost && from >= range.released {
+        // Nobody gave these offsets up, and somewhere heads are lost: they may have been this range's first.
+        return Err(ReadError::Damaged { key, from, to: first });
+    }
+    Err(ReadError::Released { key, first })
 }
 
 fn record_end(entry: &IndexEntry) -> u64 {

@@ -159,11 +159,11 @@ fn each_missing_sector_of_an_earlier_group_is_corruption() {
         let (log, recovered, _) = open(&disk, &config).unwrap();
         assert_eq!(check_served(&log, &sent), [(key(1), 2), (key(2), 0)], "sector {sector}");
         if sector == 0 {
-            // Its heads are gone: what stream 1 has first is at 2, and streams never heard of may have lost all.
+            // Its heads are gone: what stream 1 has first is at 2, and streams never heard of may have lost all they had.
             assert!(recovered.damage.unlisted_ranges);
             assert!(matches!(
                 log.read(key(1), Offset(0), 0, true),
-                Err(ReadError::Released { first: Offset(2), .. })
+                Err(ReadError::Damaged { to: Offset(2), .. })
             ));
         } else {
             assert!(!recovered.damage.unlisted_ranges);
