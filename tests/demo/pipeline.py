@@ -179,7 +179,6 @@ class Demo:
             wrong += crash.check_events(server.address, self._ledger, advance)
         if wrong:
             raise Failure(f"after the kill {len(wrong)} promises are broken:\n  " + "\n  ".join(wrong[:_SHOWN]))
-        self._figures += len(outcome.acknowledged) + len(self._ledger.acknowledged)
         told = (
             f"{len(outcome.acknowledged):,} acknowledged and there, {outcome.indeterminate + outcome.rejected} cut off"
         )
