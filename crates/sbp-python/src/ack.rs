@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::AppendOutcome;
 
+use crate::calls::Failure;
 use crate::errors;
 
 /// One append is stored, and where.
@@ -91,6 +92,14 @@ pub(crate) enum AckShape {
 }
 
 impl AckShape {
+    /// The failure, with the stream's name where it is about one.
+    pub(crate) fn explain(&self, failure: Failure) -> Failure {
+        match (failure, self) {
+            (Failure::Client(error), Self::One(name)) => Failure::Named(error, Some(Arc::clone(name))),
+            (failure, _) => failure,
+        }
+    }
+
     /// The Python object for an outcome, or the exception of the first entry that was refused.
     pub(crate) fn build(&self, py: Python<'_>, outcome: AppendOutcome) -> PyResult<Py<PyAny>> {
         match self {

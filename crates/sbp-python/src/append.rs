@@ -68,15 +68,15 @@ impl Prepared {
         submissions.push(AppendOp::new(entries, self.deadline, reply));
     }
 
-    /// Appends and waits for the outcome.
-    pub(crate) fn block(self, py: Python<'_>, client: &Client) -> PyResult<AppendOutcome> {
+    /// Appends and waits for the outcome; `name` is the stream's, if it is one.
+    pub(crate) fn block(self, py: Python<'_>, client: &Client, name: Option<&str>) -> PyResult<AppendOutcome> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let mut submissions = Submissions::new();
         self.join(&mut submissions, Reply::sink(Arc::new(Handoff(sender)), 0));
         client.submit(&mut submissions);
         let outcome = blocking::wait(py, receiver)?;
         buffer::release_pins(py);
-        outcome.map_err(|error| errors::from_client(py, error, None))
+        outcome.map_err(|error| errors::from_client(py, error, name))
     }
 }
 

@@ -111,7 +111,7 @@ impl Client {
         let finder = client.clone();
         let found = block_on(py, async move { calls::find_all(&finder, &keys, timeout).await })?;
         let streams = found.map_err(|failure| failure.into_python(py))?;
-        let outcome = Prepared::many(&streams, data.into_iter(), timestamp, deadline)?.block(py, &client)?;
+        let outcome = Prepared::many(&streams, data.into_iter(), timestamp, deadline)?.block(py, &client, None)?;
         AckShape::Many(streams.iter().map(|stream| Arc::clone(&stream.name)).collect()).build(py, outcome)
     }
 

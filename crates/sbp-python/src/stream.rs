@@ -65,7 +65,8 @@ impl Stream {
         let client = self.core.client(py)?;
         let timestamp = timestamp.map(encode::timestamp).transpose()?;
         let deadline = self.core.deadline(client, timeout)?;
-        let outcome = Prepared::one(&self.described, data, timestamp, deadline)?.block(py, client)?;
+        let name = Some(&*self.described.name);
+        let outcome = Prepared::one(&self.described, data, timestamp, deadline)?.block(py, client, name)?;
         AckShape::One(Arc::clone(&self.described.name)).build(py, outcome)
     }
 

@@ -35,7 +35,7 @@ impl Reply {
         match self {
             Self::Append(outcome) => shape.build(py, outcome),
             Self::Call(convert) => convert(py),
-            Self::Failed(failure) => Err(failure.into_python(py)),
+            Self::Failed(failure) => Err(shape.explain(failure).into_python(py)),
             Self::Dropped => Err(PyRuntimeError::new_err(
                 "the call was dropped: the client's I/O thread is gone",
             )),

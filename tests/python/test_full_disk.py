@@ -1,0 +1,72 @@
+"""A disk that is full: refused with the reason, nothing acknowledged is lost, and it goes on when there is room."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+    import contextlib, os, sys
+    import sbp_native as sbp
+
+    directory = sys.argv[1]
+    with sbp.Server(directory) as server, sbp.connect(server.address) as client:
+        stream = client.create_stream("s")
+        filler = os.path.join(directory, "filler")
+        with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        acknowledged = 0
+        try:
+            for _ in range(2_000):
+                try:
+                    stream.append(acknowledged.to_bytes(4, "big") * (1 << 18), timeout=4)
+                except sbp.IndeterminateError:
+                    # The time was over in the middle of one of the attempts: then the stream knows.
+                    assert stream.positions().latest == acknowledged
+                else:
+                    acknowledged += 1
+        except sbp.StorageFullError as error:
+            assert isinstance(error, sbp.RejectedError)
+            assert (error.code, error.retriable, error.stream) == (2507, True, "s"), vars(error)
+            assert "free space" in str(error)
+        else:
+            raise AssertionError("the disk never filled up")
+        assert server.error is None, "a full disk is no failure of the log"
+        assert stream.positions().latest == acknowledged
+        os.remove(filler)
+        assert stream.append((acknowledged).to_bytes(4, "big") * (1 << 18)).base_offset == acknowledged
+    with sbp.Server(directory) as server, sbp.connect(server.address) as client:
+        found = [record.value[:4] for batch in client.stream("s").read() for record in batch.records()]
+        assert found == [n.to_bytes(4, "big") for n in range(acknowledged + 1)]
+    print(acknowledged)
+"""
+
+MOUNT_AND_RUN = 'mount -t tmpfs -o size=300m tmpfs "$1" && exec "$2" -c "$3" "$1"'
+
+
+def can_mount() -> bool:
+    try:
+        tried = subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    return tried.returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs a mount namespace of its own (unshare -Urm), for a small disk")
+def test_a_full_disk(tmp_path: Path) -> None:
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    done = subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", MOUNT_AND_RUN, "sh", str(mount), sys.executable, textwrap.dedent(SCRIPT)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
