@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import gc
 import subprocess
+import sys
+import weakref
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -335,3 +337,40 @@ async def test_closing_a_tail_ends_a_step_that_waits(aclient: sbp.AsyncClient, n
     tail = stream.tail()
     asyncio.get_running_loop().call_later(0.1, tail.close)
     assert [batch async for batch in tail] == []
+
+
+async def test_nothing_is_kept_when_it_is_over(aclient: sbp.AsyncClient, name: str) -> None:
+    stream = await aclient.create_stream(name)
+    data = bytes(100_000)
+    held = sys.getrefcount(data)
+    await asyncio.gather(*(stream.append(data) for _ in range(20)))
+    for _ in range(100):
+        # Memory that was lent to the I/O thread comes back with one of the next completions.
+        await aclient.ping()
+        if sys.getrefcount(data) == held:
+            break
+    assert sys.getrefcount(data) == held
+    await asyncio.sleep(0)  # out of the callback that the last operation resumed this task from
+    gc.collect()
+    alive = [found for found in gc.get_objects() if isinstance(found, sbp.Operation)]
+    assert alive == []
+
+
+async def test_a_loop_goes_away_with_what_waited_on_it(server: sbp.Server, name: str) -> None:
+    def in_a_thread() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = asyncio.new_event_loop()
+
+        async def main() -> list[object]:
+            client = await sbp.aio.connect(server.address)
+            stream = await client.create_stream(name, exist_ok=True)
+            return [anext(stream.tail()) for _ in range(3)]
+
+        waiting = loop.run_until_complete(main())
+        loop.close()
+        del waiting
+        return weakref.ref(loop)
+
+    first = await asyncio.to_thread(in_a_thread)
+    await asyncio.to_thread(in_a_thread)
+    gc.collect()
+    assert first() is None, "operations that nobody can resume keep their loop"
