@@ -213,6 +213,8 @@ def test_ctrl_c_ends_a_blocking_call(stopped_server: tuple[str, subprocess.Popen
         """
         import os, signal, sys, threading, time
         import sbp_native as sbp
+        # Whoever started the tests in the background made Ctrl-C ignored, and children inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         client = sbp.connect(sys.argv[1])
         stream = client.create_stream("idle")
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
