@@ -3,13 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use sbp_client::{Reply, Submissions};
 
 use crate::append::Prepared;
 use crate::core::Core;
 
-/// The appends of one client on one loop that were made in this tick.
+/// Appends that do not wait for the end of the tick. Handing them over early lets the I/O thread and the server work
+/// while the loop still resumes tasks; with fewer in one piece, waking would cost more than it gains.
+const FULL: usize = 64;
+
+/// The appends of one client on one loop that were made in this tick and not yet handed over.
 pub(super) struct Lane {
     core: Weak<Core>,
     work: Mutex<Submissions>,
@@ -37,17 +41,28 @@ impl Lane {
 
     /// Adds an append. Returns whether it is the first of this tick.
     pub(super) fn join(&self, prepared: Prepared, reply: Reply) -> bool {
-        prepared.join(&mut self.work.lock(), reply);
+        let mut work = self.work.lock();
+        prepared.join(&mut work, reply);
+        if work.len() >= FULL {
+            self.submit(work);
+        }
         !self.listed.swap(true, Ordering::Relaxed)
     }
 
     /// Hands the appends over. Without the client they are dropped, and answered by that.
     pub(super) fn hand_over(&self) {
         self.listed.store(false, Ordering::Relaxed);
+        self.submit(self.work.lock());
+    }
+
+    fn submit(&self, mut work: MutexGuard<'_, Submissions>) {
         let core = self.core.upgrade();
-        let mut work = self.work.lock();
         match core.as_ref().and_then(|core| core.unchecked_client()) {
-            Some(client) => client.submit(&mut work),
+            Some(client) => {
+                client.submit(&mut work);
+                // Before `core`, which may be the last to hold its client.
+                drop(work);
+            }
             None => {
                 let dropped = std::mem::take(&mut *work);
                 // Dropping them answers them, which must not happen under the lock.
