@@ -14,7 +14,11 @@ from .tuples import TupleSource
 
 def session() -> SparkSession:
     """Local Spark with two cores."""
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
     builder = builder.config("spark.driver.memory", "4g").config("spark.sql.shuffle.partitions", "2")
     spark = sbp_native.spark.configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
