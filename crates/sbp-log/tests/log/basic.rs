@@ -187,3 +187,21 @@ fn recent_batches_are_served_without_copying() {
     assert_eq!(log.stats().copied_bytes, 9);
     assert_eq!((log.stats().hot_reads, log.stats().cold_reads), (1, 0));
 }
+
+#[test]
+fn everything_that_waits_is_synced_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = LogConfig {
+        durability: Durability::Fsync,
+        ..config(&directory)
+    };
+    let (log, _, acks) = open(&config);
+    let before = log.stats();
+    let entries = (0..1_000u32).map(|n| entry(1, i64::from(n), 1, u64::from(n), batch(u64::from(n), 64)));
+    log.append(entries.collect()).unwrap();
+    acks.wait(1_000);
+    let after = log.stats();
+    assert_eq!(after.batches - before.batches, 1_000);
+    assert_eq!(after.groups - before.groups, 1);
+    assert_eq!(after.syncs - before.syncs, 1);
+}
