@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -200,8 +201,12 @@ time.sleep(60)
 
 def sockets(process: int) -> list[str]:
     """The sockets that a process has open."""
-    targets = (os.readlink(entry.path) for entry in os.scandir(f"/proc/{process}/fd"))
-    return [target for target in targets if target.startswith("socket:")]
+    found = []
+    for entry in os.scandir(f"/proc/{process}/fd"):
+        # A descriptor that is closed between the listing and this look is not open.
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(entry.path))
+    return [target for target in found if target.startswith("socket:")]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
