@@ -1,9 +1,9 @@
 //! The completion bridge between I/O threads and an asyncio event loop.
 //!
-//! One [`Bridge`] per process and loop. Calls start [`Here`]. Going out, the calls of one loop tick are collected in [`Lane`]s and handed to
-//! their clients together. Coming back, I/O threads fill a [`CompletionQueue`] and wake the loop once per batch; the
-//! loop's reader callback then resumes the waiting tasks itself, each inside its own context. I/O threads see tokens and
-//! Rust data only.
+//! One [`Bridge`] per process and loop. Calls start [`Here`]. Going out, the appends of one loop tick are collected in
+//! [`Lane`]s and handed to their clients at its end, or earlier in full pieces. Coming back, I/O threads fill a
+//! [`CompletionQueue`] and wake the loop once per batch; the loop's reader callback then resumes the waiting tasks itself,
+//! each inside its own context. I/O threads see tokens and Rust data only.
 
 mod here;
 mod lane;
