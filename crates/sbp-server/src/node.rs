@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_log::Clock;
+use sbp_messages::ErrorCode;
 use sbp_types::ServerId;
 
 use crate::connection::Offer;
@@ -11,6 +12,7 @@ use crate::failure::Health;
 use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
 use crate::readers::Readers;
+use crate::refusal::Refusal;
 use crate::stats::Counters;
 
 /// Who this server is.
@@ -34,16 +36,45 @@ pub(crate) struct ConnectionLimits {
     pub(crate) shutdown_grace: Duration,
 }
 
-/// The server as its connections see it: both roles, called directly.
+/// The server as its connections see it: the roles it has, called directly.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) identity: Identity,
     pub(crate) offer: Offer,
     pub(crate) limits: ConnectionLimits,
-    pub(crate) placement: PlacementDriver,
-    pub(crate) ranges: Arc<RangeServer>,
-    pub(crate) readers: Readers,
+    /// Absent where only ranges are served.
+    pub(crate) placement: Option<PlacementDriver>,
+    /// Absent where only placement is decided.
+    pub(crate) ranges: Option<Arc<RangeServer>>,
+    /// The threads that read for [`Node::ranges`].
+    pub(crate) readers: Option<Readers>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) counters: Arc<Counters>,
+}
+
+impl Node {
+    /// The placement driver's half.
+    ///
+    /// # Errors
+    ///
+    /// The operation is not served here: this is a range server alone.
+    pub(crate) fn placement(&self) -> Result<&PlacementDriver, Refusal> {
+        self.placement.as_ref().ok_or_else(|| {
+            let message = "this is a range server; ask its placement driver";
+            Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message)
+        })
+    }
+
+    /// The range server's half.
+    ///
+    /// # Errors
+    ///
+    /// The operation is not served here: this is a placement driver alone.
+    pub(crate) fn ranges(&self) -> Result<&Arc<RangeServer>, Refusal> {
+        self.ranges.as_ref().ok_or_else(|| {
+            let message = "this is a placement driver; ask the range server that holds the range";
+            Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message)
+        })
+    }
 }

@@ -92,9 +92,9 @@ impl Running {
             identity,
             offer,
             limits,
-            placement,
-            ranges,
-            readers,
+            placement: Some(placement),
+            ranges: Some(ranges),
+            readers: Some(readers),
             clock,
             health,
             counters,
@@ -147,12 +147,22 @@ impl Running {
 
     pub(crate) fn stats(&self) -> ServerStats {
         let counters: &Counters = &self.node.counters;
-        let log = self.node.ranges.log.stats();
+        let log = self
+            .node
+            .ranges
+            .as_ref()
+            .map(|ranges| ranges.log.stats())
+            .unwrap_or_default();
+        let streams = self
+            .node
+            .placement
+            .as_ref()
+            .map(|driver| driver.read(|state| state.stream_count()));
         let accepted = counters.connections_accepted.value();
         ServerStats {
             connections_accepted: accepted,
             connections_open: accepted.saturating_sub(counters.connections_closed.value()),
-            streams: u64::try_from(self.node.placement.read(|state| state.stream_count())).unwrap_or(u64::MAX),
+            streams: u64::try_from(streams.unwrap_or(0)).unwrap_or(u64::MAX),
             appends: counters.appends.value(),
             records_appended: counters.records_appended.value(),
             appends_refused: counters.appends_refused.value(),
@@ -183,8 +193,12 @@ impl Running {
             tracing::warn!(open = connections.count(), "connections did not end in time");
         }
         runtime.shutdown_timeout(CLOSING_TIME);
-        node.placement.stop();
-        node.readers.stop();
+        if let Some(placement) = &node.placement {
+            placement.stop();
+        }
+        if let Some(readers) = &node.readers {
+            readers.stop();
+        }
         let closed = close_log(node);
         drop(locks);
         let path = data_dir.path().to_owned();
@@ -207,6 +221,7 @@ fn close_log(node: Arc<Node>) -> Result<(), ShutdownError> {
         ..
     } = Arc::into_inner(node).ok_or_else(in_use)?;
     drop((readers, placement));
+    let Some(ranges) = ranges else { return Ok(()) };
     let ranges = Arc::into_inner(ranges).ok_or_else(in_use)?;
     ranges.log.shutdown().map_err(|error| ShutdownError::Log {
         reason: error.to_string(),

@@ -79,7 +79,9 @@ impl Appends {
         }
         self.drop_expired(session, replier);
         let mut done = std::mem::take(&mut self.done);
-        node.ranges.append(port, &mut self.turn, &mut done);
+        if let Ok(ranges) = node.ranges() {
+            ranges.append(port, &mut self.turn, &mut done);
+        }
         self.handle_done(session, replier, node, &mut done);
         self.done = done;
     }

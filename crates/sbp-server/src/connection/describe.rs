@@ -8,9 +8,10 @@ use sbp_messages::{
 use sbp_session::Session;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
+use super::handler::Fault;
 use super::replier::Replier;
 use crate::node::Node;
-use crate::placement::{Criterion, ListedPage, PlacementState, RangeRecord, TokenError, list_ranges};
+use crate::placement::{Criterion, ListedPage, PlacementState, RangeRecord, list_ranges};
 use crate::refusal::Refusal;
 
 /// Answers LIST_RANGES.
@@ -20,7 +21,7 @@ pub(super) fn handle_list(
     node: &Node,
     call: CallId,
     request: ListRangesRequest,
-) -> Result<(), TokenError> {
+) -> Result<(), Fault> {
     let criteria: Vec<_> = request
         .range_criteria
         .iter()
@@ -30,7 +31,7 @@ pub(super) fn handle_list(
         })
         .collect();
     let ListedPage { results, continuation } = node
-        .placement
+        .placement()?
         .read(|state| list_ranges(state, &criteria, request.limit, &request.continuation))?;
     let list_responses = results
         .into_iter()
@@ -65,9 +66,9 @@ pub(super) fn handle_describe(
     node: &Node,
     call: CallId,
     request: &DescribeRangesRequest,
-) {
+) -> Result<(), Refusal> {
     let found: Vec<_> = node
-        .placement
+        .placement()?
         .read(|state| request.ranges.iter().map(|range| find_range(state, range)).collect());
     let describe_responses = request
         .ranges
@@ -94,6 +95,7 @@ pub(super) fn handle_describe(
             ..Default::default()
         },
     );
+    Ok(())
 }
 
 fn find_range(state: &PlacementState, asked: &RangeId) -> Result<RangeRecord, Refusal> {
@@ -126,13 +128,9 @@ fn find_range(state: &PlacementState, asked: &RangeId) -> Result<RangeRecord, Re
 /// A range as answers show it.
 pub(super) fn wire_range(node: &Node, range: &RangeRecord) -> Range {
     let confirmed = || {
-        node.ranges
-            .hub
-            .ranges
-            .lock()
-            .table
-            .next_offset(range.key)
-            .unwrap_or(range.start_offset)
+        let held = node.ranges.as_ref();
+        let next = held.and_then(|ranges| ranges.hub.ranges.lock().table.next_offset(range.key));
+        next.unwrap_or(range.start_offset)
     };
     let servers = range.servers.iter().enumerate().map(|(place, server)| ReplicaServer {
         range_server: Some(RangeServer {

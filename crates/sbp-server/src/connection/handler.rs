@@ -38,7 +38,7 @@ pub(crate) struct Connection {
 }
 
 /// Why a request was not acted upon: the whole of it, with a system error.
-enum Fault {
+pub(super) enum Fault {
     Header(DecodeError),
     Refused(Refusal),
 }
@@ -98,8 +98,12 @@ impl Connection {
     fn dispatch(&mut self, session: &mut Session, now: Instant, frame: Frame) -> Result<(), Fault> {
         let call = frame.call_id;
         match frame.opcode {
-            OpCode::APPEND => Ok(self.appends.handle_request(frame, now)?),
+            OpCode::APPEND => {
+                self.node.ranges()?;
+                Ok(self.appends.handle_request(frame, now)?)
+            }
             OpCode::FETCH => {
+                self.node.ranges()?;
                 let (fetches, mut turn) = self.fetch_turn(session, now);
                 Ok(fetches.handle_request(&mut turn, &frame)?)
             }
@@ -108,30 +112,23 @@ impl Connection {
             OpCode::DESCRIBE_STREAMS => {
                 let request = DescribeStreamsRequest::decode(&frame.header)?;
                 request.validate()?;
-                Ok(streams::handle_describe(
-                    session,
-                    &mut self.replier,
-                    &self.node,
-                    call,
-                    request,
-                )?)
+                streams::handle_describe(session, &mut self.replier, &self.node, call, request)
             }
             OpCode::LIST_RANGES => {
                 let request = ListRangesRequest::decode(&frame.header)?;
                 request.validate()?;
-                Ok(describe::handle_list(
-                    session,
-                    &mut self.replier,
-                    &self.node,
-                    call,
-                    request,
-                )?)
+                describe::handle_list(session, &mut self.replier, &self.node, call, request)
             }
             OpCode::DESCRIBE_RANGES => {
                 let request = DescribeRangesRequest::decode(&frame.header)?;
                 request.validate()?;
-                describe::handle_describe(session, &mut self.replier, &self.node, call, &request);
-                Ok(())
+                Ok(describe::handle_describe(
+                    session,
+                    &mut self.replier,
+                    &self.node,
+                    call,
+                    &request,
+                )?)
             }
             other => {
                 let message = format!("{other} is not served by this version of the server");
@@ -163,7 +160,7 @@ impl Connection {
             deadline,
             command: Command::CreateStreams(wanted),
         };
-        if self.node.placement.submit(job) {
+        if self.node.placement()?.submit(job) {
             self.creating.insert(call, names);
         } else {
             let refusal = Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down");

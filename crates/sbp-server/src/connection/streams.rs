@@ -14,11 +14,11 @@ use sbp_session::Session;
 use sbp_types::StreamId;
 
 use super::describe::wire_range;
+use super::handler::Fault;
 use super::replier::Replier;
 use crate::node::Node;
 use crate::placement::{
-    Created, Described, NewStream, RequestedSettings, SchemaRecord, StreamQuery, StreamRecord, TokenError,
-    describe_streams,
+    Created, Described, NewStream, RequestedSettings, SchemaRecord, StreamQuery, StreamRecord, describe_streams,
 };
 use crate::refusal::Refusal;
 
@@ -110,14 +110,14 @@ pub(super) fn handle_describe(
     node: &Node,
     call: CallId,
     request: DescribeStreamsRequest,
-) -> Result<(), TokenError> {
+) -> Result<(), Fault> {
     let query = StreamQuery {
         ids: request.stream_ids,
         names: request.names,
         limit: request.limit,
         continuation: request.continuation.to_vec(),
     };
-    let (found, continuation) = node.placement.read(|state| describe_streams(state, query))?;
+    let (found, continuation) = node.placement()?.read(|state| describe_streams(state, query))?;
     let results = found.into_iter().map(|described| match described {
         Described::Found(stream) => DescribeStreamResult {
             stream: Some(wire_stream(&stream)),

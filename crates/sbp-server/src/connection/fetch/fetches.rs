@@ -124,7 +124,8 @@ impl Fetches {
 
     /// The connection is gone.
     pub(in crate::connection) fn handle_closed(&mut self, node: &Node, port: &Arc<Port>) {
-        let mut ranges = node.ranges.hub.ranges.lock();
+        let Ok(ranges) = node.ranges() else { return };
+        let mut ranges = ranges.hub.ranges.lock();
         for (stream, _) in self.waiting.drain() {
             ranges.waiting.forget(stream, port);
         }
@@ -142,6 +143,7 @@ impl Fetches {
     }
 
     fn go_on(&mut self, turn: &mut FetchTurn<'_>, call: CallId, its_turn: bool) {
+        let Ok(server) = turn.node.ranges() else { return };
         loop {
             let full = !its_turn || self.is_full(turn);
             let Some(state) = self.calls.get_mut(&call) else { return };
@@ -154,8 +156,8 @@ impl Fetches {
                 return;
             }
             let plan = {
-                let mut ranges = turn.node.ranges.hub.ranges.lock();
-                let plan = state.plan(&ranges, &turn.node.ranges, turn.now);
+                let mut ranges = server.hub.ranges.lock();
+                let plan = state.plan(&ranges, server, turn.now);
                 // Under the same lock as the look: nothing can be confirmed between the two and be missed.
                 for stream in &plan.waits_for {
                     let calls = self.waiting.entry(*stream).or_insert_with(|| {
@@ -177,11 +179,11 @@ impl Fetches {
                 self.deadlines.push(Reverse((state.deadline, call)));
             }
             let Some(job) = plan.job else { break };
-            if !job.is_quick(&turn.node.ranges) {
+            if !job.is_quick(server) {
                 self.read_elsewhere(turn, call, job);
                 return;
             }
-            if !state.handle_read(job.run(&turn.node.ranges)) {
+            if !state.handle_read(job.run(server)) {
                 break;
             }
         }
@@ -191,11 +193,11 @@ impl Fetches {
     /// Has another thread read what is not in memory. Until it is back nothing else happens to the call, so its results
     /// keep their order.
     fn read_elsewhere(&mut self, turn: &mut FetchTurn<'_>, call: CallId, job: ReadJob) {
-        if let Some(state) = self.calls.get_mut(&call) {
+        if let (Some(state), Some(readers)) = (self.calls.get_mut(&call), &turn.node.readers) {
             let weight = job.weight();
             state.reading = Some(weight);
             self.reading += weight;
-            turn.node.readers.submit(Arc::clone(turn.port), call, job);
+            readers.submit(Arc::clone(turn.port), call, job);
         }
     }
 
