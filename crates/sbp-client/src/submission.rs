@@ -199,10 +199,20 @@ pub struct Submissions {
 }
 
 impl Submissions {
+    /// How many appends are worth a hand-over of their own. Caller, client and server then work at the same time; with
+    /// everything handed over at once each waits while another works.
+    pub const PIECE: usize = 64;
+
     /// An empty collection.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Whether there are enough for a hand-over ([`Self::PIECE`]) although more will follow.
+    #[must_use]
+    pub fn is_piece(&self) -> bool {
+        self.ops.len() >= Self::PIECE
     }
 
     /// How many appends were collected.

@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex};
 use sbp_client::{
     AppendOp, AppendOptions, AppendResultOf, Client, ClientError, ClientStats, CompletionSink, Reply, Submissions,
+    wall_clock,
 };
 use sbp_messages::Stream;
 use sbp_record::RecordsBuilder;
@@ -150,6 +151,7 @@ struct Load<'a> {
     batch: usize,
     concurrency: usize,
     options: AppendOptions,
+    timeout: Duration,
     arrivals: Arc<Arrivals>,
     builder: RecordsBuilder,
     submissions: Submissions,
@@ -169,10 +171,8 @@ impl<'a> Load<'a> {
             record: record.into(),
             batch: bench.batch.max(1),
             concurrency: bench.concurrency.max(1),
-            options: AppendOptions {
-                timeout: Some(bench.connection.timeout),
-                ..AppendOptions::default()
-            },
+            options: AppendOptions::default(),
+            timeout: bench.connection.timeout,
             arrivals: Arc::default(),
             builder: RecordsBuilder::new(),
             submissions: Submissions::new(),
@@ -197,7 +197,7 @@ impl<'a> Load<'a> {
         };
         for token in 0..self.concurrency {
             if wanted(submitted, begin) {
-                self.add(token)?;
+                self.add(token, begin)?;
                 submitted += 1;
             }
         }
@@ -205,6 +205,7 @@ impl<'a> Load<'a> {
             self.client.submit(&mut self.submissions);
             self.arrivals.take(&mut done);
             let now = Instant::now();
+            self.options.timestamp = Some(wall_clock());
             for (token, outcome) in done.drain(..) {
                 outcome?.single()?;
                 completed += 1;
@@ -212,8 +213,11 @@ impl<'a> Load<'a> {
                 let started = self.started.get(token).copied().unwrap_or(now);
                 latency.saturating_record(micros(now - started).max(1));
                 if wanted(submitted, now) {
-                    self.add(token)?;
+                    self.add(token, now)?;
                     submitted += 1;
+                    if self.submissions.is_piece() {
+                        self.client.submit(&mut self.submissions);
+                    }
                 }
             }
             if let Some(bar) = bar.as_ref().filter(|_| now - shown > Duration::from_millis(200)) {
@@ -234,7 +238,8 @@ impl<'a> Load<'a> {
         })
     }
 
-    fn add(&mut self, token: usize) -> Result<(), CliError> {
+    /// Adds an append. `now` is when the outcomes before it arrived, so its latency counts from there.
+    fn add(&mut self, token: usize, now: Instant) -> Result<(), CliError> {
         let stream = self.streams.get(self.next_stream).copied().unwrap_or_default();
         self.next_stream = (self.next_stream + 1) % self.streams.len().max(1);
         let options = self.options.encode_options(stream);
@@ -250,13 +255,10 @@ impl<'a> Load<'a> {
         };
         let sink: Arc<dyn CompletionSink> = self.arrivals.clone();
         let reply = Reply::sink(sink, u64::try_from(token).unwrap_or(0));
-        self.submissions.push(AppendOp::new(
-            smallvec![entry],
-            self.client.deadline(self.options.timeout),
-            reply,
-        ));
+        self.submissions
+            .push(AppendOp::new(smallvec![entry], now + self.timeout, reply));
         if let Some(started) = self.started.get_mut(token) {
-            *started = Instant::now();
+            *started = now;
         }
         Ok(())
     }

@@ -9,10 +9,6 @@ use sbp_client::{Reply, Submissions};
 use crate::append::Prepared;
 use crate::core::Core;
 
-/// Appends that do not wait for the end of the tick. Handing them over early lets the I/O thread and the server work
-/// while the loop still resumes tasks; with fewer in one piece, waking would cost more than it gains.
-const FULL: usize = 64;
-
 /// The appends of one client on one loop that were made in this tick and not yet handed over.
 pub(super) struct Lane {
     core: Weak<Core>,
@@ -39,11 +35,12 @@ impl Lane {
         self.core.strong_count() > 0
     }
 
-    /// Adds an append. Returns whether it is the first of this tick.
+    /// Adds an append. Returns whether it is the first of this tick. A full piece does not wait for the end of the tick:
+    /// the I/O thread and the server work while the loop still resumes tasks.
     pub(super) fn join(&self, prepared: Prepared, reply: Reply) -> bool {
         let mut work = self.work.lock();
         prepared.join(&mut work, reply);
-        if work.len() >= FULL {
+        if work.is_piece() {
             self.submit(work);
         }
         !self.listed.swap(true, Ordering::Relaxed)
