@@ -215,7 +215,12 @@ impl Client {
     /// Forgets names of a stream that the server does not know any more.
     pub(crate) fn forget(&self, error: &ClientError, stream: StreamId) {
         if error.code() == ErrorCode::NOT_FOUND {
-            self.core.names.lock().retain(|_, known| known.stream_id != stream);
+            self.forget_stream(stream);
         }
+    }
+
+    /// Forgets names of a stream.
+    pub(crate) fn forget_stream(&self, stream: StreamId) {
+        self.core.names.lock().retain(|_, known| known.stream_id != stream);
     }
 }

@@ -161,6 +161,11 @@ impl ClientError {
         self
     }
 
+    pub(crate) fn with_range(mut self, range: RangeIndex) -> Self {
+        self.0.range.get_or_insert(range);
+        self
+    }
+
     pub(crate) fn with_offset(mut self, offset: Offset) -> Self {
         self.0.offset.get_or_insert(offset);
         self

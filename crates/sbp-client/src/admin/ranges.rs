@@ -1,0 +1,275 @@
+//! Calls about ranges.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sbp_messages::{
+    CreateRangeRequest, CreateRangeResponse, DescribeRangesRequest, DescribeRangesResponse, ListRangesRequest,
+    ListRangesResponse, ListRangesResult, Range, RangeCriteria, RangeId, SealKind, SealRangesRequest,
+    SealRangesResponse, StreamRanges, SyncRangesRequest, SyncRangesResponse,
+};
+use sbp_types::{RangeIndex, StreamId};
+
+use super::{ENTRIES, Each, encoded, entry, entry_error, gather, millis, single};
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::execute::{self, Plan};
+
+impl Client {
+    /// Lists the ranges of a stream, in their order.
+    ///
+    /// # Errors
+    ///
+    /// That the stream does not exist, or that the call failed.
+    pub async fn list_ranges(&self, stream: StreamId, timeout: Option<Duration>) -> Result<Vec<Range>, ClientError> {
+        let criteria = [RangeCriteria {
+            stream_id: stream,
+            range_server: None,
+        }];
+        let mut listed = self.list_ranges_by(&criteria, timeout).await?;
+        let ranges = listed
+            .pop()
+            .unwrap_or_else(|| Err(ClientError::protocol("a list of ranges is missing")));
+        ranges.map_err(|error| error.with_stream(stream))
+    }
+
+    /// Lists the ranges that meet each of the criteria: of a stream, on a server, or of a stream on a server. As many
+    /// pages are read as there are.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed; a stream that does not exist is an error of its own.
+    pub async fn list_ranges_by(
+        &self,
+        criteria: &[RangeCriteria],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Vec<Range>>, ClientError> {
+        let plan = self.harmless::<ListRangesRequest>(timeout);
+        // Results name their criteria, so each may be asked for only once.
+        let mut distinct: Vec<&RangeCriteria> = Vec::new();
+        for one in criteria {
+            if !distinct.contains(&one) {
+                distinct.push(one);
+            }
+        }
+        let mut found = Vec::with_capacity(distinct.len());
+        for part in distinct.chunks(ENTRIES) {
+            found.extend(self.list_part(plan, part).await?);
+        }
+        let answer = |one: &RangeCriteria| {
+            let place = distinct.iter().position(|&known| known == one);
+            let found = place.and_then(|place| found.get(place));
+            found
+                .cloned()
+                .unwrap_or_else(|| Err(ClientError::protocol("a list of ranges is missing")))
+        };
+        Ok(criteria.iter().map(answer).collect())
+    }
+
+    /// All pages of one request.
+    async fn list_part(&self, plan: Plan, part: &[&RangeCriteria]) -> Result<Each<Vec<Range>>, ClientError> {
+        let mut request = ListRangesRequest {
+            range_criteria: part.iter().map(|&one| one.clone()).collect(),
+            ..ListRangesRequest::default()
+        };
+        let mut lists = Lists::new(part.len());
+        loop {
+            let mut continuation = Bytes::new();
+            let encode = |left| {
+                request.timeout_ms = millis(left);
+                encoded(&request)
+            };
+            let page = execute::call(self.link(), plan, encode, |answer| {
+                gather(answer, |frame: ListRangesResponse| {
+                    continuation = frame.continuation;
+                    (frame.list_responses, frame.status, frame.throttle_time_ms)
+                })
+            })
+            .await?;
+            for result in page {
+                lists.add(part, result)?;
+            }
+            if continuation.is_empty() {
+                return lists.finish();
+            }
+            request.continuation = continuation;
+        }
+    }
+
+    /// Describes ranges, in the order asked for. [`RangeIndex::OPEN`] names the open range, or the last one of a stream
+    /// without an open range.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed.
+    pub async fn describe_ranges(
+        &self,
+        ranges: &[RangeId],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Range>, ClientError> {
+        let plan = self.harmless::<DescribeRangesRequest>(timeout);
+        let request = |timeout_ms, part: &[RangeId]| DescribeRangesRequest {
+            timeout_ms,
+            ranges: part.to_vec(),
+        };
+        let take = |frame: DescribeRangesResponse| (frame.describe_responses, frame.status, frame.throttle_time_ms);
+        let results = self.ask_each(plan, ranges, request, take).await?;
+        let described = ranges.iter().zip(results).map(|(asked, result)| {
+            entry(&result.status, result.range, "a described range").map_err(|error| placed(error, asked))
+        });
+        Ok(described.collect())
+    }
+
+    /// Seals ranges: no record is added to them any more. With [`SealKind::PLACEMENT_DRIVER`] the stream goes on at once
+    /// in a new range, which is returned; with [`SealKind::RANGE_SERVER`] the sealed range is.
+    ///
+    /// [`RangeIndex::OPEN`] is resolved first, so that a call that has to be repeated seals the same range again, which
+    /// changes nothing, and never the next one.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed.
+    pub async fn seal_ranges(
+        &self,
+        ranges: &[RangeId],
+        kind: SealKind,
+        timeout: Option<Duration>,
+    ) -> Result<Each<Range>, ClientError> {
+        let deadline = self.deadline(timeout);
+        let left = || Some(deadline.saturating_duration_since(crate::clock::now()));
+        let open: Vec<RangeId> = ranges
+            .iter()
+            .filter(|range| range.range_index == RangeIndex::OPEN)
+            .copied()
+            .collect();
+        let mut resolved = self.describe_ranges(&open, left()).await?.into_iter();
+        let mut refused = Vec::new();
+        let mut wanted = Vec::with_capacity(ranges.len());
+        for (place, &asked) in ranges.iter().enumerate() {
+            if asked.range_index != RangeIndex::OPEN {
+                wanted.push(asked);
+                continue;
+            }
+            match resolved.next() {
+                Some(Ok(range)) => wanted.push(RangeId {
+                    range_index: range.range_index,
+                    ..asked
+                }),
+                Some(Err(error)) => refused.push((place, error)),
+                None => return Err(ClientError::protocol("a described range is missing")),
+            }
+        }
+        let plan = self.harmless::<SealRangesRequest>(left());
+        let request = |timeout_ms, part: &[RangeId]| SealRangesRequest {
+            timeout_ms,
+            ranges: part.to_vec(),
+            kind,
+        };
+        let take = |frame: SealRangesResponse| (frame.seal_responses, frame.status, frame.throttle_time_ms);
+        let results = self.ask_each(plan, &wanted, request, take).await?;
+        let sealed = wanted.iter().zip(results).map(|(asked, result)| {
+            entry(&result.status, result.range, "a sealed range").map_err(|error| placed(error, asked))
+        });
+        let mut sealed: Each<Range> = sealed.collect();
+        for (place, error) in refused {
+            sealed.insert(place, Err(error));
+        }
+        Ok(sealed)
+    }
+
+    /// Opens the range behind a sealed one: `range` names its stream and index; start and epoch may be -1. Asking for
+    /// the same again gets the same range.
+    ///
+    /// # Errors
+    ///
+    /// That the last range is not sealed, that the index is not the next, or that the call failed.
+    pub async fn create_range(&self, range: Range, timeout: Option<Duration>) -> Result<Range, ClientError> {
+        let plan = self.harmless::<CreateRangeRequest>(timeout);
+        let stream = range.stream_id;
+        let mut request = CreateRangeRequest {
+            timeout_ms: 0,
+            range: Some(range),
+        };
+        let encode = |left| {
+            request.timeout_ms = millis(left);
+            encoded(&request)
+        };
+        let read = |answer: &_| single(answer, |frame: CreateRangeResponse| (frame.range, frame.status));
+        let created = execute::call(self.link(), plan, encode, read).await;
+        match created {
+            Ok(Some(range)) => Ok(range),
+            Ok(None) => Err(ClientError::protocol("a created range is not described")),
+            Err(error) => Err(error.with_stream(stream)),
+        }
+    }
+
+    /// Tells a server ranges, and gets those of the same streams as it has them. Only a placement driver's word changes
+    /// anything; anyone else learns what is stored.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed.
+    pub async fn sync_ranges(
+        &self,
+        streams: &[StreamRanges],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Vec<Range>>, ClientError> {
+        let plan = self.harmless::<SyncRangesRequest>(timeout);
+        let request = |timeout_ms, part: &[StreamRanges]| SyncRangesRequest {
+            timeout_ms,
+            stream_ranges: part.to_vec(),
+        };
+        let take = |frame: SyncRangesResponse| (frame.sync_responses, frame.status, frame.throttle_time_ms);
+        let results = self.ask_each(plan, streams, request, take).await?;
+        let synced = streams.iter().zip(results).map(|(asked, result)| {
+            entry(&result.status, Some(result.ranges), "a list of ranges")
+                .map_err(|error| error.with_stream(asked.stream_id))
+        });
+        Ok(synced.collect())
+    }
+}
+
+fn placed(error: ClientError, asked: &RangeId) -> ClientError {
+    let error = error.with_stream(asked.stream_id);
+    if asked.range_index == RangeIndex::OPEN {
+        error
+    } else {
+        error.with_range(asked.range_index)
+    }
+}
+
+/// Lists gathered from pages: a list that did not fit into a page goes on in the next one under the same criteria.
+struct Lists {
+    lists: Vec<Option<Result<Vec<Range>, ClientError>>>,
+}
+
+impl Lists {
+    fn new(criteria: usize) -> Self {
+        Self {
+            lists: vec![None; criteria],
+        }
+    }
+
+    fn add(&mut self, criteria: &[&RangeCriteria], result: ListRangesResult) -> Result<(), ClientError> {
+        let place = match &result.range_criteria {
+            Some(told) => criteria.iter().position(|&one| one == told),
+            None if criteria.len() == 1 => Some(0),
+            None => None,
+        };
+        let list = place
+            .and_then(|place| self.lists.get_mut(place))
+            .ok_or_else(|| ClientError::protocol("a list of ranges is for criteria that were not asked for"))?;
+        match list {
+            _ if !result.status.is_success() => *list = Some(Err(entry_error(&result.status))),
+            Some(Ok(ranges)) => ranges.extend(result.ranges),
+            Some(Err(_)) => {}
+            None => *list = Some(Ok(result.ranges)),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Each<Vec<Range>>, ClientError> {
+        let all: Option<Vec<_>> = self.lists.into_iter().collect();
+        all.ok_or_else(|| ClientError::protocol("a list of ranges is missing"))
+    }
+}

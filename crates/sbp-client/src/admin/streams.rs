@@ -1,0 +1,271 @@
+//! Calls about streams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sbp_messages::{
+    CreateStreamsRequest, CreateStreamsResponse, DeleteStreamsRequest, DeleteStreamsResponse, DescribeStreamResult,
+    DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, Message, Range, Stream, TrimStreamsRequest,
+    TrimStreamsResponse, TrimmedStream, UpdateStreamsRequest, UpdateStreamsResponse,
+};
+use sbp_types::{Offset, StreamId};
+
+use super::{ENTRIES, Each, encoded, entry, entry_error, expect_results, gather, known};
+use crate::client::Client;
+use crate::connection::command::Need;
+use crate::error::ClientError;
+use crate::execute::{self, Plan};
+use crate::retry::Repeat;
+
+impl Client {
+    /// Creates streams, each with an open first range. A named stream that exists with equal settings is returned as it
+    /// is, so creating it again does no harm; with other settings it is an error of that stream alone.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed. Unnamed streams are not created twice by a retry, so their creation may end as
+    /// indeterminate.
+    pub async fn create_streams(
+        &self,
+        streams: Vec<Stream>,
+        timeout: Option<Duration>,
+    ) -> Result<Each<Arc<Stream>>, ClientError> {
+        let named = streams.iter().any(|stream| !stream.name.is_empty());
+        let unnamed = streams.iter().any(|stream| stream.name.is_empty());
+        let plan = Plan {
+            opcode: CreateStreamsRequest::OPCODE,
+            needs: if named { Need::Names } else { Need::Nothing },
+            repeat: if unnamed { Repeat::Twice } else { Repeat::Harmless },
+            deadline: self.deadline(timeout),
+        };
+        let request = |timeout_ms, part: &[Stream]| CreateStreamsRequest {
+            timeout_ms,
+            streams: part.to_vec(),
+        };
+        let take = |frame: CreateStreamsResponse| (frame.create_responses, frame.status, frame.throttle_time_ms);
+        let results = self.ask_each(plan, &streams, request, take).await?;
+        let created = streams.iter().zip(results).map(|(asked, result)| {
+            entry(&result.status, result.stream, "a created stream")
+                .map(|stream| known(self, stream))
+                .map_err(|error| error.with_stream_name(&asked.name))
+        });
+        Ok(created.collect())
+    }
+
+    /// Changes settings of streams, each named by its number. What is 0 or absent stays as it is, except
+    /// `retention_period_ms`, which is always taken: 0 keeps records for ever. A name renames the stream; properties are
+    /// replaced when given. Doing it again does no harm.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed; a stream that does not exist, or whose settings contradict each other, is an
+    /// error of its own.
+    pub async fn update_streams(
+        &self,
+        streams: Vec<Stream>,
+        timeout: Option<Duration>,
+    ) -> Result<Each<Arc<Stream>>, ClientError> {
+        let named = streams.iter().any(|stream| !stream.name.is_empty());
+        let plan = self.needing::<UpdateStreamsRequest>(if named { Need::Names } else { Need::Nothing }, timeout);
+        let request = |timeout_ms, part: &[Stream]| UpdateStreamsRequest {
+            timeout_ms,
+            streams: part.to_vec(),
+        };
+        let take = |frame: UpdateStreamsResponse| (frame.update_responses, frame.status, frame.throttle_time_ms);
+        let results = self.ask_each(plan, &streams, request, take).await?;
+        let updated = streams.iter().zip(results).map(|(asked, result)| {
+            let stream = entry(&result.status, result.stream, "an updated stream").map_err(|error| {
+                self.forget(&error, asked.stream_id);
+                error.with_stream(asked.stream_id)
+            })?;
+            // It may have had another name.
+            self.forget_stream(asked.stream_id);
+            Ok(known(self, stream))
+        });
+        Ok(updated.collect())
+    }
+
+    /// Deletes streams with all their records. Appends are refused from then on, and readers are told.
+    ///
+    /// A stream that does not exist is an error of its own; but when the call had to be repeated, it counts as deleted:
+    /// the attempt before may have done it.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed.
+    pub async fn delete_streams(
+        &self,
+        streams: &[StreamId],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Stream>, ClientError> {
+        let plan = self.harmless::<DeleteStreamsRequest>(timeout);
+        let mut requests = 0;
+        let request = |timeout_ms, part: &[StreamId]| {
+            requests += 1;
+            let streams = part.iter().map(|&stream_id| Stream {
+                stream_id,
+                ..Stream::default()
+            });
+            DeleteStreamsRequest {
+                timeout_ms,
+                streams: streams.collect(),
+            }
+        };
+        let take = |frame: DeleteStreamsResponse| (frame.delete_responses, frame.status, frame.throttle_time_ms);
+        let results = self.ask_each(plan, streams, request, take).await?;
+        let repeated = requests > streams.len().div_ceil(ENTRIES);
+        let deleted = streams.iter().zip(results).map(|(&stream_id, result)| {
+            self.forget_stream(stream_id);
+            if repeated && result.status.code == ErrorCode::NOT_FOUND {
+                return Ok(Stream {
+                    stream_id,
+                    ..Stream::default()
+                });
+            }
+            entry(&result.status, result.deleted_stream, "a deleted stream")
+                .map_err(|error| error.with_stream(stream_id))
+        });
+        Ok(deleted.collect())
+    }
+
+    /// Moves the start of streams forward: records below the offset are gone for readers, and their space comes back.
+    /// Returns the first range that is left of each, whose start is the stream's. An offset at or below the start
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed; an offset beyond the end, or a stream that does not exist, is an error of its
+    /// own.
+    pub async fn trim_streams(
+        &self,
+        streams: &[(StreamId, Offset)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Range>, ClientError> {
+        let plan = self.harmless::<TrimStreamsRequest>(timeout);
+        let request = |timeout_ms, part: &[(StreamId, Offset)]| TrimStreamsRequest {
+            timeout_ms,
+            trimmed_streams: part
+                .iter()
+                .map(|&(stream_id, trim_offset)| TrimmedStream { stream_id, trim_offset })
+                .collect(),
+        };
+        let take = |frame: TrimStreamsResponse| (frame.trim_responses, frame.status, frame.throttle_time_ms);
+        let results = self.ask_each(plan, streams, request, take).await?;
+        let trimmed = streams.iter().zip(results).map(|(&(stream, offset), result)| {
+            entry(&result.status, result.range, "a trimmed stream's first range").map_err(|error| {
+                self.forget(&error, stream);
+                error.with_stream(stream).with_offset(offset)
+            })
+        });
+        Ok(trimmed.collect())
+    }
+
+    /// Describes streams by number, then by name, in the order asked for.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed; streams that do not exist are errors of their own.
+    pub async fn describe_streams(
+        &self,
+        ids: &[StreamId],
+        names: &[&str],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Arc<Stream>>, ClientError> {
+        let needs = if names.is_empty() { Need::Nothing } else { Need::Names };
+        let plan = self.needing::<DescribeStreamsRequest>(needs, timeout);
+        let mut described = Vec::with_capacity(ids.len() + names.len());
+        // Without ids and names the request would list all streams, so each part has at least one of them.
+        let parts = ids.chunks(ENTRIES).map(|ids| (ids, [].as_slice()));
+        for (ids, names) in parts.chain(names.chunks(ENTRIES).map(|names| ([].as_slice(), names))) {
+            let request = DescribeStreamsRequest {
+                stream_ids: ids.to_vec(),
+                names: names.iter().map(|&name| name.to_owned()).collect(),
+                ..DescribeStreamsRequest::default()
+            };
+            let results = self.describe_part(plan, request).await?.0;
+            expect_results(ids.len() + names.len(), results.len())?;
+            let asked = ids
+                .iter()
+                .map(|&id| (Some(id), None))
+                .chain(names.iter().map(|&name| (None, Some(name))));
+            for ((id, name), result) in asked.zip(results) {
+                described.push(self.described(id, name, result));
+            }
+        }
+        Ok(described)
+    }
+
+    /// Describes all streams, by number.
+    ///
+    /// # Errors
+    ///
+    /// When a page could not be read.
+    pub async fn list_streams(&self, timeout: Option<Duration>) -> Result<Vec<Arc<Stream>>, ClientError> {
+        let plan = self.harmless::<DescribeStreamsRequest>(timeout);
+        let mut streams = Vec::new();
+        let mut request = DescribeStreamsRequest::default();
+        loop {
+            let (results, continuation) = self.describe_part(plan, request.clone()).await?;
+            for result in results {
+                streams.push(self.described(None, None, result)?);
+            }
+            if continuation.is_empty() {
+                return Ok(streams);
+            }
+            request.continuation = continuation;
+        }
+    }
+
+    /// The stream of that name; asks the server once and then remembers.
+    ///
+    /// # Errors
+    ///
+    /// That it does not exist, or that the call failed.
+    pub async fn find_stream(&self, name: &str, timeout: Option<Duration>) -> Result<Arc<Stream>, ClientError> {
+        if let Some(known) = self.known_stream(name) {
+            return Ok(known);
+        }
+        let found = self.describe_streams(&[], &[name], timeout).await?.pop();
+        found.unwrap_or_else(|| Err(ClientError::protocol("a described stream is not described")))
+    }
+
+    async fn describe_part(
+        &self,
+        plan: Plan,
+        mut request: DescribeStreamsRequest,
+    ) -> Result<(Vec<DescribeStreamResult>, Bytes), ClientError> {
+        let mut continuation = Bytes::new();
+        let encode = |left| {
+            request.timeout_ms = super::millis(left);
+            encoded(&request)
+        };
+        let results = execute::call(self.link(), plan, encode, |answer| {
+            gather(answer, |frame: DescribeStreamsResponse| {
+                continuation = frame.continuation;
+                (frame.describe_responses, frame.status, frame.throttle_time_ms)
+            })
+        })
+        .await?;
+        Ok((results, continuation))
+    }
+
+    fn described(
+        &self,
+        id: Option<StreamId>,
+        name: Option<&str>,
+        result: DescribeStreamResult,
+    ) -> Result<Arc<Stream>, ClientError> {
+        if !result.status.is_success() {
+            let mut error = entry_error(&result.status);
+            if let Some(id) = id {
+                error = error.with_stream(id);
+            }
+            return Err(match name {
+                Some(name) => error.with_stream_name(name),
+                None => error,
+            });
+        }
+        entry(&result.status, result.stream, "a described stream").map(|stream| known(self, stream))
+    }
+}
