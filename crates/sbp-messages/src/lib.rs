@@ -5,7 +5,7 @@
 //! panics, and allocates in proportion to the header. What a request may say is judged by its `validate` function.
 //! [`ErrorCode::rule`] is the one table of errors: retry, side effects, the class in Python, what to do.
 //!
-//! The types do not know their encoding. One profile module for each dialect maps them; there is one, "v0.1", whose
+//! The types do not know their encoding. One [`Profile`] module for each dialect maps them; there is one, [`V01`], whose
 //! bytes `schemas/sbp.fbs` defines. No type of the FlatBuffers library is public.
 
 mod append;
@@ -18,6 +18,7 @@ mod go_away;
 mod heartbeat;
 mod message;
 mod placement;
+mod profile;
 mod range_changes;
 mod ranges;
 mod status;
@@ -39,6 +40,7 @@ pub use placement::{
     DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, IdAllocationRequest,
     IdAllocationResponse, PlacementDriverCluster, PlacementDriverNode, ReportMetricsRequest, ReportMetricsResponse,
 };
+pub use profile::{Profile, V01};
 pub use range_changes::{
     CreateRangeRequest, CreateRangeResponse, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult,
     StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,

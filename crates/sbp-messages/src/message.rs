@@ -20,7 +20,7 @@ pub enum Role {
 /// A typed extended header of one operation.
 ///
 /// The types are one thing, their bytes another: a message says nothing about its encoding, which belongs to the
-/// profile ("v0.1" is the only one so far).
+/// [`Profile`](crate::Profile). The two methods here are those of [`V01`](crate::V01), the only one that is spoken so far.
 pub trait Message: Sized {
     /// The operation whose frames carry it.
     const OPCODE: OpCode;

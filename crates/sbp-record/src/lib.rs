@@ -23,6 +23,7 @@ mod list;
 mod meta;
 mod record;
 mod records;
+mod restamp;
 mod schema;
 mod split;
 mod template;
@@ -39,6 +40,7 @@ pub use head::{
 pub use meta::{BatchMeta, BodyEncoding, Compression};
 pub use record::{Headers, Payloads, Record, Records};
 pub use records::{RecordColumns, RecordsBuilder};
+pub use restamp::{Stamped, stamp_writer};
 pub use schema::StreamSchema;
 pub use split::{SplitBatches, split_batches};
 pub use typed::encode_arrow;

@@ -11,25 +11,35 @@ use crate::{
     DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, DescribeRangesRequest,
     DescribeRangesResponse, DescribeStreamsRequest, DescribeStreamsResponse, Encoder, FetchRequest, FetchResponse,
     GoAway, HeartbeatRequest, HeartbeatResponse, IdAllocationRequest, IdAllocationResponse, ListRangesRequest,
-    ListRangesResponse, Message, PlacementDriverCluster, ReportMetricsRequest, ReportMetricsResponse, Role,
+    ListRangesResponse, Message, PlacementDriverCluster, Profile, ReportMetricsRequest, ReportMetricsResponse, Role,
     SealRangesRequest, SealRangesResponse, SyncRangesRequest, SyncRangesResponse, SystemErrorResponse,
-    TrimStreamsRequest, TrimStreamsResponse, UpdateStreamsRequest, UpdateStreamsResponse,
+    TrimStreamsRequest, TrimStreamsResponse, UpdateStreamsRequest, UpdateStreamsResponse, V01,
 };
 
 /// Declares which operation a struct belongs to, in which role, and that this profile encodes it.
 macro_rules! messages {
     ($( $message:ident $opcode:ident $role:ident $encode:path, $decode:path; )*) => {
         $(
+            impl Profile<$message> for V01 {
+                fn encode(message: &$message, encoder: &mut Encoder, out: &mut BytesMut) {
+                    $encode(message, encoder, out);
+                }
+
+                fn decode(header: &[u8]) -> Result<$message, DecodeError> {
+                    $decode(header)
+                }
+            }
+
             impl Message for $message {
                 const OPCODE: OpCode = OpCode::$opcode;
                 const ROLE: Role = Role::$role;
 
                 fn encode(&self, encoder: &mut Encoder, out: &mut BytesMut) {
-                    $encode(self, encoder, out);
+                    <V01 as Profile<Self>>::encode(self, encoder, out);
                 }
 
                 fn decode(header: &[u8]) -> Result<Self, DecodeError> {
-                    $decode(header)
+                    <V01 as Profile<Self>>::decode(header)
                 }
             }
         )*

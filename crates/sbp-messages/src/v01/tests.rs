@@ -2,6 +2,7 @@
 
 mod absent;
 mod changes;
+mod dialect;
 mod hostile;
 mod round_trip;
 mod strategies;

@@ -102,6 +102,13 @@ impl StreamSchema {
         self.rest_is_nullable(columns).then_some(columns)
     }
 
+    /// Every fingerprint that a batch of this schema may name, that of all columns first, then of fewer and fewer.
+    pub fn accepted_fingerprints(&self) -> impl Iterator<Item = u64> + '_ {
+        (1..=self.column_count())
+            .rev()
+            .map_while(|columns| self.fingerprint_of_prefix(columns))
+    }
+
     /// The fingerprint of the first `columns` columns; `None` when a batch of only these does not go with the schema.
     pub(crate) fn fingerprint_of_prefix(&self, columns: usize) -> Option<u64> {
         let fingerprint = self.inner.prefixes.get(columns.checked_sub(1)?).copied()?;

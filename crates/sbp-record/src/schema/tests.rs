@@ -174,3 +174,33 @@ fn shapes_that_are_no_schema() {
         .collect();
     assert!(shape(wide).contains("more than 4096 fields"));
 }
+
+#[test]
+fn batches_may_lack_nullable_columns_at_the_end() {
+    let schema = |nullable: &[bool]| {
+        let fields: Vec<_> = nullable
+            .iter()
+            .enumerate()
+            .map(|(place, nullable)| Field::new(format!("c{place}"), DataType::Int64, *nullable))
+            .collect();
+        StreamSchema::from_arrow(&Schema::new(fields)).unwrap()
+    };
+    for (columns, accepted) in [
+        (&[false][..], 1),
+        (&[true], 1),
+        (&[false, true, true], 3),
+        (&[true, false, true], 2),
+        (&[true, true, false], 1),
+    ] {
+        let whole = schema(columns);
+        let fingerprints: Vec<_> = whole.accepted_fingerprints().collect();
+        assert_eq!(fingerprints.len(), accepted, "{columns:?}");
+        assert_eq!(fingerprints.first(), Some(&whole.fingerprint()));
+        for (missing, fingerprint) in fingerprints.iter().enumerate() {
+            assert_eq!(
+                whole.prefix_with_fingerprint(*fingerprint),
+                Some(columns.len() - missing)
+            );
+        }
+    }
+}

@@ -11,7 +11,11 @@ mod foreign;
 mod inspect;
 mod layout;
 mod list;
+#[path = "../../../../tests/vectors/reader.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared by several tests")]
+mod reader;
 mod round_trip;
 mod rows;
 mod spark;
 mod support;
+mod vectors;

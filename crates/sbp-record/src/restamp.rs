@@ -1,0 +1,118 @@
+//! Giving a batch another writer's stamp.
+
+use bytes::BytesMut;
+
+use crate::encode::WriterStamp;
+use crate::error::BatchError;
+use crate::head::{BATCH_MAGIC, FIXED_LENGTH};
+use crate::meta::BatchMeta;
+use crate::template::write_head;
+
+/// What [`stamp_writer`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamped {
+    /// Where the body begins in the batch whose head was read.
+    pub body_from: usize,
+    /// Records in the batch.
+    pub records: i64,
+}
+
+/// Appends to `out` the head of `batch` with `stamp` in it; `batch` needs to hold its head only. The body and its padding
+/// follow unchanged: heads written here end at a multiple of 16.
+///
+/// # Errors
+/// The head is unreadable, or has properties, which heads written here have no place for.
+pub fn stamp_writer(batch: &[u8], stamp: &WriterStamp, out: &mut BytesMut) -> Result<Stamped, BatchError> {
+    let (fixed, rest) = batch
+        .split_first_chunk::<FIXED_LENGTH>()
+        .ok_or_else(|| truncated(FIXED_LENGTH, batch.len()))?;
+    let [magic, _, _, _, _, _, _, _, _, length @ ..] = *fixed;
+    if magic != BATCH_MAGIC {
+        return Err(BatchError::Magic(magic));
+    }
+    let told = i32::from_be_bytes(length);
+    let meta_length = usize::try_from(told).map_err(|_negative| BatchError::Value {
+        what: "metadata length",
+        value: told.into(),
+    })?;
+    let body_from = FIXED_LENGTH.saturating_add(meta_length);
+    let meta = rest
+        .get(..meta_length)
+        .ok_or_else(|| truncated(body_from, batch.len()))?;
+    let meta = BatchMeta::parse(meta)?;
+    if !meta.properties.is_empty() {
+        return Err(BatchError::Unsupported {
+            what: "properties of a writer's batch:",
+            value: i8::try_from(meta.properties.len()).unwrap_or(i8::MAX),
+        });
+    }
+    let records = i64::from(meta.last_offset_delta) + 1;
+    let meta = BatchMeta {
+        writer_id: stamp.id,
+        writer_epoch: stamp.epoch,
+        base_sequence: stamp.base_sequence,
+        ..meta
+    };
+    write_head(&meta, out);
+    Ok(Stamped { body_from, records })
+}
+
+fn truncated(needed: usize, available: usize) -> BatchError {
+    BatchError::Truncated {
+        part: "the head",
+        needed: crate::cursor::widen(needed),
+        available: crate::cursor::widen(available),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use sbp_types::{StreamId, TimestampMs, WriterId};
+
+    use super::stamp_writer;
+    use crate::{EncodeOptions, WriterStamp, encode_raw, inspect};
+
+    fn stamp(sequence: i64) -> WriterStamp {
+        WriterStamp {
+            id: WriterId { high: 1, low: 2 },
+            epoch: 3,
+            base_sequence: sequence,
+        }
+    }
+
+    #[test]
+    fn only_the_stamp_changes_whether_there_was_one_or_not() {
+        for writer in [None, Some(stamp(7))] {
+            let options = EncodeOptions {
+                stream_id: StreamId(9),
+                timestamp: TimestampMs(5),
+                writer,
+                ..EncodeOptions::default()
+            };
+            let mut before = BytesMut::new();
+            encode_raw(&options, b"the body", &mut before).unwrap();
+            let mut after = BytesMut::new();
+            let found = stamp_writer(&before, &stamp(100), &mut after).unwrap();
+            assert_eq!(found.records, 1);
+            after.extend_from_slice(&before[found.body_from..]);
+            let mut direct = BytesMut::new();
+            let options = EncodeOptions {
+                writer: Some(stamp(100)),
+                ..options
+            };
+            encode_raw(&options, b"the body", &mut direct).unwrap();
+            assert_eq!(after, direct);
+            assert_eq!(inspect(&[after.freeze()], true).unwrap().meta.base_sequence, 100);
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused() {
+        let mut out = BytesMut::new();
+        for bytes in [&b""[..], &[0x22; 12], &[0x21; 200], &[0x22; 200]] {
+            assert!(stamp_writer(bytes, &stamp(0), &mut out).is_err());
+        }
+        assert!(out.is_empty());
+    }
+}
