@@ -1,6 +1,7 @@
 //! What an owner decides about a log.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::OpenError;
 use crate::format::BLOCK;
@@ -37,6 +38,19 @@ pub enum Helpers {
     Inline,
 }
 
+/// When writers are forgotten although they should not be: a test of tests.
+#[cfg(feature = "testing")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForgetWriters {
+    /// As promised.
+    #[default]
+    Never,
+    /// At every start, as if their state were in memory only.
+    AtStart,
+    /// As soon as their last batch is released, as if a trim dropped them.
+    OnRelease,
+}
+
 /// Where a log lives and how it behaves. All sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
@@ -55,8 +69,13 @@ pub struct LogConfig {
     pub reserve_bytes: u64,
     /// A checkpoint is written after this much log, or after four times its own size if that is more.
     pub checkpoint_bytes: u64,
+    /// How long a writer without a batch in the log is remembered, by the append times in the log.
+    pub writer_retention: Duration,
     /// Who does the work beside the writer thread.
     pub helpers: Helpers,
+    /// Breaks the promise about writers.
+    #[cfg(feature = "testing")]
+    pub forget_writers: ForgetWriters,
 }
 
 impl LogConfig {
@@ -71,7 +90,10 @@ impl LogConfig {
             hot_tail_bytes: 64 << 20,
             reserve_bytes: 16 << 20,
             checkpoint_bytes: 1 << 30,
+            writer_retention: Duration::from_hours(7 * 24),
             helpers: Helpers::Threads,
+            #[cfg(feature = "testing")]
+            forget_writers: ForgetWriters::Never,
         }
     }
 

@@ -46,22 +46,43 @@ impl FooterCache {
     }
 
     pub(crate) fn put(&self, segment: u64, position: u64, entries: Arc<[IndexEntry]>) {
+        self.put_all(segment, [(position, entries)]);
+    }
+
+    /// Keeps runs of a segment, as many as fit.
+    pub(crate) fn put_all(&self, segment: u64, runs: impl IntoIterator<Item = (u64, Arc<[IndexEntry]>)>) {
         let cache = &mut *self.0.lock();
         cache.clock += 1;
-        cache.entries += entries.len();
-        let run = CachedRun {
-            entries,
-            used: cache.clock,
-        };
-        if let Some(old) = cache.runs.insert((segment, position), run) {
-            cache.entries -= old.entries.len();
-        }
-        while cache.entries > CACHED_ENTRIES && cache.runs.len() > 1 {
-            let oldest = cache.runs.iter().min_by_key(|(_, run)| run.used).map(|(key, _)| *key);
-            let Some(old) = oldest.and_then(|key| cache.runs.remove(&key)) else {
-                break;
+        for (position, entries) in runs {
+            cache.entries += entries.len();
+            let run = CachedRun {
+                entries,
+                used: cache.clock,
             };
-            cache.entries -= old.entries.len();
+            if let Some(old) = cache.runs.insert((segment, position), run) {
+                cache.entries -= old.entries.len();
+            }
+        }
+        cache.evict();
+    }
+}
+
+impl Cache {
+    /// Drops what was not used for longest, a little more than needed: looking for it costs a walk through everything.
+    fn evict(&mut self) {
+        if self.entries <= CACHED_ENTRIES {
+            return;
+        }
+        let mut by_use: Vec<_> = self.runs.iter().map(|(key, run)| (run.used, *key)).collect();
+        by_use.sort_unstable();
+        by_use.pop();
+        for (_, key) in by_use {
+            if self.entries <= CACHED_ENTRIES / 8 * 7 {
+                return;
+            }
+            if let Some(old) = self.runs.remove(&key) {
+                self.entries -= old.entries.len();
+            }
         }
     }
 }

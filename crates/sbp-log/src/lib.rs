@@ -26,6 +26,7 @@ mod queue;
 mod read;
 mod recover;
 mod recovered;
+mod retention;
 mod segment;
 mod shared;
 mod stats;
@@ -34,8 +35,11 @@ mod tail;
 pub mod testing;
 mod upkeep;
 mod writer;
+mod writers;
 
 pub use clock::{Clock, SystemClock};
+#[cfg(feature = "testing")]
+pub use config::ForgetWriters;
 pub use config::{Durability, Helpers, LogConfig};
 pub use entry::{BatchBytes, EntryHead, LogEntry, StoredBatch};
 pub use error::{LogError, OpenError, ReadError};
@@ -43,3 +47,4 @@ pub use fs::{File, FileLock, FileSystem, OpenMode, RealFileSystem};
 pub use log::{GroupObserver, Log};
 pub use recovered::{Damage, DamagedInterval, RangeEnd, Recovered};
 pub use stats::LogStats;
+pub use writers::{WRITER_WINDOW, WriterBatch, WriterKey, WriterState};

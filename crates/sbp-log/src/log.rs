@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sbp_types::{Offset, RangeKey, ServerId, TimestampMs};
+use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
 
 use crate::files::{CLEAN, SUPERBLOCK, write_small_always};
 use crate::handle::OpenFiles;
@@ -18,7 +18,7 @@ use crate::upkeep::{Job, JobSink, write_checkpoint};
 use crate::writer::{Syncer, Writer};
 use crate::{
     Clock, Damage, DamagedInterval, FileSystem, Helpers, LogConfig, LogEntry, LogError, LogStats, OpenError, RangeEnd,
-    ReadError, Recovered, StoredBatch, claim, files, recover, upkeep,
+    ReadError, Recovered, StoredBatch, WriterKey, WriterState, claim, files, recover, upkeep,
 };
 
 /// Told by the writer thread how each group of appends ended.
@@ -94,6 +94,7 @@ impl<T: Send + 'static> Log<T> {
             state: State {
                 index: recovery.index,
                 tail: HotTail::new(config.hot_tail_bytes),
+                writers: recovery.writers,
                 segments: recovery.segments,
                 last: recovery.last,
             }
@@ -101,6 +102,8 @@ impl<T: Send + 'static> Log<T> {
             config,
             _lock: claimed.lock,
         });
+        #[cfg(feature = "testing")]
+        shared.forget_at_start();
         describe(&shared, &mut recovered);
         if recovery.damaged {
             // The marks must not depend on finding the same damage again.
@@ -156,6 +159,19 @@ impl<T: Send + 'static> Log<T> {
         self.shared.read(key, from, max_bytes, at_least_one)
     }
 
+    /// The same from memory alone: `None` if the first batch, or where it is, has to come from the disk; then
+    /// [`read`](Self::read) gives it. Never touches the disk.
+    #[must_use]
+    pub fn read_hot(
+        &self,
+        key: RangeKey,
+        from: Offset,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Option<Result<Vec<StoredBatch>, ReadError>> {
+        self.shared.read_hot(key, from, max_bytes, at_least_one)
+    }
+
     /// The base offset of the first synced batch that ends behind `from` and whose `max_timestamp` reaches `time`.
     pub fn find_timestamp(&self, key: RangeKey, from: Offset, time: TimestampMs) -> Result<Option<Offset>, ReadError> {
         self.shared.find_timestamp(key, from, time)
@@ -183,6 +199,36 @@ impl<T: Send + 'static> Log<T> {
             .sum()
     }
 
+    /// Batch bytes of a range that are synced and not released: exact, but for an older segment's batches around the
+    /// released offset, which are counted in proportion. Never touches the disk.
+    #[must_use]
+    pub fn stored_bytes(&self, key: RangeKey) -> u64 {
+        self.shared.stored_bytes(key)
+    }
+
+    /// The base offset of the first batch that was appended at or after `cutoff`; the synced end when none was. Batches
+    /// that cannot be read stay. May touch the disk.
+    ///
+    /// Append times are taken to grow with the offsets. Where the server's clock stepped back, the answer is some batch
+    /// that is young enough with one before it that is not.
+    pub fn offset_appended_since(&self, key: RangeKey, cutoff: TimestampMs) -> Result<Offset, ReadError> {
+        self.shared.offset_appended_since(key, cutoff)
+    }
+
+    /// The base offset of the newest batch from which on at least `keep` bytes of batches are stored; the first offset
+    /// when there are fewer. So nothing goes that a limit of `keep` bytes promises, and less than a batch more stays. May
+    /// touch the disk; if that cannot be read, more stays.
+    #[must_use]
+    pub fn offset_keeping_bytes(&self, key: RangeKey, keep: u64) -> Offset {
+        self.shared.offset_keeping_bytes(key, keep)
+    }
+
+    /// Where an idempotent writer stands by its synced batches, if the log remembers it.
+    #[must_use]
+    pub fn writer(&self, key: WriterKey) -> Option<WriterState> {
+        self.shared.state.read().writers.get(&key).cloned()
+    }
+
     /// The ranges the log holds records of or remembers the end of, ordered.
     #[must_use]
     pub fn ranges(&self) -> Vec<RangeKey> {
@@ -197,12 +243,25 @@ impl<T: Send + 'static> Log<T> {
 
     /// Tells the log that nothing of `key` below `below` is needed any more: batches wholly below it cannot be read from
     /// now on. Their bytes go when the whole segment they are in holds nothing needed and no kept checkpoint lists it.
-    /// `Offset(i64::MAX)` gives up the range. Remembered by the next checkpoint, so an owner repeats it after a restart.
+    /// `Offset(i64::MAX)` gives up the range; writers are not forgotten with it, because their stream may go on
+    /// elsewhere. Remembered by the next checkpoint, so an owner repeats it after a restart.
     pub fn release(&self, key: RangeKey, below: Offset) {
         let mut state = self.shared.state.write();
         if let Some(range) = state.index.get_mut(key) {
             range.release(below);
         }
+        #[cfg(feature = "testing")]
+        self.shared.forget_released(&mut state, key, below);
+    }
+
+    /// Gives up a stream: releases all of its ranges and forgets its writers. As with [`release`](Self::release), the
+    /// owner of a deleted stream repeats it after a restart, for as long as the log [`holds`](Self::holds) any of it.
+    pub fn release_stream(&self, stream: StreamId) {
+        let mut state = self.shared.state.write();
+        for (_, range) in state.index.iter_mut().filter(|(key, _)| key.stream == stream) {
+            range.release(Offset(i64::MAX));
+        }
+        state.writers.forget_stream(stream);
     }
 
     /// Whether any segment still holds records of this range, released or not: until none does, a restart may find them.
@@ -383,4 +442,5 @@ fn describe(shared: &Shared, recovered: &mut Recovered) {
     recovered.ranges.sort_unstable_by_key(|(key, _)| *key);
     damage.intervals.sort_unstable();
     recovered.damage = damage;
+    recovered.writers = state.writers.ordered();
 }

@@ -24,10 +24,40 @@ const READ_AT_ONCE: u64 = 4 << 20;
 
 /// A batch and where it is.
 #[derive(Debug)]
-struct Found {
-    entry: IndexEntry,
-    segment: Arc<Segment>,
+pub(crate) struct Found {
+    pub(crate) entry: IndexEntry,
+    pub(crate) segment: Arc<Segment>,
     hot: Option<BatchBytes>,
+}
+
+/// Which batches to look for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    from: Offset,
+    max_bytes: usize,
+    /// The first one counts whatever its size.
+    at_least_one: bool,
+    reach: Reach,
+}
+
+impl Look {
+    /// The batch that holds `from`, or the next one.
+    pub(crate) fn one_at(from: Offset) -> Self {
+        Self {
+            from,
+            max_bytes: 0,
+            at_least_one: true,
+            reach: Reach::Disk,
+        }
+    }
+}
+
+/// How far a look goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// What is in memory, from the first batch on.
+    Memory,
+    Disk,
 }
 
 /// What one look at the index gives.
@@ -35,13 +65,36 @@ enum Step {
     /// Batches, and where to go on if there is more to take.
     Batches(Vec<Found>),
     /// The entries of this run have to come from the disk first.
-    Load {
-        segment: Arc<Segment>,
-        position: u64,
-        count: u32,
-        crc: u32,
-        run: (Offset, Offset),
-    },
+    Load(Load),
+    /// The first batch is not in memory, and memory was all that was asked for.
+    Cold,
+}
+
+/// A run whose entries are in a footer.
+#[derive(Debug)]
+pub(crate) struct Load {
+    segment: Arc<Segment>,
+    position: u64,
+    count: u32,
+    crc: u32,
+    /// Its first offset and its end.
+    pub(crate) run: (Offset, Offset),
+}
+
+impl State {
+    /// What to load for a run whose entries are not in memory.
+    pub(crate) fn load_of(&self, run: &Run) -> Option<Load> {
+        let Entries::Stored { position, count, crc } = run.entries else {
+            return None;
+        };
+        Some(Load {
+            segment: self.segments.get(&run.segment)?.segment.clone(),
+            position,
+            count,
+            crc,
+            run: (run.first, run.end),
+        })
+    }
 }
 
 impl Shared {
@@ -53,33 +106,58 @@ impl Shared {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<Vec<StoredBatch>, ReadError> {
-        let found = loop {
-            let step = self.look(key, from, max_bytes, at_least_one)?;
-            match step {
-                Step::Batches(found) => break found,
-                Step::Load {
-                    segment,
-                    position,
-                    count,
-                    crc,
-                    run,
-                } => {
-                    self.load(key, &segment, position, count, crc, run)?;
-                }
-            }
+        let look = Look {
+            from,
+            max_bytes,
+            at_least_one,
+            reach: Reach::Disk,
         };
+        let found = self.find(key, &look)?;
         self.fetch(key, found)
     }
 
+    /// See [`Log::read_hot`](crate::Log::read_hot).
+    pub(crate) fn read_hot(
+        &self,
+        key: RangeKey,
+        from: Offset,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Option<Result<Vec<StoredBatch>, ReadError>> {
+        let look = Look {
+            from,
+            max_bytes,
+            at_least_one,
+            reach: Reach::Memory,
+        };
+        match self.look(key, &look) {
+            Ok(Step::Batches(found)) => Some(self.fetch(key, found)),
+            Ok(Step::Load(_) | Step::Cold) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Where the batches are that somebody looks for.
+    pub(crate) fn find(&self, key: RangeKey, look: &Look) -> Result<Vec<Found>, ReadError> {
+        loop {
+            match self.look(key, look)? {
+                Step::Batches(found) => return Ok(found),
+                Step::Load(load) => self.load(key, &load)?,
+                Step::Cold => return Ok(Vec::new()),
+            }
+        }
+    }
+
     /// Looks up what to return, under the lock, without touching the disk.
-    fn look(&self, key: RangeKey, from: Offset, max_bytes: usize, at_least_one: bool) -> Result<Step, ReadError> {
+    fn look(&self, key: RangeKey, look: &Look) -> Result<Step, ReadError> {
+        let from = look.from;
         let state = self.state.read();
         let Some(range) = state.index.get(key) else {
             return Ok(Step::Batches(Vec::new()));
         };
         let stop = readable_until(key, range, from, state.index.unlisted_damage)?;
         let mut found = Vec::new();
-        let mut room = max_bytes;
+        let mut room = look.max_bytes;
         let first = range.runs.partition_point(|run| run.end <= from);
         for run in range.runs.get(first..).unwrap_or_default() {
             if run.first >= stop {
@@ -89,45 +167,32 @@ impl Shared {
                 break;
             };
             let Some(entries) = self.entries_of(run) else {
-                let Entries::Stored { position, count, crc } = run.entries else {
-                    break;
-                };
-                if !found.is_empty() {
-                    // What there is is enough for one answer; the next read starts at that run.
-                    break;
-                }
-                return Ok(Step::Load {
-                    segment: live.segment.clone(),
-                    position,
-                    count,
-                    crc,
-                    run: (run.first, run.end),
-                });
+                // What there is is enough for one answer; the next read starts at that run.
+                let load = state.load_of(run).filter(|_| found.is_empty());
+                return Ok(load.map_or(Step::Batches(found), Step::Load));
             };
             for entry in entries.from(from) {
                 let length = entry.length as usize;
-                let must = at_least_one && found.is_empty();
+                let must = look.at_least_one && found.is_empty();
                 if entry.base >= stop || (length > room && !must) {
                     return Ok(Step::Batches(found));
                 }
                 room = room.saturating_sub(length);
-                found.push(self.locate(&state, &live.segment, entry));
+                let place = locate(&state, &live.segment, entry);
+                if look.reach == Reach::Memory && place.hot.is_none() {
+                    return Ok(if found.is_empty() {
+                        Step::Cold
+                    } else {
+                        Step::Batches(found)
+                    });
+                }
+                found.push(place);
             }
         }
         Ok(Step::Batches(found))
     }
 
-    fn locate(&self, state: &State, segment: &Arc<Segment>, entry: IndexEntry) -> Found {
-        let batch = u64::from(entry.position) + RecordHead::LEN as u64;
-        let hot = state.tail.find(segment.number, batch, entry.length as usize);
-        Found {
-            entry,
-            segment: segment.clone(),
-            hot,
-        }
-    }
-
-    fn entries_of<'a>(&self, run: &'a Run) -> Option<RunEntries<'a>> {
+    pub(crate) fn entries_of<'a>(&self, run: &'a Run) -> Option<RunEntries<'a>> {
         match &run.entries {
             Entries::Resident(entries) => Some(RunEntries::Resident(entries)),
             Entries::Stored { position, .. } => self.footers.get(run.segment, *position).map(RunEntries::Cached),
@@ -135,22 +200,15 @@ impl Shared {
     }
 
     /// Brings a run's entries from the footer into the cache.
-    fn load(
-        &self,
-        key: RangeKey,
-        segment: &Segment,
-        position: u64,
-        count: u32,
-        crc: u32,
-        run: (Offset, Offset),
-    ) -> Result<(), ReadError> {
-        let mut bytes = vec![0; count as usize * IndexEntry::LEN];
-        segment.file.read_at(position, &mut bytes).map_err(read_failed)?;
-        let entries = match IndexEntry::parse_all(&bytes, crc) {
+    pub(crate) fn load(&self, key: RangeKey, load: &Load) -> Result<(), ReadError> {
+        let Load { segment, run, .. } = load;
+        let mut bytes = vec![0; load.count as usize * IndexEntry::LEN];
+        segment.file.read_at(load.position, &mut bytes).map_err(read_failed)?;
+        let entries = match IndexEntry::parse_all(&bytes, load.crc) {
             Some(entries) => entries,
             None => {
                 tracing::warn!(segment = segment.number, %key, "a footer is damaged; the groups are read instead");
-                rebuild(segment, key, run).map_err(read_failed)?
+                rebuild(segment, key, *run).map_err(read_failed)?
             }
         };
         if entries.is_empty() {
@@ -160,8 +218,24 @@ impl Shared {
                 to: run.1,
             });
         }
-        self.footers.put(segment.number, position, entries.into());
+        self.footers.put(segment.number, load.position, entries.into());
         Ok(())
+    }
+
+    /// The head of a record; `None` if it is damaged.
+    pub(crate) fn read_head(&self, found: &Found) -> Result<Option<RecordHead>, ReadError> {
+        let position = u64::from(found.entry.position);
+        let hot = self
+            .state
+            .read()
+            .tail
+            .find(found.segment.number, position, RecordHead::LEN);
+        if let Some(hot) = hot {
+            return Ok(RecordHead::parse(&hot.into_contiguous(), found.segment.mask));
+        }
+        let mut head = [0; RecordHead::LEN];
+        found.segment.file.read_at(position, &mut head).map_err(read_failed)?;
+        Ok(RecordHead::parse(&head, found.segment.mask))
     }
 
     /// Turns places into bytes.
@@ -245,11 +319,7 @@ impl Shared {
                 let mut load = None;
                 for run in candidates {
                     let Some(entries) = self.entries_of(run) else {
-                        let Entries::Stored { position, count, crc } = run.entries else {
-                            return Ok(None);
-                        };
-                        let segment = state.segments.get(&run.segment).map(|live| live.segment.clone());
-                        load = segment.map(|segment| (segment, position, count, crc, (run.first, run.end)));
+                        load = state.load_of(run);
                         break;
                     };
                     if let Some(entry) = entries.from(from).find(|entry| entry.max_timestamp >= time) {
@@ -258,23 +328,32 @@ impl Shared {
                 }
                 load
             };
-            let Some((segment, position, count, crc, run)) = load else {
-                return Ok(None);
-            };
-            self.load(key, &segment, position, count, crc, run)?;
+            let Some(load) = load else { return Ok(None) };
+            self.load(key, &load)?;
         }
     }
 }
 
+/// A batch's place, with its bytes if they are in memory.
+fn locate(state: &State, segment: &Arc<Segment>, entry: IndexEntry) -> Found {
+    let batch = u64::from(entry.position) + RecordHead::LEN as u64;
+    let hot = state.tail.find(segment.number, batch, entry.length as usize);
+    Found {
+        entry,
+        segment: segment.clone(),
+        hot,
+    }
+}
+
 /// A run's entries, wherever they are.
-enum RunEntries<'a> {
+pub(crate) enum RunEntries<'a> {
     Resident(&'a [crate::index::Resident]),
     Cached(Arc<[IndexEntry]>),
 }
 
 impl RunEntries<'_> {
     /// The entries from the one that holds `from` on.
-    fn from(&self, from: Offset) -> impl Iterator<Item = IndexEntry> {
+    pub(crate) fn from(&self, from: Offset) -> impl DoubleEndedIterator<Item = IndexEntry> {
         let (resident, cached): (&[crate::index::Resident], &[IndexEntry]) = match self {
             Self::Resident(entries) => (entries, &[]),
             Self::Cached(entries) => (&[], entries),

@@ -2,11 +2,15 @@
 
 use sbp_types::{Epoch, Offset, RangeKey};
 
+use crate::{WriterKey, WriterState};
+
 /// The log's state after recovery, for the owner to compare with its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Every range the log holds records of, or remembers the end of, ordered by key.
     pub ranges: Vec<(RangeKey, RangeEnd)>,
+    /// Every writer the log remembers, as its synced batches left it, ordered by key.
+    pub writers: Vec<(WriterKey, WriterState)>,
     /// What is damaged.
     pub damage: Damage,
     /// What happened, in words, for the server's log: cut tails, rebuilt footers, skipped checkpoints.

@@ -16,12 +16,15 @@ use crate::index::Index;
 use crate::prepare::{Maker, Prepared};
 use crate::segment::Segment;
 use crate::tail::HotTail;
+use crate::writers::Writers;
 
 /// What readers see, changed once per group.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) index: Index,
     pub(crate) tail: HotTail,
+    /// The writers of what readers see.
+    pub(crate) writers: Writers,
     /// Segments with groups, by number. The last one is being written.
     pub(crate) segments: BTreeMap<u64, LiveSegment>,
     /// The last group that is synced.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use sbp_types::{Offset, RangeKey};
 
@@ -11,7 +12,7 @@ use crate::Durability;
 use crate::files::{checkpoint_name, remove_if_there, segment_name, write_small_always};
 use crate::format::block_up;
 use crate::format::checkpoint::{Checkpoint, RangeItem, SegmentItem};
-use crate::format::footer::FooterBuilder;
+use crate::format::footer::{FooterBuilder, IndexEntry};
 use crate::fs::File;
 use crate::index::Entries;
 use crate::shared::{Shared, State, count};
@@ -59,7 +60,7 @@ pub(crate) fn run(shared: &Shared, job: Job) {
 
 /// Writes a segment's footer behind its last group and cuts the file there.
 fn seal(shared: &Shared, number: u64) -> io::Result<()> {
-    let (segment, bytes, runs, at) = {
+    let (segment, bytes, runs, listed, at) = {
         let state = shared.state.read();
         let Some(live) = state.segments.get(&number).filter(|live| !live.sealed) else {
             return Ok(());
@@ -67,19 +68,19 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
         let mut keys = live.keys.clone();
         keys.sort_unstable();
         let mut footer = FooterBuilder::new(block_up(live.end));
+        let mut listed: Vec<Arc<[IndexEntry]>> = Vec::new();
         for key in keys {
             let Some(range) = state.index.get(key) else { continue };
             for run in range.runs.iter().filter(|run| run.segment == number) {
                 if let Entries::Resident(entries) = &run.entries {
-                    footer.push(
-                        run.footer_run(key, range.epoch),
-                        entries.iter().map(|resident| resident.entry),
-                    );
+                    let entries: Arc<[IndexEntry]> = entries.iter().map(|resident| resident.entry).collect();
+                    footer.push(run.footer_run(key, range.epoch), entries.iter().copied());
+                    listed.push(entries);
                 }
             }
         }
         let (bytes, runs) = footer.finish(live.segment.salt, live.first_group, live.last);
-        (live.segment.clone(), bytes, runs, block_up(live.end))
+        (live.segment.clone(), bytes, runs, listed, block_up(live.end))
     };
     segment.file.write_at(at, &bytes)?;
     segment.file.set_len(at + bytes.len() as u64)?;
@@ -88,6 +89,9 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
         segment.file.sync_data()?;
     }
 
+    // Most of its batches are in the hot tail still: whoever reads them needs no footer from the disk.
+    let places = runs.iter().map(|run| run.position);
+    shared.footers.put_all(number, places.zip(listed));
     let mut state = shared.state.write();
     for stored in &runs {
         let range = state.index.get_mut(stored.key);
@@ -112,7 +116,11 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
 /// Writes a checkpoint at the last synced group, forgets the oldest one, and removes segments that nothing needs.
 pub(crate) fn write_checkpoint(shared: &Shared) -> io::Result<()> {
     let mut checkpoints = shared.checkpoints.lock();
-    let mut checkpoint = snapshot(&mut shared.state.write(), &mut checkpoints.retired);
+    let mut checkpoint = {
+        let mut state = shared.state.write();
+        forget_writers(&mut state, shared.config.writer_retention);
+        snapshot(&mut state, &mut checkpoints.retired)
+    };
     if shared.config.durability == Durability::None {
         // A checkpoint proves every end it lists.
         shared.sync_all()?;
@@ -172,6 +180,8 @@ fn snapshot(state: &mut State, retired: &mut Vec<u64>) -> Checkpoint {
                 damaged: live.damaged,
             })
             .collect(),
+        newest_append: state.writers.newest(),
+        writers: state.writers.ordered(),
         ..Checkpoint::default()
     };
     checkpoint.ranges = state
@@ -189,6 +199,15 @@ fn snapshot(state: &mut State, retired: &mut Vec<u64>) -> Checkpoint {
         })
         .collect();
     checkpoint
+}
+
+/// Writers without a batch in the log that have been silent for long enough go before a checkpoint, never in between:
+/// what a start finds is what the last checkpoint and the log behind it say.
+fn forget_writers(state: &mut State, retention: Duration) {
+    let State { index, writers, .. } = state;
+    writers.forget_silent(retention, |key, end| {
+        index.get(key).is_none_or(|range| range.released >= end)
+    });
 }
 
 fn retire(state: &mut State, retired: &mut Vec<u64>) {

@@ -262,6 +262,7 @@ impl<T: Send + 'static> Writer<T> {
             live.last = group.mark;
             live.end = group.end();
             for (record, position) in &group.records {
+                state.writers.record(&record.head);
                 match state.index.add(record, group.mark.segment, *position) {
                     Ok(true) => live.keys.push(record.head.key),
                     Ok(false) => {}

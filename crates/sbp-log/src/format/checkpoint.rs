@@ -1,9 +1,10 @@
 //! The log's state at one group, so that recovery need not replay what came before.
 
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::clean::GroupMark;
 use super::{Fields, Unreadable, begin_envelope, open_envelope, seal_envelope};
+use crate::{WriterBatch, WriterKey, WriterState};
 
 const MAGIC: &[u8; 8] = b"SBPCHECK";
 
@@ -47,12 +48,17 @@ pub(crate) struct Checkpoint {
     pub(crate) unlisted_damage: bool,
     pub(crate) segments: Vec<SegmentItem>,
     pub(crate) ranges: Vec<RangeItem>,
+    /// The newest append time in the log.
+    pub(crate) newest_append: TimestampMs,
+    /// Where every writer stands, ordered by key.
+    pub(crate) writers: Vec<(WriterKey, WriterState)>,
 }
 
 /// The parts of a checkpoint. Each is `tag`, `version`, `length` and so many bytes, so that a release can add one.
 const SECTION_SEGMENTS: u32 = 1;
 const SECTION_RANGES: u32 = 2;
-// 3 is taken for each writer's epoch, next sequence and window. Nothing writes it yet, so here it is a newer format.
+/// Left out when there are no writers: a release that does not know it then still reads the directory.
+const SECTION_WRITERS: u32 = 3;
 
 const SECTION_VERSION: u32 = 1;
 
@@ -80,6 +86,14 @@ impl Checkpoint {
                 put_range(out, item);
             }
         });
+        if !self.writers.is_empty() {
+            put_section(&mut out, SECTION_WRITERS, |out| {
+                out.extend_from_slice(&self.newest_append.0.to_le_bytes());
+                for (key, state) in &self.writers {
+                    put_writer(out, key, state);
+                }
+            });
+        }
         seal_envelope(out)
     }
 
@@ -102,6 +116,9 @@ impl Checkpoint {
             match (tag, version) {
                 (SECTION_SEGMENTS, SECTION_VERSION) => checkpoint.segments = take_segments(section)?,
                 (SECTION_RANGES, SECTION_VERSION) => checkpoint.ranges = take_ranges(section)?,
+                (SECTION_WRITERS, SECTION_VERSION) => {
+                    (checkpoint.newest_append, checkpoint.writers) = take_writers(section)?;
+                }
                 // Leaving out what is not understood would lose state, not detail.
                 _ => return Err(Unreadable::Newer(version.max(super::FORMAT_VERSION + 1))),
             }
@@ -191,4 +208,73 @@ fn take_ranges(section: &[u8]) -> Result<Vec<RangeItem>, Unreadable> {
         });
     }
     Ok(items)
+}
+
+fn put_writer(out: &mut Vec<u8>, key: &WriterKey, state: &WriterState) {
+    out.extend_from_slice(&key.stream.0.to_le_bytes());
+    out.extend_from_slice(&key.writer.high.to_le_bytes());
+    out.extend_from_slice(&key.writer.low.to_le_bytes());
+    for word in [
+        state.epoch,
+        state.next_sequence,
+        state.last_append.0,
+        state.last_offset.0,
+    ] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&state.last_range.range.0.to_le_bytes());
+    let count = u32::try_from(state.window.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&count.to_le_bytes());
+    for batch in &state.window {
+        for word in [batch.base_sequence, batch.count, batch.base_offset.0] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+type Writers = (TimestampMs, Vec<(WriterKey, WriterState)>);
+
+fn take_writers(section: &[u8]) -> Result<Writers, Unreadable> {
+    let mut fields = Fields::new(section);
+    let newest = TimestampMs(fields.i64());
+    let mut writers = Vec::new();
+    while !fields.is_at_end() {
+        let key = WriterKey {
+            stream: StreamId(fields.i64()),
+            writer: WriterId {
+                high: fields.u64(),
+                low: fields.u64(),
+            },
+        };
+        let mut state = WriterState {
+            epoch: fields.i64(),
+            next_sequence: fields.i64(),
+            last_append: TimestampMs(fields.i64()),
+            last_offset: Offset(fields.i64()),
+            ..WriterState::default()
+        };
+        state.last_range = RangeKey {
+            stream: key.stream,
+            range: RangeIndex(fields.i32()),
+        };
+        for _ in 0..fields.u32() {
+            state.window.push_back(WriterBatch {
+                base_sequence: fields.i64(),
+                count: fields.i64(),
+                base_offset: Offset(fields.i64()),
+            });
+            if !fields.ok() {
+                break;
+            }
+        }
+        if !fields.ok() {
+            return Err(Unreadable::Bad("a writer's entry is cut"));
+        }
+        writers.push((key, state));
+    }
+    if fields.ok() {
+        Ok((newest, writers))
+    } else {
+        Err(Unreadable::Bad("the writers are cut"))
+    }
 }

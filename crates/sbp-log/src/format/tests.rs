@@ -11,7 +11,7 @@ use super::record::RecordHead;
 use super::segment::SegmentHeader;
 use super::superblock::Superblock;
 use super::{Crc32c, Unreadable, crc32c};
-use crate::{Durability, EntryHead};
+use crate::{Durability, EntryHead, WriterBatch, WriterKey, WriterState};
 
 fn head() -> RecordHead {
     RecordHead {
@@ -267,6 +267,26 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn any_writer()(
+        stream: i64, range: i32, writer: (u64, u64), words: (i64, i64, i64, i64),
+        window in prop::collection::vec(any::<(i64, i64, i64)>(), 0..3),
+    ) -> (WriterKey, WriterState) {
+        let stream = StreamId(stream);
+        let state = WriterState {
+            epoch: words.0,
+            next_sequence: words.1,
+            window: window.into_iter().map(|(base_sequence, count, base_offset)| {
+                WriterBatch { base_sequence, count, base_offset: Offset(base_offset) }
+            }).collect(),
+            last_append: TimestampMs(words.2),
+            last_range: RangeKey { stream, range: RangeIndex(range) },
+            last_offset: Offset(words.3),
+        };
+        (WriterKey { stream, writer: WriterId { high: writer.0, low: writer.1 } }, state)
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -276,6 +296,8 @@ proptest! {
         unlisted_damage: bool,
         segments in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 0..4),
         ranges in prop::collection::vec(any_range(), 0..4),
+        writers in prop::collection::vec(any_writer(), 0..4),
+        newest: i64,
         cut in 0..64usize,
     ) {
         let (sequence, number, segment, position, checksum) = numbers;
@@ -283,8 +305,9 @@ proptest! {
             SegmentItem { number, salt, first_group, last_group, damaged }
         });
         let covered = GroupMark { number, segment, position, checksum };
+        let newest_append = TimestampMs(if writers.is_empty() { 0 } else { newest });
         let checkpoint =
-            Checkpoint { sequence, covered, unlisted_damage, segments: segments.collect(), ranges };
+            Checkpoint { sequence, covered, unlisted_damage, segments: segments.collect(), ranges, newest_append, writers };
         let bytes = checkpoint.encode();
         prop_assert_eq!(Checkpoint::parse(&bytes[..bytes.len() - 1 - cut % bytes.len()]).ok(), None);
         prop_assert_eq!(Checkpoint::parse(&bytes), Ok(checkpoint));

@@ -24,6 +24,8 @@ pub(crate) struct RangeState {
     pub(crate) proven: bool,
     /// Whether any record, or a checkpoint, has told the end.
     pub(crate) known: bool,
+    /// When the batch at an offset was appended: remembered where retention last looked.
+    pub(crate) oldest: Option<(Offset, TimestampMs)>,
 }
 
 /// The records of one range in one segment.
@@ -72,6 +74,7 @@ impl Default for RangeState {
             damage: Vec::new(),
             proven: true,
             known: false,
+            oldest: None,
         }
     }
 }

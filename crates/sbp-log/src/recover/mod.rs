@@ -22,6 +22,7 @@ use crate::handle::OpenFiles;
 use crate::index::{Entries, Index};
 use crate::segment::Segment;
 use crate::shared::{Checkpoints, LiveSegment};
+use crate::writers::Writers;
 use crate::{Durability, LogConfig};
 
 use directory::{Directory, SegmentFile};
@@ -31,6 +32,7 @@ use tail::Tail;
 /// What recovery hands over.
 pub(crate) struct Recovery {
     pub(crate) index: Index,
+    pub(crate) writers: Writers,
     pub(crate) segments: BTreeMap<u64, LiveSegment>,
     pub(crate) last: GroupMark,
     /// The segment to go on in, if there is one.
@@ -70,6 +72,7 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         .sum();
     let mut recovery = Recovery {
         index: std::mem::take(&mut scanner.index),
+        writers: std::mem::take(&mut scanner.writers),
         segments: std::mem::take(&mut scanner.live),
         last,
         active: None,

@@ -15,6 +15,7 @@ use crate::format::segment::FIRST_GROUP;
 use crate::format::{BLOCK, block_up};
 use crate::index::Index;
 use crate::shared::LiveSegment;
+use crate::writers::Writers;
 use crate::{Durability, OpenError};
 
 /// A place in a list of segments.
@@ -44,6 +45,8 @@ pub(crate) struct Scanner {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) clean: Option<GroupMark>,
     pub(crate) index: Index,
+    /// As the checkpoint has them, then moved on by every later head.
+    pub(crate) writers: Writers,
     pub(crate) live: BTreeMap<u64, LiveSegment>,
     pub(crate) chain: Chain,
     /// The last valid group and its length.
@@ -64,10 +67,12 @@ impl Scanner {
             index.get_or_insert(item.key).released = item.released;
         }
         let covered = checkpoint.covered;
+        let writers = Writers::new(checkpoint.writers.iter().cloned(), checkpoint.newest_append);
         Self {
             checkpoint,
             clean,
             index,
+            writers,
             live: BTreeMap::new(),
             chain: Chain {
                 number: covered.number,
@@ -252,6 +257,7 @@ impl Scanner {
                 ));
             };
             self.add(file, &record, position)?;
+            self.note_writer(header.number, &record);
             position += RecordHead::stored_len(record.batch_len as usize) as u64;
         }
         self.chain = Chain {
@@ -260,6 +266,13 @@ impl Scanner {
         };
         self.last = Some((mark, header.length));
         Ok(())
+    }
+
+    /// Lets a record move its writer on, unless the checkpoint's writers have it behind them.
+    pub(crate) fn note_writer(&mut self, group: u64, record: &RecordHead) {
+        if group > self.checkpoint.covered.number {
+            self.writers.record(&record.head);
+        }
     }
 
     pub(crate) fn add(&mut self, file: &SegmentFile, record: &RecordHead, position: u64) -> Result<(), OpenError> {

@@ -245,7 +245,8 @@ impl Scanner {
             let Some(record) = RecordHead::parse(bytes, file.segment.mask) else {
                 return Ok(false);
             };
-            if self.chain.number.max(header.map_or(0, |header| header.number - 1)) >= self.checkpoint.covered.number {
+            let number = self.chain.number.max(header.map_or(0, |header| header.number - 1)) + 1;
+            if number > self.checkpoint.covered.number {
                 self.settle();
             }
             let head = &record.head;
@@ -263,6 +264,7 @@ impl Scanner {
                     head.key, head.count, head.base_offset
                 ));
             }
+            self.note_writer(number, &record);
             position += RecordHead::stored_len(record.batch_len as usize) as u64;
             left -= 1;
         }

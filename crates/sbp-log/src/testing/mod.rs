@@ -6,6 +6,7 @@
 
 mod clock;
 mod disk;
+mod forget;
 mod node;
 mod sim;
 
