@@ -57,7 +57,15 @@ pub(super) const EDGES: [(&str, &[&str]); 15] = [
     ),
     (
         "sbp-cli",
-        &["sbp-types", "sbp-messages", "sbp-record", "sbp-client", "sbp-server"],
+        &[
+            "sbp-types",
+            "sbp-frame",
+            "sbp-messages",
+            "sbp-record",
+            "sbp-client",
+            "sbp-server",
+            "sbp-proxy",
+        ],
     ),
     ("sbp-proxy", &["sbp-frame", "sbp-transport"]),
     (

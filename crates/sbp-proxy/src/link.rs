@@ -1,0 +1,55 @@
+//! One connection through the proxy.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use sbp_transport::dial;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::Direction;
+use crate::proxy::Shared;
+use crate::pump::{Ended, pump};
+use crate::relay::Relay;
+
+/// Connects a client to the target and passes on what they send, until both have ended or the connection is cut.
+pub(crate) async fn run(client: TcpStream, number: u64, shared: Arc<Shared>, mut cut: watch::Receiver<()>) {
+    let Some(server) = connect(&shared).await else {
+        shared.counters.refused.add(1);
+        return;
+    };
+    let descriptors = (client.as_raw_fd(), server.as_raw_fd());
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    // Forgotten before the sockets are closed: these are dropped first.
+    let _registered = (
+        shared.descriptors.register(descriptors.0),
+        shared.descriptors.register(descriptors.1),
+    );
+    let relay = |direction| Relay::new(number, direction);
+    let upwards = pump(from_client, to_server, relay(Direction::ToServer), &shared);
+    let downwards = pump(from_server, to_client, relay(Direction::ToClient), &shared);
+    tokio::pin!(upwards, downwards);
+    let (mut up_ended, mut down_ended) = (None, None);
+    while (up_ended, down_ended) != (Some(Ended::Finished), Some(Ended::Finished)) {
+        tokio::select! {
+            _ = cut.changed() => return,
+            ended = &mut upwards, if up_ended.is_none() => up_ended = Some(ended),
+            ended = &mut downwards, if down_ended.is_none() => down_ended = Some(ended),
+        }
+        if up_ended == Some(Ended::Broken) || down_ended == Some(Ended::Broken) {
+            return;
+        }
+    }
+}
+
+async fn connect(shared: &Shared) -> Option<TcpStream> {
+    let target = shared.target()?;
+    match dial(&target, shared.dial_timeout).await {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            tracing::debug!(%error, "the target does not accept");
+            None
+        }
+    }
+}

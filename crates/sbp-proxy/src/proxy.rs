@@ -1,0 +1,272 @@
+//! The handle on a running proxy.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sbp_transport::{Descriptors, ListenError, accept_options, listen};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use crate::counts::Counters;
+use crate::relay::Judge;
+use crate::rulebook::{Decision, RuleBook};
+use crate::{Direction, Observer, ProxyConfig, ProxyCounts, ProxyError, Rule, RuleCount, RuleId, Seen, link};
+
+/// How long connections may take to be taken down.
+const CLOSING_TIME: Duration = Duration::from_secs(2);
+/// The pause after a connection could not be accepted, which mostly means that descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Descriptors that are remembered for forked children; two for each connection.
+const DESCRIPTORS: usize = 4_096;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    target: Mutex<Option<String>>,
+    book: Mutex<RuleBook>,
+    observer: Option<Observer>,
+    pub(crate) counters: Counters,
+    pub(crate) descriptors: Arc<Descriptors>,
+    pub(crate) dial_timeout: Duration,
+}
+
+impl Shared {
+    pub(crate) fn target(&self) -> Option<String> {
+        self.target.lock().clone()
+    }
+
+    pub(crate) fn count_bytes(&self, direction: Direction, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.counters.bytes.of(direction).add(count);
+    }
+}
+
+impl Judge for Shared {
+    fn decide(&self, seen: &Seen) -> Decision {
+        let decision = self.book.lock().decide(seen);
+        let action = decision.action();
+        self.counters.frames.of(seen.direction).add(1);
+        self.counters.count(action);
+        if let Some(observer) = &self.observer {
+            observer.see(seen, action);
+        }
+        decision
+    }
+
+    fn note_foreign(&self) {
+        self.counters.foreign.add(1);
+    }
+}
+
+/// A running proxy. Dropping it ends it, and with it all its connections.
+///
+/// It owns its thread and needs no runtime of the caller's. Rules can be added and removed while it runs; they apply to
+/// frames whose first bytes come after that.
+pub struct Proxy {
+    local: SocketAddr,
+    shared: Arc<Shared>,
+    cut: watch::Sender<()>,
+    /// The process that started it: in any other, one that was forked, its thread does not exist.
+    process: u32,
+    /// Taken out by a shutdown, and never dropped in place: a forked child must leave it as it is.
+    runtime: ManuallyDrop<Mutex<Option<Runtime>>>,
+}
+
+impl Proxy {
+    /// Listens, and connects whoever comes to the target.
+    ///
+    /// # Errors
+    ///
+    /// [`ProxyError`] names what is in the way. Nothing is left running.
+    pub fn start(config: ProxyConfig) -> Result<Self, ProxyError> {
+        if !config.insecure_listen {
+            check_listen_address(&config.listen)?;
+        }
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("sbp-proxy-io")
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(|source| ProxyError::System {
+                what: "start the proxy's thread",
+                source,
+            })?;
+        let bound = {
+            let _inside = runtime.enter();
+            bind(&config.listen)
+        };
+        let (listener, local) = match bound {
+            Ok(bound) => bound,
+            Err(error) => {
+                // Not taken down in place: the caller may be inside another runtime.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
+        let shared = Arc::new(Shared {
+            target: Mutex::new(config.target),
+            book: Mutex::new(RuleBook::new(config.rules, config.seed)),
+            observer: config.observer,
+            counters: Counters::default(),
+            descriptors: Descriptors::new(DESCRIPTORS),
+            dial_timeout: config.dial_timeout,
+        });
+        let (cut, _) = watch::channel(());
+        runtime.spawn(accept(listener, Arc::clone(&shared), cut.clone()));
+        Ok(Self {
+            local,
+            shared,
+            cut,
+            process: std::process::id(),
+            runtime: ManuallyDrop::new(Mutex::new(Some(runtime))),
+        })
+    }
+
+    /// `host:port` to connect to.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.local.to_string()
+    }
+
+    /// The socket address listened on.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Puts a rule behind those that are there.
+    pub fn add(&self, rule: Rule) -> RuleId {
+        self.shared.book.lock().add(rule)
+    }
+
+    /// Takes a rule away; tells what it has done, or nothing if it was gone already.
+    pub fn remove(&self, id: RuleId) -> Option<RuleCount> {
+        self.shared.book.lock().remove(id)
+    }
+
+    /// Takes all rules away.
+    pub fn clear(&self) {
+        self.shared.book.lock().clear();
+    }
+
+    /// The rules in force, in their order, with what each has done.
+    #[must_use]
+    pub fn rules(&self) -> Vec<RuleCount> {
+        self.shared.book.lock().counts()
+    }
+
+    /// Connects those who come from now on to another target, or to none: then they are closed at once. Connections
+    /// that are there stay.
+    pub fn set_target(&self, target: Option<String>) {
+        *self.shared.target.lock() = target;
+    }
+
+    /// Cuts every connection that is open now.
+    pub fn cut_all(&self) {
+        self.cut.send_replace(());
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> ProxyCounts {
+        self.shared.counters.snapshot()
+    }
+
+    /// The descriptors that the proxy holds now. Takes no lock, so that a child process can call it right after a fork,
+    /// to close what it inherited.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.shared.descriptors.snapshot()
+    }
+
+    /// Closes listener and connections, and waits until the port is free. Doing it again does nothing, nor does doing it
+    /// in a process that was forked from the proxy's.
+    pub fn shutdown(&self) {
+        if std::process::id() != self.process {
+            return;
+        }
+        let Some(runtime) = self.runtime.lock().take() else {
+            return;
+        };
+        // On a thread of its own: a runtime must not be taken down from inside another one, where the caller may be.
+        let ending = std::thread::Builder::new()
+            .name("sbp-proxy-end".to_owned())
+            .spawn(move || runtime.shutdown_timeout(CLOSING_TIME));
+        if let Ok(ending) = ending {
+            // It only takes down what is ours; a panic in there was reported already.
+            let _ = ending.join();
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy")
+            .field("address", &self.local)
+            .field("target", &self.shared.target())
+            .finish_non_exhaustive()
+    }
+}
+
+fn bind(address: &str) -> Result<(TcpListener, SocketAddr), ProxyError> {
+    let listener = listen(address)?;
+    let local = listener.local_addr().map_err(|source| ProxyError::System {
+        what: "read the address listened on",
+        source,
+    })?;
+    Ok((listener, local))
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, cut: watch::Sender<()>) {
+    let _registered = shared.descriptors.register(listener.as_raw_fd());
+    let mut number = 0;
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _peer)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "a connection was not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if let Err(error) = accept_options(&stream) {
+            tracing::debug!(%error, "cannot set a connection's options");
+        }
+        number += 1;
+        shared.counters.connections.add(1);
+        let (shared, cut) = (Arc::clone(&shared), cut.subscribe());
+        tokio::spawn(async move {
+            link::run(stream, number, Arc::clone(&shared), cut).await;
+            shared.counters.closed.add(1);
+        });
+    }
+}
+
+/// There is no authentication in a proxy: only this machine may connect, unless the user says otherwise.
+fn check_listen_address(address: &str) -> Result<(), ProxyError> {
+    let invalid = |source| ListenError::InvalidAddress {
+        address: address.to_owned(),
+        source,
+    };
+    let mut resolved = address.to_socket_addrs().map_err(invalid)?;
+    if resolved.all(|candidate| candidate.ip().is_loopback()) {
+        Ok(())
+    } else {
+        Err(ProxyError::InsecureListen {
+            address: address.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! One direction of a connection, between two sockets.
+
+use std::future::pending;
+use std::io::{self, IoSlice};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::oneshot;
+use tokio::time::{sleep_until, timeout};
+
+use crate::held::Verdict;
+use crate::outgoing::Outgoing;
+use crate::proxy::Shared;
+use crate::relay::Relay;
+
+/// Bytes that may wait for their time or for a slow receiver before no more are read.
+const MOST_WAITING: usize = 32 << 20;
+/// Slices in one vectored write.
+const SLICES: usize = 64;
+/// Room for one read.
+const READ: usize = 64 * 1024;
+/// How long the last bytes in front of a cut may take.
+const LAST_BYTES: Duration = Duration::from_secs(1);
+
+/// Why a direction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its sender has ended it, and all was passed on; the other direction goes on.
+    Finished,
+    /// The connection is over.
+    Broken,
+}
+
+/// What woke a direction.
+enum Turn {
+    Decided(Verdict),
+    Wrote(io::Result<usize>),
+    Read(io::Result<usize>),
+    Time,
+}
+
+/// Passes bytes on until one side ends or a rule cuts.
+pub(crate) async fn pump(
+    mut reader: OwnedReadHalf,
+    mut writer: OwnedWriteHalf,
+    mut relay: Relay,
+    shared: &Shared,
+) -> Ended {
+    let mut buffer = BytesMut::new();
+    let mut verdict = None;
+    let mut ended = None;
+    loop {
+        let now = Instant::now();
+        relay.handle_timeout(now);
+        relay.advance(&mut buffer, now, shared);
+        if relay.is_cut() {
+            let _ = timeout(LAST_BYTES, flush(&mut writer, &mut relay.outgoing)).await;
+            return Ended::Broken;
+        }
+        verdict = relay.take_verdict().or(verdict);
+        if let Some(how) = ended
+            && verdict.is_none()
+        {
+            relay.finish(&mut buffer, now);
+            let flushed = flush(&mut writer, &mut relay.outgoing).await;
+            let _ = writer.shutdown().await;
+            return if flushed.is_ok() { how } else { Ended::Broken };
+        }
+        let reads = ended.is_none() && verdict.is_none() && relay.outgoing.len() < MOST_WAITING;
+        let next_due = relay.outgoing.next_due();
+        let is_due = next_due.is_some_and(|due| due <= now);
+        let wakes_at = earliest(relay.poll_timeout(), next_due.filter(|_| !is_due));
+        if reads {
+            buffer.reserve(READ);
+        }
+        let turn = tokio::select! {
+            biased;
+            decided = decision(&mut verdict) => Turn::Decided(decided),
+            written = write_due(&mut writer, &relay.outgoing, now), if is_due => Turn::Wrote(written),
+            () = wait_until(wakes_at) => Turn::Time,
+            read = reader.read_buf(&mut buffer), if reads => Turn::Read(read),
+        };
+        match turn {
+            Turn::Decided(decided) => {
+                verdict = None;
+                relay.handle_verdict(decided, Instant::now());
+            }
+            Turn::Wrote(Ok(count)) if count > 0 => relay.outgoing.advance(count),
+            // Whoever does not take bytes any more has gone.
+            Turn::Wrote(_) => return Ended::Broken,
+            Turn::Read(Ok(0)) => ended = Some(Ended::Finished),
+            Turn::Read(Ok(count)) => shared.count_bytes(relay.direction(), count),
+            Turn::Read(Err(_)) => ended = Some(Ended::Broken),
+            Turn::Time => {}
+        }
+    }
+}
+
+/// Writes everything that waits, each piece when it is due.
+async fn flush(writer: &mut OwnedWriteHalf, outgoing: &mut Outgoing) -> io::Result<()> {
+    while let Some(due) = outgoing.next_due() {
+        wait_until(Some(due)).await;
+        let count = write_due(writer, outgoing, Instant::now()).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        outgoing.advance(count);
+    }
+    Ok(())
+}
+
+/// Writes some of what is due. Nothing is lost when this is given up: it has then written nothing.
+async fn write_due(writer: &mut OwnedWriteHalf, outgoing: &Outgoing, now: Instant) -> io::Result<usize> {
+    let mut slices = [IoSlice::new(&[]); SLICES];
+    let count = outgoing.slices(&mut slices, now);
+    writer.write_vectored(slices.get(..count).unwrap_or_default()).await
+}
+
+/// What the hook has decided; a hook that went away lets the frame pass.
+async fn decision(verdict: &mut Option<oneshot::Receiver<Verdict>>) -> Verdict {
+    match verdict {
+        Some(receiver) => receiver.await.unwrap_or(Verdict::Pass),
+        None => pending().await,
+    }
+}
+
+async fn wait_until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => pending().await,
+    }
+}
+
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
