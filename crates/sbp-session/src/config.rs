@@ -49,6 +49,11 @@ pub struct Limits {
     pub orphans: usize,
     /// How long there may be more than [`Limits::orphans`].
     pub orphan_age: Duration,
+    /// Frames of one answer. A FETCH is answered in at most two for each of its entries, and one more.
+    pub answer_frames: u32,
+    /// Bytes of one answer, all its frames together, beyond what the caller has set memory aside for. It is what a
+    /// server may have to say that returns more than it was asked for: whole batches, long lists.
+    pub answer_overshoot: u64,
 }
 
 impl Default for Limits {
@@ -70,6 +75,8 @@ impl Default for Limits {
             pings_per_second: 100,
             orphans: 1024,
             orphan_age: Duration::from_secs(1),
+            answer_frames: 2 * 1024 + 1,
+            answer_overshoot: 256 * 1024 * 1024,
         }
     }
 }
@@ -92,6 +99,13 @@ pub struct SessionConfig {
     pub flush_timeout: Duration,
     /// How long written bytes may fail to move before the peer counts as gone.
     pub stall_timeout: Duration,
+    /// The same for a server whose answers have reached [`Limits::answer_bytes`]: a peer that asks for that much and
+    /// takes none of it holds memory that others could use.
+    pub full_stall_timeout: Duration,
+    /// How long the first 16 bytes of a frame may take, from the first of them on; then so long again for the rest.
+    pub head_timeout: Duration,
+    /// Bytes of a frame's rest that buy it another second. A frame that comes in more slowly ends the connection.
+    pub body_bytes_per_second: u32,
     /// The GoAway header sent before a connection is closed for what the peer did. Encoded by the layer above, because
     /// a session knows no messages; may be empty.
     pub violation_header: Bytes,
@@ -125,6 +139,9 @@ impl SessionConfig {
             grace: Duration::from_secs(10),
             flush_timeout: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
+            full_stall_timeout: Duration::from_secs(2),
+            head_timeout: Duration::from_secs(5),
+            body_bytes_per_second: 16 * 1024,
             violation_header: Bytes::new(),
             first_call_id: CallId::FIRST,
             answer_unknown_opcodes: false,

@@ -116,6 +116,9 @@ pub enum CallFailure {
         /// The answer's operation.
         found: OpCode,
     },
+    /// The answer is longer than any answer to this request can be; what else comes of it is dropped.
+    #[error("the answer does not end")]
+    AnswerTooLong,
     /// The answer's header cannot be read.
     #[error("unreadable answer: {0}")]
     BadAnswer(RejectReason),
@@ -183,6 +186,14 @@ pub enum CloseReason {
     /// Written bytes did not move for too long.
     #[error("the peer took no bytes for {0:?}")]
     Stalled(Duration),
+    /// A frame came in too slowly.
+    #[error("a frame came in too slowly: {bytes} bytes of it within {within:?}")]
+    TooSlow {
+        /// Bytes that came of the part at hand, which is the first 16 or the rest, behind those that came first.
+        bytes: u64,
+        /// Since those came.
+        within: Duration,
+    },
     /// Too many cancelled requests stay unanswered.
     #[error("too many cancelled requests stay unanswered")]
     TooManyOrphans,

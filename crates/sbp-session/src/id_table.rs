@@ -93,6 +93,14 @@ impl<T> IdTable<T> {
         Some(removed)
     }
 
+    /// Gives the memory of an empty table back.
+    pub(crate) fn shrink(&mut self) {
+        if self.len == 0 {
+            self.window.shrink_to_fit();
+            self.rest.shrink_to_fit();
+        }
+    }
+
     /// All calls, in no particular order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (CallId, &mut T)> {
         let window = (self.base..)

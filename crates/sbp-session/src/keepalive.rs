@@ -18,8 +18,19 @@ pub(crate) struct Due {
     pub(crate) interval: bool,
     /// Nothing came for as long as is allowed, and no call excuses it.
     pub(crate) silent: bool,
-    /// Written bytes did not move for as long as is allowed.
-    pub(crate) stalled: bool,
+    /// Written bytes did not move for so long, which is as long as is allowed.
+    pub(crate) stalled: Option<Duration>,
+}
+
+/// How far writing is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writing {
+    /// All bytes ever written.
+    pub(crate) written: u64,
+    /// Whether bytes wait to be written.
+    pub(crate) pending: bool,
+    /// Whether as many wait as may.
+    pub(crate) full: bool,
 }
 
 /// The timers that frames do not touch: a frame only leaves a mark, and a timer that fires looks for it.
@@ -28,11 +39,14 @@ pub(crate) struct Keepalive {
     interval: Duration,
     silence: Duration,
     stall: Duration,
+    full_stall: Duration,
     interval_due: Instant,
     last_received: Instant,
     silence_due: Instant,
     /// While bytes wait to be written: when to look again, and how far writing was at the last look.
     stall_due: Option<(Instant, u64)>,
+    /// The same while as many bytes wait as may.
+    full_due: Option<(Instant, u64)>,
 }
 
 impl Keepalive {
@@ -45,21 +59,18 @@ impl Keepalive {
             interval,
             silence,
             stall: config.stall_timeout.min(LONGEST),
+            full_stall: config.full_stall_timeout.min(LONGEST),
             interval_due: now + interval,
             last_received: now,
             silence_due: now + silence,
             stall_due: None,
+            full_due: None,
         }
     }
 
     /// How long nothing may come.
     pub(crate) fn silence(&self) -> Duration {
         self.silence
-    }
-
-    /// How long written bytes may not move.
-    pub(crate) fn stall(&self) -> Duration {
-        self.stall
     }
 
     /// A complete frame came: a sign of life, whatever it is.
@@ -74,15 +85,22 @@ impl Keepalive {
         }
     }
 
+    /// As many bytes wait behind `written` written ones as may.
+    pub(crate) fn note_full(&mut self, written: u64, now: Instant) {
+        if self.full_due.is_none() {
+            self.full_due = Some((now + self.full_stall, written));
+        }
+    }
+
     /// The next moment at which [`Keepalive::check`] can find something.
     pub(crate) fn next(&self) -> Instant {
         let first = self.interval_due.min(self.silence_due);
-        self.stall_due.map_or(first, |(stall, _)| first.min(stall))
+        let stalls = [self.stall_due, self.full_due].into_iter().flatten();
+        stalls.fold(first, |first, (at, _)| first.min(at))
     }
 
-    /// Looks what is due. `busy` says whether calls are in flight, `written` how far writing is and `pending` whether
-    /// bytes wait to be written.
-    pub(crate) fn check(&mut self, now: Instant, busy: bool, written: u64, pending: bool) -> Due {
+    /// Looks what is due. `busy` says whether calls are in flight.
+    pub(crate) fn check(&mut self, now: Instant, busy: bool, writing: Writing) -> Due {
         let mut due = Due::default();
         if self.interval_due <= now {
             due.interval = true;
@@ -101,11 +119,19 @@ impl Keepalive {
                 now + self.interval
             };
         }
-        if let Some((at, mark)) = self.stall_due
-            && at <= now
-        {
-            due.stalled = pending && mark == written;
-            self.stall_due = pending.then_some((now + self.stall, written));
+        let Writing { written, pending, full } = writing;
+        for (watched, goes_on, patience) in [
+            (&mut self.stall_due, pending, self.stall),
+            (&mut self.full_due, full, self.full_stall),
+        ] {
+            if let Some((at, mark)) = *watched
+                && at <= now
+            {
+                if goes_on && mark == written {
+                    due.stalled = Some(patience);
+                }
+                *watched = goes_on.then_some((now + patience, written));
+            }
         }
         due
     }

@@ -23,6 +23,7 @@
     )
 )]
 
+mod arrival;
 mod budget;
 mod config;
 mod error;

@@ -17,8 +17,33 @@ pub(crate) struct OwnCall {
     pub(crate) position: u64,
     /// Payload bytes that the caller has set memory aside for and that have not come yet.
     pub(crate) charge: u32,
+    /// Frames and bytes that its answer may still have.
+    pub(crate) left: AnswerLeft,
     /// Nobody waits for it any more. It stays until its answer ends, so that the answer is known when it comes.
     pub(crate) orphan: bool,
+}
+
+/// How much more an answer may bring.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnswerLeft {
+    pub(crate) frames: u32,
+    pub(crate) bytes: u64,
+}
+
+impl AnswerLeft {
+    /// Counts a frame of `bytes`; false where it is one too many, now and ever after.
+    pub(crate) fn take(&mut self, bytes: u64) -> bool {
+        match (self.frames.checked_sub(1), self.bytes.checked_sub(bytes)) {
+            (Some(frames), Some(bytes)) => {
+                (self.frames, self.bytes) = (frames, bytes);
+                true
+            }
+            _ => {
+                self.frames = 0;
+                false
+            }
+        }
+    }
 }
 
 impl OwnCall {
@@ -98,6 +123,11 @@ impl OwnCalls {
         self.busy -= usize::from(!call.is_upkeep());
         self.orphans += 1;
         true
+    }
+
+    /// Gives memory back that no call in flight needs.
+    pub(crate) fn shrink(&mut self) {
+        self.table.shrink();
     }
 
     /// All calls, orphans included.

@@ -77,6 +77,11 @@ impl PeerCalls {
         }
     }
 
+    /// Gives memory back that no call in flight needs.
+    pub(crate) fn shrink(&mut self) {
+        self.table.shrink();
+    }
+
     /// Requests in flight, waiting ones included.
     pub(crate) fn len(&self) -> usize {
         self.table.len()

@@ -5,6 +5,8 @@ use std::mem;
 use bytes::{Buf, BufMut, Bytes, BytesMut, buf::Limit};
 use sbp_frame::{Checksum, MAGIC, PRELUDE_LENGTH, Payload, Prelude, aligned_buffer, checksum};
 
+use crate::arrival::Part;
+
 /// The first receive block of a connection, and that of an idle one.
 const SMALLEST_BLOCK: usize = 8 * 1024;
 /// The receive block of a busy connection.
@@ -190,6 +192,15 @@ impl Receiver {
     /// Whether bytes of an unfinished frame are here.
     pub(crate) fn is_mid_frame(&self) -> bool {
         !self.is_between_frames() || !self.block.is_empty()
+    }
+
+    /// How much of the next frame is here.
+    pub(crate) fn part(&self) -> Part {
+        match self.stage {
+            Stage::Prelude if self.block.is_empty() => Part::Nothing,
+            Stage::Prelude => Part::Head,
+            _ => Part::Body,
+        }
     }
 
     /// Payload bytes that were copied out of the block they arrived in.

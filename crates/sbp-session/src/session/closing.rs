@@ -6,7 +6,11 @@ use bytes::Bytes;
 use sbp_frame::{CallId, FORMAT_FLATBUFFERS, Flags, FrameHead, OpCode};
 
 use super::Session;
-use crate::{CallFailure, CloseReason, Event, Violation, own_calls::OwnCall, phase::Phase};
+use crate::{
+    CallFailure, CloseReason, Event, Violation,
+    own_calls::OwnCall,
+    phase::{Phase, Step},
+};
 
 impl Session {
     /// Announces that this side starts nothing more. What was started is finished, for at most
@@ -15,14 +19,11 @@ impl Session {
     /// A server answers the FETCHes that wait itself, right after this. A second call does nothing.
     pub fn go_away(&mut self, header: &[u8], now: Instant) {
         self.advance_time(now);
-        let until = Some(now + self.config.grace);
-        match &mut self.phase {
-            Phase::Open => self.phase = Phase::Draining { until },
-            Phase::Draining { until: limit @ None } => *limit = until,
-            Phase::Draining { .. } | Phase::Flushing { .. } | Phase::Closed { .. } => return,
+        let until = now + self.config.grace;
+        if self.step(Step::Announce { until }) {
+            self.push_go_away(header);
+            self.settle();
         }
-        self.push_go_away(header);
-        self.settle();
     }
 
     /// Ends the connection: what is queued is written, what is in flight fails.
@@ -31,13 +32,8 @@ impl Session {
     }
 
     pub(super) fn handle_go_away(&mut self, last_started: u32, header: Bytes) {
-        if self.peer_went_away {
-            return;
-        }
-        self.peer_went_away = true;
-        if matches!(self.phase, Phase::Open) {
-            self.phase = Phase::Draining { until: None };
-        }
+        self.peer_go_aways = 1;
+        self.step(Step::PeerAnnounces);
         self.events.push_back(Event::PeerGoAway { last_started, header });
         for (call, own) in self.own.remove_above(last_started) {
             self.report(call, &own, CallFailure::NotStarted, true);
@@ -47,19 +43,32 @@ impl Session {
 
     /// Ends a connection that is going away and has nothing left to do.
     pub(super) fn settle(&mut self) {
-        let Phase::Draining { until } = self.phase else { return };
-        if self.own.busy() == 0 && self.peer.len() == 0 {
-            let until = until.unwrap_or(self.now + self.config.grace);
-            self.end(CloseReason::WentAway, Some(until));
+        if matches!(self.phase, Phase::Draining { .. }) && self.own.busy() == 0 && self.peer.len() == 0 {
+            let flush_by = self.now + self.config.grace;
+            self.step(Step::NothingLeft { flush_by });
         }
     }
 
     /// Ends for what the peer did: it is told, if it reads.
     pub(super) fn end_for(&mut self, violation: Violation) {
+        self.end_with_word(CloseReason::Violation(violation));
+    }
+
+    /// Ends with a GOAWAY that says that the peer is the reason.
+    fn end_with_word(&mut self, reason: CloseReason) {
         if self.phase.is_alive() {
             let header = self.config.violation_header.clone();
             self.push_go_away(&header);
-            self.end_after_flush(CloseReason::Violation(violation));
+            self.end_after_flush(reason);
+        }
+    }
+
+    /// Ends because a frame comes in too slowly. Who never sent a whole one may not know the protocol and is not told.
+    pub(super) fn end_for_slowness(&mut self, reason: CloseReason) {
+        if self.stats.frames_in == 0 {
+            self.end_now(reason);
+        } else {
+            self.end_with_word(reason);
         }
     }
 
@@ -74,43 +83,37 @@ impl Session {
 
     /// Ends when what is queued is written.
     pub(super) fn end_after_flush(&mut self, reason: CloseReason) {
-        self.end(reason, Some(self.now + self.config.flush_timeout));
+        let flush_by = self.now + self.config.flush_timeout;
+        self.step(Step::End { reason, flush_by });
     }
 
     /// Ends at once; what is queued is never written.
     pub(super) fn end_now(&mut self, reason: CloseReason) {
-        if let Phase::Flushing { .. } = self.phase {
-            return self.cut();
-        }
-        self.end(reason, None);
+        self.step(Step::Cut { reason });
     }
 
-    /// Gives up on the bytes that are still queued.
-    pub(super) fn cut(&mut self) {
-        if let Phase::Flushing { reason, .. } = &self.phase {
-            self.phase = Phase::Closed { reason: reason.clone() };
+    /// Takes a step through the phases, and does what belongs to the end when that is where it leads. Whether anything
+    /// changed.
+    pub(super) fn step(&mut self, step: Step) -> bool {
+        let Some(next) = self.phase.after(step) else {
+            return false;
+        };
+        let still_written = matches!(next, Phase::Flushing { .. });
+        if let (true, Some(reason)) = (self.phase.is_alive(), next.reason()) {
+            for (call, own) in self.own.remove_all() {
+                self.report(call, &own, CallFailure::ConnectionClosed, still_written);
+            }
+            self.events.push_back(Event::Closing { reason: reason.clone() });
+            self.receiver.stop();
+            self.arrival.stop();
+            self.held = false;
+            self.crowded_since = None;
+        }
+        if matches!(next, Phase::Closed { .. }) {
             self.queue.clear();
         }
-    }
-
-    fn end(&mut self, reason: CloseReason, flush_until: Option<Instant>) {
-        if !self.phase.is_alive() {
-            return;
-        }
-        for (call, own) in self.own.remove_all() {
-            self.report(call, &own, CallFailure::ConnectionClosed, flush_until.is_some());
-        }
-        self.events.push_back(Event::Closing { reason: reason.clone() });
-        self.phase = match flush_until {
-            Some(until) => Phase::Flushing { until, reason },
-            None => {
-                self.queue.clear();
-                Phase::Closed { reason }
-            }
-        };
-        self.receiver.stop();
-        self.held = false;
-        self.crowded_since = None;
+        self.phase = next;
+        true
     }
 
     /// Tells of a failed call, unless nobody waits for it. `still_written` says whether the queue goes on being

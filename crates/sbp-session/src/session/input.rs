@@ -58,10 +58,14 @@ impl Session {
         while self.phase.is_alive() {
             if self.receiver.is_between_frames() && !self.has_room() {
                 self.held = true;
+                self.arrival.stop();
                 return;
             }
             match self.receiver.poll() {
-                Progress::NeedBytes => return,
+                Progress::NeedBytes => {
+                    let (part, frame) = (self.receiver.part(), self.stats.frames_in);
+                    return self.arrival.note(part, frame, self.stats.bytes_in, self.now);
+                }
                 Progress::ImpossibleLength(length) => self.end_foreign_or(Violation::FrameLength(length)),
                 Progress::ForeignMagic { .. } if self.stats.frames_in == 0 => self.end_now(CloseReason::NotSbp),
                 Progress::ForeignMagic { wire_length } => self.discard(wire_length),

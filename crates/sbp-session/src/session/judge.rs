@@ -45,7 +45,12 @@ impl Session {
         // Known by its opcode, whatever flags and number it has: peers disagree about both.
         if prelude.opcode == OpCode::GOAWAY {
             return match prelude.header_length {
-                _ if self.peer_went_away => Verdict::Skip,
+                // A second one may cross with ours; more of them are noise.
+                _ if self.peer_go_aways > 1 => Verdict::Discard,
+                _ if self.peer_go_aways == 1 => {
+                    self.peer_go_aways = 2;
+                    Verdict::Skip
+                }
                 header if header > self.config.limits.request_header => Verdict::BareGoAway,
                 _ => Verdict::Read(Placement::Blocks),
             };
@@ -100,17 +105,25 @@ impl Session {
     }
 
     fn judge_response(&mut self, prelude: &Prelude, payload: u32) -> Verdict {
-        let known = CallId::from_raw(prelude.raw_call_id).and_then(|id| Some((id, self.own.get(id)?)));
+        let known = CallId::from_raw(prelude.raw_call_id).and_then(|id| Some((id, self.own.get_mut(id)?)));
         let Some((call, own)) = known else {
             return Verdict::Discard;
         };
+        let is_allowed = own.left.take(prelude.wire_length());
         if own.orphan {
-            // It was asked for once, so it costs the peer nothing.
             self.stats.late_answers += 1;
             if Flags::from_bits_truncate(prelude.flags).ends_answer() {
                 self.forget(call);
             }
-            return Verdict::Skip;
+            // It was asked for once, so it costs the peer nothing, unless it never ends.
+            return if is_allowed { Verdict::Skip } else { Verdict::Discard };
+        }
+        if !is_allowed {
+            return Verdict::Fail {
+                call,
+                failure: CallFailure::AnswerTooLong,
+                discard: true,
+            };
         }
         if prelude.opcode != own.opcode {
             let failure = CallFailure::OpCodeMismatch { found: prelude.opcode };

@@ -12,8 +12,8 @@ use bytes::{BytesMut, buf::Limit};
 use sbp_frame::WriteQueue;
 
 use crate::{
-    CloseReason, Event, Role, SessionConfig, SessionStats, budget::Budget, keepalive::Keepalive, own_calls::OwnCalls,
-    peer_calls::PeerCalls, phase::Phase, receiver::Receiver,
+    CloseReason, Event, Role, SessionConfig, SessionStats, arrival::Arrival, budget::Budget, keepalive::Keepalive,
+    own_calls::OwnCalls, peer_calls::PeerCalls, phase::Phase, receiver::Receiver,
 };
 
 /// One connection, seen from one of its ends.
@@ -27,6 +27,7 @@ pub struct Session {
     /// The latest time heard of, for what happens between two of them.
     now: Instant,
     receiver: Receiver,
+    arrival: Arrival,
     queue: WriteQueue,
     events: VecDeque<Event>,
     own: OwnCalls,
@@ -37,8 +38,8 @@ pub struct Session {
     stats: SessionStats,
     /// Since when there are more orphans than allowed.
     crowded_since: Option<Instant>,
-    /// The peer's GOAWAY has come; later ones are ignored.
-    peer_went_away: bool,
+    /// GOAWAYs of the peer, counted as far as it matters: none, one, more.
+    peer_go_aways: u8,
     /// Parsing stopped at a limit with bytes left, and goes on when there is room.
     held: bool,
 }
@@ -55,6 +56,7 @@ impl Session {
             phase: Phase::Open,
             now,
             receiver: Receiver::new(limits.frame_length),
+            arrival: Arrival::new(&config),
             queue: WriteQueue::new(),
             events,
             own: OwnCalls::new(config.first_call_id),
@@ -64,7 +66,7 @@ impl Session {
             pings: Budget::new(limits.pings, limits.pings_per_second, now),
             stats: SessionStats::default(),
             crowded_since: None,
-            peer_went_away: false,
+            peer_go_aways: 0,
             held: false,
             config,
         }
@@ -97,6 +99,7 @@ impl Session {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
+            self.note_room();
             if !(self.held && self.wants_read()) {
                 return None;
             }
@@ -120,7 +123,12 @@ impl Session {
             return self.phase.until();
         }
         let crowded = self.crowded_since.map(|since| since + self.config.limits.orphan_age);
-        let due = [self.phase.until(), self.own.earliest_deadline(), crowded];
+        let due = [
+            self.phase.until(),
+            self.own.earliest_deadline(),
+            crowded,
+            self.arrival.due(),
+        ];
         Some(due.into_iter().flatten().fold(self.keepalive.next(), Instant::min))
     }
 
@@ -174,9 +182,20 @@ impl Session {
     fn has_room(&self) -> bool {
         let limits = &self.config.limits;
         self.config.role == Role::Client
-            || (self.peer.active() < limits.calls
-                && self.peer.bytes() < limits.request_bytes
-                && self.queue.len() < limits.answer_bytes)
+            || (self.peer.active() < limits.calls && self.peer.bytes() < limits.request_bytes && !self.is_queue_full())
+    }
+
+    /// Whether as many bytes of answers wait as may. A client's requests are limited by their number.
+    fn is_queue_full(&self) -> bool {
+        self.config.role == Role::Server && self.queue.len() >= self.config.limits.answer_bytes
+    }
+
+    /// Keeps the times in which this side does not read, so that a peer is not blamed for them.
+    fn note_room(&mut self) {
+        if self.arrival.is_under_way() {
+            let reading = self.has_room();
+            self.arrival.set_reading(reading, self.now);
+        }
     }
 
     fn advance_time(&mut self, now: Instant) {

@@ -5,7 +5,11 @@ use std::time::Instant;
 use sbp_frame::{CallId, FORMAT_FLATBUFFERS, Flags, FrameHead, FrameTooLarge, OpCode, PayloadPart};
 
 use super::Session;
-use crate::{Outgoing, SendError, own_calls::OwnCall, phase::Phase};
+use crate::{
+    Outgoing, SendError,
+    own_calls::{AnswerLeft, OwnCall},
+    phase::Phase,
+};
 
 impl Session {
     /// Queues a request and returns the id it got. It ends with a [`crate::Event::Response`] that says so, with a
@@ -28,6 +32,10 @@ impl Session {
         }
         check_header(request.header, limits.request_header)?;
         let id = self.own.next_id().ok_or(SendError::CallIdsExhausted)?;
+        let left = AnswerLeft {
+            frames: limits.answer_frames,
+            bytes: u64::from(request.receive_charge).saturating_add(limits.answer_overshoot),
+        };
         let position = self.queue.pushed();
         let head = FrameHead {
             opcode: request.opcode,
@@ -43,6 +51,7 @@ impl Session {
             queued_at: now,
             position,
             charge: request.receive_charge,
+            left,
             orphan: false,
         };
         self.own.insert(id, call);
@@ -79,6 +88,10 @@ impl Session {
         payload: &[PayloadPart<'_>],
     ) -> Result<(), SendError> {
         if !self.phase.is_alive() {
+            // The work is done, though nobody is there to hear of it.
+            if end {
+                self.peer.remove(to);
+            }
             return Err(SendError::Closed);
         }
         if !self.peer.contains(to) {
@@ -108,6 +121,9 @@ impl Session {
     /// nothing once the connection ends.
     pub fn send_system_error(&mut self, to_raw: u32, opcode: OpCode, header: &[u8]) {
         if !self.phase.is_alive() {
+            if let Some(call) = CallId::from_raw(to_raw) {
+                self.peer.remove(call);
+            }
             return;
         }
         let flags = Flags::RESPONSE | Flags::END | Flags::SYSTEM_ERROR;
@@ -148,6 +164,9 @@ impl Session {
         let written = self.queue.written();
         let bytes = self.queue.push_frame(head, header, payload)?;
         self.keepalive.note_queued(written, self.now);
+        if self.is_queue_full() {
+            self.keepalive.note_full(written, self.now);
+        }
         self.stats.frames_out += 1;
         self.stats.bytes_out += bytes as u64;
         Ok(())

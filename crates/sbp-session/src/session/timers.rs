@@ -5,29 +5,39 @@ use std::time::Instant;
 use sbp_frame::CallId;
 
 use super::Session;
-use crate::{CallFailure, CloseReason, Event, Role, phase::Phase};
+use crate::{
+    CallFailure, CloseReason, Event, Role,
+    keepalive::Writing,
+    phase::{Phase, Step},
+};
 
 impl Session {
     /// Does what is due at `now`. Calling it too early is harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance_time(now);
-        match self.phase {
-            Phase::Open => {}
-            Phase::Draining { until } => {
-                if until.is_some_and(|until| until <= now) {
-                    return self.end_after_flush(CloseReason::GraceExpired);
-                }
-            }
-            Phase::Flushing { until, .. } if until <= now => return self.cut(),
-            Phase::Flushing { .. } | Phase::Closed { .. } => return,
+        if self.phase.until().is_some_and(|until| until <= now) {
+            let flush_by = now + self.config.flush_timeout;
+            self.step(Step::TimeIsUp { flush_by });
+        }
+        if !self.phase.is_alive() {
+            return;
         }
         self.expire_calls();
+        self.check_arrival();
         self.check_keepalive();
         let patience = self.config.limits.orphan_age;
         if self.crowded_since.is_some_and(|since| since + patience <= now) {
             self.end_after_flush(CloseReason::TooManyOrphans);
         }
         self.settle();
+    }
+
+    /// A frame that dribbles in holds a place that others could use.
+    fn check_arrival(&mut self) {
+        self.note_room();
+        if let Some(slow) = self.arrival.check(self.now) {
+            self.end_for_slowness(slow);
+        }
     }
 
     fn expire_calls(&mut self) {
@@ -50,19 +60,27 @@ impl Session {
 
     fn check_keepalive(&mut self) {
         let busy = self.own.busy() > 0 || self.peer.len() > 0;
-        let due = self
-            .keepalive
-            .check(self.now, busy, self.queue.written(), !self.queue.is_empty());
+        let writing = Writing {
+            written: self.queue.written(),
+            pending: !self.queue.is_empty(),
+            full: self.is_queue_full(),
+        };
+        let due = self.keepalive.check(self.now, busy, writing);
         if due.interval && self.config.role == Role::Client && matches!(self.phase, Phase::Open) {
             self.events.push_back(Event::HeartbeatDue);
         }
-        if due.stalled {
-            self.end_now(CloseReason::Stalled(self.keepalive.stall()));
+        if let Some(patience) = due.stalled {
+            self.end_now(CloseReason::Stalled(patience));
         } else if due.silent {
             self.end_after_flush(CloseReason::Silent(self.keepalive.silence()));
         } else if due.interval && !busy && self.queue.is_empty() {
             self.receiver.shrink();
             self.queue.shrink();
+            self.own.shrink();
+            self.peer.shrink();
+            if self.events.is_empty() {
+                self.events.shrink_to_fit();
+            }
         }
     }
 

@@ -8,5 +8,6 @@ mod pair;
 mod random;
 mod receiving;
 mod script;
+mod slow;
 mod splits;
 mod time;
