@@ -24,6 +24,14 @@ impl Refusal {
         Self::new(ErrorCode::INVALID_REQUEST, message)
     }
 
+    /// The time was up before anything was done.
+    pub(crate) fn expired() -> Self {
+        Self::new(
+            ErrorCode::REQUEST_TIMEOUT,
+            "the time was up before the request was started",
+        )
+    }
+
     /// The stream is unknown or deleted.
     pub(crate) fn no_stream(stream: sbp_types::StreamId) -> Self {
         Self::new(ErrorCode::NOT_FOUND, format!("there is no stream {stream}"))

@@ -50,7 +50,9 @@ impl Appends {
         let request = AppendRequest::decode(&frame.header)?;
         request.validate(frame.payload.len())?;
         let call = frame.call_id;
-        if let Some(timeout) = requested_timeout(request.timeout_ms)
+        let timeout = requested_timeout(request.timeout_ms);
+        let expires = timeout.map(|timeout| received + timeout);
+        if let Some(timeout) = timeout
             && timeout.as_millis() < SHORT_TIMEOUT_MS
         {
             self.short.push((call, received + timeout));
@@ -67,7 +69,8 @@ impl Appends {
         let mut payload = Batches::new(&frame.payload);
         for info in &request.append_requests {
             let chunks = payload.take(usize::try_from(info.batch_length).unwrap_or(0));
-            self.turn.push(read_entry(call, info, chunks));
+            let job = read_entry(call, info, chunks);
+            self.turn.push(AppendJob { expires, ..job });
         }
         Ok(())
     }
@@ -133,11 +136,7 @@ impl Appends {
             if now >= deadline {
                 self.turn.retain(|job| job.call != call);
                 self.open.remove(&call);
-                let refusal = Refusal::new(
-                    ErrorCode::REQUEST_TIMEOUT,
-                    "the time was up before the append was started",
-                );
-                replier.refuse_call(session, call, OpCode::APPEND, refusal);
+                replier.refuse_call(session, call, OpCode::APPEND, Refusal::expired());
             }
         }
     }
@@ -187,6 +186,7 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
         writer: WriterId::NONE,
         writer_epoch: 0,
         base_sequence: 0,
+        expires: None,
         chunks,
     };
     if length > sbp_record::MAX_BATCH_LENGTH {

@@ -155,11 +155,11 @@ impl Worker {
             state.install(change);
         }
         for held in held {
-            let fingerprints = state
+            let facts = state
                 .stream(held.key.stream)
-                .map(|stream| stream.fingerprints())
+                .map(|stream| stream.facts())
                 .unwrap_or_default();
-            self.hub.open(held.key.stream, fingerprints, held.fresh());
+            self.hub.open(held.key.stream, facts, held.fresh());
         }
         Ok(reply)
     }

@@ -18,6 +18,13 @@ pub(crate) struct StreamRecord {
 }
 
 impl StreamRecord {
+    pub(crate) fn facts(&self) -> crate::range::StreamFacts {
+        crate::range::StreamFacts {
+            fingerprints: self.fingerprints(),
+            retention_period_ms: self.settings.retention_period_ms,
+            retention_bytes: self.settings.retention_bytes,
+        }
+    }
     /// What a batch of typed columns may say it was written with; nothing for an opaque stream.
     pub(crate) fn fingerprints(&self) -> SmallVec<[u64; 1]> {
         self.settings.schema.iter().map(|schema| schema.fingerprint).collect()

@@ -45,6 +45,8 @@ pub(crate) enum Verdict {
     },
     /// There is nothing to write; the answer is success.
     Empty { next_offset: Offset },
+    /// The range is being sealed and the next one will be here: judge it again when it is.
+    Park,
     /// Nothing is written.
     Refuse {
         refusal: Refusal,
@@ -64,9 +66,9 @@ impl Verdict {
 /// Judges an entry, first fault first: stream, size, head, schema, writer, range, seal, epoch, expected offset.
 ///
 /// The writer's fields are stored with the batch and not judged yet; an empty batch is judged only up to there, so it
-/// succeeds on a sealed range too.
-pub(super) fn judge_append(stream: Option<&HostedStream>, entry: &AppendEntry) -> Verdict {
-    let Some((stream, last)) = stream.and_then(|stream| Some((stream, stream.last()?))) else {
+/// succeeds on a sealed range too. With `waits` an append to the open range waits for the next one while there is none.
+pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEntry) -> Verdict {
+    let Some(last) = stream.last() else {
         return Verdict::Refuse {
             refusal: Refusal::no_stream(entry.stream),
             next_offset: None,
@@ -100,6 +102,9 @@ pub(super) fn judge_append(stream: Option<&HostedStream>, entry: &AppendEntry) -
     if facts.record_count == 0 {
         return Verdict::Empty { next_offset: last.next };
     }
+    if waits && entry.range == RangeIndex::OPEN && matches!(last.phase, Phase::Sealing { .. }) {
+        return Verdict::Park;
+    }
     match writable_range(stream, last, entry) {
         Ok(range) => store(range, entry, facts.record_count),
         Err(refusal) => Verdict::Refuse {
@@ -127,13 +132,10 @@ fn writable_range<'a>(
                 Refusal::new(ErrorCode::RANGE_NOT_FOUND, message)
             })?
     };
-    let name = RangeKey {
-        stream: entry.stream,
-        range: range.index,
-    };
+    let name = range.key(entry.stream);
     match range.phase {
         Phase::Open => {}
-        Phase::Sealed => {
+        Phase::Sealing { .. } | Phase::Sealed => {
             return Err(Refusal::new(
                 ErrorCode::RANGE_ALREADY_SEALED,
                 format!("range {name} is sealed"),
@@ -162,10 +164,7 @@ fn store(range: &RangeState, entry: &AppendEntry, record_count: i64) -> Verdict 
     }
     match range.next.checked_add(record_count).filter(|next| *next > range.next) {
         Some(next_offset) => Verdict::Store {
-            key: RangeKey {
-                stream: entry.stream,
-                range: range.index,
-            },
+            key: range.key(entry.stream),
             epoch: range.epoch,
             generation: range.generation,
             base_offset: range.next,
@@ -183,12 +182,12 @@ fn store(range: &RangeState, entry: &AppendEntry, record_count: i64) -> Verdict 
 
 /// Why a batch cannot go into a stream, as far as types are concerned.
 fn schema_mismatch(stream: &HostedStream, id: StreamId, facts: &HeadFacts) -> Option<String> {
-    match (facts.columns, stream.fingerprints.is_empty()) {
+    match (facts.columns, stream.facts.fingerprints.is_empty()) {
         (None, true) => None,
         (None, false) if facts.record_count == 0 => None,
         (None, false) => Some(format!("stream {id} has typed columns and takes only batches of them")),
         (Some(_), true) => Some(format!("stream {id} has no schema and takes no typed columns")),
-        (Some(found), false) if stream.fingerprints.contains(&found) => None,
+        (Some(found), false) if stream.facts.fingerprints.contains(&found) => None,
         (Some(found), false) => Some(format!(
             "stream {id} has other columns than the batch (fingerprint {found:016x})"
         )),

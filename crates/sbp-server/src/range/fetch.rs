@@ -184,7 +184,7 @@ pub(crate) fn judge_fetch(
 type Refused = (Refusal, Option<Positions>);
 
 fn hosted(table: &RangeTable, id: StreamId) -> Result<&HostedStream, Refused> {
-    table.stream(id).ok_or_else(|| (Refusal::no_stream(id), None))
+    table.stream(id).ok_or_else(|| (table.missing(id), None))
 }
 
 /// The range that `offset` belongs to; between two ranges it belongs to the later one.

@@ -3,20 +3,31 @@
 //! The decisions are pure functions over a [`RangeTable`](table::RangeTable); the log, the clock and the connections are
 //! around them in [`RangeServer`].
 
+mod activity;
 mod append;
 mod fetch;
+mod letters;
 mod log_errors;
+mod observer;
+mod orders;
+mod parked;
+mod retention;
+mod seals;
 mod server;
 mod table;
 #[cfg(test)]
 mod tests;
+mod upstream;
 mod waiting;
 
+pub(crate) use activity::RangeActivity;
 pub(crate) use append::{AppendEntry, HeadFacts};
 pub(crate) use fetch::{FetchEntry, Limits, Positions, Read, Readiness, Start, judge_fetch, resolve_start};
 pub(crate) use log_errors::read_refusal;
+pub(crate) use seals::SealDone;
 pub(crate) use server::{AppendJob, RangeHub, RangeServer, Ranges};
-pub(crate) use table::{HeldRange, Phase, RangeState};
+pub(crate) use table::{HeldRange, Phase, RangeState, StreamFacts};
+pub(crate) use upstream::Upstream;
 #[cfg(test)]
 pub(crate) use {
     append::Verdict,

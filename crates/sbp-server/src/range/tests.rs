@@ -29,15 +29,13 @@ fn range(index: i32, start: i64, end: i64, phase: Phase) -> RangeState {
 /// An open stream 0..10, a typed one, a sealed one, one with a damaged end, and one with two ranges 0..10..15.
 fn table() -> RangeTable {
     let mut table = RangeTable::default();
+    table.knows_all = true;
     let mut open = |stream, fingerprints: SmallVec<[u64; 1]>, range| {
-        assert_eq!(
-            table.apply(Command::Open {
-                stream,
-                fingerprints,
-                range
-            }),
-            Effect::None
-        );
+        let facts = StreamFacts {
+            fingerprints,
+            ..StreamFacts::default()
+        };
+        assert_eq!(table.apply(Command::Open { stream, facts, range }), Effect::None);
     };
     open(OPAQUE, smallvec![], range(0, 0, 10, Phase::Open));
     open(TYPED, smallvec![77], range(0, 0, 0, Phase::Open));
@@ -288,7 +286,7 @@ fn opening_a_range_again_changes_nothing() {
     judge(&mut table, &entry(OPAQUE));
     let again = Command::Open {
         stream: OPAQUE,
-        fingerprints: smallvec![],
+        facts: StreamFacts::default(),
         range: range(0, 0, 0, Phase::Open),
     };
     table.apply(again);

@@ -78,12 +78,12 @@ pub(crate) fn open(parts: &StorageParts, config: LogConfig) -> Result<Storage, S
         if state.is_buried(held.key.stream) {
             continue;
         }
-        let fingerprints = state
+        let facts = state
             .stream(held.key.stream)
-            .map(|stream| stream.fingerprints())
+            .map(|stream| stream.facts())
             .unwrap_or_default();
         let range = recovered_range(&held, ends.get(&held.key), recovered.damage.unlisted_ranges);
-        hub.open(held.key.stream, fingerprints, range);
+        hub.open(held.key.stream, facts, range);
     }
     let placement = PlacementDriver::start(
         state,
@@ -97,6 +97,7 @@ pub(crate) fn open(parts: &StorageParts, config: LogConfig) -> Result<Storage, S
         what: "start the metadata thread".to_owned(),
         source,
     })?;
+    hub.set_knows_all(true);
     let ranges = Arc::new(RangeServer::new(hub, log, Arc::clone(clock)));
     Ok(Storage {
         server_id,

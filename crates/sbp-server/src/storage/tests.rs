@@ -244,6 +244,7 @@ fn job(stream: StreamId, request_index: i32, body: &Bytes) -> AppendJob {
         writer: WriterId::NONE,
         writer_epoch: 0,
         base_sequence: 0,
+        expires: None,
         chunks: smallvec![batch.freeze()],
     }
 }

@@ -1,0 +1,52 @@
+//! What a range server does, in figures.
+
+use super::server::RangeServer;
+use super::table::Phase;
+
+/// Figures about the ranges held. Counts are since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RangeActivity {
+    /// Streams with a range here.
+    pub(crate) streams: u64,
+    /// Ranges here.
+    pub(crate) ranges: u64,
+    /// Ranges that take appends.
+    pub(crate) open_ranges: u64,
+    /// APPEND entries stored.
+    pub(crate) appends: u64,
+    /// Bytes of batches stored.
+    pub(crate) appended_bytes: u64,
+    /// FETCH entries answered with data.
+    pub(crate) fetches: u64,
+    /// Bytes of batches returned.
+    pub(crate) fetched_bytes: u64,
+    /// Bytes that wait for the disk now.
+    pub(crate) pending_bytes: u64,
+    /// Bytes the log has written.
+    pub(crate) written_bytes: u64,
+}
+
+impl RangeServer {
+    /// The figures now.
+    pub(crate) fn activity(&self) -> RangeActivity {
+        let log = self.log.stats();
+        let counters = &self.hub.counters;
+        let mut activity = RangeActivity {
+            appends: counters.appends.value(),
+            appended_bytes: log.batch_bytes,
+            fetches: counters.fetches.value(),
+            fetched_bytes: counters.bytes_fetched.value(),
+            pending_bytes: self.log.pending_bytes(),
+            written_bytes: log.written_bytes,
+            ..RangeActivity::default()
+        };
+        for (_, stream) in self.hub.ranges.lock().table.streams() {
+            activity.streams += 1;
+            for range in &stream.ranges {
+                activity.ranges += 1;
+                activity.open_ranges += u64::from(range.phase == Phase::Open);
+            }
+        }
+        activity
+    }
+}

@@ -1,0 +1,112 @@
+//! What follows when the log has ended a group.
+
+use std::sync::Arc;
+
+use sbp_log::{GroupObserver, LogError};
+use sbp_types::{Offset, RangeKey};
+
+use super::letters::Letters;
+use super::log_errors;
+use super::seals::{SealAnswers, seal_end};
+use super::server::{AppendContext, LogContext, RangeHub, Ranges};
+use super::table::{Command, Effect, SealStep};
+use crate::connection::{AppendDone, Stored};
+
+impl GroupObserver<LogContext> for RangeHub {
+    fn group_ended(&self, contexts: Vec<LogContext>, outcome: Result<(), Arc<LogError>>) {
+        if let Err(error) = &outcome
+            && log_errors::is_final(error)
+        {
+            self.health.fail("the log", error.to_string());
+        }
+        let mut letters = Letters::default();
+        let seals = self.settle(&contexts, outcome.is_ok(), &mut letters);
+        let (mut records, mut batches) = (0_u64, 0);
+        for context in contexts {
+            let LogContext::Append(context) = context else { continue };
+            batches += 1;
+            let result = match &outcome {
+                Ok(()) => {
+                    records += context.next_offset.distance_from(context.base_offset);
+                    Ok(Stored {
+                        base_offset: context.base_offset,
+                        next_offset: context.next_offset,
+                    })
+                }
+                Err(error) => Err((log_errors::append_refusal(error), None)),
+            };
+            letters.to(context.port).appended.push(AppendDone {
+                call: context.call,
+                request_index: context.request_index,
+                stream: context.key.stream,
+                outcome: result,
+            });
+        }
+        let (stored, refused) = if outcome.is_ok() { (batches, 0) } else { (0, batches) };
+        self.counters.appends.add(stored);
+        self.counters.appends_refused.add(refused);
+        self.counters
+            .records_appended
+            .add(usize::try_from(records).unwrap_or(usize::MAX));
+        letters.post();
+        seals.give();
+    }
+}
+
+impl RangeHub {
+    /// Makes a group visible to readers, or takes its offsets back; notes who waited for the streams that grew. Returns
+    /// the seals that know their end now.
+    fn settle(&self, contexts: &[LogContext], synced: bool, letters: &mut Letters) -> SealAnswers {
+        let mut ranges = self.ranges.lock();
+        let mut contexts_left = contexts.iter().peekable();
+        while let Some(context) = contexts_left.next() {
+            let LogContext::Append(context) = context else { continue };
+            let AppendContext {
+                key,
+                base_offset,
+                generation,
+                next_offset,
+                ..
+            } = *context;
+            if !synced {
+                ranges.table.apply(Command::Abandon {
+                    key,
+                    base: base_offset,
+                    generation,
+                });
+                continue;
+            }
+            // Of neighbours in one range the last one says it all.
+            let same = |next: &&LogContext| matches!(next, LogContext::Append(next) if next.key == key);
+            if !contexts_left.peek().is_some_and(same) {
+                ranges.confirm(key, next_offset, letters);
+            }
+        }
+        let mut seals = SealAnswers::default();
+        for context in contexts {
+            if let LogContext::Drained(key) = *context {
+                // Also where the log has failed: what is synced is the end then.
+                ranges.drain(key, &mut seals);
+            }
+        }
+        seals
+    }
+}
+
+impl Ranges {
+    fn confirm(&mut self, key: RangeKey, end: Offset, letters: &mut Letters) {
+        if let Effect::Advanced(stream) = self.table.apply(Command::Confirm { key, end }) {
+            self.wake(stream, letters);
+        }
+    }
+
+    /// The log has nothing more of what a range accepted before it was sealed.
+    pub(super) fn drain(&mut self, key: RangeKey, seals: &mut SealAnswers) {
+        let Effect::Seal(step) = self.table.apply(Command::Drain { key }) else {
+            return;
+        };
+        if step != SealStep::UnderWay {
+            seals.take(&mut self.seals, key, seal_end(step, key, &self.table));
+        }
+    }
+}

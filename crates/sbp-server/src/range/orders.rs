@@ -1,0 +1,186 @@
+//! What the placement driver has a range server do, whether it is in this process or speaks the protocol.
+//!
+//! Every order is given after it is durable, except [`RangeServer::seal`], which is how the end that is to become
+//! durable is found.
+
+use sbp_messages::ErrorCode;
+use sbp_types::{Offset, RangeKey, StreamId};
+
+use super::letters::Letters;
+use super::log_errors;
+use super::seals::{SealAnswers, SealDone, seal_end};
+use super::server::{LogContext, RangeServer, Ranges};
+use super::table::{Command, Effect, HeldRange, SealStep, StreamFacts};
+use crate::refusal::Refusal;
+
+impl RangeServer {
+    /// Takes over what is durable about a stream: its facts, new ranges, a start that was raised, an end that was
+    /// decided. Appends that waited for the next range are judged again, so after a seal the sealed range and the next
+    /// one belong into one call.
+    pub(crate) fn install(&self, stream: StreamId, facts: StreamFacts, ranges: &[HeldRange]) {
+        let mut letters = Letters::default();
+        let mut released = Vec::new();
+        {
+            let mut held = self.hub.ranges.lock();
+            let (described, id) = (facts.clone(), stream);
+            held.table.apply(Command::Describe { stream, facts });
+            for range in ranges.iter().filter(|range| range.key.stream == id) {
+                held.install(&described, range, &mut released);
+            }
+            held.wake(stream, &mut letters);
+            self.judge_parked(&mut held, stream, &mut letters);
+        }
+        for (key, below) in released {
+            self.log.release(key, below);
+        }
+        letters.post();
+    }
+
+    /// Seals a range: it takes no more appends, and `done` gets its end when everything it accepted is synced (after a
+    /// failure of the log, the end of what is). Nobody else hears of it before [`publish_seal`](Self::publish_seal). A
+    /// range sealed before answers with the same end.
+    pub(crate) fn seal(&self, key: RangeKey, done: SealDone) {
+        let mut answers = SealAnswers::default();
+        {
+            let mut ranges = self.hub.ranges.lock();
+            let Effect::Seal(step) = ranges.table.apply(Command::Seal { key }) else {
+                return;
+            };
+            match step {
+                SealStep::Begun => {
+                    ranges.seals.wait(key, done);
+                    self.wait_for_log(&mut ranges, key, &mut answers);
+                }
+                SealStep::UnderWay => ranges.seals.wait(key, done),
+                step => answers.push(done, seal_end(step, key, &ranges.table)),
+            }
+        }
+        answers.give();
+    }
+
+    fn wait_for_log(&self, ranges: &mut Ranges, key: RangeKey, answers: &mut SealAnswers) {
+        match self.log.barrier(LogContext::Drained(key)) {
+            Ok(()) => {}
+            Err(error) if log_errors::is_final(&error) => {
+                // What was not synced never will be.
+                if let Some(end) = ranges.table.next_offset(key) {
+                    ranges.table.apply(Command::TakeBack { key, base: end });
+                }
+                ranges.drain(key, answers);
+            }
+            Err(error) => {
+                ranges.table.apply(Command::Unseal { key });
+                let refusal = Refusal::new(ErrorCode::SHUTTING_DOWN, error.to_string());
+                answers.take(&mut ranges.seals, key, Err(refusal));
+            }
+        }
+    }
+
+    /// The end of a sealed range is durable: readers learn of it. Where the next range is here too,
+    /// [`install`](Self::install) both instead.
+    pub(crate) fn publish_seal(&self, key: RangeKey, end: Offset) {
+        let mut letters = Letters::default();
+        {
+            let mut ranges = self.hub.ranges.lock();
+            if let Effect::Advanced(stream) = ranges.table.apply(Command::Publish { key, end }) {
+                ranges.wake(stream, &mut letters);
+            }
+            self.judge_parked(&mut ranges, key.stream, &mut letters);
+        }
+        letters.post();
+    }
+
+    /// The end of a range could not be made durable: it goes on as before.
+    pub(crate) fn unseal(&self, key: RangeKey) {
+        let mut letters = Letters::default();
+        {
+            let mut ranges = self.hub.ranges.lock();
+            ranges.table.apply(Command::Unseal { key });
+            self.judge_parked(&mut ranges, key.stream, &mut letters);
+        }
+        letters.post();
+    }
+
+    /// Nothing of the stream below `start` is needed any more. Its ranges that end there go, except the last one.
+    pub(crate) fn trim(&self, stream: StreamId, start: Offset) {
+        let mut letters = Letters::default();
+        let mut released = Vec::new();
+        {
+            let mut ranges = self.hub.ranges.lock();
+            ranges.trim(stream, start, &mut released);
+            ranges.wake(stream, &mut letters);
+        }
+        for (key, below) in released {
+            self.log.release(key, below);
+        }
+        letters.post();
+    }
+
+    /// The stream is gone: appends and fetches, also those that wait, hear it at once.
+    pub(crate) fn delete(&self, stream: StreamId) {
+        let mut letters = Letters::default();
+        let keys = {
+            let mut ranges = self.hub.ranges.lock();
+            let effect = ranges.table.apply(Command::Delete { stream });
+            ranges.wake(stream, &mut letters);
+            self.judge_parked(&mut ranges, stream, &mut letters);
+            match effect {
+                Effect::Deleted(keys) => {
+                    ranges.given_up.extend(keys.iter().copied());
+                    keys
+                }
+                _ => Default::default(),
+            }
+        };
+        for key in keys {
+            self.log.release(key, Offset(i64::MAX));
+        }
+        letters.post();
+    }
+
+    /// What is held of a range, as it now is.
+    pub(crate) fn held(&self, key: RangeKey) -> Option<HeldRange> {
+        self.hub.ranges.lock().table.held(key)
+    }
+
+    /// Every range held, in order.
+    pub(crate) fn all_held(&self) -> Vec<HeldRange> {
+        self.hub.ranges.lock().table.all_held()
+    }
+}
+
+impl Ranges {
+    /// Tells everybody who waits for a stream to look again.
+    pub(super) fn wake(&mut self, stream: StreamId, letters: &mut Letters) {
+        for port in self.waiting.take(stream) {
+            letters.to(port).advanced.push(stream);
+        }
+    }
+
+    fn install(&mut self, facts: &StreamFacts, range: &HeldRange, released: &mut Vec<(RangeKey, Offset)>) {
+        let HeldRange { key, start, end, .. } = *range;
+        let Some(known) = self.table.range(key) else {
+            self.table.apply(Command::Open {
+                stream: key.stream,
+                facts: facts.clone(),
+                range: range.fresh(),
+            });
+            return;
+        };
+        let raised = start > known.start;
+        if let Some(end) = end {
+            self.table.apply(Command::Publish { key, end });
+        }
+        if raised {
+            self.trim(key.stream, start, released);
+        }
+    }
+
+    /// `released` gets what the log need not keep.
+    fn trim(&mut self, stream: StreamId, start: Offset, released: &mut Vec<(RangeKey, Offset)>) {
+        if let Effect::Trimmed { first, gone } = self.table.apply(Command::Trim { stream, start }) {
+            released.push((first, start));
+            released.extend(gone.iter().map(|key| (*key, Offset(i64::MAX))));
+        }
+    }
+}

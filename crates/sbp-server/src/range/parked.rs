@@ -1,0 +1,51 @@
+//! Appends that cannot be judged yet.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sbp_types::StreamId;
+
+use super::server::AppendJob;
+use crate::connection::Port;
+
+/// Bytes of batches that may be parked, over all streams.
+const MAX_PARKED: usize = 64 << 20;
+
+/// Appends that wait until it is decided which range is next, in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    by_stream: HashMap<StreamId, Vec<ParkedJob>>,
+    bytes: usize,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct ParkedJob {
+    pub(super) port: Arc<Port>,
+    pub(super) job: AppendJob,
+}
+
+impl Parked {
+    /// Keeps an append; gives it back when there are too many.
+    pub(super) fn park(&mut self, port: &Arc<Port>, job: AppendJob) -> Result<(), AppendJob> {
+        let bytes = self.bytes.saturating_add(job.entry.length);
+        if bytes > MAX_PARKED {
+            return Err(job);
+        }
+        self.bytes = bytes;
+        let port = Arc::clone(port);
+        self.by_stream
+            .entry(job.entry.stream)
+            .or_default()
+            .push(ParkedJob { port, job });
+        Ok(())
+    }
+
+    /// Takes everything that waits for the stream.
+    pub(super) fn take(&mut self, stream: StreamId) -> Vec<ParkedJob> {
+        let jobs = self.by_stream.remove(&stream).unwrap_or_default();
+        let bytes: usize = jobs.iter().map(|parked| parked.job.entry.length).sum();
+        self.bytes = self.bytes.saturating_sub(bytes);
+        jobs
+    }
+}
