@@ -21,8 +21,13 @@ use crate::{Application, Inbox, TransportStats};
 /// Bytes read in one turn before what they brought is handled: enough for large blocks, little enough that commands
 /// and timers get their turn.
 const READ_PER_TURN: usize = 512 * 1024;
+/// Frames taken in one turn before what they brought is handled, for peers whose frames are all tiny: so many cost about
+/// as much as so many bytes.
+const FRAMES_PER_TURN: u64 = 4096;
 /// Turns in one poll before the other tasks of the runtime are let in.
 const TURNS_PER_POLL: usize = 8;
+/// Frames taken in one poll, for the same reason.
+const FRAMES_PER_POLL: u64 = 4 * FRAMES_PER_TURN;
 /// Times that the inbox is emptied in one turn, for threads that post while this one works.
 const TAKES_PER_TURN: usize = 4;
 /// Slices in one vectored write.
@@ -31,11 +36,17 @@ const SLICES: usize = 64;
 const FEW_COMMANDS: usize = 8;
 /// How long a closed socket is still read, so that the peer gets our last bytes and not a reset.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long a connection without a socket may wait for what its peer has started.
+const LAST_WORK: Duration = Duration::from_secs(30);
 
 /// Runs a connection until it is over, and tells why it ended.
 ///
 /// All of a connection happens in this one future: reading, writing, timers and commands, polled together, so that
 /// neither direction waits for the other and no lock is held across a system call.
+///
+/// A peer that is gone may have started work that still goes on. The future then outlives the socket until that is
+/// done, so that whoever counts connections counts their work: closing and dialling again is no way to have more of it
+/// done at once than one connection may.
 pub async fn drive<IO, A>(mut io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
@@ -43,12 +54,22 @@ where
 {
     let mut driver = Driver::new(session, app, inbox);
     poll_fn(|context| driver.poll(&mut io, context)).await;
-    let reason = driver.finish();
-    if !matches!(reason, CloseReason::NotSbp | CloseReason::Transport(_)) {
-        // A peer that takes no notice loses nothing but our patience.
+    if !driver.has_work() {
+        let lingers = driver.lingers();
+        let reason = driver.finish();
+        if lingers {
+            // A peer that takes no notice loses nothing but our patience.
+            let _ = timeout(LINGER, linger(&mut io)).await;
+        }
+        return reason;
+    }
+    if driver.lingers() {
         let _ = timeout(LINGER, linger(&mut io)).await;
     }
-    reason
+    drop(io);
+    // What does not end is not waited for for ever.
+    let _ = timeout(LAST_WORK, poll_fn(|context| driver.poll_work(context))).await;
+    driver.finish()
 }
 
 /// Ends the sending direction and reads until the peer has ended the other: closing a socket with unread bytes would
@@ -106,6 +127,7 @@ impl<A: Application> Driver<A> {
         // Why it was woken is not known, so everything is tried again.
         self.read_parked = false;
         self.write_parked = false;
+        let enough = self.session.stats().frames_in + FRAMES_PER_POLL;
         for _ in 0..TURNS_PER_POLL {
             let again = self.turn(io, context);
             if self.session.is_closed() {
@@ -113,6 +135,9 @@ impl<A: Application> Driver<A> {
             }
             if !again && self.poll_timer(context).is_pending() {
                 return Poll::Pending;
+            }
+            if self.session.stats().frames_in >= enough {
+                break;
             }
         }
         context.waker().wake_by_ref();
@@ -132,13 +157,18 @@ impl<A: Application> Driver<A> {
         false
     }
 
-    /// One round: what came in, what was asked, what goes out. Whether there is more to do at once.
-    fn turn<IO: AsyncRead + AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>) -> bool {
-        let now = tokio::time::Instant::now().into_std();
+    fn check_time(&mut self, now: Instant) {
         if self.session.poll_timeout().is_some_and(|at| at <= now) {
             self.session.handle_timeout(now);
         }
+    }
+
+    /// One round: what came in, what was asked, what goes out. Whether there is more to do at once.
+    fn turn<IO: AsyncRead + AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>) -> bool {
+        let now = tokio::time::Instant::now().into_std();
+        // Before the timers: what has come in time may have waited for this task.
         self.read(io, context, now);
+        self.check_time(now);
         // Events first: a client's first HEARTBEAT goes before its first command.
         let mut events = self.take_events(now);
         let (posted, inbox_parked) = self.take_commands(context, now);
@@ -158,7 +188,8 @@ impl<A: Application> Driver<A> {
 
     fn read<IO: AsyncRead + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>, now: Instant) {
         let mut left = READ_PER_TURN;
-        while left > 0 && !self.read_parked && self.session.wants_read() {
+        let enough = self.session.stats().frames_in + FRAMES_PER_TURN;
+        while left > 0 && self.session.stats().frames_in < enough && !self.read_parked && self.session.wants_read() {
             let mut buffer = self.session.recv_buffer();
             // Dropped at once: where it is pending, nothing was taken from the socket.
             let read = pin!(io.read_buf(&mut buffer)).poll(context);
@@ -245,6 +276,37 @@ impl<A: Application> Driver<A> {
         // Fired, perhaps for a moment that is of no interest any more: the next turn sets it anew.
         self.timer_at = None;
         Poll::Ready(())
+    }
+
+    /// Whether the peer has started something that is not yet done. What only waits is not work.
+    fn has_work(&self) -> bool {
+        self.session.peer_calls() > 0
+    }
+
+    /// Whether the peer may have bytes of ours to read: a reset would take them back.
+    fn lingers(&self) -> bool {
+        let reason = self.session.close_reason();
+        self.session.stats().bytes_out > 0 && !matches!(reason, Some(CloseReason::NotSbp | CloseReason::Transport(_)))
+    }
+
+    /// Goes on without a socket until nothing is left to do.
+    fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let now = tokio::time::Instant::now().into_std();
+            self.check_time(now);
+            let (_, parked) = self.take_commands(context, now);
+            if self.app.poll_timeout().is_some_and(|at| at <= now) {
+                self.app.handle_timeout(&mut self.session, now);
+            }
+            self.take_events(now);
+            self.app.finish_turn(&mut self.session, now);
+            if !self.has_work() {
+                return Poll::Ready(());
+            }
+            if parked && self.poll_timer(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
     }
 
     /// Hands over what is left, and takes leave of the application.

@@ -6,7 +6,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::dial::{KEEPALIVE_AFTER, KEEPALIVE_EVERY};
+use crate::dial::{KEEPALIVE_AFTER, KEEPALIVE_EVERY, UNACKNOWLEDGED};
 
 /// Connections that the kernel completes before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -81,13 +81,16 @@ fn bind(address: std::net::SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Sets on an accepted socket what [`crate::dial()`] sets on its own: no delay, because writes are batched here, and
-/// keep-alive, so that a dead machine is noticed.
+/// keep-alive and a limit for unacknowledged bytes, so that a dead machine is noticed whether or not bytes are under way.
 ///
 /// # Errors
 /// What the system says.
 pub fn accept_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(
+    let socket = SockRef::from(stream);
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    socket.set_tcp_keepalive(
         &TcpKeepalive::new()
             .with_time(KEEPALIVE_AFTER)
             .with_interval(KEEPALIVE_EVERY),

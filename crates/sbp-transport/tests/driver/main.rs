@@ -2,5 +2,6 @@
 
 mod apps;
 mod loopback;
+mod over_time;
 mod pipe;
 mod sockets;

@@ -22,11 +22,11 @@ use crate::apps::{Call, Caller, Echo, Ended, Journal, call};
 /// No test waits longer than this, in its own time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-fn now() -> std::time::Instant {
+pub(crate) fn now() -> std::time::Instant {
     Instant::now().into_std()
 }
 
-fn start_client<IO>(io: IO, config: SessionConfig) -> (Mailbox<Call>, JoinHandle<CloseReason>, Journal)
+pub(crate) fn start_client<IO>(io: IO, config: SessionConfig) -> (Mailbox<Call>, JoinHandle<CloseReason>, Journal)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -40,7 +40,7 @@ where
     )
 }
 
-fn start_server<IO>(io: IO, config: SessionConfig, app: Echo) -> (Mailbox<()>, JoinHandle<CloseReason>)
+pub(crate) fn start_server<IO>(io: IO, config: SessionConfig, app: Echo) -> (Mailbox<()>, JoinHandle<CloseReason>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -51,12 +51,12 @@ where
     )
 }
 
-async fn ended<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn ended<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("within the patience of a test")
 }
 
 /// Reads until a whole frame is there.
-async fn read_frame(peer: &mut DuplexStream, buffer: &mut BytesMut) -> Frame {
+pub(crate) async fn read_frame(peer: &mut DuplexStream, buffer: &mut BytesMut) -> Frame {
     loop {
         if let Some(frame) = Frame::decode(buffer).expect("a valid frame") {
             return frame;
@@ -66,7 +66,7 @@ async fn read_frame(peer: &mut DuplexStream, buffer: &mut BytesMut) -> Frame {
     }
 }
 
-fn frame(opcode: OpCode, flags: Flags, raw_call_id: u32, header: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(opcode: OpCode, flags: Flags, raw_call_id: u32, header: &[u8]) -> Vec<u8> {
     let mut queue = WriteQueue::new();
     queue
         .push_frame(

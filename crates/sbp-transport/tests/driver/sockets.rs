@@ -71,3 +71,13 @@ async fn no_time_is_no_connection() {
         "{error:?}"
     );
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn bytes_that_nobody_acknowledges_end_a_connection() {
+    let listener = listen("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let stream = dial(&address, PATIENCE).await.expect("a connection");
+    let limit = socket2::SockRef::from(&stream).tcp_user_timeout();
+    assert_eq!(limit.expect("an option"), Some(Duration::from_secs(60)));
+}
