@@ -11,8 +11,12 @@ use crate::{Checksum, Flags, FrameTooLarge, OpCode, Prelude};
 /// Copying a small part costs less than the extra entry in a vectored write.
 pub const SHARE_FROM: usize = 16 * 1024;
 
-/// Bytes of one block. A frame's bytes may continue in the next one.
+/// Bytes of one block of a busy queue. A frame's bytes may continue in the next one.
 const BLOCK: usize = 32 * 1024;
+
+/// Bytes of the first block; each new one has twice as many, up to [`BLOCK`]. Most connections never have more to say
+/// at once, and there may be thousands of them.
+const FIRST_BLOCK: usize = WHOLE_UP_TO;
 
 /// Frames up to this many bytes are not split over blocks, and so are copied with one look at the room. Below
 /// [`SHARE_FROM`], so that none of their parts is kept by reference.
@@ -81,6 +85,8 @@ pub struct WriteQueue {
     /// Bytes of the first segment that are written already.
     front_written: usize,
     spare: Vec<Vec<u8>>,
+    /// Bytes of the last block that was made; 0 before the first.
+    made: usize,
     pushed: u64,
     written: u64,
 }
@@ -192,6 +198,10 @@ impl WriteQueue {
     /// Gives the memory of spare blocks back, for a connection that has fallen idle.
     pub fn shrink(&mut self) {
         self.spare = Vec::new();
+        if self.segments.is_empty() {
+            self.segments.shrink_to_fit();
+            self.made = 0;
+        }
     }
 
     /// Appends a frame of `total` bytes that goes into one block as it is.
@@ -201,7 +211,7 @@ impl WriteQueue {
             _ => 0,
         };
         if room < total {
-            self.start_block();
+            self.start_block(total);
         }
         let Some(Segment::Block(block)) = self.segments.back_mut() else {
             return;
@@ -217,8 +227,11 @@ impl WriteQueue {
         self.pushed += total as u64;
     }
 
-    fn start_block(&mut self) {
-        let block = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
+    fn start_block(&mut self, wanted: usize) {
+        let block = self.spare.pop().unwrap_or_else(|| {
+            self.made = (self.made * 2).max(wanted).clamp(FIRST_BLOCK, BLOCK);
+            Vec::with_capacity(self.made)
+        });
         self.segments.push_back(Segment::Block(block));
     }
 
@@ -230,7 +243,7 @@ impl WriteQueue {
                 _ => 0,
             };
             if room == 0 {
-                self.start_block();
+                self.start_block(bytes.len());
                 continue;
             }
             let (now, later) = bytes.split_at(room.min(bytes.len()));
@@ -247,7 +260,8 @@ impl WriteQueue {
     }
 
     fn recycle(&mut self, mut block: Vec<u8>) {
-        if self.spare.len() < SPARE_BLOCKS {
+        // A queue that has needed larger ones needs no small ones any more.
+        if self.spare.len() < SPARE_BLOCKS && block.capacity() >= self.made {
             block.clear();
             self.spare.push(block);
         }
