@@ -275,6 +275,14 @@ impl<T: Send + 'static> Log<T> {
             .any(|live| live.keys.contains(&key))
     }
 
+    /// Whether any segment still holds records of any range of this stream, released or not.
+    #[must_use]
+    pub fn holds_stream(&self, stream: StreamId) -> bool {
+        let state = self.shared.state.read();
+        let mut keys = state.segments.values().flat_map(|live| &live.keys);
+        keys.any(|key| key.stream == stream)
+    }
+
     /// Writes a checkpoint now and removes segments that nothing needs. Blocks on the disk.
     pub fn checkpoint(&self) -> std::io::Result<()> {
         write_checkpoint(&self.shared)

@@ -7,3 +7,4 @@ mod damage;
 mod failures;
 mod model;
 mod power_loss;
+mod writers;
