@@ -7,4 +7,5 @@ mod damage;
 mod failures;
 mod model;
 mod power_loss;
+mod retention;
 mod writers;
