@@ -1,9 +1,15 @@
 //! What can be said on the command line.
 
+mod proxy;
+mod stream;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use proxy::Proxy;
+pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Retention, Stream, StreamAction, UpdateStream};
 
 use crate::when::{When, parse_duration};
 
@@ -25,6 +31,7 @@ Examples:
   echo 'first' | sbp append orders               append one record per line
   sbp fetch orders                               read it back
   sbp fetch orders --follow --json               read on as it grows, one JSON object per record
+  sbp stream trim orders --before 2026-01-31     forget what is older
   sbp bench append --size 64 --concurrency 256   measure
 
 Other commands talk to the servers named by --servers or $SBP_SERVERS.";
@@ -33,8 +40,12 @@ Other commands talk to the servers named by --servers or $SBP_SERVERS.";
 pub(crate) enum Command {
     /// Run a server until SIGINT or SIGTERM.
     Serve(Serve),
-    /// Create, list and describe streams.
+    /// Create, list, describe, update, trim, seal and delete streams.
     Stream(Stream),
+    /// List ranges: where a stream's records are.
+    Range(Range),
+    /// Show the members of the placement driver.
+    Cluster(Cluster),
     /// Append records from standard input, arguments or a file.
     Append(Append),
     /// Read records of a stream.
@@ -43,6 +54,8 @@ pub(crate) enum Command {
     Ping(Ping),
     /// Measure rates, latencies and costs.
     Bench(Bench),
+    /// Stand between clients and a server, and make the network misbehave.
+    Proxy(Proxy),
 }
 
 /// Where the server is, and how long to wait for it.
@@ -96,53 +109,13 @@ pub(crate) enum Durability {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Stream {
-    #[command(subcommand)]
-    pub(crate) action: StreamAction,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum StreamAction {
-    /// Create streams. One that exists with the same settings is left as it is.
-    Create {
-        #[command(flatten)]
-        connection: Connection,
-        /// Names: a letter or underscore, then letters, digits and . _ / -
-        #[arg(required = true)]
-        names: Vec<String>,
-        /// How long records are kept, counted from their append; for ever when not given.
-        #[arg(long, value_parser = parse_duration, value_name = "TIME")]
-        retention: Option<Duration>,
-        /// A property, may be given several times.
-        #[arg(long = "property", value_name = "KEY=VALUE", value_parser = parse_property)]
-        properties: Vec<(String, String)>,
-    },
-    /// List all streams with their bounds.
-    List {
-        #[command(flatten)]
-        connection: Connection,
-        /// One JSON object per line instead of a table.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show one stream: settings, columns, bounds, ranges.
-    Describe {
-        #[command(flatten)]
-        connection: Connection,
-        /// Name or number.
-        stream: String,
-        /// One JSON object instead of tables.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   printf 'a\\nb\\n' | sbp append orders           one record per line
   sbp append orders --data first --data second   one record per --data
   sbp append orders --file photo.jpg             the whole file as one record
+  sbp append orders --data last --expected-offset 17
+                                                 only if it becomes record 17; else nothing is appended
 
 Prints the offsets of each batch when the server has acknowledged it.")]
 pub(crate) struct Append {
@@ -159,6 +132,9 @@ pub(crate) struct Append {
     /// The key of every record; not for --file.
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     pub(crate) key: Option<String>,
+    /// Append only if the first record gets this offset. Later batches then have to follow right behind.
+    #[arg(long, value_name = "OFFSET", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) expected_offset: Option<i64>,
     /// Lines per batch when standard input is read.
     #[arg(long, default_value_t = 1_000, value_name = "LINES")]
     pub(crate) batch: usize,
@@ -301,13 +277,6 @@ pub(crate) struct Embedded {
     /// Durability of the embedded server.
     #[arg(long, value_enum, default_value_t = Durability::Fsync)]
     pub(crate) durability: Durability,
-}
-
-fn parse_property(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("write KEY=VALUE".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub(crate) enum CliError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Start(#[from] StartError),
+    #[error(transparent)]
+    Proxy(#[from] sbp_proxy::ProxyError),
     #[error("the server stopped because {0}")]
     Failed(Arc<ServerFailure>),
     #[error("the server ended, but not cleanly: {0}")]

@@ -50,10 +50,13 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
     match cli.command {
         Command::Serve(serve) => command::serve::run(serve, terminal),
         Command::Stream(stream) => command::stream::run(stream, terminal),
+        Command::Range(range) => command::range::run(range, terminal),
+        Command::Cluster(cluster) => command::cluster::run(&cluster, terminal),
         Command::Append(append) => command::append::run(append, terminal),
         Command::Fetch(fetch) => command::fetch::run(&fetch, terminal),
         Command::Ping(ping) => command::ping::run(&ping, terminal),
         Command::Bench(bench) => bench::run(bench, terminal),
+        Command::Proxy(proxy) => command::proxy::run(proxy, terminal),
     }
 }
 

@@ -2,86 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod support;
 
-const LIMIT: Duration = Duration::from_secs(60);
+use std::io::Read;
+use std::process::Stdio;
 
-/// A server process that does not outlive the test.
-struct Serving {
-    child: Child,
-    address: String,
-}
-
-impl Serving {
-    fn start(dir: &Path, listen: &str) -> Self {
-        let mut child = sbp(&["serve", "--listen", listen, "--data-dir"])
-            .arg(dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let address = line
-            .trim()
-            .strip_prefix("listening on ")
-            .unwrap_or_else(|| panic!("{line:?}"))
-            .to_owned();
-        Self { child, address }
-    }
-
-    /// Sends a signal to the process that this test started, and waits for its end.
-    fn end(mut self, signal: rustix::process::Signal) -> std::process::ExitStatus {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "the server did not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn sbp(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sbp"));
-    command.args(arguments).env_remove("SBP_SERVERS").env_remove("SBP_LOG");
-    command
-}
-
-/// Runs a command against the server, with `input` on its standard input.
-fn run(server: &Serving, arguments: &[&str], input: &str) -> Output {
-    let mut child = sbp(arguments)
-        .args(["--timeout", "20s"])
-        .env("SBP_SERVERS", &server.address)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
+use support::{Serving, run, sbp, text};
 
 #[test]
 fn records_go_in_and_come_out_and_survive_a_kill() {

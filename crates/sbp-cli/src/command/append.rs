@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal};
 
 use sbp_client::{Ack, AppendOptions, Records};
 use sbp_record::RecordsBuilder;
-use sbp_types::StreamId;
+use sbp_types::{Offset, StreamId};
 
 use crate::args::{Append, Compression};
 use crate::error::CliError;
@@ -18,8 +18,9 @@ const BATCH_BYTES: usize = 1 << 20;
 pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(&append.connection)?;
     let stream = session.find(&append.stream)?.stream_id;
-    let options = AppendOptions {
+    let mut options = AppendOptions {
         compression: compression(append.compression),
+        expected_offset: append.expected_offset.map(Offset),
         ..AppendOptions::default()
     };
     if let Some(path) = &append.file {
@@ -27,7 +28,7 @@ pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliErro
             path: path.clone(),
             source,
         })?;
-        return send(&session, stream, content.into(), &options, append.quiet, terminal);
+        return send(&session, stream, content.into(), &mut options, append.quiet, terminal);
     }
     let key = append.key.as_deref().map(str::as_bytes);
     let mut builder = RecordsBuilder::new();
@@ -35,7 +36,7 @@ pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliErro
         for record in &append.data {
             push(&mut builder, record.as_bytes(), key)?;
         }
-        return send(&session, stream, builder.into(), &options, append.quiet, terminal);
+        return send(&session, stream, builder.into(), &mut options, append.quiet, terminal);
     }
     let input = std::io::stdin();
     let bar = (!input.is_terminal()).then(|| progress(0, "records"));
@@ -54,7 +55,7 @@ pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliErro
         if !builder.is_empty() && (full || read == 0) {
             let records = builder.len();
             let batch = std::mem::take(&mut builder);
-            send(&session, stream, batch.into(), &options, append.quiet, terminal)?;
+            send(&session, stream, batch.into(), &mut options, append.quiet, terminal)?;
             if let Some(bar) = &bar {
                 bar.inc_length(u64::try_from(records).unwrap_or(0));
                 bar.inc(u64::try_from(records).unwrap_or(0));
@@ -76,11 +77,12 @@ fn push(builder: &mut RecordsBuilder, value: &[u8], key: Option<&[u8]>) -> Resul
         .map_err(|error| CliError::Usage(error.to_string()))
 }
 
+/// Appends a batch; one that expects an offset makes the next expect the one behind it.
 fn send(
     session: &Session,
     stream: StreamId,
     records: Records,
-    options: &AppendOptions,
+    options: &mut AppendOptions,
     quiet: bool,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
@@ -90,6 +92,8 @@ fn send(
         durability,
         ..
     } = session.wait(session.client.append(stream, records, options))?;
+    // What follows has to be right behind.
+    options.expected_offset = options.expected_offset.map(|_| Offset(last_offset.0 + 1));
     if !quiet {
         let durability = durability.as_str();
         terminal.line(format_args!(

@@ -1,7 +1,10 @@
 //! One file for each command.
 
 pub(crate) mod append;
+pub(crate) mod cluster;
 pub(crate) mod fetch;
 pub(crate) mod ping;
+pub(crate) mod proxy;
+pub(crate) mod range;
 pub(crate) mod serve;
 pub(crate) mod stream;

@@ -1,13 +1,16 @@
 //! `sbp stream`
 
+mod change;
+
 use std::time::Duration;
 
-use sbp_client::Positions;
+use sbp_client::{ClientError, Positions};
 use sbp_messages::{KeyValue, Range, Stream as Description};
 use sbp_record::StreamSchema;
 use serde_json::json;
 
-use crate::args::{Connection, Stream, StreamAction};
+use crate::args::{Connection, CreateStreams, Stream, StreamAction};
+use crate::command::range;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -15,48 +18,69 @@ use crate::when::format_time;
 
 pub(crate) fn run(stream: Stream, terminal: &mut Terminal) -> Result<(), CliError> {
     match stream.action {
-        StreamAction::Create {
-            connection,
-            names,
-            retention,
-            properties,
-        } => create(&connection, names, retention, properties, terminal),
+        StreamAction::Create(asked) => create(asked, terminal),
         StreamAction::List { connection, json } => list(&connection, json, terminal),
         StreamAction::Describe {
             connection,
             stream,
             json,
         } => describe(&connection, &stream, json, terminal),
+        StreamAction::Update(asked) => change::update(asked, terminal),
+        StreamAction::Delete { connection, streams } => change::delete(&connection, &streams, terminal),
+        StreamAction::Trim {
+            connection,
+            stream,
+            before,
+        } => change::trim(&connection, &stream, before, terminal),
+        StreamAction::Seal {
+            connection,
+            stream,
+            range,
+            leave_sealed,
+        } => change::seal(&connection, &stream, range, leave_sealed, terminal),
     }
 }
 
-fn create(
-    connection: &Connection,
-    names: Vec<String>,
-    retention: Option<Duration>,
-    properties: Vec<(String, String)>,
-    terminal: &mut Terminal,
-) -> Result<(), CliError> {
-    let session = Session::new(connection)?;
-    let properties: Vec<_> = properties
-        .into_iter()
-        .map(|(key, value)| KeyValue { key, value })
-        .collect();
-    let wanted = names.into_iter().map(|name| Description {
+fn create(asked: CreateStreams, terminal: &mut Terminal) -> Result<(), CliError> {
+    let session = Session::new(&asked.connection)?;
+    let properties = key_values(asked.properties);
+    let wanted = asked.names.into_iter().map(|name| Description {
         name,
-        retention_period_ms: retention.map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX)),
+        retention_period_ms: asked.retention.map_or(0, millis),
+        retention_bytes: asked.retention_bytes.unwrap_or(0),
         properties: (!properties.is_empty()).then(|| properties.clone()),
         ..Description::default()
     });
+    let created = session.wait(session.client.create_streams(wanted.collect(), None))?;
+    each(created, terminal, |stream, terminal| {
+        terminal.line(format_args!("{} {}", stream.stream_id, stream.name))
+    })
+}
+
+/// Shows what was done, entry by entry, and then fails with the first refusal.
+fn each<T>(
+    entries: Vec<Result<T, ClientError>>,
+    terminal: &mut Terminal,
+    mut show: impl FnMut(T, &mut Terminal) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     let mut refused = None;
-    for created in session.wait(session.client.create_streams(wanted.collect(), None))? {
-        match created {
-            Ok(stream) => terminal.line(format_args!("{} {}", stream.stream_id, stream.name))?,
+    for entry in entries {
+        match entry {
+            Ok(done) => show(done, terminal)?,
             Err(error) => refused = refused.or(Some(error)),
         }
     }
     terminal.flush()?;
     refused.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn key_values(properties: Vec<(String, String)>) -> Vec<KeyValue> {
+    let pairs = properties.into_iter();
+    pairs.map(|(key, value)| KeyValue { key, value }).collect()
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn list(connection: &Connection, json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
@@ -126,26 +150,7 @@ fn describe(connection: &Connection, name: &str, json: bool, terminal: &mut Term
     }
     terminal.table(&["", ""], facts)?;
     terminal.line("")?;
-    let rows = ranges.iter().map(|range| {
-        vec![
-            range.range_index.to_string(),
-            range.epoch.to_string(),
-            range.start_offset.to_string(),
-            if range.is_open() {
-                "open".to_owned()
-            } else {
-                range.end_offset.to_string()
-            },
-            range.next_offset.to_string(),
-            range
-                .primary()
-                .map_or_else(String::new, |server| server.advertise_addr.clone()),
-        ]
-    });
-    terminal.table(
-        &[">RANGE", ">EPOCH", ">START", ">END", ">NEXT", "SERVER"],
-        rows.collect(),
-    )
+    range::table(&ranges, false, terminal)
 }
 
 fn retention(period_ms: i64, bytes: i64) -> String {
@@ -192,13 +197,6 @@ fn to_json(stream: &Description, positions: Option<Positions>, ranges: &[Range])
         "columns": columns,
         "earliest": positions.map(|found| found.earliest.0),
         "latest": positions.map(|found| found.latest.0),
-        "ranges": ranges.iter().map(|range| json!({
-            "index": range.range_index.0,
-            "epoch": range.epoch.0,
-            "start": range.start_offset.0,
-            "end": (!range.is_open()).then_some(range.end_offset.0),
-            "next": range.next_offset.0,
-            "server": range.primary().map(|server| server.advertise_addr.clone()),
-        })).collect::<Vec<_>>(),
+        "ranges": ranges.iter().map(range::to_json).collect::<Vec<_>>(),
     })
 }

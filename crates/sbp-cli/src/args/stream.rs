@@ -1,0 +1,198 @@
+//! `sbp stream`, `sbp range` and `sbp cluster` on the command line.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::Connection;
+use crate::when::{When, parse_duration};
+
+#[derive(Args, Debug)]
+pub(crate) struct Stream {
+    #[command(subcommand)]
+    pub(crate) action: StreamAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamAction {
+    /// Create streams. One that exists with the same settings is left as it is.
+    Create(CreateStreams),
+    /// List all streams with their bounds.
+    List {
+        #[command(flatten)]
+        connection: Connection,
+        /// One JSON object per line instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one stream: settings, columns, bounds, ranges.
+    Describe {
+        #[command(flatten)]
+        connection: Connection,
+        /// Name or number.
+        stream: String,
+        /// One JSON object instead of tables.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Change a stream's name or settings. What is not given stays as it is.
+    Update(UpdateStream),
+    /// Delete streams with all their records.
+    Delete {
+        #[command(flatten)]
+        connection: Connection,
+        /// Names or numbers.
+        #[arg(required = true)]
+        streams: Vec<String>,
+    },
+    /// Move a stream's start forward: what is before it is gone, and its space comes back.
+    Trim {
+        #[command(flatten)]
+        connection: Connection,
+        /// Name or number.
+        stream: String,
+        /// The first offset to keep: an offset, a time, or latest, which keeps nothing of what is there.
+        #[arg(long, value_name = "WHERE")]
+        before: When,
+    },
+    /// Seal a stream's range: nothing is appended to it any more, and the stream goes on in a new one.
+    Seal {
+        #[command(flatten)]
+        connection: Connection,
+        /// Name or number.
+        stream: String,
+        /// The range's index; the open one when not given. Sealing the same range again changes nothing.
+        #[arg(long, value_name = "INDEX")]
+        range: Option<i32>,
+        /// Open no new range: appends are refused until somebody opens one.
+        #[arg(long)]
+        leave_sealed: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CreateStreams {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// Names: a letter or underscore, then letters, digits and . _ / -
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+    /// How long records are kept, counted from their append; for ever when not given.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub(crate) retention: Option<Duration>,
+    /// How many bytes are kept; all when not given.
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "BYTES")]
+    pub(crate) retention_bytes: Option<i64>,
+    /// A property, may be given several times.
+    #[arg(long = "property", value_name = "KEY=VALUE", value_parser = parse_property)]
+    pub(crate) properties: Vec<(String, String)>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sbp stream update orders --retention 7d --retention-bytes 10000000000
+  sbp stream update orders --retention forever --name archive/orders")]
+pub(crate) struct UpdateStream {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// Name or number.
+    pub(crate) stream: String,
+    /// A new name.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// How long records are kept, counted from their append: 7d, 12h, or forever.
+    #[arg(long, value_parser = parse_retention, value_name = "TIME")]
+    pub(crate) retention: Option<Retention>,
+    /// How many bytes are kept, or all.
+    #[arg(long, value_parser = parse_retention_bytes, value_name = "BYTES")]
+    pub(crate) retention_bytes: Option<i64>,
+    /// A property, may be given several times; those given replace all that are there.
+    #[arg(long = "property", value_name = "KEY=VALUE", value_parser = parse_property)]
+    pub(crate) properties: Vec<(String, String)>,
+    /// Take all properties away.
+    #[arg(long, conflicts_with = "properties")]
+    pub(crate) no_properties: bool,
+}
+
+/// How long records are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retention {
+    Forever,
+    For(Duration),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Range {
+    #[command(subcommand)]
+    pub(crate) action: RangeAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RangeAction {
+    /// List ranges: of streams, of a server, or of streams on a server.
+    List {
+        #[command(flatten)]
+        connection: Connection,
+        /// Names or numbers; all streams when neither streams nor a server are given.
+        streams: Vec<String>,
+        /// Only ranges on the range server with this number.
+        #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i32).range(1..))]
+        server: Option<i32>,
+        /// One JSON object per line instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Cluster {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// One JSON object per line instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn parse_property(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".to_owned()),
+    }
+}
+
+fn parse_retention(text: &str) -> Result<Retention, String> {
+    if text == "forever" {
+        return Ok(Retention::Forever);
+    }
+    match parse_duration(text)? {
+        time if time.as_millis() > 0 => Ok(Retention::For(time)),
+        _ => Err("at least 1ms; write forever to keep all".to_owned()),
+    }
+}
+
+/// Bytes, or -1 for all.
+fn parse_retention_bytes(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        _ if text == "all" => Ok(-1),
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err("write a number of bytes above 0, or all".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Retention, parse_retention, parse_retention_bytes};
+
+    #[test]
+    fn retention_has_a_word_for_no_bound() {
+        assert_eq!(parse_retention("forever"), Ok(Retention::Forever));
+        assert_eq!(parse_retention("2h"), Ok(Retention::For(Duration::from_secs(7_200))));
+        assert!(parse_retention("0s").is_err() && parse_retention("long").is_err());
+        assert_eq!(parse_retention_bytes("all"), Ok(-1));
+        assert_eq!(parse_retention_bytes("5"), Ok(5));
+        assert!(parse_retention_bytes("0").is_err() && parse_retention_bytes("-1").is_err());
+    }
+}

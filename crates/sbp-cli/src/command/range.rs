@@ -1,0 +1,102 @@
+//! `sbp range`
+
+use sbp_messages::{Range as Description, RangeCriteria, RangeServer};
+use sbp_types::{ServerId, StreamId};
+use serde_json::{Value, json};
+
+use crate::args::{Connection, Range, RangeAction};
+use crate::error::CliError;
+use crate::session::Session;
+use crate::terminal::Terminal;
+
+pub(crate) fn run(range: Range, terminal: &mut Terminal) -> Result<(), CliError> {
+    match range.action {
+        RangeAction::List {
+            connection,
+            streams,
+            server,
+            json,
+        } => list(&connection, &streams, server, json, terminal),
+    }
+}
+
+fn list(
+    connection: &Connection,
+    streams: &[String],
+    server: Option<i32>,
+    json: bool,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
+    let session = Session::new(connection)?;
+    let server = server.map(|id| RangeServer {
+        server_id: ServerId(id),
+        ..RangeServer::default()
+    });
+    let criteria = |stream_id| RangeCriteria {
+        stream_id,
+        range_server: server.clone(),
+    };
+    let criteria: Vec<_> = if !streams.is_empty() {
+        let ids = streams.iter().map(|name| Ok(session.find(name)?.stream_id));
+        let ids: Vec<StreamId> = ids.collect::<Result<_, CliError>>()?;
+        ids.into_iter().map(criteria).collect()
+    } else if server.is_some() {
+        vec![criteria(RangeCriteria::default().stream_id)]
+    } else {
+        let all = session.wait(session.client.list_streams(None))?;
+        all.iter().map(|stream| criteria(stream.stream_id)).collect()
+    };
+    let mut ranges = Vec::new();
+    for listed in session.wait(session.client.list_ranges_by(&criteria, None))? {
+        ranges.extend(listed?);
+    }
+    if json {
+        for range in &ranges {
+            let mut object = to_json(range);
+            if let Some(fields) = object.as_object_mut() {
+                fields.insert("stream".to_owned(), range.stream_id.0.into());
+            }
+            terminal.line(object)?;
+        }
+        return terminal.flush();
+    }
+    table(&ranges, true, terminal)
+}
+
+/// A row for each range, with its stream or without.
+pub(crate) fn table(ranges: &[Description], with_stream: bool, terminal: &mut Terminal) -> Result<(), CliError> {
+    let skip = usize::from(!with_stream);
+    let rows = ranges.iter().map(|range| {
+        let cells = [
+            range.stream_id.to_string(),
+            range.range_index.to_string(),
+            range.epoch.to_string(),
+            range.start_offset.to_string(),
+            if range.is_open() {
+                "open".to_owned()
+            } else {
+                range.end_offset.to_string()
+            },
+            range.next_offset.to_string(),
+            range
+                .primary()
+                .map_or_else(String::new, |server| server.advertise_addr.clone()),
+        ];
+        cells.into_iter().skip(skip).collect()
+    });
+    let titles = [">STREAM", ">RANGE", ">EPOCH", ">START", ">END", ">NEXT", "SERVER"];
+    terminal.table(titles.get(skip..).unwrap_or_default(), rows.collect())
+}
+
+pub(crate) fn to_json(range: &Description) -> Value {
+    let server = range.primary();
+    json!({
+        "index": range.range_index.0,
+        "epoch": range.epoch.0,
+        "start": range.start_offset.0,
+        "end": (!range.is_open()).then_some(range.end_offset.0),
+        "next": range.next_offset.0,
+        "server": server.map(|server| server.advertise_addr.clone()),
+        "server_id": server.map(|server| server.server_id.0),
+    })
+}

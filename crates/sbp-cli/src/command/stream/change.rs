@@ -1,0 +1,119 @@
+//! What changes streams that are there.
+
+use std::sync::Arc;
+
+use sbp_client::{ClientError, Positions};
+use sbp_messages::{RangeId, SealKind, Stream as Description};
+use sbp_types::{Offset, RangeIndex, StreamId};
+
+use super::{each, key_values, millis};
+use crate::args::{Connection, Retention, UpdateStream};
+use crate::error::CliError;
+use crate::session::Session;
+use crate::terminal::Terminal;
+use crate::when::When;
+
+pub(super) fn update(asked: UpdateStream, terminal: &mut Terminal) -> Result<(), CliError> {
+    let session = Session::new(&asked.connection)?;
+    let now = session.find(&asked.stream)?;
+    let properties = key_values(asked.properties);
+    let wanted = Description {
+        stream_id: now.stream_id,
+        name: asked.name.unwrap_or_default(),
+        // Always taken, so what stays must be said.
+        retention_period_ms: match asked.retention {
+            None => now.retention_period_ms,
+            Some(Retention::Forever) => 0,
+            Some(Retention::For(time)) => millis(time),
+        },
+        retention_bytes: asked.retention_bytes.unwrap_or(0),
+        properties: (asked.no_properties || !properties.is_empty()).then_some(properties),
+        ..Description::default()
+    };
+    let updated = session.wait(session.client.update_streams(vec![wanted], None))?;
+    each(updated, terminal, |stream, terminal| {
+        let kept = super::retention(stream.retention_period_ms, stream.retention_bytes);
+        terminal.line(format_args!("{} {}, kept {kept}", stream.stream_id, stream.name))
+    })
+}
+
+pub(super) fn delete(connection: &Connection, names: &[String], terminal: &mut Terminal) -> Result<(), CliError> {
+    let session = Session::new(connection)?;
+    // All are found before the first is deleted.
+    let found = names.iter().map(|name| session.find(name));
+    let found: Vec<Arc<Description>> = found.collect::<Result<_, _>>()?;
+    let ids: Vec<_> = found.iter().map(|stream| stream.stream_id).collect();
+    let deleted = session.wait(session.client.delete_streams(&ids, None))?;
+    let mut names = found.iter();
+    each(deleted, terminal, |stream, terminal| {
+        let name = names.find(|found| found.stream_id == stream.stream_id);
+        let name = name.map_or("", |found| found.name.as_str());
+        terminal.line(format_args!("deleted {} {name}", stream.stream_id))
+    })
+}
+
+pub(super) fn trim(connection: &Connection, name: &str, before: When, terminal: &mut Terminal) -> Result<(), CliError> {
+    let session = Session::new(connection)?;
+    let stream = session.find(name)?.stream_id;
+    let offset = resolve(&session, stream, before)?;
+    let trimmed = session.wait(session.client.trim_streams(&[(stream, offset)], None))?;
+    each(trimmed, terminal, |range, terminal| {
+        terminal.line(format_args!(
+            "{stream} starts at {}, in range {}",
+            range.start_offset, range.range_index
+        ))
+    })
+}
+
+fn resolve(session: &Session, stream: StreamId, place: When) -> Result<Offset, CliError> {
+    let position = session.wait(async {
+        match place {
+            When::Offset(offset) => Ok(Some(Ok(offset))),
+            When::Time(time) => Ok(session.client.offsets_for_times(&[(stream, time)], None).await?.pop()),
+            When::Earliest | When::Latest => {
+                let found = session.client.positions(&[stream], None).await?.pop();
+                let pick = |found: Positions| match place {
+                    When::Earliest => found.earliest,
+                    _ => found.latest,
+                };
+                Ok::<_, ClientError>(found.map(|found| found.map(pick)))
+            }
+        }
+    })?;
+    let missing = || CliError::Usage("the server did not say where that is; try again".to_owned());
+    Ok(position.ok_or_else(missing)??)
+}
+
+pub(super) fn seal(
+    connection: &Connection,
+    name: &str,
+    range: Option<i32>,
+    leave_sealed: bool,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
+    let session = Session::new(connection)?;
+    let wanted = RangeId {
+        stream_id: session.find(name)?.stream_id,
+        range_index: range.map_or(RangeIndex::OPEN, RangeIndex),
+        ..RangeId::default()
+    };
+    let kind = if leave_sealed {
+        SealKind::RANGE_SERVER
+    } else {
+        SealKind::PLACEMENT_DRIVER
+    };
+    let sealed = session.wait(session.client.seal_ranges(&[wanted], kind, None))?;
+    each(sealed, terminal, |range, terminal| {
+        if range.is_open() {
+            terminal.line(format_args!(
+                "range {} is open from {}",
+                range.range_index, range.start_offset
+            ))
+        } else {
+            terminal.line(format_args!(
+                "range {} is sealed, {} to {}",
+                range.range_index, range.start_offset, range.end_offset
+            ))
+        }
+    })
+}
