@@ -25,9 +25,26 @@ impl Durability {
     }
 }
 
+/// Which of the two roles a server has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Roles {
+    /// Both, in one process and on one port.
+    #[default]
+    Both,
+    /// It decides which streams and ranges exist and where they are; range servers register with it.
+    PlacementDriver,
+    /// It holds ranges that its placement driver gives it.
+    RangeServer {
+        /// `host:port` of the placement driver; several are tried in turn.
+        placement_driver: Vec<String>,
+    },
+}
+
 /// How a [`Server`](crate::Server) is set up. Fill in what differs from [`ServerConfig::default`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
+    /// What the server does.
+    pub roles: Roles,
     /// Where log and metadata live; created when it does not exist. `None`: a temporary directory, deleted at shutdown.
     pub data_dir: Option<PathBuf>,
     /// `host:port` to listen on. Port 0 lets the system choose one; [`Server::address`](crate::Server::address) tells
@@ -49,13 +66,21 @@ pub struct ServerConfig {
     pub max_calls: u32,
     /// FETCHes one connection may have waiting; one more that cannot be answered at once is refused.
     pub max_waits: u32,
+    /// How often retention is looked at: records outlive their time, and streams their size, by this much at most.
+    pub retention_interval: Duration,
+    /// How often a range server tells its placement driver that it is there and how it does.
+    pub report_interval: Duration,
     /// Bytes per log segment. `None`: the log's default, smaller in a temporary directory.
     pub segment_bytes: Option<u64>,
+    /// Breaks the promise that writers are remembered, so that a test can show that it would notice.
+    #[cfg(feature = "testing")]
+    pub forget_writers: sbp_log::ForgetWriters,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
+            roles: Roles::Both,
             data_dir: None,
             listen: "127.0.0.1:0".to_owned(),
             advertise: None,
@@ -66,7 +91,11 @@ impl Default for ServerConfig {
             max_connections: 4_096,
             max_calls: 1_024,
             max_waits: 256,
+            retention_interval: Duration::from_secs(30),
+            report_interval: Duration::from_secs(3),
             segment_bytes: None,
+            #[cfg(feature = "testing")]
+            forget_writers: sbp_log::ForgetWriters::Never,
         }
     }
 }

@@ -79,6 +79,20 @@ pub enum StartError {
         /// Starts that the metadata remembers.
         metadata: u64,
     },
+    /// The directory belongs to a server with another role.
+    #[error("{} belongs to {found}: start it in that role, or choose another data directory", .path.display())]
+    OtherRole {
+        /// The data directory.
+        path: PathBuf,
+        /// What it belongs to.
+        found: &'static str,
+    },
+    /// A range server that has no number yet could not get one from its placement driver.
+    #[error("cannot get a number for this range server: {reason}; start the placement driver, or give its address")]
+    PlacementDriver {
+        /// What went wrong, with the address asked.
+        reason: String,
+    },
     /// The log could not be opened.
     #[error("cannot open the log in {}: {reason}", .path.display())]
     Log {

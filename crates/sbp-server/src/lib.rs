@@ -16,17 +16,21 @@ mod failure;
 mod listener;
 mod meta;
 mod node;
+mod peer;
 mod placement;
 mod range;
 mod readers;
 mod refusal;
+mod roles;
 mod running;
 mod server;
 mod stats;
 mod storage;
 
-pub use config::{Durability, ServerConfig};
+pub use config::{Durability, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
+#[cfg(feature = "testing")]
+pub use sbp_log::ForgetWriters;
 pub use server::Server;
 pub use stats::ServerStats;

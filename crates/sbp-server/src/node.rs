@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_log::Clock;
-use sbp_messages::ErrorCode;
+use sbp_messages::{ErrorCode, RangeServer as RangeServerName};
 use sbp_types::ServerId;
 
 use crate::connection::Offer;
@@ -13,12 +13,14 @@ use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
 use crate::readers::Readers;
 use crate::refusal::Refusal;
+use crate::roles::RangeRole;
 use crate::stats::Counters;
 
 /// Who this server is.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    pub(crate) server_id: ServerId,
+    /// As a range server; a placement driver alone has no number.
+    pub(crate) server_id: Option<ServerId>,
     /// Where clients are told to dial, `host:port`.
     pub(crate) advertise: String,
 }
@@ -46,11 +48,23 @@ pub(crate) struct Node {
     pub(crate) placement: Option<PlacementDriver>,
     /// Absent where only placement is decided.
     pub(crate) ranges: Option<Arc<RangeServer>>,
+    /// What a range server without a placement driver in the same process has instead of one.
+    pub(crate) range_role: Option<Arc<RangeRole>>,
     /// The threads that read for [`Node::ranges`].
     pub(crate) readers: Option<Readers>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) counters: Arc<Counters>,
+}
+
+impl Identity {
+    /// The range server as messages name it.
+    pub(crate) fn range_server(&self) -> Option<RangeServerName> {
+        self.server_id.map(|server_id| RangeServerName {
+            server_id,
+            advertise_addr: self.advertise.clone(),
+        })
+    }
 }
 
 impl Node {

@@ -21,9 +21,11 @@ use crate::data_dir::DataDir;
 use crate::failure::Health;
 use crate::listener::Acceptor;
 use crate::node::{ConnectionLimits, Identity, Node};
+use crate::range::RangeServer;
 use crate::readers::Readers;
+use crate::roles::{Halves, Surroundings, keep_in_touch, trim_what_is_due};
 use crate::stats::{Counters, ServerStats};
-use crate::storage::{self, Storage, StorageParts};
+use crate::storage::StorageParts;
 use crate::{Durability, ServerConfig, ShutdownError, StartError};
 
 /// What connections may take beyond the grace to write their last bytes.
@@ -38,6 +40,8 @@ pub(crate) struct Running {
     stop: watch::Sender<bool>,
     local: SocketAddr,
     node: Arc<Node>,
+    /// Has the log, which owns the directory.
+    owner: Arc<RangeServer>,
     connections: Arc<Connections>,
     descriptors: Arc<Descriptors>,
     /// Places of the files that keep the directory locked; dropped before the files are.
@@ -66,40 +70,51 @@ impl Running {
             health: Arc::default(),
             counters: Arc::default(),
         };
-        let Storage {
+        let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
+        let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
+        let around = Surroundings {
+            config,
+            runtime: &runtime,
+            descriptors: &descriptors,
+            advertise: &advertise,
+        };
+        let Halves {
             server_id,
             placement,
             ranges,
-        } = storage::open(&parts, log_config(config, &data_dir))?;
+            range_role,
+            owner,
+        } = Halves::open(&around, &parts, log_config(config, &data_dir))?;
         let StorageParts {
             clock,
             health,
             counters,
             ..
         } = parts;
-        let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
         let identity = Identity { server_id, advertise };
         let session = session_config(config);
-        let offer = Offer::new(config.durability.name(), &identity, told_limits(&session));
+        let (durability, decides) = (config.durability.name(), placement.is_some());
+        let offer = Offer::new(durability, &identity, decides, told_limits(&session));
         let limits = ConnectionLimits {
             answer_bytes: session.limits.answer_bytes,
             waits: session.limits.waits,
             default_timeout: config.default_timeout,
             shutdown_grace: config.shutdown_grace,
         };
-        let readers = Readers::start(&ranges).map_err(io("start a reader thread"))?;
+        let readers = ranges.as_ref().map(Readers::start).transpose();
+        let readers = readers.map_err(io("start a reader thread"))?;
         let node = Arc::new(Node {
             identity,
             offer,
             limits,
-            placement: Some(placement),
-            ranges: Some(ranges),
-            readers: Some(readers),
+            placement,
+            ranges,
+            range_role,
+            readers,
             clock,
             health,
             counters,
         });
-        let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
         let locks = lock_descriptors(data_dir.path())
             .into_iter()
             .map(|fd| descriptors.register(fd))
@@ -114,12 +129,14 @@ impl Running {
             max_connections: config.max_connections,
         };
         runtime.spawn(acceptor.run(listener, stopped));
+        start_chores(&runtime, &node, config, data_dir.path());
         let (grace, durability) = (config.shutdown_grace, config.durability);
         Ok(Self {
             runtime,
             stop,
             local,
             node,
+            owner,
             connections,
             descriptors,
             locks,
@@ -147,12 +164,7 @@ impl Running {
 
     pub(crate) fn stats(&self) -> ServerStats {
         let counters: &Counters = &self.node.counters;
-        let log = self
-            .node
-            .ranges
-            .as_ref()
-            .map(|ranges| ranges.log.stats())
-            .unwrap_or_default();
+        let log = self.owner.log.stats();
         let streams = self
             .node
             .placement
@@ -181,6 +193,7 @@ impl Running {
             runtime,
             stop,
             node,
+            owner,
             connections,
             mut data_dir,
             grace,
@@ -192,14 +205,20 @@ impl Running {
         if !connections.wait_until_closed(grace + CLOSING_TIME) {
             tracing::warn!(open = connections.count(), "connections did not end in time");
         }
+        if let Some(role) = &node.range_role {
+            role.link.close();
+        }
         runtime.shutdown_timeout(CLOSING_TIME);
         if let Some(placement) = &node.placement {
             placement.stop();
         }
+        if let Some(role) = &node.range_role {
+            role.keeper.stop();
+        }
         if let Some(readers) = &node.readers {
             readers.stop();
         }
-        let closed = close_log(node);
+        let closed = close_log(node, owner);
         drop(locks);
         let path = data_dir.path().to_owned();
         data_dir
@@ -209,21 +228,25 @@ impl Running {
     }
 }
 
+/// Starts what a server does without being asked.
+fn start_chores(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, directory: &Path) {
+    if node.ranges.is_some() {
+        runtime.spawn(trim_what_is_due(Arc::downgrade(node), config.retention_interval));
+    }
+    if let (Some(role), Some(me)) = (&node.range_role, node.identity.range_server()) {
+        let directory = directory.to_owned();
+        runtime.spawn(keep_in_touch(Arc::downgrade(role), me, directory, config.report_interval));
+    }
+}
+
 /// Closes the log, which nobody else may be using any more.
-fn close_log(node: Arc<Node>) -> Result<(), ShutdownError> {
+fn close_log(node: Arc<Node>, owner: Arc<RangeServer>) -> Result<(), ShutdownError> {
     let in_use = || ShutdownError::Log {
         reason: "a connection still uses it".to_owned(),
     };
-    let Node {
-        ranges,
-        readers,
-        placement,
-        ..
-    } = Arc::into_inner(node).ok_or_else(in_use)?;
-    drop((readers, placement));
-    let Some(ranges) = ranges else { return Ok(()) };
-    let ranges = Arc::into_inner(ranges).ok_or_else(in_use)?;
-    ranges.log.shutdown().map_err(|error| ShutdownError::Log {
+    drop(Arc::into_inner(node).ok_or_else(in_use)?);
+    let owner = Arc::into_inner(owner).ok_or_else(in_use)?;
+    owner.log.shutdown().map_err(|error| ShutdownError::Log {
         reason: error.to_string(),
     })
 }
@@ -286,6 +309,10 @@ fn log_config(config: &ServerConfig, data_dir: &DataDir) -> LogConfig {
     };
     if let Some(bytes) = config.segment_bytes {
         log.segment_bytes = bytes;
+    }
+    #[cfg(feature = "testing")]
+    {
+        log.forget_writers = config.forget_writers;
     }
     log
 }

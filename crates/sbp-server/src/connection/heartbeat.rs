@@ -1,6 +1,6 @@
 //! HEARTBEAT: who is there, and what both sides understand.
 
-use sbp_messages::{Feature, HeartbeatRequest, HeartbeatResponse, RangeServer, Status, features};
+use sbp_messages::{Feature, HeartbeatRequest, HeartbeatResponse, Status, features};
 
 use crate::node::Identity;
 
@@ -27,15 +27,22 @@ pub(crate) struct ToldLimits {
 }
 
 impl Offer {
-    pub(crate) fn new(durability: &str, identity: &Identity, limits: ToldLimits) -> Self {
-        Self {
-            features: vec![
-                Feature::new(features::NAMES, "1"),
+    /// `decides` says whether the placement driver's half is here.
+    pub(crate) fn new(durability: &str, identity: &Identity, decides: bool, limits: ToldLimits) -> Self {
+        let mut offered = Vec::new();
+        if decides {
+            offered.push(Feature::new(features::NAMES, "1"));
+        }
+        if let Some(server) = identity.range_server() {
+            offered.extend([
                 Feature::new(features::CONDITIONAL_APPEND, "1"),
                 Feature::new(features::BOUNDED_FETCH, "1"),
                 Feature::new(features::DURABILITY, durability),
-                Feature::new(features::SERVER_ID, identity.server_id.to_string()),
-            ],
+                Feature::new(features::SERVER_ID, server.server_id.to_string()),
+            ]);
+        }
+        Self {
+            features: offered,
             limits: vec![
                 Feature::new(features::MAX_CALLS, limits.calls.to_string()),
                 Feature::new(features::MAX_BYTES, limits.bytes.to_string()),
@@ -64,10 +71,7 @@ impl Offer {
         HeartbeatResponse {
             client_id: request.client_id,
             client_role: request.client_role,
-            range_server: Some(RangeServer {
-                server_id: identity.server_id,
-                advertise_addr: identity.advertise.clone(),
-            }),
+            range_server: identity.range_server(),
             status: Status::success(),
             protocol_revision: request.protocol_revision.clamp(0, REVISION),
             features: agreed,
@@ -85,7 +89,7 @@ mod tests {
 
     fn answer(revision: i32, names: &[&str]) -> HeartbeatResponse {
         let identity = Identity {
-            server_id: ServerId(7),
+            server_id: Some(ServerId(7)),
             advertise: "host:1".to_owned(),
         };
         let limits = ToldLimits {
@@ -102,7 +106,7 @@ mod tests {
             features: names.iter().map(|name| Feature::new(name, "whatever")).collect(),
             ..Default::default()
         };
-        Offer::new("fsync", &identity, limits).answer(&identity, 9, request)
+        Offer::new("fsync", &identity, true, limits).answer(&identity, 9, request)
     }
 
     #[test]

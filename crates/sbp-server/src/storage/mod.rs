@@ -1,21 +1,26 @@
 //! Opening a data directory: the log, the metadata, and whether they belong together.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sbp_log::{Clock, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
-use sbp_types::{RangeKey, ServerId};
+use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
 
 use crate::StartError;
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
-use crate::placement::{PlacementDriver, PlacementState};
+use crate::placement::{Change, DriverParts, LocalRanges, PlacementDriver, PlacementState, RangeServers};
 use crate::range::{HeldRange, Phase, RangeHub, RangeServer, RangeState};
+use crate::roles::Holdings;
 use crate::stats::Counters;
 
-/// The number of a server that is its own placement driver.
-const OWN_SERVER_ID: ServerId = ServerId(1);
+/// The first number that a server can have: until it is given, a placement driver has done nothing.
+const FIRST_SERVER_ID: ServerId = ServerId(1);
+
+/// Segments of a placement driver alone, which stores no records: it has a log because the log owns the directory.
+const SMALL_SEGMENT: u64 = 1 << 20;
+const SMALL_RESERVE: u64 = 256 << 10;
 
 /// Both halves of the server on top of what the directory holds.
 #[derive(Debug)]
@@ -23,6 +28,24 @@ pub(crate) struct Storage {
     pub(crate) server_id: ServerId,
     pub(crate) placement: PlacementDriver,
     pub(crate) ranges: Arc<RangeServer>,
+}
+
+/// A placement driver alone.
+#[derive(Debug)]
+pub(crate) struct PlacementStorage {
+    pub(crate) placement: PlacementDriver,
+    /// Owns the directory, and holds nothing.
+    pub(crate) owner: Arc<RangeServer>,
+}
+
+/// A range server alone.
+#[derive(Debug)]
+pub(crate) struct RangeStorage {
+    /// Absent until it has asked for one.
+    pub(crate) server_id: Option<ServerId>,
+    pub(crate) ranges: Arc<RangeServer>,
+    pub(crate) holdings: Holdings,
+    pub(crate) store: Box<dyn MetadataStore>,
 }
 
 /// What [`open`] needs besides the directory.
@@ -34,76 +57,199 @@ pub(crate) struct StorageParts {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Recovers what is in a directory. On an error nothing was dropped and nothing is left running.
-pub(crate) fn open(parts: &StorageParts, config: LogConfig) -> Result<Storage, StartError> {
-    let StorageParts {
-        files,
-        clock,
-        health,
-        counters,
-    } = parts;
-    let directory = config.directory.clone();
-    let hub = RangeHub::new(Arc::clone(health), Arc::clone(counters));
-    let observer = Arc::clone(&hub);
-    let (log, recovered) = Log::open(Arc::clone(files), Arc::clone(clock), config, observer)
-        .map_err(|error| log_error(&directory, error))?;
-    for note in &recovered.notes {
-        tracing::info!(note, "recovery of the log");
+/// Recovers what is in a directory, for both roles; `others` is how to reach range servers in other processes. On an error
+/// nothing was dropped and nothing is left running.
+pub(crate) fn open(
+    parts: &StorageParts,
+    config: LogConfig,
+    others: Arc<dyn RangeServers>,
+) -> Result<Storage, StartError> {
+    let Opened {
+        directory,
+        mut state,
+        held,
+        mut store,
+        ranges,
+    } = Opened::new(parts, config)?;
+    if held.iter().any(|held| state.stream(held.key.stream).is_some() && state.range(held.key).is_none()) {
+        return Err(StartError::OtherRole {
+            path: directory,
+            found: "a range server alone",
+        });
     }
-    for damage in &recovered.damage.intervals {
-        tracing::warn!(range = %damage.key, from = %damage.from, to = %damage.to, "damaged records cannot be served");
-    }
-    let metadata_error = |error| metadata_error(&directory, error);
-    let mut store = RedbStore::open(files, &directory).map_err(metadata_error)?;
-    let Stored { state, held, starts } = install(store.load().map_err(metadata_error)?);
-    check_together(&directory, &state, &held, starts, &recovered)?;
-    match store.commit(&[MetadataChange::Started(recovered.boot_id)]) {
-        // What is there can be read all the same.
-        Ok(()) | Err(MetadataError::DiskFull) => {}
-        Err(error) => return Err(metadata_error(error)),
-    }
-    let server_id = match log.server_id() {
+    let server_id = match ranges.log.server_id() {
         Some(id) => id,
         None => {
-            let io = |source| StartError::Io {
-                what: format!("write the server's number in {}", directory.display()),
-                source,
-            };
-            log.set_server_id(OWN_SERVER_ID).map_err(io)?;
-            OWN_SERVER_ID
+            let id = state.next_server_id();
+            let next = Change::NextServerId(ServerId(id.0.saturating_add(1)));
+            store
+                .commit(&[MetadataChange::Placement(next.clone())])
+                .map_err(|error| metadata_error(&directory, error))?;
+            state.install(next);
+            set_server_id(&ranges, &directory, id)?;
+            id
         }
     };
-    let ends: HashMap<RangeKey, RangeEnd> = recovered.ranges.iter().copied().collect();
-    for held in held {
-        if state.is_buried(held.key.stream) {
-            continue;
-        }
-        let facts = state
-            .stream(held.key.stream)
-            .map(|stream| stream.facts())
-            .unwrap_or_default();
-        let range = recovered_range(&held, ends.get(&held.key), recovered.damage.unlisted_ranges);
-        hub.open(held.key.stream, facts, range);
-    }
-    let placement = PlacementDriver::start(
-        state,
-        Box::new(store),
-        Arc::clone(&hub),
-        server_id,
-        Arc::clone(clock),
-        Arc::clone(health),
-    )
-    .map_err(|source| StartError::Io {
-        what: "start the metadata thread".to_owned(),
-        source,
-    })?;
-    hub.set_knows_all(true);
-    let ranges = Arc::new(RangeServer::new(hub, log, Arc::clone(clock)));
+    ranges.hub.set_knows_all(true);
+    let placement = start_placement(parts, state, store, Some((server_id, &ranges)), others)?;
     Ok(Storage {
         server_id,
         placement,
         ranges,
     })
+}
+
+/// The same for a placement driver alone.
+pub(crate) fn open_placement_driver(
+    parts: &StorageParts,
+    config: LogConfig,
+    others: Arc<dyn RangeServers>,
+) -> Result<PlacementStorage, StartError> {
+    let config = LogConfig {
+        segment_bytes: config.segment_bytes.min(SMALL_SEGMENT),
+        reserve_bytes: config.reserve_bytes.min(SMALL_RESERVE),
+        ..config
+    };
+    let Opened {
+        directory,
+        state,
+        held,
+        store,
+        ranges: owner,
+    } = Opened::new(parts, config)?;
+    if !held.is_empty() || owner.log.server_id().is_some() {
+        return Err(StartError::OtherRole {
+            path: directory,
+            found: "a range server",
+        });
+    }
+    let placement = start_placement(parts, state, store, None, others)?;
+    Ok(PlacementStorage { placement, owner })
+}
+
+/// The same for a range server alone.
+pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Result<RangeStorage, StartError> {
+    let Opened {
+        directory,
+        state,
+        held,
+        store,
+        ranges,
+    } = Opened::new(parts, config)?;
+    if state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1) {
+        return Err(StartError::OtherRole {
+            path: directory,
+            found: "a placement driver",
+        });
+    }
+    for stream in state.buried() {
+        ranges.delete(stream);
+    }
+    Ok(RangeStorage {
+        server_id: ranges.log.server_id(),
+        ranges,
+        holdings: Holdings::new(state, held),
+        store,
+    })
+}
+
+/// Writes the number that a server got into its directory.
+pub(crate) fn set_server_id(ranges: &RangeServer, directory: &Path, id: ServerId) -> Result<(), StartError> {
+    ranges.log.set_server_id(id).map_err(|source| StartError::Io {
+        what: format!("write the server's number in {}", directory.display()),
+        source,
+    })
+}
+
+fn start_placement(
+    parts: &StorageParts,
+    state: PlacementState,
+    store: Box<dyn MetadataStore>,
+    local: Option<(ServerId, &Arc<RangeServer>)>,
+    others: Arc<dyn RangeServers>,
+) -> Result<PlacementDriver, StartError> {
+    let parts = DriverParts {
+        state,
+        store,
+        local: local.map(|(id, ranges)| LocalRanges {
+            id,
+            ranges: Arc::clone(ranges),
+        }),
+        others,
+        clock: Arc::clone(&parts.clock),
+        health: Arc::clone(&parts.health),
+    };
+    PlacementDriver::start(parts).map_err(|source| StartError::Io {
+        what: "start the metadata thread".to_owned(),
+        source,
+    })
+}
+
+/// A directory that is ours, with what is in it.
+struct Opened {
+    directory: PathBuf,
+    state: PlacementState,
+    held: Vec<HeldRange>,
+    store: Box<dyn MetadataStore>,
+    ranges: Arc<RangeServer>,
+}
+
+impl Opened {
+    fn new(parts: &StorageParts, config: LogConfig) -> Result<Self, StartError> {
+        let StorageParts {
+            files,
+            clock,
+            health,
+            counters,
+        } = parts;
+        let directory = config.directory.clone();
+        let hub = RangeHub::new(Arc::clone(health), Arc::clone(counters));
+        let observer = Arc::clone(&hub);
+        let (log, recovered) = Log::open(Arc::clone(files), Arc::clone(clock), config, observer)
+            .map_err(|error| log_error(&directory, error))?;
+        for note in &recovered.notes {
+            tracing::info!(note, "recovery of the log");
+        }
+        for damage in &recovered.damage.intervals {
+            tracing::warn!(range = %damage.key, from = %damage.from, to = %damage.to, "damaged records cannot be served");
+        }
+        let metadata_error = |error| metadata_error(&directory, error);
+        let mut store = RedbStore::open(files, &directory).map_err(metadata_error)?;
+        let Stored { state, held, starts } = install(store.load().map_err(metadata_error)?);
+        let unneeded = check_together(&directory, &state, &held, starts, &recovered)?;
+        match store.commit(&[MetadataChange::Started(recovered.boot_id)]) {
+            // What is there can be read all the same.
+            Ok(()) | Err(MetadataError::DiskFull) => {}
+            Err(error) => return Err(metadata_error(error)),
+        }
+        let ends: HashMap<RangeKey, RangeEnd> = recovered.ranges.iter().copied().collect();
+        let held: Vec<_> = held
+            .into_iter()
+            .filter(|held| !state.is_buried(held.key.stream))
+            .collect();
+        for held in &held {
+            let facts = state.stream(held.key.stream).map(|stream| stream.facts());
+            let range = recovered_range(held, ends.get(&held.key), recovered.damage.unlisted_ranges);
+            hub.open(held.key.stream, facts.unwrap_or_default(), range);
+            log.release(held.key, held.start);
+        }
+        // The log remembers only by its checkpoint what it need not keep.
+        for key in unneeded {
+            log.release(key, Offset(i64::MAX));
+        }
+        for stream in state.buried() {
+            log.release_stream(stream);
+        }
+        hub.recall(recovered.writers);
+        let ranges = Arc::new(RangeServer::new(hub, log, Arc::clone(clock)));
+        Ok(Self {
+            directory,
+            state,
+            held,
+            store: Box::new(store),
+            ranges,
+        })
+    }
 }
 
 /// What the metadata store holds.
@@ -129,17 +275,18 @@ fn install(changes: Vec<MetadataChange>) -> Stored {
 }
 
 /// Whether log and metadata belong together. Where one of them is an older copy, going on would give ids or offsets a
-/// second time.
+/// second time. Gives the ranges of which the log still has records and that were trimmed away.
 ///
-/// Every record of the log must be of a range that the metadata has, or of a stream it remembers as deleted; and the log,
-/// which counts each start before the metadata does, must have counted more.
+/// Every record of the log must be of a range that the metadata has, of one in front of a stream's first that was trimmed
+/// away, or of a stream it remembers as deleted; and the log, which counts each start before the metadata does, must have
+/// counted more.
 fn check_together(
     directory: &Path,
     state: &PlacementState,
     held: &[HeldRange],
     starts: u64,
     recovered: &Recovered,
-) -> Result<(), StartError> {
+) -> Result<Vec<RangeKey>, StartError> {
     let path = directory.to_owned();
     if starts >= recovered.boot_id {
         return Err(StartError::LogOlderThanMetadata {
@@ -149,18 +296,26 @@ fn check_together(
         });
     }
     let known: HashSet<RangeKey> = held.iter().map(|held| held.key).collect();
-    let unknown = recovered
-        .ranges
-        .iter()
-        .find(|(key, _)| !known.contains(key) && !state.is_buried(key.stream));
-    match unknown {
-        Some((key, _)) => Err(StartError::MetadataOlderThanLog {
-            path,
-            stream: key.stream.0,
-            range: key.range.0,
-        }),
-        None => Ok(()),
+    let mut first: HashMap<StreamId, RangeIndex> = HashMap::new();
+    for held in held {
+        let first = first.entry(held.key.stream).or_insert(held.key.range);
+        *first = held.key.range.min(*first);
     }
+    let mut trimmed = Vec::new();
+    for (key, _) in &recovered.ranges {
+        if known.contains(key) || state.is_buried(key.stream) {
+            continue;
+        }
+        if first.get(&key.stream).is_none_or(|first| key.range > *first) {
+            return Err(StartError::MetadataOlderThanLog {
+                path,
+                stream: key.stream.0,
+                range: key.range.0,
+            });
+        }
+        trimmed.push(*key);
+    }
+    Ok(trimmed)
 }
 
 /// A range as it goes on after a start.

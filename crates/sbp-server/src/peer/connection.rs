@@ -1,0 +1,243 @@
+//! The application above one connection to a peer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use sbp_frame::{Flags, Frame, OpCode};
+use sbp_messages::{
+    Encoder, ErrorCode, GoAway, HeartbeatRequest, HeartbeatResponse, Message, Status, SystemErrorResponse,
+};
+use sbp_session::{CallFailure, CloseReason, Event, Outgoing, SendError, Session};
+use sbp_transport::Application;
+use tokio::sync::oneshot;
+
+use super::link::Shared;
+
+/// A request on its way to the peer.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) opcode: OpCode,
+    pub(super) header: Bytes,
+    pub(super) deadline: Instant,
+    pub(super) reply: oneshot::Sender<Ended>,
+}
+
+/// How a request ended on one connection.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// All frames of its answer.
+    Answered(Vec<Frame>),
+    /// The peer said no with a system error.
+    Refused(Status),
+    /// This connection will not bring an answer; another one may.
+    Lost(String),
+    /// No connection would bring an answer.
+    Unusable(String),
+    /// The link was closed.
+    Closed,
+}
+
+/// What the link asks of a connection.
+#[derive(Debug)]
+pub(super) enum PeerCommand {
+    Call(Call),
+    /// Nothing more will be asked.
+    Close,
+}
+
+#[derive(Debug)]
+enum InFlight {
+    Greeting,
+    Call {
+        reply: oneshot::Sender<Ended>,
+        frames: Vec<Frame>,
+    },
+}
+
+/// One connection: what was asked and is not answered yet.
+#[derive(Debug)]
+pub(super) struct PeerConnection {
+    link: Arc<Shared>,
+    /// Which of the link's connections this is.
+    generation: u64,
+    hello: HeartbeatRequest,
+    header: BytesMut,
+    encoder: Encoder,
+    calls: HashMap<u64, InFlight>,
+    last_user: u64,
+}
+
+impl PeerConnection {
+    pub(super) fn new(link: Arc<Shared>, generation: u64) -> Self {
+        Self {
+            hello: link.config.hello.clone(),
+            link,
+            generation,
+            header: BytesMut::new(),
+            encoder: Encoder::new(),
+            calls: HashMap::new(),
+            last_user: 0,
+        }
+    }
+
+    fn next_user(&mut self) -> u64 {
+        self.last_user += 1;
+        self.last_user
+    }
+
+    fn start(&mut self, session: &mut Session, now: Instant, call: Call) {
+        let Call {
+            opcode,
+            header,
+            deadline,
+            reply,
+        } = call;
+        // Whoever asked has given up meanwhile.
+        if reply.is_closed() {
+            return;
+        }
+        let user = self.next_user();
+        let outgoing = Outgoing {
+            opcode,
+            header: &header,
+            payload: &[],
+            user,
+            deadline: Some(deadline),
+            receive_charge: 0,
+        };
+        match session.send_request(now, outgoing) {
+            Ok(_) => {
+                let frames = Vec::new();
+                self.calls.insert(user, InFlight::Call { reply, frames });
+            }
+            Err(error @ (SendError::HeaderTooLarge { .. } | SendError::FrameTooLarge(_))) => {
+                tell(reply, Ended::Unusable(error.to_string()));
+            }
+            Err(error) => tell(reply, Ended::Lost(error.to_string())),
+        }
+    }
+
+    fn greet(&mut self, session: &mut Session, now: Instant) {
+        self.header.clear();
+        self.hello.encode(&mut self.encoder, &mut self.header);
+        let user = self.next_user();
+        let outgoing = Outgoing {
+            opcode: HeartbeatRequest::OPCODE,
+            header: &self.header,
+            payload: &[],
+            user,
+            deadline: Some(now + self.link.config.connect_timeout),
+            receive_charge: 0,
+        };
+        if session.send_request(now, outgoing).is_ok() {
+            self.calls.insert(user, InFlight::Greeting);
+        }
+    }
+
+    /// The peer has answered a HEARTBEAT: it is what it should be, and the first time the link may say so.
+    fn greeted(&mut self, session: &mut Session, frame: &Frame) {
+        let answer = match refusal(frame) {
+            None => HeartbeatResponse::decode(&frame.header).ok(),
+            Some(_) => None,
+        };
+        match answer {
+            Some(answer) if answer.status.is_success() => {
+                if self.hello.connection_id == 0 && answer.connection_id > 0 {
+                    self.hello.connection_id = answer.connection_id;
+                }
+                self.link.greeted(self.generation);
+            }
+            _ => {
+                self.link.note_failure("the peer refused the greeting");
+                session.close();
+            }
+        }
+    }
+
+    fn handle_response(&mut self, session: &mut Session, user: u64, frame: Frame, end: bool) {
+        match self.calls.get_mut(&user) {
+            None => return,
+            Some(InFlight::Greeting) => {
+                if end {
+                    self.calls.remove(&user);
+                    self.greeted(session, &frame);
+                }
+                return;
+            }
+            Some(InFlight::Call { frames, .. }) => frames.push(frame),
+        }
+        if end && let Some(InFlight::Call { reply, frames }) = self.calls.remove(&user) {
+            let ended = match frames.last().and_then(refusal) {
+                // It did not start the request, and never will.
+                Some(status) if status.code == ErrorCode::SHUTTING_DOWN => Ended::Lost(status.to_string()),
+                Some(status) => Ended::Refused(status),
+                None => Ended::Answered(frames),
+            };
+            tell(reply, ended);
+        }
+    }
+
+    fn handle_failed(&mut self, user: u64, failure: &CallFailure) {
+        if let Some(InFlight::Call { reply, .. }) = self.calls.remove(&user) {
+            let ended = match failure {
+                CallFailure::OpCodeMismatch { .. } | CallFailure::BadAnswer(_) => Ended::Unusable(failure.to_string()),
+                _ => Ended::Lost(failure.to_string()),
+            };
+            tell(reply, ended);
+        }
+    }
+}
+
+/// What a system error says.
+fn refusal(frame: &Frame) -> Option<Status> {
+    frame
+        .flags
+        .contains(Flags::SYSTEM_ERROR)
+        .then(|| match SystemErrorResponse::decode(&frame.header) {
+            Ok(answer) => answer.status,
+            Err(error) => Status::error(ErrorCode::UNKNOWN, error.to_string()),
+        })
+}
+
+/// A receiver that is gone has given up on the call.
+fn tell(reply: oneshot::Sender<Ended>, ended: Ended) {
+    drop(reply.send(ended));
+}
+
+impl Application for PeerConnection {
+    type Command = PeerCommand;
+
+    fn handle_command(&mut self, session: &mut Session, now: Instant, command: PeerCommand) {
+        match command {
+            PeerCommand::Call(call) => self.start(session, now, call),
+            PeerCommand::Close => {
+                self.header.clear();
+                GoAway::default().encode(&mut self.encoder, &mut self.header);
+                session.go_away(&self.header, now);
+            }
+        }
+    }
+
+    fn handle_event(&mut self, session: &mut Session, now: Instant, event: Event) {
+        match event {
+            Event::Response { user, frame, end, .. } => self.handle_response(session, user, frame, end),
+            Event::CallFailed { user, failure, .. } => self.handle_failed(user, &failure),
+            Event::HeartbeatDue => self.greet(session, now),
+            Event::PeerGoAway { .. } | Event::Closing { .. } => self.link.drains(self.generation),
+            // Nobody asks the one who dialled, but for PING, which the session answers.
+            Event::Request(_) | Event::Reject { .. } | Event::Pong { .. } => {}
+        }
+    }
+
+    fn finish_turn(&mut self, _session: &mut Session, _now: Instant) {}
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        for (_, call) in self.calls.drain() {
+            if let InFlight::Call { reply, .. } = call {
+                tell(reply, Ended::Lost(reason.to_string()));
+            }
+        }
+    }
+}

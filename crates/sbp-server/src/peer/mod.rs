@@ -1,0 +1,14 @@
+//! Calls to another server: a range server's to its placement driver, a placement driver's to range servers.
+//!
+//! A [`PeerLink`] is one connection at a time, dialled again whenever it is lost. Every request that servers send each
+//! other may be carried out twice, so a call is sent again on the next connection until its time is up.
+
+mod connection;
+mod error;
+mod link;
+mod runner;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use error::PeerError;
+pub(crate) use link::{PeerConfig, PeerLink};

@@ -1,0 +1,130 @@
+//! A link against real servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sbp_messages::{
+    ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamsRequest, DescribeStreamsResponse,
+    ErrorCode, HeartbeatRequest, Stream,
+};
+use sbp_transport::Descriptors;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::{PeerConfig, PeerError, PeerLink};
+use crate::{Server, ServerConfig};
+
+/// Longer than anything takes, shorter than anybody waits.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn link(addresses: &[&str], stays: bool) -> PeerLink {
+    let config = PeerConfig {
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+        hello: HeartbeatRequest {
+            client_id: "test".to_owned(),
+            client_role: ClientRole::PLACEMENT_DRIVER,
+            protocol_revision: 1,
+            ..Default::default()
+        },
+        heartbeat_interval: Duration::from_secs(1),
+        connect_timeout: Duration::from_secs(5),
+        stays,
+    };
+    PeerLink::new(config, Handle::current(), Descriptors::new(16))
+}
+
+fn start(listen: &str) -> Server {
+    Server::start(ServerConfig {
+        listen: listen.to_owned(),
+        durability: crate::Durability::None,
+        ..ServerConfig::default()
+    })
+    .unwrap()
+}
+
+/// An address that refuses connections.
+fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+async fn count_streams(link: &PeerLink, within: Duration) -> Result<usize, PeerError> {
+    let request = DescribeStreamsRequest::default();
+    let answers: Vec<DescribeStreamsResponse> = link.call(&request, within).await?;
+    Ok(answers.iter().map(|answer| answer.describe_responses.len()).sum())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_call_outlives_the_server_it_was_meant_for() {
+    let server = start("127.0.0.1:0");
+    let address = server.address().to_owned();
+    let link = Arc::new(link(&[&nobody(), &address], true));
+    let mut connections = link.connections();
+    timeout(PATIENCE, connections.wait_for(|number| *number == 1))
+        .await
+        .unwrap()
+        .unwrap();
+    let request = CreateStreamsRequest {
+        streams: vec![Stream {
+            name: "s".to_owned(),
+            ..Stream::default()
+        }],
+        ..Default::default()
+    };
+    let answers: Vec<CreateStreamsResponse> = link.call(&request, PATIENCE).await.unwrap();
+    assert!(answers[0].create_responses[0].status.is_success());
+    assert_eq!(count_streams(&link, PATIENCE).await, Ok(1));
+    drop(server);
+    let waiting = tokio::spawn({
+        let link = Arc::clone(&link);
+        async move { count_streams(&link, PATIENCE).await }
+    });
+    tokio::task::yield_now().await;
+    let _server = start(&address);
+    assert_eq!(waiting.await.unwrap(), Ok(0), "the new server has no streams");
+    timeout(PATIENCE, connections.wait_for(|number| *number > 1))
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn without_a_server_a_call_says_who_is_missing_and_what_went_wrong() {
+    let address = nobody();
+    let link = link(&[&address], false);
+    let error = count_streams(&link, Duration::from_millis(100)).await.unwrap_err();
+    let refusal = error.to_refusal();
+    assert_eq!(refusal.code, ErrorCode::PD_NO_AVAILABLE_RS);
+    assert!(refusal.message.contains(&address), "{}", refusal.message);
+    assert!(refusal.message.contains("cannot connect"), "{}", refusal.message);
+}
+
+#[tokio::test]
+async fn a_closed_link_tells_those_who_wait_and_those_who_come() {
+    let link = Arc::new(link(&[&nobody()], false));
+    let waiting = tokio::spawn({
+        let link = Arc::clone(&link);
+        async move { count_streams(&link, PATIENCE).await }
+    });
+    while link.shared.state.lock().waiting.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    link.close();
+    assert_eq!(waiting.await.unwrap(), Err(PeerError::Closed));
+    assert_eq!(count_streams(&link, PATIENCE).await, Err(PeerError::Closed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_the_peer_refuses_is_told_in_its_words() {
+    let server = start("127.0.0.1:0");
+    let link = link(&[server.address()], false);
+    let request = DescribeStreamsRequest {
+        continuation: bytes::Bytes::from_static(b"no token"),
+        ..Default::default()
+    };
+    let refused = link
+        .call::<_, DescribeStreamsResponse>(&request, PATIENCE)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.to_refusal().code, ErrorCode::INVALID_REQUEST, "{refused}");
+}

@@ -1,0 +1,199 @@
+//! What a range server alone answers about its ranges.
+
+use std::sync::Arc;
+
+use sbp_frame::{CallId, Frame, OpCode};
+use sbp_messages::{
+    ClientRole, DeleteStreamResult, DeleteStreamsRequest, DeleteStreamsResponse, ErrorCode, Message, Range, RangeId, SealKind, SealRangesRequest,
+    SealRangesResponse, SealRangesResult, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse,
+    SyncRangesResult,
+};
+use sbp_session::Session;
+use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
+
+use super::keeper::Job;
+use super::range_role::RangeRole;
+use super::wire::{held_range, is_on, wire_range};
+use crate::connection::{ConnectionCommand, Fault, Port, Replier};
+use crate::node::Node;
+use crate::range::HeldRange;
+use crate::refusal::Refusal;
+
+/// An answer that is complete.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Sealed(SealRangesResponse),
+    Synced(SyncRangesResponse),
+    Deleted(DeleteStreamsResponse),
+}
+
+impl Answer {
+    /// Sends it.
+    pub(crate) fn send(&self, session: &mut Session, replier: &mut Replier, call: CallId) {
+        match self {
+            Self::Sealed(response) => replier.finish(session, call, response),
+            Self::Synced(response) => replier.finish(session, call, response),
+            Self::Deleted(response) => replier.finish(session, call, response),
+        }
+    }
+}
+
+/// Whether a range server alone answers this itself, with [`handle_request`].
+pub(crate) fn answers(opcode: OpCode) -> bool {
+    [OpCode::SEAL_RANGES, OpCode::SYNC_RANGES, OpCode::DELETE_STREAMS].contains(&opcode)
+}
+
+/// Has a request done, and answered through `port`. `asker` is what the peer said that it is.
+pub(crate) fn handle_request(
+    role: &Arc<RangeRole>,
+    node: &Node,
+    port: &Arc<Port>,
+    asker: ClientRole,
+    frame: &Frame,
+) -> Result<(), Fault> {
+    let later = Later {
+        role: Arc::clone(role),
+        me: node.identity.range_server().unwrap_or_default(),
+        port: Arc::clone(port),
+        call: frame.call_id,
+    };
+    match frame.opcode {
+        OpCode::SEAL_RANGES => {
+            let request = SealRangesRequest::decode(&frame.header)?;
+            request.validate()?;
+            if request.kind != SealKind::RANGE_SERVER {
+                let message = "a range server seals on behalf of range servers only; ask its placement driver";
+                return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message).into());
+            }
+            tokio::spawn(later.seal(request));
+        }
+        OpCode::SYNC_RANGES => {
+            let request = SyncRangesRequest::decode(&frame.header)?;
+            request.validate()?;
+            tokio::spawn(later.sync(request, asker == ClientRole::PLACEMENT_DRIVER));
+        }
+        OpCode::DELETE_STREAMS if asker == ClientRole::PLACEMENT_DRIVER => {
+            let request = DeleteStreamsRequest::decode(&frame.header)?;
+            request.validate()?;
+            tokio::spawn(later.delete(request));
+        }
+        other => {
+            let message = format!("{other} is not served by a range server; ask its placement driver");
+            return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message).into());
+        }
+    }
+    Ok(())
+}
+
+/// A request whose answer takes time.
+struct Later {
+    role: Arc<RangeRole>,
+    me: sbp_messages::RangeServer,
+    port: Arc<Port>,
+    call: CallId,
+}
+
+impl Later {
+    fn answer(&self, answer: Answer) {
+        // A connection that is gone does not undo what is durable.
+        let _gone = self.port.mailbox.post(ConnectionCommand::Answered {
+            call: self.call,
+            answer,
+        });
+    }
+
+    async fn seal(self, request: SealRangesRequest) {
+        let mut seal_responses = Vec::with_capacity(request.ranges.len());
+        for range in request.ranges {
+            let result = self.seal_one(&range).await;
+            let (range_sealed, status) = match result {
+                Ok(held) => (Some(self.wire(&held)), Status::success()),
+                Err(refusal) => (None, refusal.into()),
+            };
+            seal_responses.push(SealRangesResult {
+                stream_id: range.stream_id,
+                range: range_sealed,
+                status,
+            });
+        }
+        self.answer(Answer::Sealed(SealRangesResponse {
+            seal_responses,
+            ..Default::default()
+        }));
+    }
+
+    async fn seal_one(&self, range: &RangeId) -> Result<HeldRange, Refusal> {
+        let key = self.key(range)?;
+        let (epoch, end) = (range.epoch, (range.end_offset.0 >= 0).then_some(range.end_offset));
+        self.role.seal(|done| Job::Seal { key, epoch, end, done }).await
+    }
+
+    async fn sync(self, request: SyncRangesRequest, from_placement_driver: bool) {
+        let mut sync_responses = Vec::with_capacity(request.stream_ranges.len());
+        for StreamRanges { stream_id, ranges } in request.stream_ranges {
+            let result = if from_placement_driver {
+                let mine = ranges.iter().filter(|range| is_on(range, self.role.server_id));
+                let told = mine.map(held_range).filter(|held| held.key.stream == stream_id);
+                self.role.sync(stream_id, told.collect()).await
+            } else {
+                self.held(stream_id)
+            };
+            let (ranges, status) = match result {
+                Ok(held) => (held.iter().map(|held| self.wire(held)).collect(), Status::success()),
+                Err(refusal) => (Vec::new(), refusal.into()),
+            };
+            sync_responses.push(SyncRangesResult {
+                stream_id,
+                ranges,
+                status,
+            });
+        }
+        self.answer(Answer::Synced(SyncRangesResponse {
+            sync_responses,
+            ..Default::default()
+        }));
+    }
+
+    async fn delete(self, request: DeleteStreamsRequest) {
+        let mut delete_responses = Vec::with_capacity(request.streams.len());
+        for Stream { stream_id, .. } in request.streams {
+            let result = self.role.delete(stream_id).await;
+            delete_responses.push(DeleteStreamResult {
+                deleted_stream: Some(Stream {
+                    stream_id,
+                    ..Stream::default()
+                }),
+                status: result.map_or_else(Status::from, |()| Status::success()),
+            });
+        }
+        self.answer(Answer::Deleted(DeleteStreamsResponse {
+            delete_responses,
+            ..Default::default()
+        }));
+    }
+
+    /// The range that is meant, where it is here.
+    fn key(&self, id: &RangeId) -> Result<RangeKey, Refusal> {
+        if let Some(fault) = id.fault() {
+            return Err(Refusal::new(fault.code, fault.message));
+        }
+        let stream = id.stream_id;
+        match id.range_index {
+            RangeIndex::OPEN => match self.held(stream)?.last() {
+                Some(last) => Ok(last.key),
+                None => Err(Refusal::no_stream(stream)),
+            },
+            range => Ok(RangeKey { stream, range }),
+        }
+    }
+
+    /// The ranges of a stream that are here; a refusal where there is none.
+    fn held(&self, stream: StreamId) -> Result<Vec<HeldRange>, Refusal> {
+        self.role.held_of(stream)
+    }
+
+    fn wire(&self, held: &HeldRange) -> Range {
+        let next: Option<Offset> = self.role.next_offset(held.key);
+        wire_range(held, next.unwrap_or(held.start), self.me.clone())
+    }
+}

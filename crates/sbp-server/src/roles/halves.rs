@@ -1,0 +1,154 @@
+//! The halves of a server that its configuration asks for, opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sbp_log::LogConfig;
+use sbp_messages::{ClientRole, RangeServer as RangeServerName};
+use sbp_transport::Descriptors;
+use sbp_types::ServerId;
+use tokio::runtime::{Handle, Runtime};
+
+use super::keeper::Keeper;
+use super::range_role::{AskPlacementDriver, RangeRole};
+use super::registration::{allocate_id, greeting};
+use super::remote::RemoteServers;
+use crate::peer::{PeerConfig, PeerLink};
+use crate::placement::PlacementDriver;
+use crate::range::RangeServer;
+use crate::storage::{self, PlacementStorage, RangeStorage, Storage, StorageParts};
+use crate::{Roles, ServerConfig, StartError};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a server consists of.
+#[derive(Debug)]
+pub(crate) struct Halves {
+    /// As a range server; a placement driver alone has no number.
+    pub(crate) server_id: Option<ServerId>,
+    pub(crate) placement: Option<PlacementDriver>,
+    pub(crate) ranges: Option<Arc<RangeServer>>,
+    pub(crate) range_role: Option<Arc<RangeRole>>,
+    /// Has the log, which owns the directory, whether ranges are served from it or not.
+    pub(crate) owner: Arc<RangeServer>,
+}
+
+/// What opening needs besides the directory.
+#[derive(Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) config: &'a ServerConfig,
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) descriptors: &'a Arc<Descriptors>,
+    /// Where others are told to dial this server.
+    pub(crate) advertise: &'a str,
+}
+
+impl Surroundings<'_> {
+    fn remote_servers(&self) -> Arc<RemoteServers> {
+        let hello = greeting(ClientRole::PLACEMENT_DRIVER, None);
+        let runtime = self.runtime.handle().clone();
+        Arc::new(RemoteServers::new(hello, runtime, Arc::clone(self.descriptors)))
+    }
+
+    /// A link to the placement driver, which is told who calls.
+    fn link(&self, placement_driver: &[String], me: Option<RangeServerName>) -> PeerLink {
+        let config = PeerConfig {
+            addresses: placement_driver.to_vec(),
+            // Without a number it only asks for one, and only then.
+            stays: me.is_some(),
+            hello: greeting(ClientRole::RANGE_SERVER, me),
+            heartbeat_interval: self.config.report_interval,
+            connect_timeout: CONNECT_TIMEOUT,
+        };
+        PeerLink::new(config, self.runtime.handle().clone(), Arc::clone(self.descriptors))
+    }
+}
+
+impl Halves {
+    /// Opens a directory in the configured role.
+    pub(crate) fn open(around: &Surroundings<'_>, parts: &StorageParts, log: LogConfig) -> Result<Self, StartError> {
+        match &around.config.roles {
+            Roles::Both => {
+                let Storage {
+                    server_id,
+                    placement,
+                    ranges,
+                } = storage::open(parts, log, around.remote_servers())?;
+                Ok(Self {
+                    server_id: Some(server_id),
+                    placement: Some(placement),
+                    ranges: Some(Arc::clone(&ranges)),
+                    range_role: None,
+                    owner: ranges,
+                })
+            }
+            Roles::PlacementDriver => {
+                let PlacementStorage { placement, owner } =
+                    storage::open_placement_driver(parts, log, around.remote_servers())?;
+                Ok(Self {
+                    server_id: None,
+                    placement: Some(placement),
+                    ranges: None,
+                    range_role: None,
+                    owner,
+                })
+            }
+            Roles::RangeServer { placement_driver } => Self::open_range_server(around, parts, log, placement_driver),
+        }
+    }
+
+    fn open_range_server(
+        around: &Surroundings<'_>,
+        parts: &StorageParts,
+        log: LogConfig,
+        placement_driver: &[String],
+    ) -> Result<Self, StartError> {
+        let directory = log.directory.clone();
+        let RangeStorage {
+            server_id,
+            ranges,
+            holdings,
+            store,
+        } = storage::open_range_server(parts, log)?;
+        let server_id = match server_id {
+            Some(id) => id,
+            None => {
+                let link = around.link(placement_driver, None);
+                let asked = allocate_id(&link, around.advertise, around.config.default_timeout);
+                let id = around
+                    .runtime
+                    .block_on(asked)
+                    .map_err(|error| StartError::PlacementDriver {
+                        reason: error.to_string(),
+                    })?;
+                storage::set_server_id(&ranges, &directory, id)?;
+                id
+            }
+        };
+        let keeper = Keeper::start(holdings, store, Arc::clone(&ranges), Arc::clone(&parts.health));
+        let keeper = keeper.map_err(|source| StartError::Io {
+            what: "start the metadata thread".to_owned(),
+            source,
+        })?;
+        let me = RangeServerName {
+            server_id,
+            advertise_addr: around.advertise.to_owned(),
+        };
+        let runtime: Handle = around.runtime.handle().clone();
+        let role = Arc::new(RangeRole {
+            server_id,
+            link: around.link(placement_driver, Some(me)),
+            keeper,
+            ranges: Arc::downgrade(&ranges),
+            runtime,
+        });
+        ranges.set_upstream(Arc::new(AskPlacementDriver(Arc::downgrade(&role))));
+        Ok(Self {
+            server_id: Some(server_id),
+            placement: None,
+            ranges: Some(Arc::clone(&ranges)),
+            range_role: Some(role),
+            owner: ranges,
+        })
+    }
+}

@@ -1,0 +1,242 @@
+//! What a range server alone remembers, and what news of its placement driver do to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sbp_messages::ErrorCode;
+use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
+
+use crate::meta::MetadataChange;
+use crate::placement::{Change, PlacementState, StreamRecord};
+use crate::range::HeldRange;
+use crate::refusal::Refusal;
+
+/// The ranges held here with their streams, as they are durable.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holdings {
+    /// Of the placement driver's records, those of streams held here and of deleted ones.
+    pub(crate) streams: PlacementState,
+    pub(crate) ranges: BTreeMap<RangeKey, HeldRange>,
+}
+
+/// What the placement driver says about one stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    /// The stream; absent where only ranges were told.
+    pub(crate) stream: Option<Arc<StreamRecord>>,
+    /// Ranges that belong here.
+    pub(crate) ranges: Vec<HeldRange>,
+    /// The first range that is left of the stream, wherever it is, and its first offset.
+    pub(crate) first: Option<(RangeIndex, Offset)>,
+}
+
+impl Holdings {
+    /// What was found at the start.
+    pub(crate) fn new(streams: PlacementState, ranges: Vec<HeldRange>) -> Self {
+        Self {
+            streams,
+            ranges: ranges.into_iter().map(|held| (held.key, held)).collect(),
+        }
+    }
+
+    /// Installs what is durable.
+    pub(crate) fn install(&mut self, change: MetadataChange) {
+        match change {
+            MetadataChange::Placement(change) => {
+                match &change {
+                    Change::RemoveRange(key) => {
+                        self.ranges.remove(key);
+                    }
+                    Change::BuryStream(stream) => {
+                        self.ranges.retain(|key, _| key.stream != *stream);
+                    }
+                    _ => {}
+                }
+                self.streams.install(change);
+            }
+            MetadataChange::Hold(range) => {
+                self.ranges.insert(range.key, range);
+            }
+            _ => {}
+        }
+    }
+
+    /// The ranges of a stream that are held here.
+    pub(crate) fn of(&self, stream: StreamId) -> Vec<HeldRange> {
+        let range = |index| RangeKey {
+            stream,
+            range: RangeIndex(index),
+        };
+        let held = self.ranges.range(range(i32::MIN)..=range(i32::MAX));
+        held.map(|(_, range)| *range).collect()
+    }
+
+    /// What has to become durable when the placement driver says this about a stream. Empty: nothing is new.
+    pub(crate) fn learn(&self, id: StreamId, news: &News) -> Result<Vec<MetadataChange>, Refusal> {
+        if self.streams.is_buried(id) {
+            return Err(Refusal::no_stream(id));
+        }
+        let mut changes = Vec::new();
+        if let Some(stream) = &news.stream
+            && self.streams.stream(id) != Some(stream)
+        {
+            changes.push(MetadataChange::Placement(Change::PutStream(Arc::clone(stream))));
+        }
+        let lowest = self.of(id).first().map(|held| held.key);
+        for told in &news.ranges {
+            // Old news of a range that was trimmed away meanwhile: ranges come at the end only.
+            if lowest.is_some_and(|lowest| told.key < lowest) {
+                continue;
+            }
+            let Some(held) = self.ranges.get(&told.key) else {
+                changes.push(MetadataChange::Hold(*told));
+                continue;
+            };
+            if told.epoch < held.epoch {
+                return Err(Refusal::new(
+                    ErrorCode::EXPIRED_RANGE_EPOCH,
+                    format!("range {} has epoch {}, not {}", told.key, held.epoch, told.epoch),
+                ));
+            }
+            let merged = HeldRange {
+                key: held.key,
+                epoch: told.epoch,
+                start: held.start.max(told.start),
+                // An end that was made durable here stays.
+                end: held.end.or(told.end),
+            };
+            if merged != *held {
+                changes.push(MetadataChange::Hold(merged));
+            }
+        }
+        if let Some((first, _)) = news.first {
+            let trimmed = self.of(id).into_iter().filter(|held| held.key.range < first);
+            changes.extend(trimmed.map(|held| MetadataChange::Placement(Change::RemoveRange(held.key))));
+        }
+        Ok(changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use sbp_types::{Epoch, TimestampMs};
+
+    use super::*;
+    use crate::placement::Settings;
+
+    const S: StreamId = StreamId(7);
+
+    fn range(index: i32, start: i64, end: Option<i64>) -> HeldRange {
+        HeldRange {
+            key: RangeKey {
+                stream: S,
+                range: RangeIndex(index),
+            },
+            epoch: Epoch(i64::from(index)),
+            start: Offset(start),
+            end: end.map(Offset),
+        }
+    }
+
+    fn stream(retention: i64) -> Arc<StreamRecord> {
+        Arc::new(StreamRecord {
+            id: S,
+            name: None,
+            settings: Settings {
+                replica_count: 1,
+                ack_count: 1,
+                retention_period_ms: retention,
+                retention_bytes: -1,
+                schema: None,
+                properties: BTreeMap::new(),
+            },
+            created_at: TimestampMs(0),
+        })
+    }
+
+    fn learn(holdings: &mut Holdings, news: &News) -> Result<usize, ErrorCode> {
+        let changes = holdings.learn(S, news).map_err(|refusal| refusal.code)?;
+        let count = changes.len();
+        for change in changes {
+            holdings.install(change);
+        }
+        assert_eq!(
+            holdings.learn(S, news),
+            Ok(Vec::new()),
+            "what is known is no news: {news:?}"
+        );
+        Ok(count)
+    }
+
+    #[test]
+    fn news_add_ranges_raise_starts_and_never_move_an_end() {
+        let told = |ranges: &[HeldRange]| News {
+            ranges: ranges.to_vec(),
+            ..News::default()
+        };
+        let mut holdings = Holdings::default();
+        let first = News {
+            stream: Some(stream(5)),
+            ..told(&[range(0, 0, None)])
+        };
+        assert_eq!(learn(&mut holdings, &first), Ok(2));
+        assert_eq!(learn(&mut holdings, &told(&[range(0, 3, None)])), Ok(1));
+        assert_eq!(learn(&mut holdings, &told(&[range(0, 1, None)])), Ok(0), "a start stays raised");
+        assert_eq!(learn(&mut holdings, &told(&[range(0, 3, Some(10)), range(1, 10, None)])), Ok(2));
+        assert_eq!(learn(&mut holdings, &told(&[range(0, 3, Some(12))])), Ok(0));
+        assert_eq!(holdings.of(S), [range(0, 3, Some(10)), range(1, 10, None)]);
+        let settings = News {
+            stream: Some(stream(6)),
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &settings), Ok(1));
+        assert_eq!(holdings.streams.stream(S), Some(&stream(6)));
+    }
+
+    #[test]
+    fn ranges_in_front_of_the_first_one_left_go() {
+        let mut holdings = Holdings::default();
+        let news = News {
+            ranges: vec![range(0, 0, Some(4)), range(1, 4, Some(8)), range(2, 8, None)],
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &news), Ok(3));
+        let news = News {
+            first: Some((RangeIndex(2), Offset(8))),
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &news), Ok(2));
+        assert_eq!(holdings.of(S), [range(2, 8, None)]);
+        let late = News {
+            ranges: vec![range(1, 4, Some(8)), range(2, 8, None)],
+            first: Some((RangeIndex(1), Offset(4))),
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &late), Ok(0), "what was trimmed does not come back");
+    }
+
+    #[test]
+    fn a_lower_epoch_is_refused_and_a_deleted_stream_does_not_come_back() {
+        let mut holdings = Holdings::default();
+        let news = News {
+            stream: Some(stream(0)),
+            ranges: vec![range(3, 0, None)],
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &news), Ok(2));
+        let older = News {
+            ranges: vec![HeldRange {
+                epoch: Epoch(2),
+                ..range(3, 5, None)
+            }],
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &older), Err(ErrorCode::EXPIRED_RANGE_EPOCH));
+        assert_eq!(holdings.of(S), [range(3, 0, None)], "nothing of it was taken");
+        holdings.install(MetadataChange::Placement(Change::BuryStream(S)));
+        assert_eq!(holdings.of(S), []);
+        assert_eq!(learn(&mut holdings, &news), Err(ErrorCode::NOT_FOUND));
+    }
+}

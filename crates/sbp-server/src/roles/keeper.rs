@@ -1,0 +1,251 @@
+//! The thread that makes a range server's holdings durable.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use sbp_messages::ErrorCode;
+use sbp_types::{Epoch, Offset, RangeKey, StreamId};
+
+use super::holdings::{Holdings, News};
+use crate::failure::Health;
+use crate::meta::{MetadataChange, MetadataError, MetadataStore};
+use crate::placement::Change;
+use crate::range::{HeldRange, RangeServer};
+use crate::refusal::Refusal;
+
+/// Told how a job ended, on the keeper's thread; must not block.
+pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Refusal>) + Send>;
+
+/// Something about the ranges held here that has to become durable.
+pub(crate) enum Job {
+    /// The placement driver says this about a stream. Answered with the stream's ranges held here, as they then are.
+    Learn {
+        stream: StreamId,
+        news: News,
+        done: Done<Vec<HeldRange>>,
+    },
+    /// A range is to end, and `end` is where the one who asks thinks it does. Answered when the end is durable.
+    Seal {
+        key: RangeKey,
+        epoch: Epoch,
+        end: Option<Offset>,
+        done: Done<HeldRange>,
+    },
+    /// The log is through with a range that is being sealed.
+    Drained {
+        key: RangeKey,
+        end: Result<Offset, Refusal>,
+    },
+    /// A stream is deleted.
+    Delete { stream: StreamId, done: Done<()> },
+    /// The server goes down.
+    Stop,
+}
+
+/// The holdings of a range server alone: one thread changes them, in the order in which it is asked.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    jobs: mpsc::Sender<Job>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Keeper {
+    /// Starts the thread.
+    pub(crate) fn start(
+        holdings: Holdings,
+        store: Box<dyn MetadataStore>,
+        ranges: Arc<RangeServer>,
+        health: Arc<Health>,
+    ) -> io::Result<Self> {
+        let (sender, jobs) = mpsc::channel();
+        let mut worker = Worker {
+            holdings,
+            store,
+            ranges,
+            health,
+            jobs: sender.clone(),
+            sealing: HashMap::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("sbp-metadata".to_owned())
+            .spawn(move || {
+                while let Ok(job) = jobs.recv() {
+                    if matches!(job, Job::Stop) {
+                        break;
+                    }
+                    worker.handle_job(job);
+                }
+            })?;
+        Ok(Self {
+            jobs: sender,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Has something done. When the server goes down nobody is told any more.
+    pub(crate) fn submit(&self, job: Job) {
+        // The receiving end lives as long as the thread, which only `stop` ends.
+        let _stopped = self.jobs.send(job);
+    }
+
+    /// Ends the thread, after what was submitted is done.
+    pub(crate) fn stop(&self) {
+        self.submit(Job::Stop);
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the metadata thread panicked");
+        }
+    }
+}
+
+struct Worker {
+    holdings: Holdings,
+    store: Box<dyn MetadataStore>,
+    ranges: Arc<RangeServer>,
+    health: Arc<Health>,
+    /// For what the log has to say.
+    jobs: mpsc::Sender<Job>,
+    /// Who waits for the end of which range.
+    sealing: HashMap<RangeKey, Vec<(Option<Offset>, Done<HeldRange>)>>,
+}
+
+impl Worker {
+    fn handle_job(&mut self, job: Job) {
+        match job {
+            Job::Learn { stream, news, done } => done(self.learn(stream, news)),
+            Job::Seal { key, epoch, end, done } => self.seal(key, epoch, end, done),
+            Job::Drained { key, end } => self.drained(key, end),
+            Job::Delete { stream, done } => done(self.delete(stream)),
+            Job::Stop => {}
+        }
+    }
+
+    fn learn(&mut self, stream: StreamId, news: News) -> Result<Vec<HeldRange>, Refusal> {
+        self.commit(self.holdings.learn(stream, &news)?)?;
+        let held = self.holdings.of(stream);
+        let facts = self.holdings.streams.stream(stream).map(|record| record.facts());
+        self.ranges.install(stream, facts.unwrap_or_default(), &held);
+        if let Some((_, start)) = news.first {
+            self.ranges.trim(stream, start);
+        }
+        Ok(held)
+    }
+
+    fn seal(&mut self, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<HeldRange>) {
+        let Some(held) = self.holdings.ranges.get(&key) else {
+            let refusal = match self.holdings.streams.is_buried(key.stream) {
+                true => Refusal::no_stream(key.stream),
+                false => Refusal::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here")),
+            };
+            return done(Err(refusal));
+        };
+        if epoch != Epoch::ANY && epoch != held.epoch {
+            let message = format!("range {key} has epoch {}, not {epoch}", held.epoch);
+            return done(Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message)));
+        }
+        if held.end.is_some() {
+            return done(sealed(held, seen));
+        }
+        let waiting = self.sealing.entry(key).or_default();
+        waiting.push((seen, done));
+        if waiting.len() == 1 {
+            let jobs = self.jobs.clone();
+            self.ranges.seal(
+                key,
+                Box::new(move |end| {
+                    // Nobody takes it any more when the server goes down.
+                    let _stopped = jobs.send(Job::Drained { key, end });
+                }),
+            );
+        }
+    }
+
+    fn drained(&mut self, key: RangeKey, end: Result<Offset, Refusal>) {
+        let waiting = self.sealing.remove(&key).unwrap_or_default();
+        let agrees = |end: Offset| waiting.iter().any(|(seen, _)| seen.is_none_or(|seen| seen == end));
+        let result = match end {
+            Ok(end) if agrees(end) => self.make_end_durable(key, end),
+            // All of them saw another end: then nothing is to be done.
+            Ok(end) => {
+                self.ranges.unseal(key);
+                for (seen, done) in waiting {
+                    done(Err(other_end(key, end, seen.unwrap_or(end))));
+                }
+                return;
+            }
+            Err(refusal) => Err(refusal),
+        };
+        for (seen, done) in waiting {
+            done(result.clone().and_then(|held| sealed(&held, seen)));
+        }
+    }
+
+    fn make_end_durable(&mut self, key: RangeKey, end: Offset) -> Result<HeldRange, Refusal> {
+        let Some(held) = self.holdings.ranges.get(&key) else {
+            return Err(Refusal::no_stream(key.stream));
+        };
+        let held = HeldRange {
+            end: Some(end.max(held.start)),
+            ..*held
+        };
+        match self.commit(vec![MetadataChange::Hold(held)]) {
+            Ok(()) => {
+                self.ranges.publish_seal(key, end);
+                Ok(held)
+            }
+            Err(refusal) => {
+                self.ranges.unseal(key);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn delete(&mut self, stream: StreamId) -> Result<(), Refusal> {
+        if !self.holdings.of(stream).is_empty() {
+            self.commit(vec![MetadataChange::Placement(Change::BuryStream(stream))])?;
+        }
+        self.ranges.delete(stream);
+        Ok(())
+    }
+
+    /// Makes changes durable, and only then visible.
+    fn commit(&mut self, changes: Vec<MetadataChange>) -> Result<(), Refusal> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        match self.store.commit(&changes) {
+            Ok(()) => {
+                for change in changes {
+                    self.holdings.install(change);
+                }
+                Ok(())
+            }
+            Err(error @ MetadataError::DiskFull) => {
+                Err(Refusal::new(ErrorCode::INSUFFICIENT_STORAGE, error.to_string()))
+            }
+            Err(error) => {
+                // Nobody knows what the disk holds now; a restart reads it.
+                self.health.fail("the metadata store", error.to_string());
+                Err(Refusal::new(ErrorCode::RS_INTERNAL_SERVER_ERROR, error.to_string()))
+            }
+        }
+    }
+}
+
+/// The answer to a seal of a range that is sealed.
+fn sealed(held: &HeldRange, seen: Option<Offset>) -> Result<HeldRange, Refusal> {
+    match (seen, held.end) {
+        (Some(seen), Some(end)) if seen != end => Err(other_end(held.key, end, seen)),
+        _ => Ok(*held),
+    }
+}
+
+fn other_end(key: RangeKey, end: Offset, seen: Offset) -> Refusal {
+    let message = format!("range {key} ends at {end}, not at {seen}");
+    Refusal::new(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, message)
+}

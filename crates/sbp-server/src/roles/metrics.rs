@@ -1,0 +1,142 @@
+//! How a server does, for its placement driver: figures of the process, of its disk and of its ranges.
+
+use std::path::Path;
+use std::time::Instant;
+
+use sbp_messages::ReportMetricsRequest;
+
+use crate::range::RangeActivity;
+
+/// What was seen at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    at: Instant,
+    process: Process,
+    activity: RangeActivity,
+    free_bytes: u64,
+}
+
+/// What the system says about this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Process {
+    resident_bytes: u64,
+    /// Bytes that it had the disk read, since its start.
+    read_bytes: u64,
+    /// Bytes that it had the disk write, since its start.
+    written_bytes: u64,
+}
+
+impl Sample {
+    /// Looks now. What the system does not say is 0.
+    pub(crate) fn take(directory: &Path, activity: RangeActivity) -> Self {
+        let free = rustix::fs::statvfs(directory).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        Self {
+            at: Instant::now(),
+            process: Process::look(),
+            activity,
+            free_bytes: free,
+        }
+    }
+
+    /// The figures for the time since `before`: rates are per second, sizes in bytes.
+    pub(crate) fn since(&self, before: &Self, server: sbp_messages::RangeServer) -> ReportMetricsRequest {
+        let millis = self.at.saturating_duration_since(before.at).as_millis().max(1);
+        let rate = |now: u64, then: u64| {
+            let per_second = u128::from(now.saturating_sub(then)).saturating_mul(1000) / millis;
+            u64::try_from(per_second).unwrap_or(u64::MAX)
+        };
+        let (process, then) = (&self.process, &before.process);
+        let (ranges, ranges_then) = (&self.activity, &before.activity);
+        ReportMetricsRequest {
+            range_server: Some(server),
+            disk_in_rate: wide(rate(process.written_bytes, then.written_bytes)),
+            disk_out_rate: wide(rate(process.read_bytes, then.read_bytes)),
+            disk_free_space: wide(self.free_bytes),
+            memory_used: wide(process.resident_bytes),
+            network_append_rate: narrow(rate(ranges.appends, ranges_then.appends)),
+            network_fetch_rate: narrow(rate(ranges.fetches, ranges_then.fetches)),
+            range_active_cnt: narrow(ranges.open_ranges),
+            ..ReportMetricsRequest::default()
+        }
+    }
+}
+
+impl Process {
+    fn look() -> Self {
+        let pages = std::fs::read_to_string("/proc/self/statm").ok();
+        let pages = pages.and_then(|text| resident_pages(&text)).unwrap_or(0);
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+        Self {
+            resident_bytes: pages.saturating_mul(page),
+            read_bytes: counter(&io, "read_bytes").unwrap_or(0),
+            written_bytes: counter(&io, "write_bytes").unwrap_or(0),
+        }
+    }
+}
+
+/// The second number of `statm`.
+fn resident_pages(statm: &str) -> Option<u64> {
+    statm.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// A number of `io` by its name.
+fn counter(io: &str, name: &str) -> Option<u64> {
+    let mut lines = io.lines().filter_map(|line| line.split_once(": "));
+    lines.find(|(found, _)| *found == name)?.1.trim().parse().ok()
+}
+
+fn wide(figure: u64) -> i64 {
+    i64::try_from(figure).unwrap_or(i64::MAX)
+}
+
+/// The protocol has sixteen bits for these: beyond it is a lot, how much does not matter.
+fn narrow(figure: u64) -> i16 {
+    i16::try_from(figure).unwrap_or(i16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_systems_words_are_read() {
+        assert_eq!(resident_pages("100 42 7 1 0 9 0\n"), Some(42));
+        let io = "rchar: 1\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n";
+        assert_eq!(counter(io, "read_bytes"), Some(4096));
+        assert_eq!(counter(io, "write_bytes"), Some(8192));
+        assert_eq!(counter(io, "nothing"), None);
+    }
+
+    #[test]
+    fn this_process_uses_memory_and_its_disk_has_room() {
+        let sample = Sample::take(Path::new("."), RangeActivity::default());
+        assert!(sample.process.resident_bytes > 1 << 20, "{sample:?}");
+        assert!(sample.free_bytes > 0, "{sample:?}");
+    }
+
+    #[test]
+    fn rates_are_per_second_and_fit() {
+        let start = Instant::now();
+        let sample = |seconds, appends, written_bytes| Sample {
+            at: start + Duration::from_secs(seconds),
+            process: Process {
+                written_bytes,
+                ..Process::default()
+            },
+            activity: RangeActivity {
+                appends,
+                ..RangeActivity::default()
+            },
+            free_bytes: 7,
+        };
+        let server = sbp_messages::RangeServer::default;
+        let report = sample(2, 1_000, 3 << 20).since(&sample(0, 0, 1 << 20), server());
+        assert_eq!((report.network_append_rate, report.disk_in_rate), (500, 1 << 20));
+        assert_eq!(report.disk_free_space, 7);
+        let report = sample(1, u64::MAX, 0).since(&sample(0, 0, 1), server());
+        assert_eq!((report.network_append_rate, report.disk_in_rate), (i16::MAX, 0));
+    }
+}

@@ -1,0 +1,273 @@
+//! A range server alone: what it asks its placement driver, and what it does with the answers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use sbp_messages::{
+    DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, ListRangesRequest, ListRangesResponse, MAX_ENTRIES,
+    RangeCriteria, Status, TrimStreamsRequest, TrimStreamsResponse, TrimmedStream,
+};
+use sbp_types::{Offset, RangeKey, ServerId, StreamId};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::holdings::News;
+use super::keeper::{Done, Job, Keeper};
+use super::wire::{held_range, stream_record};
+use crate::peer::{PeerError, PeerLink};
+use crate::range::{HeldRange, RangeServer, Upstream};
+use crate::refusal::Refusal;
+
+/// How long the placement driver may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long appends and fetches of a stream that is not known here wait for the placement driver's word.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The half of a range server that deals with its placement driver.
+#[derive(Debug)]
+pub(crate) struct RangeRole {
+    pub(crate) server_id: ServerId,
+    pub(crate) link: PeerLink,
+    pub(crate) keeper: Keeper,
+    pub(crate) ranges: Weak<RangeServer>,
+    pub(crate) runtime: Handle,
+}
+
+impl RangeRole {
+    /// Has the keeper do something and waits for how it ended.
+    async fn keep<T: Send + 'static>(&self, job: impl FnOnce(Done<T>) -> Job) -> Result<T, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.keeper.submit(job(Box::new(move |result| {
+            // Whoever asked has given up meanwhile.
+            drop(reply.send(result));
+        })));
+        let stopped = |_| Err(Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down"));
+        answer.await.unwrap_or_else(stopped)
+    }
+
+    /// The ranges of a stream that are here.
+    pub(super) fn held_of(&self, stream: StreamId) -> Result<Vec<HeldRange>, Refusal> {
+        let server = self.ranges()?;
+        let ranges = server.hub.ranges.lock();
+        match ranges.table.stream(stream) {
+            Some(hosted) => Ok(hosted.keys(stream).filter_map(|key| ranges.table.held(key)).collect()),
+            None => Err(ranges.table.missing(stream)),
+        }
+    }
+
+    /// Where readers of a range stand.
+    pub(super) fn next_offset(&self, key: RangeKey) -> Option<Offset> {
+        self.ranges().ok()?.hub.ranges.lock().table.next_offset(key)
+    }
+
+    fn ranges(&self) -> Result<Arc<RangeServer>, Refusal> {
+        let stopped = || Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down");
+        self.ranges.upgrade().ok_or_else(stopped)
+    }
+
+    /// Has a range sealed.
+    pub(super) async fn seal(&self, job: impl FnOnce(Done<HeldRange>) -> Job) -> Result<HeldRange, Refusal> {
+        self.keep(job).await
+    }
+
+    /// Takes over what was told about a stream, with what the placement driver says when it is asked. Answers with the
+    /// stream's ranges held here.
+    pub(super) async fn sync(&self, stream: StreamId, told: Vec<HeldRange>) -> Result<Vec<HeldRange>, Refusal> {
+        let mut news = self
+            .look_up(stream, PATIENCE)
+            .await
+            .map_err(|error| error.to_refusal())?;
+        let Some(news) = &mut news else {
+            return Err(Refusal::no_stream(stream));
+        };
+        for range in told {
+            if !news.ranges.iter().any(|listed| listed.key == range.key) {
+                news.ranges.push(range);
+            }
+        }
+        let news = std::mem::take(news);
+        self.keep(|done| Job::Learn { stream, news, done }).await
+    }
+
+    /// Has a stream forgotten.
+    pub(super) async fn delete(&self, stream: StreamId) -> Result<(), Refusal> {
+        self.keep(|done| Job::Delete { stream, done }).await
+    }
+
+    /// What the placement driver knows about a stream; `None` where it knows that there is none.
+    async fn look_up(&self, stream: StreamId, patience: Duration) -> Result<Option<News>, PeerError> {
+        let asked = [stream];
+        let streams = self.describe(&asked, patience);
+        let ranges = self.list(stream, patience);
+        let (streams, ranges) = tokio::try_join!(streams, ranges)?;
+        Ok(match streams.into_iter().next() {
+            Some((_, Some(mut news))) => {
+                news.first = ranges.first().map(|first| (first.key.range, first.start));
+                news.ranges = ranges;
+                Some(news)
+            }
+            _ => None,
+        })
+    }
+
+    /// Describes streams; `None` for those that are not there any more.
+    async fn describe(
+        &self,
+        streams: &[StreamId],
+        patience: Duration,
+    ) -> Result<Vec<(StreamId, Option<News>)>, PeerError> {
+        let request = DescribeStreamsRequest {
+            stream_ids: streams.to_vec(),
+            ..Default::default()
+        };
+        let answers: Vec<DescribeStreamsResponse> = self.link.call(&request, patience).await?;
+        check(answers.last().map(|answer| &answer.status))?;
+        let results = answers.into_iter().flat_map(|answer| answer.describe_responses);
+        let mut described = Vec::with_capacity(streams.len());
+        for (id, result) in streams.iter().zip(results) {
+            match result.stream {
+                _ if result.status.code == ErrorCode::NOT_FOUND => described.push((*id, None)),
+                Some(stream) if result.status.is_success() && stream.stream_id == *id => {
+                    let record = stream_record(&stream).map_err(unusable)?;
+                    let news = News {
+                        stream: Some(Arc::new(record)),
+                        ..News::default()
+                    };
+                    described.push((*id, Some(news)));
+                }
+                _ => return Err(unusable(format!("stream {id} is not described: {}", result.status))),
+            }
+        }
+        Ok(described)
+    }
+
+    /// The ranges that belong here: all of them, or those of one stream.
+    async fn list(&self, stream: impl Into<Option<StreamId>>, patience: Duration) -> Result<Vec<HeldRange>, PeerError> {
+        let me = sbp_messages::RangeServer {
+            server_id: self.server_id,
+            ..Default::default()
+        };
+        let mut request = ListRangesRequest {
+            range_criteria: vec![RangeCriteria {
+                range_server: Some(me),
+                stream_id: stream.into().unwrap_or(StreamId(-1)),
+            }],
+            ..Default::default()
+        };
+        let mut ranges = Vec::new();
+        loop {
+            let answers: Vec<ListRangesResponse> = self.link.call(&request, patience).await?;
+            check(answers.last().map(|answer| &answer.status))?;
+            for answer in answers {
+                request.continuation = answer.continuation;
+                for result in answer.list_responses {
+                    check(Some(&result.status))?;
+                    ranges.extend(result.ranges.iter().map(held_range));
+                }
+            }
+            if request.continuation.is_empty() {
+                return Ok(ranges);
+            }
+        }
+    }
+
+    /// Learns everything anew: ranges that came, starts that moved, streams that went.
+    pub(super) async fn learn_everything(&self) -> Result<(), Refusal> {
+        let Some(ranges) = self.ranges.upgrade() else { return Ok(()) };
+        let failed = |error: PeerError| error.to_refusal();
+        let mut listed: BTreeMap<StreamId, Vec<HeldRange>> = BTreeMap::new();
+        // Looked at first: a range that arrives while this goes on is missing in neither.
+        for held in ranges.all_held() {
+            listed.entry(held.key.stream).or_default();
+        }
+        drop(ranges);
+        for range in self.list(None, PATIENCE).await.map_err(failed)? {
+            listed.entry(range.key.stream).or_default().push(range);
+        }
+        let streams: Vec<_> = listed.keys().copied().collect();
+        for chunk in streams.chunks(MAX_ENTRIES) {
+            for (stream, news) in self.describe(chunk, PATIENCE).await.map_err(failed)? {
+                let result = match news {
+                    None => self.delete(stream).await,
+                    Some(mut news) => {
+                        news.ranges = listed.remove(&stream).unwrap_or_default();
+                        news.first = news.ranges.first().map(|first| (first.key.range, first.start));
+                        self.keep(|done| Job::Learn { stream, news, done }).await.map(drop)
+                    }
+                };
+                if let Err(refusal) = result {
+                    tracing::warn!(%stream, refusal = refusal.message, "what belongs here is not taken over");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the placement driver to let streams begin later; it tells this server when that is durable.
+    pub(super) async fn ask_to_trim(&self, streams: &[(StreamId, Offset)]) -> Result<(), PeerError> {
+        for chunk in streams.chunks(MAX_ENTRIES) {
+            let request = TrimStreamsRequest {
+                trimmed_streams: chunk
+                    .iter()
+                    .map(|(stream_id, trim_offset)| TrimmedStream {
+                        stream_id: *stream_id,
+                        trim_offset: *trim_offset,
+                    })
+                    .collect(),
+                ..Default::default()
+            };
+            let answers: Vec<TrimStreamsResponse> = self.link.call(&request, PATIENCE).await?;
+            check(answers.last().map(|answer| &answer.status))?;
+            for result in answers.iter().flat_map(|answer| &answer.trim_responses) {
+                if !result.status.is_success() {
+                    tracing::debug!(status = %result.status, "a stream is not trimmed");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unusable(what: impl ToString) -> PeerError {
+    PeerError::Unusable {
+        peer: "the placement driver".to_owned(),
+        what: what.to_string(),
+    }
+}
+
+/// A status that is missing belongs to an answer without frames, which the session does not let through.
+fn check(status: Option<&Status>) -> Result<(), PeerError> {
+    match status {
+        Some(status) if !status.is_success() => Err(PeerError::Refused {
+            peer: "the placement driver".to_owned(),
+            status: status.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Asks about streams that are not here, on behalf of the range server.
+#[derive(Debug)]
+pub(crate) struct AskPlacementDriver(pub(crate) Weak<RangeRole>);
+
+impl Upstream for AskPlacementDriver {
+    fn ask(&self, stream: StreamId) {
+        // The server goes down.
+        let Some(role) = self.0.upgrade() else { return };
+        role.runtime.clone().spawn(async move {
+            match role.look_up(stream, SHORT_PATIENCE).await {
+                Ok(Some(news)) if !news.ranges.is_empty() => {
+                    if let Err(refusal) = role.keep(|done| Job::Learn { stream, news, done }).await {
+                        tracing::warn!(%stream, refusal = refusal.message, "a stream is not taken over");
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%stream, %error, "nobody knows about a stream"),
+            }
+            if let Some(ranges) = role.ranges.upgrade() {
+                ranges.answered(stream);
+            }
+        });
+    }
+}

@@ -1,0 +1,76 @@
+//! The placement driver's words, as a range server remembers them.
+
+use std::sync::Arc;
+
+use sbp_messages::{Range, ReplicaServer, Stream};
+use sbp_record::StreamSchema;
+use sbp_types::{Offset, ServerId};
+
+use crate::placement::{SchemaRecord, Settings, StreamRecord};
+use crate::range::HeldRange;
+
+/// A range as it is remembered.
+pub(super) fn held_range(range: &Range) -> HeldRange {
+    HeldRange {
+        key: sbp_types::RangeKey {
+            stream: range.stream_id,
+            range: range.range_index,
+        },
+        epoch: range.epoch,
+        start: range.start_offset,
+        end: (!range.is_open()).then_some(range.end_offset),
+    }
+}
+
+/// A range that is remembered, as it is told; `next` is its confirmed end.
+pub(super) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::RangeServer) -> Range {
+    Range {
+        stream_id: held.key.stream,
+        range_index: held.key.range,
+        start_offset: held.start,
+        end_offset: held.end.unwrap_or(Offset(-1)),
+        next_offset: held.end.unwrap_or(next),
+        servers: vec![ReplicaServer {
+            range_server: Some(server),
+            is_primary: true,
+        }],
+        epoch: held.epoch,
+        ..Range::default()
+    }
+}
+
+/// Whether a range names a server.
+pub(super) fn is_on(range: &Range, server: ServerId) -> bool {
+    let ids = range.servers.iter().filter_map(|replica| replica.range_server.as_ref());
+    ids.into_iter().any(|replica| replica.server_id == server)
+}
+
+/// A stream as a range server remembers it: settings in force, without what only users look at. The error says what
+/// cannot be read.
+pub(super) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
+    let schema = match &stream.schema {
+        None => None,
+        Some(ipc) => {
+            let read = StreamSchema::from_ipc(ipc);
+            let schema = read.map_err(|error| format!("the columns of stream {}: {error}", stream.stream_id))?;
+            Some(Arc::new(SchemaRecord {
+                ipc: ipc.to_vec(),
+                canonical: schema.canonical().to_vec(),
+                fingerprint: schema.fingerprint(),
+            }))
+        }
+    };
+    Ok(StreamRecord {
+        id: stream.stream_id,
+        name: None,
+        settings: Settings {
+            replica_count: stream.replica_nums,
+            ack_count: stream.ack_count,
+            retention_period_ms: stream.retention_period_ms,
+            retention_bytes: stream.retention_bytes,
+            schema,
+            properties: Default::default(),
+        },
+        created_at: stream.created_at_ms,
+    })
+}
