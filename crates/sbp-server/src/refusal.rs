@@ -32,6 +32,14 @@ impl Refusal {
         )
     }
 
+    /// Somebody who had to answer did not. What was asked for may have been done.
+    pub(crate) fn unanswered() -> Self {
+        Self::new(
+            ErrorCode::PD_INTERNAL_SERVER_ERROR,
+            "an answer that this depends on did not come",
+        )
+    }
+
     /// The stream is unknown or deleted.
     pub(crate) fn no_stream(stream: sbp_types::StreamId) -> Self {
         Self::new(ErrorCode::NOT_FOUND, format!("there is no stream {stream}"))

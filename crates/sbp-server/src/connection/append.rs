@@ -6,18 +6,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use sbp_frame::{CallId, Frame, OpCode, Payload};
-use sbp_messages::{
-    AppendInfo, AppendRequest, AppendResponse, AppendResult, ErrorCode, Message, Status, requested_timeout,
-};
+use sbp_messages::{AppendInfo, AppendRequest, AppendResponse, AppendResult, ErrorCode, Message, requested_timeout};
 use sbp_record::{BatchError, BodyEncoding, FaultKind, inspect};
 use sbp_session::Session;
-use sbp_types::{Offset, TimestampMs, WriterId};
+use sbp_types::{Offset, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
 use super::port::{AppendDone, Port};
 use super::replier::Replier;
 use crate::node::Node;
-use crate::range::{AppendEntry, AppendJob, HeadFacts};
+use crate::range::{AppendEntry, AppendJob, Claim, HeadFacts};
 use crate::refusal::Refusal;
 
 /// The APPENDs of one connection.
@@ -149,19 +147,27 @@ fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
         outcome,
         ..
     } = done;
-    let (status, base_offset, next_offset) = match outcome {
-        Ok(stored) => (Status::success(), stored.base_offset, stored.next_offset),
-        Err((refusal, next)) => (refusal.into(), Offset(-1), next.unwrap_or(Offset(-1))),
-    };
-    AppendResult {
+    let result = AppendResult {
         stream_id: stream,
         request_index,
-        base_offset,
         stream_append_time_ms: now,
-        status,
-        next_offset,
-        duplicate: false,
-        next_sequence: -1,
+        ..AppendResult::default()
+    };
+    match outcome {
+        Ok(stored) => AppendResult {
+            base_offset: stored.base_offset,
+            next_offset: stored.next_offset,
+            duplicate: stored.duplicate,
+            next_sequence: stored.next_sequence,
+            ..result
+        },
+        Err(refused) => AppendResult {
+            status: refused.refusal.into(),
+            base_offset: Offset(-1),
+            next_offset: refused.next_offset.unwrap_or(Offset(-1)),
+            next_sequence: refused.next_sequence,
+            ..result
+        },
     }
 }
 
@@ -180,12 +186,10 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
             head: Ok(HeadFacts {
                 record_count: 0,
                 columns: None,
+                claim: None,
             }),
         },
         max_timestamp: TimestampMs(0),
-        writer: WriterId::NONE,
-        writer_epoch: 0,
-        base_sequence: 0,
         expires: None,
         chunks,
     };
@@ -196,17 +200,18 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
     match inspect(&job.chunks, true) {
         Ok(head) => {
             let columns = (head.meta.body_encoding == BodyEncoding::ARROW).then_some(head.meta.schema_fingerprint);
+            let claim = head.meta.writer_id.is_some().then_some(Claim {
+                writer: head.meta.writer_id,
+                epoch: head.meta.writer_epoch,
+                sequence: head.meta.base_sequence,
+            });
             job.entry.head = Ok(HeadFacts {
                 record_count: head.record_count,
                 columns,
+                claim,
             });
             // Batches of plain v0.1 peers tell only the time that their records count from.
             job.max_timestamp = head.meta.max_timestamp.max(head.meta.base_timestamp);
-            job.writer = head.meta.writer_id;
-            if job.writer.is_some() {
-                job.writer_epoch = head.meta.writer_epoch;
-                job.base_sequence = head.meta.base_sequence;
-            }
         }
         Err(error) => job.entry.head = Err(head_refusal(info, &error)),
     }

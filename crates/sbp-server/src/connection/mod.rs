@@ -17,4 +17,4 @@ mod streams;
 pub(crate) use fetch::ReadJob;
 pub(crate) use handler::Connection;
 pub(crate) use heartbeat::{Offer, ToldLimits};
-pub(crate) use port::{AppendDone, ConnectionCommand, Port, Stored};
+pub(crate) use port::{AppendDone, ConnectionCommand, NotStored, Port, Stored};

@@ -5,6 +5,8 @@ use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
 use super::table::{HostedStream, Phase, RangeState};
+use super::writers::{Claim, Standing, Writer, expected, stand};
+use crate::connection::{NotStored, Stored};
 use crate::refusal::Refusal;
 
 /// One entry, as far as the decision looks at it.
@@ -30,6 +32,8 @@ pub(crate) struct HeadFacts {
     pub(crate) record_count: i64,
     /// The schema's fingerprint, when the body is typed columns.
     pub(crate) columns: Option<u64>,
+    /// The idempotent writer, if there is one.
+    pub(crate) claim: Option<Claim>,
 }
 
 /// What to do with an entry.
@@ -42,75 +46,130 @@ pub(crate) enum Verdict {
         generation: u32,
         base_offset: Offset,
         next_offset: Offset,
+        /// The writer's, behind this batch; -1 without a writer.
+        next_sequence: i64,
     },
     /// There is nothing to write; the answer is success.
-    Empty { next_offset: Offset },
+    Done(Stored),
+    /// This is the answer when everything before `until` is synced.
+    After { until: Offset, stored: Stored },
+    /// A writer asks where it stands, which is certain when everything before `until` is synced or taken back.
+    Ask { until: Offset },
     /// The range is being sealed and the next one will be here: judge it again when it is.
     Park,
     /// Nothing is written.
-    Refuse {
-        refusal: Refusal,
-        next_offset: Option<Offset>,
-    },
+    Refuse(NotStored),
 }
 
-impl Verdict {
-    fn refuse(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self::Refuse {
-            refusal: Refusal::new(code, message),
-            next_offset: None,
-        }
-    }
-}
-
-/// Judges an entry, first fault first: stream, size, head, schema, writer, range, seal, epoch, expected offset.
+/// Judges an entry, first fault first: stream, size, head, schema, writer epoch, repeat, range, seal, range epoch,
+/// sequence, expected offset.
 ///
-/// The writer's fields are stored with the batch and not judged yet; an empty batch is judged only up to there, so it
-/// succeeds on a sealed range too. With `waits` an append to the open range waits for the next one while there is none.
+/// An empty batch is judged only up to "repeat", so it succeeds on a sealed range too. With `waits` an append to the
+/// open range waits for the next one while there is none.
 pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEntry) -> Verdict {
-    let Some(last) = stream.last() else {
-        return Verdict::Refuse {
-            refusal: Refusal::no_stream(entry.stream),
-            next_offset: None,
-        };
+    let (facts, last) = match judge_batch(stream, entry) {
+        Ok(found) => found,
+        Err(refusal) => return Verdict::Refuse(refusal.into()),
     };
-    if entry.length > MAX_BATCH_LENGTH {
-        return Verdict::refuse(
-            ErrorCode::PAYLOAD_TOO_LARGE,
-            format!(
-                "the batch for stream {} has {} bytes; {MAX_BATCH_LENGTH} is the most",
-                entry.stream, entry.length
-            ),
+    let writer = facts.claim.as_ref().and_then(|claim| stream.writer(claim.writer));
+    let standing = facts
+        .claim
+        .map_or(Standing::Next, |claim| stand(writer, &claim, facts.record_count));
+    if let Standing::Fenced { by } = standing {
+        let message = format!(
+            "writer epoch {by} was seen in stream {}: a newer writer has taken over",
+            entry.stream
         );
+        return Verdict::Refuse(Refusal::new(ErrorCode::WRITER_FENCED, message).into());
     }
-    let facts = match &entry.head {
-        Err(refusal) => {
-            return Verdict::Refuse {
-                refusal: refusal.clone(),
-                next_offset: None,
-            };
-        }
-        Ok(_) if entry.range < RangeIndex::OPEN || entry.epoch < Epoch::ANY => {
-            let message = format!("range {} and epoch {} name nothing", entry.range, entry.epoch);
-            return Verdict::refuse(ErrorCode::INVALID_REQUEST, message);
-        }
-        Ok(facts) => facts,
-    };
-    if let Some(mismatch) = schema_mismatch(stream, entry.stream, facts) {
-        return Verdict::refuse(ErrorCode::SCHEMA_MISMATCH, mismatch);
-    }
+    let next_sequence = expected(writer, facts.claim.as_ref());
     if facts.record_count == 0 {
-        return Verdict::Empty { next_offset: last.next };
+        return match writer.and_then(Writer::promised_end) {
+            Some(until) => Verdict::Ask { until },
+            None => Verdict::Done(Stored {
+                base_offset: Offset(-1),
+                next_offset: last.next,
+                duplicate: false,
+                next_sequence,
+            }),
+        };
+    }
+    if let Standing::Repeat { base_offset } = standing {
+        return repeat(stream, last, base_offset, facts.record_count, next_sequence);
     }
     if waits && entry.range == RangeIndex::OPEN && matches!(last.phase, Phase::Sealing { .. }) {
         return Verdict::Park;
     }
-    match writable_range(stream, last, entry) {
-        Ok(range) => store(range, entry, facts.record_count),
-        Err(refusal) => Verdict::Refuse {
-            refusal,
-            next_offset: None,
-        },
+    writable_range(stream, last, entry)
+        .map_err(NotStored::from)
+        .and_then(|range| {
+            check_sequence(entry, standing)?;
+            store(range, entry, facts)
+        })
+        .unwrap_or_else(|refused| {
+            Verdict::Refuse(NotStored {
+                next_sequence,
+                ..refused
+            })
+        })
+}
+
+/// Judges what does not depend on where the batch goes.
+fn judge_batch<'a>(
+    stream: &'a HostedStream,
+    entry: &'a AppendEntry,
+) -> Result<(&'a HeadFacts, &'a RangeState), Refusal> {
+    let last = stream.last().ok_or_else(|| Refusal::no_stream(entry.stream))?;
+    if entry.length > MAX_BATCH_LENGTH {
+        let message = format!(
+            "the batch for stream {} has {} bytes; {MAX_BATCH_LENGTH} is the most",
+            entry.stream, entry.length
+        );
+        return Err(Refusal::new(ErrorCode::PAYLOAD_TOO_LARGE, message));
+    }
+    let facts = entry.head.as_ref().map_err(Refusal::clone)?;
+    if entry.range < RangeIndex::OPEN || entry.epoch < Epoch::ANY {
+        let message = format!("range {} and epoch {} name nothing", entry.range, entry.epoch);
+        return Err(Refusal::invalid(message));
+    }
+    match schema_mismatch(stream, entry.stream, facts) {
+        Some(mismatch) => Err(Refusal::new(ErrorCode::SCHEMA_MISMATCH, mismatch)),
+        None => Ok((facts, last)),
+    }
+}
+
+/// A batch that is there already, or will be when the log is through with it.
+fn repeat(stream: &HostedStream, last: &RangeState, base_offset: Offset, count: i64, next_sequence: i64) -> Verdict {
+    let end = base_offset.checked_add(count).filter(|_| base_offset >= Offset::ZERO);
+    let stored = Stored {
+        base_offset,
+        next_offset: end.unwrap_or(last.next),
+        duplicate: true,
+        next_sequence,
+    };
+    match end {
+        Some(until) if until > stream.confirmed_end() => Verdict::After { until, stored },
+        _ => Verdict::Done(stored),
+    }
+}
+
+fn check_sequence(entry: &AppendEntry, standing: Standing) -> Result<(), Refusal> {
+    match standing {
+        Standing::Gap { expected } => Err(Refusal::new(
+            ErrorCode::SEQUENCE_GAP,
+            format!(
+                "stream {} expects sequence {expected} of this writer next",
+                entry.stream
+            ),
+        )),
+        Standing::Overlap { expected } => Err(Refusal::new(
+            ErrorCode::SEQUENCE_OVERLAP,
+            format!(
+                "part of the batch is in stream {} already, which expects sequence {expected} of this writer next",
+                entry.stream
+            ),
+        )),
+        Standing::Next | Standing::Repeat { .. } | Standing::Fenced { .. } => Ok(()),
     }
 }
 
@@ -153,31 +212,31 @@ fn writable_range<'a>(
     Ok(range)
 }
 
-fn store(range: &RangeState, entry: &AppendEntry, record_count: i64) -> Verdict {
+fn store(range: &RangeState, entry: &AppendEntry, facts: &HeadFacts) -> Result<Verdict, NotStored> {
     if let Some(expected) = entry.expected_offset.filter(|expected| *expected != range.next) {
         let message = format!("stream {} is at offset {}, not {expected}", entry.stream, range.next);
         let refusal = Refusal::new(ErrorCode::PRECONDITION_FAILED, message);
-        return Verdict::Refuse {
-            refusal,
+        return Err(NotStored {
             next_offset: Some(range.next),
-        };
+            ..refusal.into()
+        });
     }
-    match range.next.checked_add(record_count).filter(|next| *next > range.next) {
-        Some(next_offset) => Verdict::Store {
-            key: range.key(entry.stream),
-            epoch: range.epoch,
-            generation: range.generation,
-            base_offset: range.next,
-            next_offset,
-        },
-        None => Verdict::refuse(
-            ErrorCode::INVALID_REQUEST,
-            format!(
-                "{record_count} records do not fit behind offset {} of stream {}",
-                range.next, entry.stream
-            ),
-        ),
-    }
+    let count = facts.record_count;
+    let next_offset = range.next.checked_add(count).filter(|next| *next > range.next);
+    let next_offset = next_offset.ok_or_else(|| {
+        Refusal::invalid(format!(
+            "{count} records do not fit behind offset {} of stream {}",
+            range.next, entry.stream
+        ))
+    })?;
+    Ok(Verdict::Store {
+        key: range.key(entry.stream),
+        epoch: range.epoch,
+        generation: range.generation,
+        base_offset: range.next,
+        next_offset,
+        next_sequence: facts.claim.map_or(-1, |claim| claim.sequence.saturating_add(count)),
+    })
 }
 
 /// Why a batch cannot go into a stream, as far as types are concerned.

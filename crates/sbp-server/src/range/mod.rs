@@ -11,6 +11,7 @@ mod log_errors;
 mod observer;
 mod orders;
 mod parked;
+mod pending;
 mod retention;
 mod seals;
 mod server;
@@ -19,6 +20,7 @@ mod table;
 mod tests;
 mod upstream;
 mod waiting;
+mod writers;
 
 pub(crate) use activity::RangeActivity;
 pub(crate) use append::{AppendEntry, HeadFacts};
@@ -28,8 +30,9 @@ pub(crate) use seals::SealDone;
 pub(crate) use server::{AppendJob, RangeHub, RangeServer, Ranges};
 pub(crate) use table::{HeldRange, Phase, RangeState, StreamFacts};
 pub(crate) use upstream::Upstream;
+pub(crate) use writers::Claim;
 #[cfg(test)]
 pub(crate) use {
     append::Verdict,
-    table::{Command, Effect, RangeTable},
+    table::{Command, Effect, RangeTable, SealStep},
 };

@@ -11,6 +11,7 @@ use super::seals::{SealAnswers, seal_end};
 use super::server::{AppendContext, LogContext, RangeHub, Ranges};
 use super::table::{Command, Effect, SealStep};
 use crate::connection::{AppendDone, Stored};
+use crate::refusal::Refusal;
 
 impl GroupObserver<LogContext> for RangeHub {
     fn group_ended(&self, contexts: Vec<LogContext>, outcome: Result<(), Arc<LogError>>) {
@@ -20,20 +21,23 @@ impl GroupObserver<LogContext> for RangeHub {
             self.health.fail("the log", error.to_string());
         }
         let mut letters = Letters::default();
-        let seals = self.settle(&contexts, outcome.is_ok(), &mut letters);
+        let failed = outcome.as_ref().err().map(|error| log_errors::append_refusal(error));
+        let seals = self.settle(&contexts, failed.as_ref(), &mut letters);
         let (mut records, mut batches) = (0_u64, 0);
         for context in contexts {
             let LogContext::Append(context) = context else { continue };
             batches += 1;
-            let result = match &outcome {
-                Ok(()) => {
+            let result = match &failed {
+                None => {
                     records += context.next_offset.distance_from(context.base_offset);
                     Ok(Stored {
                         base_offset: context.base_offset,
                         next_offset: context.next_offset,
+                        duplicate: false,
+                        next_sequence: context.next_sequence,
                     })
                 }
-                Err(error) => Err((log_errors::append_refusal(error), None)),
+                Some(refusal) => Err(refusal.clone().into()),
             };
             letters.to(context.port).appended.push(AppendDone {
                 call: context.call,
@@ -42,7 +46,7 @@ impl GroupObserver<LogContext> for RangeHub {
                 outcome: result,
             });
         }
-        let (stored, refused) = if outcome.is_ok() { (batches, 0) } else { (0, batches) };
+        let (stored, refused) = if failed.is_none() { (batches, 0) } else { (0, batches) };
         self.counters.appends.add(stored);
         self.counters.appends_refused.add(refused);
         self.counters
@@ -56,7 +60,7 @@ impl GroupObserver<LogContext> for RangeHub {
 impl RangeHub {
     /// Makes a group visible to readers, or takes its offsets back; notes who waited for the streams that grew. Returns
     /// the seals that know their end now.
-    fn settle(&self, contexts: &[LogContext], synced: bool, letters: &mut Letters) -> SealAnswers {
+    fn settle(&self, contexts: &[LogContext], failed: Option<&Refusal>, letters: &mut Letters) -> SealAnswers {
         let mut ranges = self.ranges.lock();
         let mut contexts_left = contexts.iter().peekable();
         while let Some(context) = contexts_left.next() {
@@ -68,12 +72,15 @@ impl RangeHub {
                 next_offset,
                 ..
             } = *context;
-            if !synced {
-                ranges.table.apply(Command::Abandon {
+            if let Some(why) = failed {
+                let abandon = Command::Abandon {
                     key,
                     base: base_offset,
                     generation,
-                });
+                };
+                if let Effect::TakenBack { from, .. } = ranges.table.apply(abandon) {
+                    ranges.answer_lost(key.stream, from, why, letters);
+                }
                 continue;
             }
             // Of neighbours in one range the last one says it all.
@@ -97,6 +104,7 @@ impl Ranges {
     fn confirm(&mut self, key: RangeKey, end: Offset, letters: &mut Letters) {
         if let Effect::Advanced(stream) = self.table.apply(Command::Confirm { key, end }) {
             self.wake(stream, letters);
+            self.answer_synced(stream, end, letters);
         }
     }
 

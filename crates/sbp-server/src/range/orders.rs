@@ -124,6 +124,7 @@ impl RangeServer {
             let effect = ranges.table.apply(Command::Delete { stream });
             ranges.wake(stream, &mut letters);
             self.judge_parked(&mut ranges, stream, &mut letters);
+            ranges.answer_lost(stream, Offset(i64::MIN), &Refusal::no_stream(stream), &mut letters);
             match effect {
                 Effect::Deleted(keys) => {
                     ranges.given_up.extend(keys.iter().copied());

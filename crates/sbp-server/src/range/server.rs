@@ -6,21 +6,23 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use sbp_frame::CallId;
-use sbp_log::{Clock, EntryHead, Log, LogEntry};
+use sbp_log::{Clock, EntryHead, Log, LogEntry, WriterKey, WriterState};
 use sbp_messages::ErrorCode;
 use sbp_record::{stamp_base_offset, without_stamp};
-use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
+use sbp_types::{Offset, RangeKey, StreamId, TimestampMs};
 use smallvec::SmallVec;
 
 use super::append::{AppendEntry, Verdict};
 use super::letters::Letters;
 use super::log_errors;
 use super::parked::{Parked, ParkedJob};
+use super::pending::{Answer, Pending};
 use super::seals::Seals;
 use super::table::{Command, Effect, RangeState, RangeTable, StreamFacts};
 use super::upstream::Upstream;
 use super::waiting::Waiting;
-use crate::connection::{AppendDone, Port, Stored};
+use super::writers::Claim;
+use crate::connection::{AppendDone, NotStored, Port, Stored};
 use crate::failure::Health;
 use crate::refusal::Refusal;
 use crate::stats::Counters;
@@ -35,9 +37,6 @@ pub(crate) struct AppendJob {
     pub(crate) request_index: i32,
     pub(crate) entry: AppendEntry,
     pub(crate) max_timestamp: TimestampMs,
-    pub(crate) writer: WriterId,
-    pub(crate) writer_epoch: i64,
-    pub(crate) base_sequence: i64,
     /// When it is no longer worth starting, where the peer said so.
     pub(crate) expires: Option<Instant>,
     /// The batch as it was received.
@@ -63,6 +62,8 @@ pub(crate) struct AppendContext {
     pub(super) generation: u32,
     pub(super) base_offset: Offset,
     pub(super) next_offset: Offset,
+    /// The writer's, behind the batch; -1 without a writer.
+    pub(super) next_sequence: i64,
 }
 
 /// Ranges and those who wait for them, under one lock: a fetch that looks, sees nothing and registers cannot miss what
@@ -72,6 +73,7 @@ pub(crate) struct Ranges {
     pub(crate) table: RangeTable,
     pub(crate) waiting: Waiting,
     pub(super) parked: Parked,
+    pub(super) pending: Pending,
     pub(super) seals: Seals,
     /// Streams that the placement driver is being asked about.
     pub(super) asking: HashSet<StreamId>,
@@ -99,6 +101,14 @@ impl RangeHub {
     /// Opens a range as it was found at the start.
     pub(crate) fn open(&self, stream: StreamId, facts: StreamFacts, range: RangeState) {
         self.ranges.lock().table.apply(Command::Open { stream, facts, range });
+    }
+
+    /// Takes over the writers that the log remembers, after their streams' ranges are [open](Self::open).
+    pub(crate) fn recall(&self, writers: Vec<(WriterKey, WriterState)>) {
+        let mut ranges = self.ranges.lock();
+        for (WriterKey { stream, writer }, state) in writers {
+            ranges.table.apply(Command::Recall { stream, writer, state });
+        }
     }
 
     /// Says whether every range that exists is here, so that what is not here does not exist.
@@ -138,16 +148,20 @@ impl RangeServer {
         }
         let append_time = self.clock.now();
         let mut entries = Vec::with_capacity(jobs.len());
-        // The lock is held until the log has them: batches enter it in the order of their offsets.
-        let mut ranges = self.hub.ranges.lock();
-        for job in jobs.drain(..) {
-            done.extend(ranges.judge(port, job, append_time, &mut entries));
+        let mut letters = Letters::default();
+        {
+            // The lock is held until the log has them: batches enter it in the order of their offsets.
+            let mut ranges = self.hub.ranges.lock();
+            for job in jobs.drain(..) {
+                done.extend(ranges.judge(port, job, append_time, &mut entries));
+            }
+            let refused = done.iter().filter(|done| done.outcome.is_err()).count();
+            self.hub.counters.appends_refused.add(refused);
+            if !entries.is_empty() {
+                done.append(&mut self.hand_over(&mut ranges, entries, &mut letters));
+            }
         }
-        let refused = done.iter().filter(|done| done.outcome.is_err()).count();
-        self.hub.counters.appends_refused.add(refused);
-        if !entries.is_empty() {
-            done.append(&mut self.hand_over(&mut ranges, entries));
-        }
+        letters.post();
     }
 
     /// Judges again, in order, the appends that waited for what happens to a stream.
@@ -174,7 +188,7 @@ impl RangeServer {
             letters.to(port).appended.extend(done);
         }
         if !entries.is_empty() {
-            let refused = self.hand_over(ranges, entries);
+            let refused = self.hand_over(ranges, entries, letters);
             for (port, done) in ports.into_iter().zip(refused) {
                 letters.to(port).appended.push(done);
             }
@@ -182,7 +196,12 @@ impl RangeServer {
     }
 
     /// Queues entries; when the log refuses them all, takes back what they were promised and says so, in their order.
-    fn hand_over(&self, ranges: &mut Ranges, entries: Vec<LogEntry<LogContext>>) -> Vec<AppendDone> {
+    fn hand_over(
+        &self,
+        ranges: &mut Ranges,
+        entries: Vec<LogEntry<LogContext>>,
+        letters: &mut Letters,
+    ) -> Vec<AppendDone> {
         let promised: SmallVec<[Promised; 8]> = entries.iter().filter_map(|entry| entry.context.promised()).collect();
         let Err(error) = self.log.append(entries) else {
             return Vec::new();
@@ -191,6 +210,7 @@ impl RangeServer {
             self.hub.health.fail("the log", error.to_string());
         }
         self.hub.counters.appends_refused.add(promised.len());
+        let refusal = log_errors::append_refusal(&error);
         let mut refused = Vec::with_capacity(promised.len());
         for Promised {
             call,
@@ -199,13 +219,14 @@ impl RangeServer {
             base_offset,
         } in promised
         {
-            ranges.table.apply(Command::TakeBack { key, base: base_offset });
-            let outcome = Err((log_errors::append_refusal(&error), None));
+            if let Effect::TakenBack { from, .. } = ranges.table.apply(Command::TakeBack { key, base: base_offset }) {
+                ranges.answer_lost(key.stream, from, &refusal, letters);
+            }
             refused.push(AppendDone {
                 call,
                 request_index,
                 stream: key.stream,
-                outcome,
+                outcome: Err(refusal.clone().into()),
             });
         }
         refused
@@ -231,7 +252,14 @@ impl Ranges {
                 generation,
                 base_offset,
                 next_offset,
+                next_sequence,
             } => {
+                let claim = job.entry.head.as_ref().ok().and_then(|facts| facts.claim);
+                let Claim {
+                    writer,
+                    epoch: writer_epoch,
+                    sequence,
+                } = claim.unwrap_or_default();
                 let head = EntryHead {
                     key,
                     epoch,
@@ -239,9 +267,9 @@ impl Ranges {
                     count: next_offset.0 - base_offset.0,
                     append_time,
                     max_timestamp: job.max_timestamp,
-                    writer: job.writer,
-                    writer_epoch: job.writer_epoch,
-                    base_sequence: job.base_sequence,
+                    writer,
+                    writer_epoch,
+                    base_sequence: sequence,
                 };
                 let context = LogContext::Append(AppendContext {
                     port: Arc::clone(port),
@@ -251,6 +279,7 @@ impl Ranges {
                     generation,
                     base_offset,
                     next_offset,
+                    next_sequence,
                 });
                 let prefix = SmallVec::from_slice(&stamp_base_offset(base_offset));
                 entries.push(LogEntry {
@@ -261,15 +290,22 @@ impl Ranges {
                 });
                 None
             }
-            Verdict::Empty { next_offset } => Some(job.done(Ok(Stored {
-                base_offset: Offset(-1),
-                next_offset,
-            }))),
+            Verdict::Done(stored) => Some(job.done(Ok(stored))),
+            Verdict::After { until, stored } => {
+                self.pending.wait(port, &job, until, Answer::Repeat(stored));
+                None
+            }
+            Verdict::Ask { until } => {
+                let claim = job.entry.head.as_ref().ok().and_then(|facts| facts.claim);
+                let question = Answer::Question(claim.unwrap_or_default());
+                self.pending.wait(port, &job, until, question);
+                None
+            }
             Verdict::Park => self.parked.park(port, job).err().map(|job| {
                 let message = "too many appends wait for a range to be sealed; send again later";
                 job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message))
             }),
-            Verdict::Refuse { refusal, next_offset } => Some(job.done(Err((refusal, next_offset)))),
+            Verdict::Refuse(refused) => Some(job.done(Err(refused))),
         }
     }
 }
@@ -297,7 +333,7 @@ impl LogContext {
 }
 
 impl AppendJob {
-    fn done(&self, outcome: Result<Stored, (Refusal, Option<Offset>)>) -> AppendDone {
+    fn done(&self, outcome: Result<Stored, NotStored>) -> AppendDone {
         AppendDone {
             call: self.call,
             request_index: self.request_index,
@@ -307,6 +343,6 @@ impl AppendJob {
     }
 
     fn refuse(&self, refusal: Refusal) -> AppendDone {
-        self.done(Err((refusal, None)))
+        self.done(Err(refusal.into()))
     }
 }

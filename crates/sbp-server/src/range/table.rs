@@ -2,11 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use sbp_log::{EntryHead, WriterState};
 use sbp_messages::ErrorCode;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
 use super::append::{AppendEntry, Verdict, judge_append};
+use super::writers::{Claim, Writer};
+use crate::connection::{NotStored, Stored};
 use crate::refusal::Refusal;
 
 /// One range.
@@ -72,6 +75,8 @@ pub(crate) struct HostedStream {
     pub(crate) start_known: bool,
     /// By index, never empty.
     pub(crate) ranges: SmallVec<[RangeState; 1]>,
+    // Clients choose the names, so the hash is keyed.
+    writers: HashMap<WriterId, Writer>,
 }
 
 impl HostedStream {
@@ -83,6 +88,29 @@ impl HostedStream {
     /// Behind the last record that readers may see.
     pub(crate) fn confirmed_end(&self) -> Offset {
         self.last().map_or(self.start, |range| range.confirmed)
+    }
+
+    /// An idempotent writer, unless it is unknown.
+    pub(super) fn writer(&self, id: WriterId) -> Option<&Writer> {
+        self.writers.get(&id)
+    }
+
+    /// The log was given a batch.
+    fn promise(&mut self, head: EntryHead) {
+        if let Some(range) = self.range_mut(head.key.range) {
+            range.next = head.end_offset().unwrap_or(range.next);
+        }
+        if head.writer.is_some() {
+            self.writers.entry(head.writer).or_default().promise(head);
+        }
+    }
+
+    /// Nothing from `from` on is there.
+    fn take_back(&mut self, from: Offset) {
+        self.writers.retain(|_, writer| {
+            writer.take_back(from);
+            !writer.is_blank()
+        });
     }
 
     /// The names of its ranges.
@@ -124,6 +152,14 @@ pub(crate) enum Command<'a> {
         facts: StreamFacts,
         range: RangeState,
     },
+    /// The log remembers this writer.
+    Recall {
+        stream: StreamId,
+        writer: WriterId,
+        state: WriterState,
+    },
+    /// The log has forgotten this writer.
+    Forget { stream: StreamId, writer: WriterId },
     /// The stream's settings have changed.
     Describe { stream: StreamId, facts: StreamFacts },
     /// Somebody wants to append.
@@ -211,6 +247,20 @@ impl RangeTable {
             Command::Describe { stream, facts } => {
                 if let Some(hosted) = self.streams.get_mut(&stream) {
                     hosted.facts = facts;
+                }
+                Effect::None
+            }
+            Command::Recall { stream, writer, state } => {
+                if let Some(hosted) = self.streams.get_mut(&stream) {
+                    hosted.writers.insert(writer, Writer::recovered(state));
+                }
+                Effect::None
+            }
+            Command::Forget { stream, writer } => {
+                if let Some(hosted) = self.streams.get_mut(&stream)
+                    && hosted.writer(writer).is_some_and(|writer| !writer.is_waiting())
+                {
+                    hosted.writers.remove(&writer);
                 }
                 Effect::None
             }
@@ -325,26 +375,68 @@ impl RangeTable {
 
     fn append(&mut self, entry: &AppendEntry) -> Verdict {
         let Some(stream) = self.streams.get_mut(&entry.stream) else {
-            return Verdict::Refuse {
-                refusal: self.missing(entry.stream),
-                next_offset: None,
-            };
+            return Verdict::Refuse(self.missing(entry.stream).into());
         };
+        let claim = entry.head.as_ref().ok().and_then(|facts| facts.claim);
+        let confirmed = stream.confirmed_end();
+        if let Some(writer) = claim.and_then(|claim| stream.writers.get_mut(&claim.writer)) {
+            writer.settle(confirmed);
+        }
         let verdict = judge_append(stream, self.knows_all, entry);
-        if let Verdict::Store { key, next_offset, .. } = &verdict
-            && let Some(range) = stream.range_mut(key.range)
+        if let Verdict::Store {
+            key,
+            base_offset,
+            next_offset,
+            ..
+        } = &verdict
         {
-            range.next = *next_offset;
+            let claim = claim.unwrap_or_default();
+            // The times are of no matter here.
+            stream.promise(EntryHead {
+                key: *key,
+                base_offset: *base_offset,
+                count: next_offset.0 - base_offset.0,
+                writer: claim.writer,
+                writer_epoch: claim.epoch,
+                base_sequence: claim.sequence,
+                ..EntryHead::default()
+            });
         }
         verdict
     }
 
+    /// Where a writer stands by what is synced, for an empty batch that has waited for what was under way.
+    pub(super) fn answer_question(&mut self, id: StreamId, claim: &Claim) -> Result<Stored, NotStored> {
+        let missing = self.missing(id);
+        let stream = self.streams.get_mut(&id).ok_or(missing)?;
+        let confirmed = stream.confirmed_end();
+        let next_sequence = match stream.writers.get_mut(&claim.writer) {
+            Some(writer) => {
+                writer.settle(confirmed);
+                let fenced = || Refusal::new(ErrorCode::WRITER_FENCED, "a newer writer has taken over meanwhile");
+                writer.stored_sequence(claim.epoch).ok_or_else(fenced)?
+            }
+            None => -1,
+        };
+        Ok(Stored {
+            base_offset: Offset(-1),
+            next_offset: stream.last().map_or(stream.start, |last| last.next),
+            duplicate: false,
+            next_sequence,
+        })
+    }
+
     fn take_back(&mut self, key: RangeKey, base: Offset) -> Effect {
-        let Some(range) = self.range_mut(key) else {
+        let Some(stream) = self.streams.get_mut(&key.stream) else {
             return Effect::None;
         };
-        range.next = range.next.min(base).max(range.confirmed);
-        Effect::TakenBack { key, from: range.next }
+        let Some(range) = stream.range_mut(key.range) else {
+            return Effect::None;
+        };
+        let from = base.max(range.confirmed);
+        range.next = range.next.min(from);
+        stream.take_back(from);
+        Effect::TakenBack { key, from }
     }
 
     fn seal(&mut self, key: RangeKey) -> SealStep {

@@ -8,6 +8,9 @@ use smallvec::{SmallVec, smallvec};
 use super::*;
 use crate::refusal::Refusal;
 
+mod orders;
+mod writers;
+
 const OPAQUE: StreamId = StreamId(1);
 const TYPED: StreamId = StreamId(2);
 const SEALED: StreamId = StreamId(3);
@@ -56,6 +59,7 @@ fn entry(stream: StreamId) -> AppendEntry {
         head: Ok(HeadFacts {
             record_count: 3,
             columns: None,
+            claim: None,
         }),
     }
 }
@@ -70,6 +74,7 @@ fn empty(entry: &mut AppendEntry) {
     entry.head = Ok(HeadFacts {
         record_count: 0,
         columns: None,
+        claim: None,
     });
 }
 
@@ -86,7 +91,7 @@ fn judge(table: &mut RangeTable, entry: &AppendEntry) -> Verdict {
 
 fn code(verdict: &Verdict) -> ErrorCode {
     match verdict {
-        Verdict::Refuse { refusal, .. } => refusal.code,
+        Verdict::Refuse(refused) => refused.refusal.code,
         _ => ErrorCode::NONE,
     }
 }
@@ -97,6 +102,7 @@ fn each_fault_has_its_code() {
         Ok(HeadFacts {
             record_count: count,
             columns: Some(fingerprint),
+            claim: None,
         })
     };
     let cases = [
@@ -138,6 +144,7 @@ fn each_fault_has_its_code() {
                 e.head = Ok(HeadFacts {
                     record_count: i64::MAX,
                     columns: None,
+                    claim: None,
                 })
             }),
             ErrorCode::INVALID_REQUEST,
@@ -161,6 +168,7 @@ fn the_first_fault_in_the_order_of_checks_decides() {
             entry.head = Ok(HeadFacts {
                 record_count: 1,
                 columns: Some(1),
+                claim: None,
             });
         }
         if step <= 3 {
@@ -198,19 +206,9 @@ fn offsets_follow_each_other_and_a_refused_append_takes_none() {
     };
     assert_eq!(stored(judge(&mut table, &entry(OPAQUE))), (10, 13));
     let late = judge(&mut table, &with(OPAQUE, |e| e.expected_offset = Some(Offset(10))));
-    assert!(matches!(
-        late,
-        Verdict::Refuse {
-            next_offset: Some(Offset(13)),
-            ..
-        }
-    ));
-    assert_eq!(
-        judge(&mut table, &with(OPAQUE, empty)),
-        Verdict::Empty {
-            next_offset: Offset(13)
-        }
-    );
+    assert!(matches!(late, Verdict::Refuse(refused) if refused.next_offset == Some(Offset(13))));
+    let asked = judge(&mut table, &with(OPAQUE, empty));
+    assert!(matches!(asked, Verdict::Done(stored) if stored.next_offset == Offset(13) && stored.next_sequence == -1));
     assert_eq!(stored(judge(&mut table, &entry(OPAQUE))), (13, 16));
 }
 

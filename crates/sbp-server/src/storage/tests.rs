@@ -18,7 +18,7 @@ use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, encode_raw, inspect};
 use sbp_session::{CloseReason, Event, Session, SessionConfig};
 use sbp_transport::{Application, drive, mailbox};
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 use smallvec::smallvec;
 
 use super::{Storage, StorageParts, open};
@@ -238,12 +238,10 @@ fn job(stream: StreamId, request_index: i32, body: &Bytes) -> AppendJob {
             head: Ok(HeadFacts {
                 record_count: 1,
                 columns: None,
+                claim: None,
             }),
         },
         max_timestamp: TimestampMs(0),
-        writer: WriterId::NONE,
-        writer_epoch: 0,
-        base_sequence: 0,
         expires: None,
         chunks: smallvec![batch.freeze()],
     }
@@ -413,7 +411,7 @@ fn append_one(storage: &Storage, listener: &Listener, stream: StreamId) -> Resul
     done.remove(0)
         .outcome
         .map(|stored| stored.base_offset)
-        .map_err(|(refusal, _)| refusal.code)
+        .map_err(|refused| refused.refusal.code)
 }
 
 #[test]

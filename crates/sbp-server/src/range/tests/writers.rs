@@ -1,0 +1,364 @@
+//! Tables over idempotent writers.
+
+use sbp_types::WriterId;
+
+use super::*;
+use crate::connection::Stored;
+
+const ME: WriterId = WriterId { high: 1, low: 1 };
+const OTHER: WriterId = WriterId { high: 1, low: 2 };
+const KEY: RangeKey = RangeKey {
+    stream: OPAQUE,
+    range: RangeIndex(0),
+};
+
+fn claimed(writer: WriterId, epoch: i64, sequence: i64, record_count: i64) -> AppendEntry {
+    with(OPAQUE, |entry| {
+        entry.head = Ok(HeadFacts {
+            record_count,
+            columns: None,
+            claim: Some(Claim {
+                writer,
+                epoch,
+                sequence,
+            }),
+        });
+    })
+}
+
+fn mine(epoch: i64, sequence: i64, count: i64) -> AppendEntry {
+    claimed(ME, epoch, sequence, count)
+}
+
+fn confirm(table: &mut RangeTable, end: i64) {
+    table.apply(Command::Confirm {
+        key: KEY,
+        end: Offset(end),
+    });
+}
+
+/// What an entry comes to, in short: the code, base offset, next offset and next sequence of its answer.
+fn answer(verdict: &Verdict) -> (ErrorCode, i64, i64, i64) {
+    match verdict {
+        Verdict::Store {
+            base_offset,
+            next_offset,
+            next_sequence,
+            ..
+        } => (ErrorCode::NONE, base_offset.0, next_offset.0, *next_sequence),
+        Verdict::Done(stored) | Verdict::After { stored, .. } => {
+            let Stored {
+                base_offset,
+                next_offset,
+                next_sequence,
+                ..
+            } = stored;
+            (ErrorCode::NONE, base_offset.0, next_offset.0, *next_sequence)
+        }
+        Verdict::Refuse(refused) => {
+            let next = refused.next_offset.unwrap_or(Offset(-1));
+            (refused.refusal.code, -1, next.0, refused.next_sequence)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A writer in epoch 1 that has stored the sequences 0..3, 3..7 and 7..10 at the offsets 10..20.
+fn written() -> RangeTable {
+    let mut table = table();
+    for (sequence, count) in [(0, 3), (3, 4), (7, 3)] {
+        let verdict = judge(&mut table, &mine(1, sequence, count));
+        assert!(matches!(verdict, Verdict::Store { .. }), "{verdict:?}");
+    }
+    confirm(&mut table, 20);
+    table
+}
+
+#[test]
+fn batches_are_judged_by_what_their_writer_has_stored() {
+    use ErrorCode as E;
+    let cases = [
+        ("the next one", mine(1, 10, 2), (E::NONE, 20, 22, 12)),
+        ("the last one again", mine(1, 7, 3), (E::NONE, 17, 20, 10)),
+        ("the first one again", mine(1, 0, 3), (E::NONE, 10, 13, 10)),
+        ("a hole", mine(1, 11, 2), (E::SEQUENCE_GAP, -1, -1, 10)),
+        (
+            "more than the last one",
+            mine(1, 7, 4),
+            (E::SEQUENCE_OVERLAP, -1, -1, 10),
+        ),
+        (
+            "less than the last one",
+            mine(1, 7, 2),
+            (E::SEQUENCE_OVERLAP, -1, -1, 10),
+        ),
+        ("two at once", mine(1, 3, 7), (E::SEQUENCE_OVERLAP, -1, -1, 10)),
+        ("an older epoch", mine(0, 10, 2), (E::WRITER_FENCED, -1, -1, -1)),
+        ("an older epoch again", mine(0, 7, 3), (E::WRITER_FENCED, -1, -1, -1)),
+        ("a newer epoch from 0", mine(2, 0, 3), (E::NONE, 20, 23, 3)),
+        (
+            "a newer epoch from elsewhere",
+            mine(2, 10, 3),
+            (E::SEQUENCE_GAP, -1, -1, 0),
+        ),
+        (
+            "an unknown writer, anywhere",
+            claimed(OTHER, 7, 500, 1),
+            (E::NONE, 20, 21, 501),
+        ),
+        ("no writer", entry(OPAQUE), (E::NONE, 20, 23, -1)),
+        ("asking", mine(1, 0, 0), (E::NONE, -1, 20, 10)),
+        ("asking in a newer epoch", mine(2, 0, 0), (E::NONE, -1, 20, 0)),
+        (
+            "asking in an older epoch",
+            mine(0, 0, 0),
+            (E::WRITER_FENCED, -1, -1, -1),
+        ),
+        ("an unknown writer asks", claimed(OTHER, 0, 0, 0), (E::NONE, -1, 20, -1)),
+        ("nobody asks", with(OPAQUE, empty), (E::NONE, -1, 20, -1)),
+    ];
+    for (what, entry, expected) in cases {
+        let verdict = judge(&mut written(), &entry);
+        assert_eq!(answer(&verdict), expected, "{what}");
+        let repeats = matches!(verdict, Verdict::Done(Stored { duplicate: true, .. }));
+        assert_eq!(repeats, what.ends_with("one again"), "{what}");
+    }
+}
+
+#[test]
+fn a_question_and_a_refusal_change_nothing() {
+    let mut table = written();
+    for entry in [mine(5, 0, 0), mine(5, 1, 1), mine(1, 11, 1), mine(1, 8, 1)] {
+        judge(&mut table, &entry);
+    }
+    let conditional = AppendEntry {
+        expected_offset: Some(Offset(7)),
+        ..mine(5, 0, 1)
+    };
+    let refused = judge(&mut table, &conditional);
+    assert_eq!(answer(&refused), (ErrorCode::PRECONDITION_FAILED, -1, 20, 0));
+    assert_eq!(
+        answer(&judge(&mut table, &mine(1, 10, 1))),
+        (ErrorCode::NONE, 20, 21, 11)
+    );
+}
+
+#[test]
+fn the_last_64_batches_are_known_by_offset() {
+    let mut table = table();
+    for sequence in 0..100 {
+        judge(&mut table, &mine(0, sequence * 2, 2));
+    }
+    confirm(&mut table, 210);
+    let again = |table: &mut RangeTable, sequence| answer(&judge(table, &mine(0, sequence, 2)));
+    assert_eq!(again(&mut table, 198), (ErrorCode::NONE, 208, 210, 200));
+    assert_eq!(again(&mut table, 72), (ErrorCode::NONE, 82, 84, 200), "the 64th");
+    assert_eq!(
+        again(&mut table, 70),
+        (ErrorCode::NONE, -1, 210, 200),
+        "the 65th is known to be there"
+    );
+    assert_eq!(
+        again(&mut table, 71),
+        (ErrorCode::SEQUENCE_OVERLAP, -1, -1, 200),
+        "it reaches into the window"
+    );
+}
+
+#[test]
+fn a_repeat_waits_for_what_it_repeats() {
+    let mut table = table();
+    judge(&mut table, &mine(0, 0, 3));
+    judge(&mut table, &mine(0, 3, 3));
+    let until = |verdict: Verdict| match verdict {
+        Verdict::After { until, stored } if stored.duplicate => until.0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(until(judge(&mut table, &mine(0, 0, 3))), 13);
+    assert_eq!(until(judge(&mut table, &mine(0, 3, 3))), 16);
+    confirm(&mut table, 13);
+    let first = judge(&mut table, &mine(0, 0, 3));
+    assert!(
+        matches!(first, Verdict::Done(stored) if stored.base_offset == Offset(10)),
+        "{first:?}"
+    );
+    assert_eq!(until(judge(&mut table, &mine(0, 3, 3))), 16);
+}
+
+#[test]
+fn a_question_waits_for_what_is_under_way() {
+    let mut table = written();
+    judge(&mut table, &mine(1, 10, 5));
+    let claim = Claim {
+        writer: ME,
+        epoch: 1,
+        sequence: 0,
+    };
+    assert_eq!(judge(&mut table, &mine(1, 0, 0)), Verdict::Ask { until: Offset(25) });
+    assert_eq!(table.answer_question(OPAQUE, &claim).unwrap().next_sequence, 10);
+    confirm(&mut table, 25);
+    assert_eq!(table.answer_question(OPAQUE, &claim).unwrap().next_sequence, 15);
+    let newer = Claim { epoch: 2, ..claim };
+    assert_eq!(table.answer_question(OPAQUE, &newer).unwrap().next_sequence, 0);
+    let older = Claim { epoch: 0, ..claim };
+    assert_eq!(
+        table.answer_question(OPAQUE, &older).unwrap_err().refusal.code,
+        ErrorCode::WRITER_FENCED
+    );
+}
+
+#[test]
+fn what_the_log_does_not_store_leaves_nothing_behind() {
+    let mut table = written();
+    // A newer epoch, two batches under way: both are refused by the log.
+    judge(&mut table, &mine(2, 0, 4));
+    judge(&mut table, &mine(2, 4, 4));
+    assert_eq!(
+        answer(&judge(&mut table, &mine(1, 10, 1))).0,
+        ErrorCode::WRITER_FENCED,
+        "fenced for as long as it may be stored"
+    );
+    let lost = table.apply(Command::Abandon {
+        key: KEY,
+        base: Offset(20),
+        generation: 0,
+    });
+    assert_eq!(
+        lost,
+        Effect::TakenBack {
+            key: KEY,
+            from: Offset(20)
+        }
+    );
+    assert_eq!(
+        answer(&judge(&mut table, &mine(1, 7, 3))),
+        (ErrorCode::NONE, 17, 20, 10)
+    );
+    assert_eq!(
+        answer(&judge(&mut table, &mine(1, 10, 1))),
+        (ErrorCode::NONE, 20, 21, 11)
+    );
+    // A writer that stored nothing is unknown again.
+    judge(&mut table, &claimed(OTHER, 3, 50, 1));
+    table.apply(Command::TakeBack {
+        key: KEY,
+        base: Offset(21),
+    });
+    assert_eq!(
+        answer(&judge(&mut table, &claimed(OTHER, 0, 9, 1))),
+        (ErrorCode::NONE, 21, 22, 10)
+    );
+}
+
+#[test]
+fn a_fence_is_found_first_then_a_repeat_then_the_range() {
+    let mut table = written();
+    table.apply(Command::Seal { key: KEY });
+    table.apply(Command::Publish {
+        key: KEY,
+        end: Offset(20),
+    });
+    let wrong_place = |entry: AppendEntry| AppendEntry {
+        range: RangeIndex(4),
+        epoch: Epoch(9),
+        expected_offset: Some(Offset(3)),
+        ..entry
+    };
+    let judged = |table: &mut RangeTable, entry| answer(&judge(table, &entry)).0;
+    assert_eq!(judged(&mut table, wrong_place(mine(0, 0, 1))), ErrorCode::WRITER_FENCED);
+    assert_eq!(judged(&mut table, wrong_place(mine(1, 0, 3))), ErrorCode::NONE);
+    assert_eq!(judged(&mut table, wrong_place(mine(1, 9, 0))), ErrorCode::NONE);
+    assert_eq!(
+        judged(&mut table, wrong_place(mine(1, 99, 1))),
+        ErrorCode::RANGE_NOT_FOUND
+    );
+    assert_eq!(judged(&mut table, mine(1, 99, 1)), ErrorCode::RANGE_ALREADY_SEALED);
+}
+
+#[test]
+fn a_writer_goes_on_in_the_next_range() {
+    let mut table = written();
+    table.apply(Command::Seal { key: KEY });
+    table.apply(Command::Publish {
+        key: KEY,
+        end: Offset(20),
+    });
+    table.apply(Command::Open {
+        stream: OPAQUE,
+        facts: StreamFacts::default(),
+        range: range(1, 20, 20, Phase::Open),
+    });
+    assert_eq!(
+        answer(&judge(&mut table, &mine(1, 7, 3))),
+        (ErrorCode::NONE, 17, 20, 10)
+    );
+    assert_eq!(
+        answer(&judge(&mut table, &mine(1, 10, 1))),
+        (ErrorCode::NONE, 20, 21, 11)
+    );
+}
+
+/// The rules once more, by a list of everything ever stored, against random traffic with losses.
+#[test]
+fn random_traffic_stores_each_record_once_and_in_order() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut table = table();
+        // The sequences in the log, where its batches end, and how many sequences are synced.
+        let (mut log, mut ends, mut synced) = (Vec::<i64>::new(), vec![0_usize], 0_usize);
+        let mut generation = 0;
+        for _step in 0..300 {
+            match random.u8(..10) {
+                0 => {
+                    synced = synced.max(ends[random.usize(..ends.len())]);
+                    confirm(&mut table, 10 + i64::try_from(synced).unwrap());
+                }
+                1 if log.len() > synced => {
+                    log.truncate(synced);
+                    ends.retain(|end| *end <= synced);
+                    let base = Offset(10 + i64::try_from(synced).unwrap());
+                    table.apply(Command::Abandon {
+                        key: KEY,
+                        base,
+                        generation,
+                    });
+                    generation += 1;
+                }
+                _ => {
+                    let next = i64::try_from(log.len()).unwrap();
+                    // An unknown writer could start anywhere.
+                    let sequence = if log.is_empty() {
+                        0
+                    } else {
+                        (next + random.i64(-4..3)).max(0)
+                    };
+                    let count = random.i64(1..4);
+                    let verdict = judge(&mut table, &mine(0, sequence, count));
+                    match verdict {
+                        Verdict::Store { base_offset, .. } => {
+                            assert_eq!((base_offset.0, sequence), (10 + next, next), "seed {seed}");
+                            log.extend(sequence..sequence + count);
+                            ends.push(log.len());
+                        }
+                        Verdict::Done(stored) | Verdict::After { stored, .. } => {
+                            assert!(stored.duplicate && sequence + count <= next, "seed {seed}");
+                        }
+                        Verdict::Refuse(refused) if refused.refusal.code == ErrorCode::SEQUENCE_GAP => {
+                            assert!(sequence > next && refused.next_sequence == next, "seed {seed}");
+                        }
+                        Verdict::Refuse(refused) => {
+                            assert_eq!(refused.refusal.code, ErrorCode::SEQUENCE_OVERLAP, "seed {seed}");
+                            assert!(sequence < next, "seed {seed}");
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+        }
+        assert!(
+            log.iter()
+                .enumerate()
+                .all(|(place, sequence)| i64::try_from(place).unwrap() == *sequence)
+        );
+    }
+}
