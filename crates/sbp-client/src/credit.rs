@@ -101,8 +101,13 @@ impl ReceiveCredit {
         }
     }
 
+    /// Bytes that are not charged.
+    pub(crate) fn free(&self) -> usize {
+        usize::try_from(*self.free.lock()).unwrap_or(0)
+    }
+
     #[cfg(test)]
-    pub(crate) fn free(&self) -> i64 {
+    fn balance(&self) -> i64 {
         *self.free.lock()
     }
 }
@@ -164,7 +169,7 @@ mod tests {
     async fn credit_comes_back_and_wakes_who_waits() {
         let credit = ReceiveCredit::new(100);
         let first = credit.charge(10, 80).await;
-        assert_eq!((first.bytes(), credit.free()), (80, 20));
+        assert_eq!((first.bytes(), credit.balance()), (80, 20));
         let second = credit.charge(10, 80).await;
         assert_eq!(second.bytes(), 20);
         let waiting = tokio::spawn({
@@ -188,10 +193,10 @@ mod tests {
         let credit = ReceiveCredit::new(100);
         let mut asked = credit.charge(1, 50).await;
         let arrived = asked.split(120);
-        assert_eq!((asked.bytes(), arrived.bytes(), credit.free()), (0, 120, -20));
+        assert_eq!((asked.bytes(), arrived.bytes(), credit.balance()), (0, 120, -20));
         assert!(credit.try_charge(1, 1).is_none());
         drop((asked, arrived));
-        assert_eq!(credit.free(), 100);
+        assert_eq!(credit.balance(), 100);
     }
 
     #[tokio::test]
@@ -199,11 +204,11 @@ mod tests {
         let client = ReceiveCredit::new(100);
         let (one, two) = (client.part(100), client.part(50));
         let all = one.try_charge(10, 100).unwrap();
-        assert_eq!((all.bytes(), client.free()), (100, 0));
+        assert_eq!((all.bytes(), client.balance()), (100, 0));
         let least = two.try_charge(10, 50).unwrap();
-        assert_eq!((least.bytes(), client.free()), (10, -10));
+        assert_eq!((least.bytes(), client.balance()), (10, -10));
         assert!(two.try_charge(10, 10).is_none(), "only who holds nothing may overdraw");
         drop((all, least));
-        assert_eq!((client.free(), one.free(), two.free()), (100, 100, 50));
+        assert_eq!((client.balance(), one.balance(), two.balance()), (100, 100, 50));
     }
 }

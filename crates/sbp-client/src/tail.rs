@@ -242,7 +242,9 @@ impl TailTask {
             .filter(|&index| self.streams.get(index).is_some_and(|one| one.asked.is_none()))
             .collect();
         for part in idle.chunks(ENTRIES) {
-            let wanted = BATCH_MAX.saturating_mul(part.len()).min(READ_AHEAD);
+            // Never more than half of what is left: streams that are answered have to be asked for again while the
+            // others still wait.
+            let wanted = BATCH_MAX.saturating_mul(part.len()).min(self.credit.free() / 2);
             let Some(charge) = self.credit.try_charge(BATCH_MAX, wanted) else {
                 return false;
             };
