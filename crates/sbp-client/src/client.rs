@@ -219,6 +219,12 @@ impl Client {
         }
     }
 
+    /// Asks where a stream is now.
+    pub(crate) async fn refresh_route(&self, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
+        let left = deadline.saturating_duration_since(now());
+        self.list_ranges(stream, Some(left)).await.map(drop)
+    }
+
     /// Forgets names of a stream.
     pub(crate) fn forget_stream(&self, stream: StreamId) {
         self.core.names.lock().retain(|_, known| known.stream_id != stream);

@@ -53,6 +53,7 @@ struct Details {
     offset: Option<Offset>,
     endpoint: Option<Arc<str>>,
     attempts: u32,
+    next_sequence: Option<i64>,
 }
 
 impl ClientError {
@@ -69,6 +70,7 @@ impl ClientError {
             offset: None,
             endpoint: None,
             attempts: 0,
+            next_sequence: None,
         }))
     }
 
@@ -99,7 +101,7 @@ impl ClientError {
 
     /// What a final failure is to the caller.
     pub(crate) fn from_failure(failure: &Failure, repeat: Repeat, may_have_been_done: bool, attempts: u32) -> Self {
-        let doubtful = may_have_been_done && repeat == Repeat::Twice;
+        let doubtful = may_have_been_done && repeat != Repeat::Harmless;
         let sure = |kind| if doubtful { ErrorKind::Indeterminate } else { kind };
         let (kind, code) = match &failure.cause {
             Cause::Refused { code, .. } if *code == ErrorCode::REQUEST_TIMEOUT => (sure(ErrorKind::TimedOut), *code),
@@ -158,6 +160,26 @@ impl ClientError {
 
     pub(crate) fn with_stream_name(mut self, name: &str) -> Self {
         self.0.stream_name.get_or_insert_with(|| Arc::from(name));
+        self
+    }
+
+    pub(crate) fn with_next_sequence(mut self, sequence: Option<i64>) -> Self {
+        self.0.next_sequence = self.0.next_sequence.or(sequence.filter(|&sequence| sequence >= 0));
+        self
+    }
+
+    /// What those are told who come to a writer that has stopped for this reason: of theirs nothing was done.
+    pub(crate) fn into_stopped_writer(mut self) -> Self {
+        let details = &mut *self.0;
+        if details.code.rule().may_have_been_done {
+            details.code = ErrorCode::CLOSED;
+        }
+        details.kind = match details.kind {
+            ErrorKind::Indeterminate | ErrorKind::Protocol => ErrorKind::Closed,
+            kind => kind,
+        };
+        details.retriable = false;
+        details.what = format!("the writer has stopped and this was not sent: {}", details.what);
         self
     }
 
@@ -245,6 +267,12 @@ impl ClientError {
     #[must_use]
     pub fn offset(&self) -> Option<Offset> {
         self.0.offset
+    }
+
+    /// The sequence that the server expects next from a writer, where it said so.
+    #[must_use]
+    pub fn next_sequence(&self) -> Option<i64> {
+        self.0.next_sequence
     }
 
     /// The address of the server that was asked last.

@@ -16,7 +16,7 @@ use crate::connection::command::{Answer, Call, Command, Need};
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::link::Link;
-use crate::retry::{Decision, Repeat, Target, Wait, decide, duration_of};
+use crate::retry::{Asked, Decision, Half, Repeat, Target, Wait, decide, duration_of};
 
 /// The connection enforces deadlines; this side only makes sure that a call ends even if it does not.
 const LAST_RESORT: Duration = Duration::from_millis(500);
@@ -69,7 +69,13 @@ pub(crate) async fn pause(
     deadline: Instant,
 ) -> Result<(), ClientError> {
     let policy = &link.config.retry;
-    match decide(&failure.cause, repeat, attempt, policy) {
+    let asked = Asked {
+        repeat,
+        half: Half::Placement,
+        servers: 1,
+        hops: 0,
+    };
+    match decide(&failure.cause, asked, attempt, policy) {
         decision @ Decision::Final { .. } => Err(ClientError::from_decision(failure, repeat, decision, attempt)),
         Decision::Again { after, at } => {
             let wait = duration_of(after, attempt, policy);
@@ -144,7 +150,13 @@ pub(crate) fn after_failed_append(
     policy: &RetryPolicy,
 ) -> NextStep {
     let repeat = Repeat::Twice;
-    match decide(&failure.cause, repeat, attempts, policy) {
+    let asked = Asked {
+        repeat,
+        half: Half::Ranges,
+        servers: 1,
+        hops: 0,
+    };
+    match decide(&failure.cause, asked, attempts, policy) {
         decision @ Decision::Final { .. } => {
             NextStep::Fail(ClientError::from_decision(failure, repeat, decision, attempts))
         }
@@ -195,6 +207,7 @@ mod tests {
             code,
             message: "no".to_owned(),
             throttle,
+            leader: None,
         }
     }
 

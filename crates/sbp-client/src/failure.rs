@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use sbp_messages::ErrorCode;
 
+use crate::address::ServerAddress;
+
 /// Why one attempt failed. `sent` is the fact that decides most: whether any byte of the request was given to the socket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Cause {
@@ -17,6 +19,8 @@ pub(crate) enum Cause {
         message: String,
         /// How long it asks to be left alone.
         throttle: Duration,
+        /// Whom it names as the placement driver's leader.
+        leader: Option<ServerAddress>,
     },
     /// The deadline passed.
     #[error("{}", deadline(*sent, waited_for.as_deref()))]
@@ -72,6 +76,20 @@ impl Cause {
     /// That the deadline passed; `sent` as for the variant.
     pub(crate) fn deadline(sent: bool) -> Self {
         Self::Deadline { sent, waited_for: None }
+    }
+
+    /// Whether the request may have taken effect in spite of it, or may yet.
+    pub(crate) fn may_have_been_done(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => code.rule().may_have_been_done,
+            Self::Deadline { sent, .. } | Self::ConnectionLost { sent, .. } => *sent,
+            Self::Protocol { .. } => true,
+            Self::NotStarted
+            | Self::Unreachable { .. }
+            | Self::Unsupported { .. }
+            | Self::Invalid { .. }
+            | Self::Closed => false,
+        }
     }
 }
 

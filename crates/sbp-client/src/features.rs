@@ -1,9 +1,10 @@
 //! What the peer said of itself in HEARTBEAT.
 
 /// What this client offers: names it understands, values chosen by the server.
-pub(crate) const OFFERED: [&str; 10] = [
+pub(crate) const OFFERED: [&str; 11] = [
     "names",
     "conditional-append",
+    "idempotence",
     "bounded-fetch",
     "durability",
     "server-id",
@@ -45,6 +46,8 @@ pub struct Features {
     pub names: bool,
     /// `expected_offset` of an append is honoured.
     pub conditional_append: bool,
+    /// Sequences of writers are honoured; the number of batches that the server remembers of each.
+    pub idempotence: Option<usize>,
     /// FETCH knows end offsets, start times, a bound over all answers, and positions without data.
     pub bounded_fetch: bool,
     /// What an acknowledgement is worth.
@@ -66,6 +69,7 @@ impl Default for Features {
         Self {
             names: false,
             conditional_append: false,
+            idempotence: None,
             bounded_fetch: false,
             durability: Durability::Unknown,
             server_id: None,
@@ -85,6 +89,8 @@ impl Features {
             match name {
                 "names" => agreed.names = true,
                 "conditional-append" => agreed.conditional_append = true,
+                // A plain "1" would leave a writer no room; then it is sent one at a time.
+                "idempotence" => agreed.idempotence = value.parse().ok().filter(|&window| window > 0),
                 "bounded-fetch" => agreed.bounded_fetch = true,
                 "durability" => {
                     agreed.durability = match value {

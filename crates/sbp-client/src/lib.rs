@@ -50,6 +50,7 @@ mod slab;
 mod stats;
 mod submission;
 mod tail;
+mod writer;
 
 pub use address::{AddressError, ServerAddress};
 pub use admin::Each;
@@ -66,3 +67,4 @@ pub use reader::{Reader, ReaderOptions};
 pub use stats::ClientStats;
 pub use submission::{AppendEntry, AppendOp, AppendResultOf, Body, CompletionSink, Reply, Submissions};
 pub use tail::{Tail, TailOptions};
+pub use writer::{Writer, WriterOptions};

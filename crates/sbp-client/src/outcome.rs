@@ -15,6 +15,8 @@ pub struct Ack {
     pub base_offset: Offset,
     /// The last record's offset; one below `base_offset` for an empty batch.
     pub last_offset: Offset,
+    /// The stream's next offset when this batch was stored; -1 where the server did not say.
+    pub next_offset: Offset,
     /// The server's clock when it answered.
     pub append_time: TimestampMs,
     /// Whether the answer came after the data was synced to disk.

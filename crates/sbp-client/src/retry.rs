@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sbp_messages::Retry;
+use sbp_messages::{ErrorCode, Retry};
 
 use crate::config::RetryPolicy;
 use crate::failure::Cause;
@@ -12,8 +12,43 @@ use crate::failure::Cause;
 pub(crate) enum Repeat {
     /// Reads, and calls that name what they want so exactly that the second time changes nothing.
     Harmless,
+    /// Appends of a writer: the server knows those it has, so the second time changes nothing. But that nothing was done
+    /// is only said where it is certain.
+    Deduplicated,
     /// Appends without a writer, streams created without a name: only repeated when the first time certainly did nothing.
     Twice,
+}
+
+/// Which half of a service a call is for. A server may be either or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// The placement driver: streams and ranges as such.
+    Placement,
+    /// The range servers: records.
+    Ranges,
+}
+
+/// What a decision needs to know of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) repeat: Repeat,
+    pub(crate) half: Half,
+    /// How many servers were given to connect to.
+    pub(crate) servers: u32,
+    /// How many hints where the leader is have been followed for this call.
+    pub(crate) hops: u32,
+}
+
+impl Asked {
+    /// A writer's append.
+    pub(crate) fn deduplicated() -> Self {
+        Self {
+            repeat: Repeat::Deduplicated,
+            half: Half::Ranges,
+            servers: 1,
+            hops: 0,
+        }
+    }
 }
 
 /// What to do about a failed attempt.
@@ -42,6 +77,8 @@ pub(crate) enum Target {
     Elsewhere,
     /// Whoever has the range now: the route is asked for again.
     Refreshed,
+    /// The leader that the refusal names.
+    Leader,
 }
 
 /// How long to wait before the next attempt.
@@ -58,57 +95,36 @@ pub(crate) enum Wait {
 /// A server may ask for silence, but not for more of it than this.
 const THROTTLE_MAX: Duration = Duration::from_secs(30);
 
+/// Hints where the leader is that are followed in one call, so that two servers that name each other end it.
+const HOPS_MAX: u32 = 3;
+
 /// Decides. `attempt` counts from 1, the attempt that failed.
-pub(crate) fn decide(cause: &Cause, repeat: Repeat, attempt: u32, policy: &RetryPolicy) -> Decision {
-    let decision = match cause {
-        Cause::Refused { code, throttle, .. } => {
-            let rule = code.rule();
-            let done = rule.may_have_been_done && repeat == Repeat::Twice;
-            let wait = if throttle.is_zero() {
-                Wait::BackOff
-            } else {
-                Wait::Throttled((*throttle).min(THROTTLE_MAX))
-            };
-            match rule.retry {
-                _ if done => Decision::Final {
-                    may_have_been_done: true,
-                },
-                Retry::Never => Decision::Final {
-                    may_have_been_done: false,
-                },
-                Retry::Now | Retry::Later => Decision::Again {
-                    after: wait,
-                    at: Target::Same,
-                },
-                Retry::Elsewhere => Decision::Again {
-                    after: wait,
-                    at: Target::Elsewhere,
-                },
-                Retry::Refresh => Decision::Again {
-                    after: wait,
-                    at: Target::Refreshed,
-                },
-            }
-        }
-        Cause::ConnectionLost { sent: true, .. } if repeat == Repeat::Twice => Decision::Final {
+pub(crate) fn decide(cause: &Cause, asked: Asked, attempt: u32, policy: &RetryPolicy) -> Decision {
+    match about(cause, asked, attempt) {
+        Decision::Again { .. } if attempt >= policy.max_attempts => Decision::Final {
+            may_have_been_done: false,
+        },
+        decision => decision,
+    }
+}
+
+fn about(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
+    let twice = asked.repeat == Repeat::Twice;
+    let again = |after, at| Decision::Again { after, at };
+    let at_first = |wait| if attempt <= 1 { Wait::None } else { wait };
+    match cause {
+        Cause::Refused { .. } => about_refusal(cause, asked, attempt),
+        Cause::ConnectionLost { sent: true, .. } if twice => Decision::Final {
             may_have_been_done: true,
         },
-        Cause::ConnectionLost { .. } | Cause::NotStarted => {
-            let after = if attempt <= 1 { Wait::None } else { Wait::BackOff };
-            Decision::Again {
-                after,
-                at: Target::Same,
-            }
-        }
-        Cause::Unreachable { hopeless: false, .. } => Decision::Again {
-            after: Wait::BackOff,
-            at: Target::Same,
-        },
+        Cause::ConnectionLost { .. } | Cause::NotStarted => again(at_first(Wait::BackOff), Target::Same),
+        Cause::Unreachable { hopeless: false, .. } => again(Wait::BackOff, Target::Same),
         Cause::Deadline { sent, .. } => Decision::Final {
-            may_have_been_done: *sent && repeat == Repeat::Twice,
+            may_have_been_done: *sent && asked.repeat != Repeat::Harmless,
         },
+        Cause::Protocol { .. } if asked.repeat == Repeat::Deduplicated => again(Wait::BackOff, Target::Same),
         Cause::Protocol { .. } => Decision::Final {
-            may_have_been_done: repeat == Repeat::Twice,
+            may_have_been_done: twice,
         },
         Cause::Unreachable { hopeless: true, .. }
         | Cause::Unsupported { .. }
@@ -116,12 +132,49 @@ pub(crate) fn decide(cause: &Cause, repeat: Repeat, attempt: u32, policy: &Retry
         | Cause::Closed => Decision::Final {
             may_have_been_done: false,
         },
+    }
+}
+
+fn about_refusal(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
+    let Cause::Refused {
+        code, throttle, leader, ..
+    } = cause
+    else {
+        return Decision::Final {
+            may_have_been_done: true,
+        };
     };
-    match decision {
-        Decision::Again { .. } if attempt >= policy.max_attempts => Decision::Final {
-            may_have_been_done: false,
+    let rule = code.rule();
+    let wait = if throttle.is_zero() {
+        Wait::BackOff
+    } else {
+        Wait::Throttled((*throttle).min(THROTTLE_MAX))
+    };
+    let again = |after, at| Decision::Again { after, at };
+    match (asked.half, *code) {
+        (_, ErrorCode::PD_NOT_LEADER) if leader.is_some() && asked.hops < HOPS_MAX => {
+            return again(Wait::None, Target::Leader);
+        }
+        // A server of the other half. Another of those that were named may be of this one.
+        (Half::Placement, ErrorCode::UNSUPPORTED_OPERATION) if attempt < asked.servers => {
+            return again(Wait::None, Target::Elsewhere);
+        }
+        (Half::Ranges, ErrorCode::UNSUPPORTED_OPERATION) if attempt <= 1 => {
+            return again(Wait::None, Target::Refreshed);
+        }
+        _ => {}
+    }
+    match rule.retry {
+        _ if rule.may_have_been_done && asked.repeat == Repeat::Twice => Decision::Final {
+            may_have_been_done: true,
         },
-        decision => decision,
+        Retry::Never => Decision::Final {
+            may_have_been_done: rule.may_have_been_done && asked.repeat == Repeat::Deduplicated,
+        },
+        Retry::Now | Retry::Later => again(wait, Target::Same),
+        Retry::Elsewhere => again(wait, Target::Elsewhere),
+        Retry::Refresh if attempt <= 1 && throttle.is_zero() => again(Wait::None, Target::Refreshed),
+        Retry::Refresh => again(wait, Target::Refreshed),
     }
 }
 

@@ -11,7 +11,9 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::error::{ClientError, ErrorKind};
+use crate::failure::{Cause, Failure};
 use crate::outcome::AppendOutcome;
+use crate::writer::AttemptEnd;
 use sbp_messages::ErrorCode;
 
 /// What a sink and a future are told in the end.
@@ -31,10 +33,17 @@ pub trait CompletionSink: Send + Sync {
 /// ever.
 pub struct Reply(Option<ReplyTo>);
 
-/// The two kinds of receivers.
+/// The kinds of receivers.
 pub(crate) enum ReplyTo {
     Future(oneshot::Sender<AppendResultOf>),
     Sink(Arc<dyn CompletionSink>, u64),
+    Attempts(Arc<dyn AttemptSink>, u64),
+}
+
+/// Where the ends of a writer's attempts are delivered: it decides itself what follows from a failure.
+pub(crate) trait AttemptSink: Send + Sync {
+    /// Takes ends with the tokens of their attempts. What it leaves is dropped. Must not block.
+    fn ended(self: Arc<Self>, ends: &mut Vec<(u64, AttemptEnd)>);
 }
 
 impl Reply {
@@ -49,6 +58,23 @@ impl Reply {
     #[must_use]
     pub fn sink(sink: Arc<dyn CompletionSink>, token: u64) -> Self {
         Self(Some(ReplyTo::Sink(sink, token)))
+    }
+
+    /// A reply that tells a writer of the one attempt that is made.
+    pub(crate) fn attempt(sink: Arc<dyn AttemptSink>, token: u64) -> Self {
+        Self(Some(ReplyTo::Attempts(sink, token)))
+    }
+
+    /// Whether it is a writer's, to whom failures are told as they are.
+    pub(crate) fn is_attempt(&self) -> bool {
+        matches!(self.0, Some(ReplyTo::Attempts(..)))
+    }
+
+    /// Tells a writer of an attempt that never left this side.
+    pub(crate) fn fail_attempt(self, failure: Failure) {
+        if let Some(ReplyTo::Attempts(sink, token)) = self.take() {
+            sink.ended(&mut vec![(token, AttemptEnd::failed(failure))]);
+        }
     }
 
     /// Whether the outcome has been told.
@@ -79,6 +105,11 @@ impl ReplyTo {
             // An error means that nobody waits any more.
             Self::Future(sender) => drop(sender.send(result)),
             Self::Sink(sink, token) => sink.complete(&mut vec![(token, result)]),
+            Self::Attempts(sink, token) => {
+                let reason = "its task was stopped".to_owned();
+                let failure = Failure::from(Cause::ConnectionLost { sent: true, reason });
+                sink.ended(&mut vec![(token, AttemptEnd::failed(failure))]);
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::features::Features;
 use crate::outcome::{Ack, AppendOutcome};
 use crate::slab::Slab;
 use crate::submission::{AppendOp, AppendResultOf, Body, Submissions};
+use crate::writer::AttemptEnd;
 
 /// Zeros for padding behind bodies that go by reference.
 static ZEROS: [u8; 16] = [0; 16];
@@ -155,7 +156,7 @@ impl AppendRoad {
                     Obstacle::Final(cause) => {
                         let index = batch.next;
                         batch.next += 1;
-                        self.fail(context, key, index, cause);
+                        self.fail(context, key, index, cause, None);
                         continue;
                     }
                 }
@@ -190,7 +191,7 @@ impl AppendRoad {
                 Err(error) => {
                     calls.remove(user);
                     if let Some(cause) = super::send_failure(&error) {
-                        self.fail(context, key, index, cause);
+                        self.fail(context, key, index, cause, None);
                     } else {
                         // The session takes no more: what waits here goes to the next connection.
                         if let Some(batch) = self.batches.get_mut(key) {
@@ -219,9 +220,9 @@ impl AppendRoad {
             Ok(answer) if answer.status.is_success() => answer,
             Ok(answer) => {
                 let cause = refused(&answer.status, answer.throttle_time_ms);
-                return self.fail(context, batch, index, cause);
+                return self.fail(context, batch, index, cause, None);
             }
-            Err(cause) => return self.fail(context, batch, index, cause),
+            Err(cause) => return self.fail(context, batch, index, cause, None),
         };
         if !results.is_empty() {
             answer.append_responses.insert_many(0, results);
@@ -238,11 +239,16 @@ impl AppendRoad {
             && !result.status.is_success()
         {
             let cause = refused(&result.status, answer.throttle_time_ms);
-            return self.fail(context, batch, index, cause);
+            return self.fail(context, batch, index, cause, Some(result.next_sequence));
         }
         match outcome(found, &answer, context) {
+            Ok(outcome) if found.reply.is_attempt() => {
+                let next_sequence = answer.append_responses.first().map(|result| result.next_sequence);
+                let end = AttemptEnd::answered(outcome, next_sequence);
+                self.finish_attempt(context, batch, index, end);
+            }
             Ok(outcome) => self.finish(context, batch, index, Ok(outcome)),
-            Err(cause) => self.fail(context, batch, index, cause),
+            Err(cause) => self.fail(context, batch, index, cause, None),
         }
     }
 
@@ -250,7 +256,7 @@ impl AppendRoad {
     pub(super) fn failed(&mut self, context: &Context, batch: u32, op: u32, cause: Cause) {
         let index = to_usize(op);
         self.left_session(batch, index);
-        self.fail(context, batch, index, cause);
+        self.fail(context, batch, index, cause, None);
     }
 
     fn left_session(&mut self, batch: u32, index: usize) {
@@ -262,14 +268,21 @@ impl AppendRoad {
         self.calls = self.calls.saturating_sub(1);
     }
 
-    /// Decides about an append that failed: told to its caller, or tried again.
-    fn fail(&mut self, context: &Context, key: u32, index: usize, cause: Cause) {
+    /// Decides about an append that failed: told to its caller, or tried again. A writer decides itself.
+    fn fail(&mut self, context: &Context, key: u32, index: usize, cause: Cause, next_sequence: Option<i64>) {
         let Some(batch) = self.batches.get_mut(key) else { return };
         let Some(op) = batch.submissions.ops.get_mut(index) else {
             return;
         };
         op.attempts += 1;
         let failure = Failure::new(cause, Some(&context.endpoint));
+        if op.reply.is_attempt() {
+            let end = AttemptEnd {
+                outcome: Err(failure),
+                next_sequence,
+            };
+            return self.finish_attempt(context, key, index, end);
+        }
         let step = execute::after_failed_append(&failure, op.attempts, op.deadline, &context.link.config.retry);
         let stream = op.entries.first().map(|entry| entry.stream);
         match step {
@@ -293,6 +306,19 @@ impl AppendRoad {
                 self.forget(context, key);
             }
         }
+    }
+
+    /// Tells a writer of an attempt's end, at the end of the turn.
+    fn finish_attempt(&mut self, context: &Context, key: u32, index: usize, end: AttemptEnd) {
+        let Some(batch) = self.batches.get_mut(key) else { return };
+        let Some(op) = batch.submissions.ops.get_mut(index) else {
+            return;
+        };
+        self.released.0 += 1;
+        self.released.1 += op.bytes();
+        let reply = op.reply.replace_with_told();
+        self.completions.push_attempt(reply, end);
+        self.forget(context, key);
     }
 
     /// Tells an append's outcome, at the end of the turn.
@@ -340,7 +366,7 @@ impl AppendRoad {
             }
         }
         for (key, index) in expired {
-            self.fail(context, key, index, Cause::deadline(false));
+            self.fail(context, key, index, Cause::deadline(false), None);
         }
         self.queue_deadline = earliest;
     }
@@ -369,6 +395,16 @@ impl AppendRoad {
             };
             let from = batch.next;
             batch.next = batch.submissions.ops.len();
+            // Writers send theirs again, in order with what was under way.
+            let of_writers: Vec<usize> = (from..batch.submissions.ops.len())
+                .filter(|&index| batch.submissions.ops.get(index).is_some_and(|op| op.reply.is_attempt()))
+                .collect();
+            for index in of_writers {
+                self.fail(context, key, index, Cause::NotStarted, None);
+            }
+            let Some(batch) = self.batches.get_mut(key) else {
+                continue;
+            };
             let mut moved = 0;
             for index in from..batch.submissions.ops.len() {
                 let Some(op) = batch.submissions.ops.get_mut(index) else {
@@ -396,15 +432,19 @@ enum Obstacle {
 }
 
 fn obstacle(op: &AppendOp, features: Option<&Features>) -> Option<Obstacle> {
-    if op.entries.iter().all(|entry| entry.expected_offset.is_none()) {
+    let (conditional, of_writer) = (
+        op.entries.iter().any(|entry| entry.expected_offset.is_some()),
+        op.reply.is_attempt(),
+    );
+    if !conditional && !of_writer {
         return None;
     }
+    let lacking = |feature| Some(Obstacle::Final(Cause::Unsupported { feature }));
     match features {
         None => Some(Obstacle::NotYetKnown),
-        Some(peer) if peer.conditional_append => None,
-        Some(_) => Some(Obstacle::Final(Cause::Unsupported {
-            feature: sbp_messages::features::CONDITIONAL_APPEND,
-        })),
+        Some(peer) if conditional && !peer.conditional_append => lacking(sbp_messages::features::CONDITIONAL_APPEND),
+        Some(peer) if of_writer && peer.idempotence.is_none() => lacking(sbp_messages::features::IDEMPOTENCE),
+        Some(_) => None,
     }
 }
 
@@ -474,15 +514,19 @@ fn outcome(op: &AppendOp, answer: &AppendResponse, context: &Context) -> Result<
         let mut found = candidates.filter(|result| result.request_index == wanted);
         let result = found.next().ok_or_else(missing)?;
         if result.status.is_success() {
-            let last = result
-                .base_offset
-                .0
-                .saturating_add(i64::from(entry.records))
-                .saturating_sub(1);
+            // A repeat from before the server's window has a place that is forgotten.
+            let base = result.base_offset.0;
+            let records = if base < 0 && entry.records > 0 {
+                1
+            } else {
+                i64::from(entry.records)
+            };
+            let last = base.saturating_add(records).saturating_sub(1);
             entries.push(Ok(Ack {
                 stream: entry.stream,
                 base_offset: result.base_offset,
                 last_offset: Offset(last),
+                next_offset: result.next_offset,
                 append_time: result.stream_append_time_ms,
                 durability: context.durability(),
                 duplicate: result.duplicate,

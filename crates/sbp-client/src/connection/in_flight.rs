@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_frame::{Flags, Frame};
-use sbp_messages::{AppendResult, DecodeError, Status, SystemErrorResponse};
+use sbp_messages::{AppendResult, DecodeError, ErrorCode, PlacementDriverCluster, Status, SystemErrorResponse};
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 
 use super::command::{Answer, FetchEvent};
+use crate::address::ServerAddress;
 use crate::credit::Charge;
 use crate::failure::{Cause, Failure};
 
@@ -94,7 +95,17 @@ pub(crate) fn refused(status: &Status, throttle_ms: i32) -> Cause {
             status.message.clone()
         },
         throttle: Duration::from_millis(throttle),
+        leader: leader(status),
     }
+}
+
+/// Whom a refusal names as the leader. Its text is a peer's: what is no address is no hint.
+fn leader(status: &Status) -> Option<ServerAddress> {
+    if status.code != ErrorCode::PD_NOT_LEADER {
+        return None;
+    }
+    let cluster = PlacementDriverCluster::from_detail(&status.detail).ok()?;
+    ServerAddress::parse(&cluster.leader()?.advertise_addr).ok()
 }
 
 /// An answer that cannot be read.

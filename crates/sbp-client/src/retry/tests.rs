@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use sbp_messages::ErrorCode;
 
-use super::{Decision, Repeat, Target, Wait, backoff_bound, decide};
+use super::{Asked, Decision, Half, Repeat, Target, Wait, backoff_bound, decide};
 use crate::config::RetryPolicy;
 use crate::failure::Cause;
 
@@ -13,11 +13,21 @@ const DOUBTFUL: Decision = Decision::Final {
     may_have_been_done: true,
 };
 
+fn asked_for(repeat: Repeat) -> Asked {
+    Asked {
+        repeat,
+        half: Half::Placement,
+        servers: 1,
+        hops: 0,
+    }
+}
+
 fn refused(code: i16) -> Cause {
     Cause::Refused {
         code: ErrorCode(code),
         message: String::new(),
         throttle: Duration::ZERO,
+        leader: None,
     }
 }
 
@@ -37,6 +47,10 @@ fn lost(sent: bool) -> Cause {
 
 #[test]
 fn codes_decide_by_their_row_in_the_table() {
+    let refreshed = Decision::Again {
+        after: Wait::None,
+        at: Target::Refreshed,
+    };
     // code, for what is harmless twice, for what is not
     let table = [
         (1, FINAL, DOUBTFUL),
@@ -47,8 +61,8 @@ fn codes_decide_by_their_row_in_the_table() {
         (1408, again(Target::Same), again(Target::Same)),
         (1412, FINAL, FINAL),
         (1429, again(Target::Same), again(Target::Same)),
-        (1460, again(Target::Refreshed), again(Target::Refreshed)),
-        (1462, again(Target::Refreshed), again(Target::Refreshed)),
+        (1460, refreshed, refreshed),
+        (1462, refreshed, refreshed),
         (1463, FINAL, FINAL),
         (1484, FINAL, FINAL),
         (2500, again(Target::Same), DOUBTFUL),
@@ -60,12 +74,12 @@ fn codes_decide_by_their_row_in_the_table() {
     let policy = RetryPolicy::default();
     for (code, harmless, twice) in table {
         assert_eq!(
-            decide(&refused(code), Repeat::Harmless, 1, &policy),
+            decide(&refused(code), asked_for(Repeat::Harmless), 1, &policy),
             harmless,
             "{code}, harmless"
         );
         assert_eq!(
-            decide(&refused(code), Repeat::Twice, 1, &policy),
+            decide(&refused(code), asked_for(Repeat::Twice), 1, &policy),
             twice,
             "{code}, twice"
         );
@@ -79,14 +93,29 @@ fn an_append_is_repeated_only_when_nothing_was_sent() {
         after: Wait::None,
         at: Target::Same,
     };
-    assert_eq!(decide(&lost(false), Repeat::Twice, 1, &policy), at_once);
-    assert_eq!(decide(&Cause::NotStarted, Repeat::Twice, 1, &policy), at_once);
-    assert_eq!(decide(&lost(true), Repeat::Twice, 1, &policy), DOUBTFUL);
-    assert_eq!(decide(&lost(true), Repeat::Harmless, 1, &policy), at_once);
-    assert_eq!(decide(&lost(true), Repeat::Harmless, 2, &policy), again(Target::Same));
-    assert_eq!(decide(&Cause::deadline(true), Repeat::Twice, 1, &policy), DOUBTFUL);
-    assert_eq!(decide(&Cause::deadline(false), Repeat::Twice, 1, &policy), FINAL);
-    assert_eq!(decide(&Cause::deadline(true), Repeat::Harmless, 1, &policy), FINAL);
+    assert_eq!(decide(&lost(false), asked_for(Repeat::Twice), 1, &policy), at_once);
+    assert_eq!(
+        decide(&Cause::NotStarted, asked_for(Repeat::Twice), 1, &policy),
+        at_once
+    );
+    assert_eq!(decide(&lost(true), asked_for(Repeat::Twice), 1, &policy), DOUBTFUL);
+    assert_eq!(decide(&lost(true), asked_for(Repeat::Harmless), 1, &policy), at_once);
+    assert_eq!(
+        decide(&lost(true), asked_for(Repeat::Harmless), 2, &policy),
+        again(Target::Same)
+    );
+    assert_eq!(
+        decide(&Cause::deadline(true), asked_for(Repeat::Twice), 1, &policy),
+        DOUBTFUL
+    );
+    assert_eq!(
+        decide(&Cause::deadline(false), asked_for(Repeat::Twice), 1, &policy),
+        FINAL
+    );
+    assert_eq!(
+        decide(&Cause::deadline(true), asked_for(Repeat::Harmless), 1, &policy),
+        FINAL
+    );
 }
 
 #[test]
@@ -99,13 +128,16 @@ fn attempts_end() {
         reason: String::new(),
         hopeless: false,
     };
-    assert_eq!(decide(&unreachable, Repeat::Harmless, 2, &policy), again(Target::Same));
-    assert_eq!(decide(&unreachable, Repeat::Harmless, 3, &policy), FINAL);
+    assert_eq!(
+        decide(&unreachable, asked_for(Repeat::Harmless), 2, &policy),
+        again(Target::Same)
+    );
+    assert_eq!(decide(&unreachable, asked_for(Repeat::Harmless), 3, &policy), FINAL);
     let hopeless = Cause::Unreachable {
         reason: String::new(),
         hopeless: true,
     };
-    assert_eq!(decide(&hopeless, Repeat::Harmless, 1, &policy), FINAL);
+    assert_eq!(decide(&hopeless, asked_for(Repeat::Harmless), 1, &policy), FINAL);
 }
 
 #[test]
@@ -115,16 +147,22 @@ fn a_throttle_is_waited_for_but_not_for_ever() {
         code: ErrorCode(1429),
         message: String::new(),
         throttle,
+        leader: None,
     };
     assert_eq!(
-        decide(&asked(Duration::from_secs(2)), Repeat::Harmless, 1, &policy),
+        decide(&asked(Duration::from_secs(2)), asked_for(Repeat::Harmless), 1, &policy),
         Decision::Again {
             after: Wait::Throttled(Duration::from_secs(2)),
             at: Target::Same
         }
     );
     assert_eq!(
-        decide(&asked(Duration::from_secs(3_600)), Repeat::Harmless, 1, &policy),
+        decide(
+            &asked(Duration::from_secs(3_600)),
+            asked_for(Repeat::Harmless),
+            1,
+            &policy
+        ),
         Decision::Again {
             after: Wait::Throttled(Duration::from_secs(30)),
             at: Target::Same

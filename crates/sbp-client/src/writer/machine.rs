@@ -1,0 +1,731 @@
+//! What an idempotent writer does next: which batch is sent, what an attempt's end means, who is told what.
+//!
+//! Does no I/O and reads no clock. Batches have sequences without holes; the server stores them in that order and knows
+//! those it has stored already, so a batch whose fate is unknown is sent again with the same sequence. A batch that was
+//! certainly not stored and never will be leaves a hole that the server would wait for: those behind it get other
+//! sequences, once nothing of them is on its way any more.
+//!
+//! ```text
+//!             push                 poll_send               stored
+//!   caller ---------> Waiting ------------------> InFlight --------> Over
+//!                        ^                           |
+//!                        | refused for the moment,   | refused for good, or out of time
+//!                        | or its fate is unknown    v
+//!                        +---------------------- or Hole: those behind wait until it is mended
+//! ```
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use sbp_messages::ErrorCode;
+
+use crate::config::RetryPolicy;
+use crate::error::{ClientError, ErrorKind};
+use crate::failure::{Cause, Failure};
+use crate::outcome::{Ack, AppendOutcome};
+use crate::retry::{Asked, Decision, Repeat, Target, Wait, decide, duration_of};
+
+/// What a writer is set up with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) epoch: i64,
+    /// The first sequence; `None`: the server is asked.
+    pub(super) first_sequence: Option<i64>,
+    /// Nobody else writes under this writer's id, so it may raise its epoch by itself.
+    pub(super) owns_id: bool,
+    /// Batches that may be on their way.
+    pub(super) max_in_flight: usize,
+    /// After this long an attempt counts as lost.
+    pub(super) attempt_timeout: Duration,
+    pub(super) policy: RetryPolicy,
+}
+
+/// How far the writer is.
+#[derive(Debug)]
+enum Phase {
+    /// Where the writer stands at the server is not known yet.
+    Asking(Question),
+    /// Batches are sent.
+    Open,
+    /// Nothing is sent any more.
+    Stopped(ClientError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Due,
+    /// With the number of its attempt.
+    InFlight(u32),
+}
+
+/// Where one batch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// To be sent, or sent again.
+    Waiting,
+    /// On its way.
+    InFlight {
+        /// All batches before it were stored when it was sent: a gap is then nobody else's fault.
+        as_head: bool,
+    },
+    /// Never stored, as far as is known, and not sent again.
+    Hole {
+        /// It may have been stored after all.
+        doubtful: bool,
+    },
+    /// Its caller was told.
+    Over,
+}
+
+#[derive(Debug)]
+struct Batch<P> {
+    base_sequence: i64,
+    count: i64,
+    deadline: Instant,
+    state: State,
+    /// Attempts so far. The last one's number tells its end from those of older ones.
+    attempts: u32,
+    /// An attempt since the last numbering ended without a clear answer: it may have been stored, or be stored yet.
+    floating: bool,
+    /// The last attempt counts as lost without having ended; it may still be answered.
+    presumed_lost: bool,
+    /// When the last attempt was sent, counted in sends.
+    sent: u64,
+    /// What the last attempt failed of.
+    failure: Option<Failure>,
+    payload: Option<P>,
+}
+
+/// A batch to be sent now.
+#[derive(Debug)]
+pub(super) struct ToSend<'a, P> {
+    /// Given back with the attempt's end; see [`Machine::handle_end`].
+    pub(super) token: u64,
+    pub(super) epoch: i64,
+    pub(super) base_sequence: i64,
+    pub(super) deadline: Instant,
+    /// `None`: the question where the writer stands.
+    pub(super) payload: Option<&'a mut P>,
+}
+
+/// What the shell has to do.
+#[derive(Debug)]
+pub(super) enum Action<P> {
+    /// Tell a caller.
+    Tell(P, Result<Ack, ClientError>),
+    /// Ask where the stream is now, then call [`Machine::handle_refreshed`].
+    Refresh,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(crate) struct AttemptEnd {
+    pub(crate) outcome: Result<Ack, Failure>,
+    /// The sequence that the server expects next, where it said so.
+    pub(crate) next_sequence: Option<i64>,
+}
+
+impl AttemptEnd {
+    /// The attempt failed on this side, or nobody knows.
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self {
+            outcome: Err(failure),
+            next_sequence: None,
+        }
+    }
+
+    /// The server stored the one batch of the attempt, or refused it.
+    pub(crate) fn answered(outcome: AppendOutcome, next_sequence: Option<i64>) -> Self {
+        let what = |error: ClientError| Cause::Protocol {
+            what: error.what().to_owned(),
+        };
+        Self {
+            outcome: outcome.single().map_err(|error| Failure::from(what(error))),
+            next_sequence,
+        }
+    }
+}
+
+/// The writer's decisions. `P` is whatever the shell needs to send a batch and to tell its caller.
+#[derive(Debug)]
+pub(super) struct Machine<P> {
+    setup: Setup,
+    phase: Phase,
+    epoch: i64,
+    /// The sequence of the next batch.
+    next_sequence: i64,
+    batches: VecDeque<Batch<P>>,
+    /// The number of the first of `batches`, counted from the writer's first.
+    first_number: u64,
+    in_flight: usize,
+    /// No batch before this place waits.
+    cursor: usize,
+    /// Sends so far: tells which of two attempts went out first.
+    sends: u64,
+    /// No batch is out of time before. May be too early after batches have left.
+    earliest_deadline: Option<Instant>,
+    /// Nothing is sent before.
+    not_before: Option<Instant>,
+    /// Refusals in a row since a batch was stored.
+    refusals: u32,
+    refreshing: bool,
+    question_attempts: u32,
+    actions: VecDeque<Action<P>>,
+}
+
+/// Attempt numbers are kept in the upper part of a token, batch numbers in the lower.
+const NUMBER_BITS: u32 = 44;
+const QUESTION: u64 = (1 << NUMBER_BITS) - 1;
+/// Attempt numbers wrap here; an end would have to be that many attempts late to be taken for another's.
+const ATTEMPTS: u32 = (1 << (64 - NUMBER_BITS)) - 1;
+
+fn token(number: u64, attempt: u32) -> u64 {
+    (number & QUESTION) | (u64::from(attempt) << NUMBER_BITS)
+}
+
+impl<P> Machine<P> {
+    pub(super) fn new(setup: Setup) -> Self {
+        let phase = match setup.first_sequence {
+            Some(_) => Phase::Open,
+            None => Phase::Asking(Question::Due),
+        };
+        Self {
+            phase,
+            epoch: setup.epoch,
+            next_sequence: setup.first_sequence.unwrap_or(0),
+            setup,
+            batches: VecDeque::new(),
+            first_number: 0,
+            in_flight: 0,
+            cursor: 0,
+            sends: 0,
+            earliest_deadline: None,
+            not_before: None,
+            refusals: 0,
+            refreshing: false,
+            question_attempts: 0,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Takes a batch, or gives it back with why the writer takes no more.
+    pub(super) fn push(&mut self, count: i64, deadline: Instant, payload: P) -> Result<(), (ClientError, P)> {
+        if let Phase::Stopped(error) = &self.phase {
+            return Err((stopped(error), payload));
+        }
+        self.batches.push_back(Batch {
+            base_sequence: self.next_sequence,
+            count,
+            deadline,
+            state: State::Waiting,
+            attempts: 0,
+            floating: false,
+            presumed_lost: false,
+            sent: 0,
+            failure: None,
+            payload: Some(payload),
+        });
+        self.earliest_deadline = [self.earliest_deadline, Some(deadline)].into_iter().flatten().min();
+        self.next_sequence = self.next_sequence.saturating_add(count);
+        Ok(())
+    }
+
+    /// The server remembers no more than this many batches.
+    pub(super) fn limit_in_flight(&mut self, window: usize) {
+        self.setup.max_in_flight = self.setup.max_in_flight.min(window.max(1));
+    }
+
+    /// Batches that may be on their way.
+    pub(super) fn max_in_flight(&self) -> u64 {
+        widen(self.setup.max_in_flight)
+    }
+
+    pub(super) fn epoch(&self) -> i64 {
+        self.epoch
+    }
+
+    /// The sequence that the next batch gets, once it is known.
+    pub(super) fn next_sequence(&self) -> Option<i64> {
+        match self.phase {
+            Phase::Asking(_) => None,
+            Phase::Open | Phase::Stopped(_) => Some(self.next_sequence),
+        }
+    }
+
+    /// Why the writer takes no more.
+    pub(super) fn stopped(&self) -> Option<ClientError> {
+        match &self.phase {
+            Phase::Stopped(error) => Some(stopped(error)),
+            Phase::Asking(_) | Phase::Open => None,
+        }
+    }
+
+    /// The number of the first batch that is not over; all before it are.
+    pub(super) fn first_unfinished(&self) -> u64 {
+        self.first_number
+    }
+
+    /// How many batches were taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.first_number + widen(self.batches.len())
+    }
+
+    /// The next batch to be sent. To be called until there is none.
+    pub(super) fn poll_send(&mut self, now: Instant) -> Option<ToSend<'_, P>> {
+        if self.refreshing || self.not_before.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.not_before = None;
+        match self.phase {
+            Phase::Stopped(_) | Phase::Asking(Question::InFlight(_)) => return None,
+            Phase::Asking(Question::Due) => return Some(self.question(now)),
+            Phase::Open => {}
+        }
+        while matches!(self.batches.get(self.cursor), Some(batch) if !matches!(batch.state, State::Waiting | State::Hole { .. }))
+        {
+            self.cursor += 1;
+        }
+        // By place, not by count: so that every batch that may be repeated is among the last that the server remembers.
+        if self.cursor >= self.setup.max_in_flight {
+            return None;
+        }
+        let as_head = self.cursor == 0;
+        let number = self.first_number + widen(self.cursor);
+        let batch = self
+            .batches
+            .get_mut(self.cursor)
+            .filter(|batch| batch.state == State::Waiting)?;
+        batch.state = State::InFlight { as_head };
+        batch.attempts = (batch.attempts + 1) & ATTEMPTS;
+        batch.floating |= std::mem::take(&mut batch.presumed_lost);
+        batch.sent = self.sends;
+        self.sends += 1;
+        self.in_flight += 1;
+        self.cursor += 1;
+        Some(ToSend {
+            token: token(number, batch.attempts),
+            epoch: self.epoch,
+            base_sequence: batch.base_sequence,
+            deadline: batch.deadline.min(now + self.setup.attempt_timeout),
+            payload: batch.payload.as_mut(),
+        })
+    }
+
+    fn question(&mut self, now: Instant) -> ToSend<'_, P> {
+        self.question_attempts = (self.question_attempts + 1) & ATTEMPTS;
+        self.phase = Phase::Asking(Question::InFlight(self.question_attempts));
+        ToSend {
+            token: token(QUESTION, self.question_attempts),
+            epoch: self.epoch,
+            base_sequence: 0,
+            deadline: now + self.setup.attempt_timeout,
+            payload: None,
+        }
+    }
+
+    /// What the shell has to do now. To be called until there is nothing.
+    pub(super) fn poll_action(&mut self) -> Option<Action<P>> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let deadline = if self.batches.is_empty() {
+            None
+        } else {
+            self.earliest_deadline
+        };
+        [self.not_before, deadline].into_iter().flatten().min()
+    }
+
+    /// Time has passed: batches that wait and are out of time are over.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.earliest_deadline.is_some_and(|at| at <= now) {
+            for place in 0..self.batches.len() {
+                let late = |batch: &Batch<P>| batch.state == State::Waiting && batch.deadline <= now;
+                if self.batches.get(place).is_some_and(late) {
+                    self.give_up(place);
+                }
+            }
+            // What is in flight has its deadline at its connection.
+            let waiting = self.batches.iter().filter(|batch| batch.deadline > now);
+            self.earliest_deadline = waiting.map(|batch| batch.deadline).min();
+        }
+        if self.not_before.is_some_and(|at| at <= now) {
+            self.not_before = None;
+        }
+        self.settle();
+    }
+
+    /// The route was asked for.
+    pub(super) fn handle_refreshed(&mut self) {
+        self.refreshing = false;
+    }
+
+    /// An attempt has ended.
+    pub(super) fn handle_end(&mut self, now: Instant, token: u64, end: AttemptEnd) {
+        let attempt = u32::try_from(token >> NUMBER_BITS).unwrap_or(u32::MAX);
+        let number = token & QUESTION;
+        if number == QUESTION {
+            return self.handle_answer(now, attempt, end);
+        }
+        let place = number.checked_sub(self.first_number & QUESTION);
+        let Some(place) = place.and_then(|place| usize::try_from(place).ok()) else {
+            return;
+        };
+        let current = |batch: &Batch<P>| matches!(batch.state, State::InFlight { .. }) && batch.attempts == attempt;
+        let Some(batch) = self.batches.get_mut(place).filter(|batch| current(batch)) else {
+            return self.handle_late(now, place, attempt, end);
+        };
+        let as_head = batch.state == State::InFlight { as_head: true };
+        match end.outcome {
+            Ok(ack) => {
+                self.in_flight -= 1;
+                self.refusals = 0;
+                self.tell(place, Ok(ack));
+            }
+            Err(failure) => {
+                self.in_flight -= 1;
+                self.handle_failure(now, place, as_head, failure, end.next_sequence);
+            }
+        }
+        self.settle();
+    }
+
+    /// The end of an attempt that counted as lost already. That it was stored is news all the same.
+    fn handle_late(&mut self, now: Instant, place: usize, attempt: u32, end: AttemptEnd) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        match (batch.state, end.outcome) {
+            (State::Waiting, Ok(ack)) => self.tell(place, Ok(ack)),
+            (State::InFlight { .. }, Ok(ack)) => {
+                self.in_flight -= 1;
+                self.tell(place, Ok(ack));
+            }
+            // Not sent again yet, so nothing is in doubt.
+            (State::Waiting, Err(failure)) if batch.presumed_lost && batch.attempts == attempt => {
+                batch.presumed_lost = false;
+                self.handle_failure(now, place, false, failure, end.next_sequence);
+            }
+            (State::Waiting | State::InFlight { .. } | State::Hole { .. } | State::Over, _) => {}
+        }
+        self.settle();
+    }
+
+    fn handle_failure(
+        &mut self,
+        now: Instant,
+        place: usize,
+        as_head: bool,
+        failure: Failure,
+        next_sequence: Option<i64>,
+    ) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        let deadline = batch.deadline;
+        let cause = failure.cause.clone();
+        batch.floating |= cause.may_have_been_done();
+        batch.failure = Some(failure);
+        batch.state = State::Waiting;
+        self.cursor = self.cursor.min(place);
+        if let Phase::Stopped(_) = self.phase {
+            return self.refuse(place, false);
+        }
+        if let Cause::Refused { code, .. } = &cause {
+            match *code {
+                ErrorCode::SEQUENCE_GAP if !as_head => return self.handle_gap(place, next_sequence),
+                ErrorCode::SEQUENCE_GAP | ErrorCode::SEQUENCE_OVERLAP | ErrorCode::WRITER_FENCED => {
+                    return self.stop_at(place, next_sequence);
+                }
+                _ => {}
+            }
+        }
+        match self.decide(&cause) {
+            Decision::Final { may_have_been_done } => self.refuse(place, may_have_been_done),
+            Decision::Again { after, at } => {
+                let wait = self.pause(now, after, at);
+                if now + wait >= deadline {
+                    self.give_up(place);
+                }
+            }
+        }
+    }
+
+    /// However often: until the batch's deadline, which is another one than the attempt's.
+    fn decide(&self, cause: &Cause) -> Decision {
+        let attempts = self.refusals.saturating_add(1);
+        let attempts = attempts.min(self.setup.policy.max_attempts.saturating_sub(1));
+        match cause {
+            Cause::Deadline { .. } => Decision::Again {
+                after: Wait::None,
+                at: Target::Same,
+            },
+            cause => decide(cause, Asked::deduplicated(), attempts, &self.setup.policy),
+        }
+    }
+
+    /// Sends nothing for as long as was decided. Many batches that fail together pause once.
+    fn pause(&mut self, now: Instant, after: Wait, at: Target) -> Duration {
+        if matches!(at, Target::Refreshed | Target::Elsewhere | Target::Leader) && !self.refreshing {
+            self.refreshing = true;
+            self.actions.push_back(Action::Refresh);
+        }
+        let paused = self
+            .not_before
+            .map(|at| at.saturating_duration_since(now))
+            .unwrap_or_default();
+        let wait = match after {
+            Wait::None => return Duration::ZERO,
+            Wait::BackOff if !paused.is_zero() => paused,
+            Wait::Throttled(asked) if !paused.is_zero() => paused.max(asked),
+            after @ (Wait::BackOff | Wait::Throttled(_)) => {
+                self.refusals = self.refusals.saturating_add(1);
+                duration_of(after, self.refusals, &self.setup.policy)
+            }
+        };
+        self.not_before = Some(now + wait);
+        wait
+    }
+
+    /// The server misses what comes before this batch. Those whose attempts went before this one and are not answered
+    /// yet did not arrive, or were refused and their answers were overtaken: either way they have to be sent first.
+    fn handle_gap(&mut self, place: usize, next_sequence: Option<i64>) {
+        let (Some(next_sequence), Some(sent)) = (next_sequence, self.batches.get(place).map(|batch| batch.sent)) else {
+            return;
+        };
+        for (before, batch) in self.batches.iter_mut().enumerate().take(place) {
+            let missing = batch.base_sequence >= next_sequence && batch.sent < sent;
+            if missing && matches!(batch.state, State::InFlight { .. }) {
+                batch.state = State::Waiting;
+                batch.presumed_lost = true;
+                self.in_flight -= 1;
+                self.cursor = self.cursor.min(before);
+            }
+        }
+    }
+
+    /// The answer to the question where the writer stands.
+    fn handle_answer(&mut self, now: Instant, attempt: u32, end: AttemptEnd) {
+        if !matches!(self.phase, Phase::Asking(Question::InFlight(current)) if current == attempt) {
+            return;
+        }
+        let failure = match end.outcome {
+            Ok(_) => {
+                // Unknown writers may start anywhere; they start at 0.
+                let start = end.next_sequence.unwrap_or(0).max(0);
+                self.phase = Phase::Open;
+                self.refusals = 0;
+                return self.number_from(start);
+            }
+            Err(failure) => failure,
+        };
+        self.phase = Phase::Asking(Question::Due);
+        match self.decide(&failure.cause) {
+            Decision::Final { .. } => {
+                let error = definite(&failure, attempt);
+                self.stop(error.with_next_sequence(end.next_sequence));
+            }
+            Decision::Again { after, at } => {
+                let after = if after == Wait::None { Wait::BackOff } else { after };
+                self.pause(now, after, at);
+            }
+        }
+    }
+
+    /// A batch is refused for good: its caller is told, and a hole is left.
+    fn refuse(&mut self, place: usize, may_have_been_done: bool) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        let doubtful = may_have_been_done || batch.floating;
+        let error = batch.failure.as_ref().map_or_else(
+            || out_of_time(doubtful),
+            |failure| ClientError::from_failure(failure, Repeat::Deduplicated, doubtful, batch.attempts),
+        );
+        self.leave_hole(place, doubtful, error);
+    }
+
+    /// A batch is out of time.
+    fn give_up(&mut self, place: usize) {
+        let Some(batch) = self.batches.get(place) else { return };
+        let doubtful = batch.floating || batch.presumed_lost;
+        let error = match &batch.failure {
+            // What it was refused for says more than that its time is over.
+            Some(failure) if !doubtful && matches!(failure.cause, Cause::Refused { .. }) => {
+                definite(failure, batch.attempts)
+            }
+            Some(failure) => out_of_time(doubtful).after(failure),
+            None => out_of_time(doubtful),
+        };
+        self.leave_hole(place, doubtful, error);
+    }
+
+    fn leave_hole(&mut self, place: usize, doubtful: bool, error: ClientError) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        batch.state = State::Hole { doubtful };
+        if let Some(payload) = batch.payload.take() {
+            self.actions.push_back(Action::Tell(payload, Err(error)));
+        }
+    }
+
+    /// A batch was answered in a way that leaves nothing to go on with.
+    fn stop_at(&mut self, place: usize, next_sequence: Option<i64>) {
+        let error = self
+            .batches
+            .get(place)
+            .and_then(|batch| batch.failure.as_ref())
+            .map_or_else(
+                || ClientError::protocol("a writer was stopped without a reason"),
+                |failure| definite(failure, 1),
+            );
+        self.refuse(place, false);
+        self.stop(error.with_next_sequence(next_sequence));
+    }
+
+    /// Ends the writer. What is on its way may still be answered; what waits is over.
+    fn stop(&mut self, error: ClientError) {
+        for place in 0..self.batches.len() {
+            match self.batches.get(place) {
+                Some(batch) if batch.state == State::Waiting => {
+                    if batch.floating || batch.presumed_lost {
+                        self.give_up_on(place);
+                    } else {
+                        self.tell(place, Err(stopped(&error)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.phase = Phase::Stopped(error);
+    }
+
+    fn tell(&mut self, place: usize, result: Result<Ack, ClientError>) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        batch.state = State::Over;
+        if let Some(payload) = batch.payload.take() {
+            self.actions.push_back(Action::Tell(payload, result));
+        }
+    }
+
+    /// Forgets what is over at the front, and mends the hole that is at the front when nothing is on its way any more.
+    fn settle(&mut self) {
+        loop {
+            while self.batches.front().is_some_and(|batch| batch.state == State::Over) {
+                self.pop_front();
+            }
+            let Some(State::Hole { doubtful }) = self.batches.front().map(|batch| batch.state) else {
+                return;
+            };
+            if let Phase::Stopped(_) = self.phase {
+                self.pop_front();
+                continue;
+            }
+            if self.in_flight > 0 {
+                return;
+            }
+            self.mend(doubtful);
+        }
+    }
+
+    fn pop_front(&mut self) {
+        self.batches.pop_front();
+        self.first_number += 1;
+        self.cursor = self.cursor.saturating_sub(1);
+    }
+
+    /// Nothing is in flight and the front batch will not be stored, or perhaps was: those behind go on without it.
+    fn mend(&mut self, doubtful: bool) {
+        let Some(hole) = self.batches.front() else { return };
+        let from = hole.base_sequence;
+        let last = hole.failure.clone();
+        self.pop_front();
+        let floating = self.batches.iter().any(|batch| batch.floating || batch.presumed_lost);
+        if !doubtful && !floating {
+            // The server has seen nothing behind the hole that it could take for something else.
+            return self.number_from(from);
+        }
+        if !self.setup.owns_id {
+            let error = last.map_or_else(|| out_of_time(doubtful), |failure| definite(&failure, 1));
+            return self.stop(error);
+        }
+        // In a new epoch nothing of the old one that is still on its way can be stored between.
+        if doubtful {
+            for place in 0..self.batches.len() {
+                if self
+                    .batches
+                    .get(place)
+                    .is_some_and(|batch| batch.floating || batch.presumed_lost)
+                {
+                    self.give_up_on(place);
+                }
+            }
+        }
+        self.epoch = self.epoch.saturating_add(1);
+        self.number_from(0);
+    }
+
+    /// A batch behind one whose fate is unknown has an unknown fate itself.
+    fn give_up_on(&mut self, place: usize) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        batch.state = State::Over;
+        let failure = batch.failure.clone();
+        if let Some(payload) = batch.payload.take() {
+            let error = failure.map_or_else(
+                || out_of_time(true),
+                |failure| ClientError::from_failure(&failure, Repeat::Deduplicated, true, batch.attempts),
+            );
+            self.actions.push_back(Action::Tell(payload, Err(error)));
+        }
+    }
+
+    /// Gives all batches sequences without holes. Only while nothing is in flight.
+    fn number_from(&mut self, start: i64) {
+        let mut next = start;
+        self.cursor = 0;
+        for batch in &mut self.batches {
+            match batch.state {
+                State::Waiting | State::InFlight { .. } => {
+                    batch.base_sequence = next;
+                    batch.floating = false;
+                    batch.presumed_lost = false;
+                    next = next.saturating_add(batch.count);
+                }
+                State::Hole { .. } => batch.base_sequence = next,
+                State::Over => {}
+            }
+        }
+        self.next_sequence = next;
+    }
+}
+
+/// A failure of something that was certainly not done.
+fn definite(failure: &Failure, attempts: u32) -> ClientError {
+    ClientError::from_failure(failure, Repeat::Deduplicated, false, attempts)
+}
+
+/// What callers of a stopped writer are told: nothing of theirs was done.
+fn stopped(why: &ClientError) -> ClientError {
+    why.clone().into_stopped_writer()
+}
+
+fn out_of_time(doubtful: bool) -> ClientError {
+    if doubtful {
+        let what = "the batch's time is over, and its fate is unknown";
+        ClientError::new(ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND, what)
+    } else {
+        let what = "the batch's time is over before it was sent";
+        ClientError::new(ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND, what)
+    }
+}
+
+fn widen(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

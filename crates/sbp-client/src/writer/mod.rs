@@ -1,0 +1,169 @@
+//! Appends that are stored exactly once, in order.
+
+mod gathering;
+mod machine;
+mod pending;
+mod shared;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sbp_record::Compression;
+use sbp_types::{StreamId, WriterId};
+
+pub(crate) use self::machine::AttemptEnd;
+use self::shared::Shared;
+use crate::append::Records;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::outcome::Ack;
+
+/// Batches of one writer that a server remembers, and so the most that may be on their way.
+const WINDOW: usize = 64;
+
+/// How a writer writes.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterOptions {
+    /// The writer's name. `None`: one that nobody else has; then the writer goes on by itself, in a new epoch, when the
+    /// fate of a batch stays unknown. With a name given it stops instead: whoever chose the name chooses the epochs.
+    pub writer_id: Option<WriterId>,
+    /// The instance of the writer: appends of a lower epoch are refused once one of this epoch is stored.
+    pub epoch: i64,
+    /// The sequence of the first record. `None`: behind what the server has of this writer and epoch, which it is asked
+    /// for; a writer without a given name begins at 0. `Some(0)` with a name and epoch that were used before writes the
+    /// same once more, and what was stored is not stored again.
+    pub first_sequence: Option<i64>,
+    /// Batches that may be on their way; at most 64.
+    pub max_in_flight: usize,
+    /// How long single records are gathered before they are sent as one batch; zero: each append is a batch of its own.
+    pub linger: Duration,
+    /// How large a gathered batch becomes before it is sent at once.
+    pub batch_bytes: usize,
+    /// How bodies are stored.
+    pub compression: Compression,
+    /// How long an append may take, all attempts included.
+    pub timeout: Duration,
+    /// How long one attempt may take before the batch is sent again.
+    pub attempt_timeout: Duration,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            writer_id: None,
+            epoch: 0,
+            first_sequence: None,
+            max_in_flight: WINDOW,
+            linger: Duration::ZERO,
+            batch_bytes: 256 << 10,
+            compression: Compression::NONE,
+            timeout: Duration::from_secs(120),
+            attempt_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Appends to one stream, stored exactly once and in the order of the calls.
+///
+/// What fails for the moment is sent again until the append's time is over, over new connections and restarts of the
+/// server, and the server recognises what it has stored already. So an append ends as indeterminate only when its time
+/// is over. A batch that is refused for good is left out, and those behind it go on.
+///
+/// Clones write in one order. Appends that are not awaited are sent all the same; dropping the last clone and all
+/// futures gives up on what is not on its way.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// A writer for `stream`. Needs a server that offers `idempotence`.
+    #[must_use]
+    pub fn writer(&self, stream: StreamId, options: WriterOptions) -> Writer {
+        let shared = Shared::new(self.clone(), stream, options);
+        shared.pump();
+        Writer { shared }
+    }
+}
+
+impl Writer {
+    /// The stream written to.
+    #[must_use]
+    pub fn stream(&self) -> StreamId {
+        self.shared.stream
+    }
+
+    /// The writer's name: the one given, or the one made up for it.
+    #[must_use]
+    pub fn id(&self) -> WriterId {
+        self.shared.id
+    }
+
+    /// The writer's epoch now.
+    #[must_use]
+    pub fn epoch(&self) -> i64 {
+        self.shared.epoch()
+    }
+
+    /// Appends one batch, or one record to the batch that is gathered. Its place in the order is settled when this
+    /// returns; the future waits for the acknowledgement.
+    ///
+    /// What cannot be sent yet waits in memory, without a bound of its own: whoever appends without awaiting waits for
+    /// [`Writer::ready`] now and then.
+    ///
+    /// # Errors
+    ///
+    /// Kind [`Indeterminate`](crate::ErrorKind::Indeterminate): its time is over and it may have been stored. Any other:
+    /// it was not stored. Some end the writer, and the message says so: a higher epoch of it was seen, or the server
+    /// misses earlier batches.
+    pub fn append(
+        &self,
+        records: impl Into<Records>,
+    ) -> impl Future<Output = Result<Ack, ClientError>> + Send + 'static {
+        let answer = Shared::accept(&self.shared, records.into());
+        // While somebody waits, the batch is sent even if the writer is gone.
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let result = match answer {
+                Ok(answer) => answer.await.unwrap_or_else(|_dropped| Err(shared.lost())),
+                Err(error) => Err(error),
+            };
+            result.map_err(|error| error.with_stream(shared.stream))
+        }
+    }
+
+    /// Waits until there is room for another batch among those on their way.
+    pub async fn ready(&self) {
+        self.shared.wait_for_room().await;
+    }
+
+    /// Sends what is gathered, and waits until everything appended so far is answered.
+    ///
+    /// # Errors
+    ///
+    /// Why the writer has stopped, if it has. What became of each append is told by its future.
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        self.shared.flush().await
+    }
+
+    /// Accepts nothing more, and waits until everything is answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::flush`].
+    pub async fn close(&self) -> Result<(), ClientError> {
+        self.shared.close();
+        self.shared.flush().await
+    }
+
+    /// The sequence that the next record appended will have: how many this epoch of the writer has written before it.
+    /// Waits until the server has told it, when it was to be asked.
+    ///
+    /// # Errors
+    ///
+    /// Why the writer has stopped.
+    pub async fn next_sequence(&self) -> Result<i64, ClientError> {
+        self.shared.next_sequence().await
+    }
+}

@@ -1,0 +1,180 @@
+//! A batch on its way from a caller to its acknowledgement.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use sbp_record::{EncodeOptions, WriterStamp, encode_empty, stamp_writer};
+use sbp_types::{Offset, StreamId};
+use smallvec::smallvec;
+use tokio::sync::oneshot;
+
+use crate::append::Records;
+use crate::error::ClientError;
+use crate::outcome::Ack;
+use crate::submission::{AppendEntry, AppendOp, AttemptSink, Body, Reply, Submissions};
+
+/// Who is told of one append.
+pub(super) type Waiter = oneshot::Sender<Result<Ack, ClientError>>;
+
+/// One encoded batch, kept until it is answered, and who waits for that.
+#[derive(Debug)]
+pub(super) struct Pending {
+    arena: Bytes,
+    entry: AppendEntry,
+    /// The stamp it is encoded with.
+    stamp: WriterStamp,
+    waiters: Waiters,
+}
+
+/// Who waits for a batch.
+#[derive(Debug)]
+enum Waiters {
+    /// One for all of its records.
+    Whole(Waiter),
+    /// One for each record.
+    Each(Vec<Waiter>),
+}
+
+impl Pending {
+    /// Encodes `records` with `options`, whose stamp may turn out to be another one. Nobody waits for it yet.
+    pub(super) fn new(options: &EncodeOptions, records: Records) -> Result<Self, ClientError> {
+        let is_encoded = matches!(records, Records::Encoded { .. });
+        let mut encoded = Submissions::new();
+        let entry = encoded.place_records(options, records)?;
+        let stamp = options.writer.unwrap_or_default();
+        let mut pending = Self {
+            arena: encoded.arena.freeze(),
+            entry,
+            stamp,
+            waiters: Waiters::Each(Vec::new()),
+        };
+        if is_encoded {
+            pending.stamp(stamp)?;
+        }
+        Ok(pending)
+    }
+
+    /// Tells `waiter` what becomes of the batch.
+    pub(super) fn for_one(self, waiter: Waiter) -> Self {
+        Self {
+            waiters: Waiters::Whole(waiter),
+            ..self
+        }
+    }
+
+    /// Tells each of `waiters` what becomes of its record.
+    pub(super) fn for_each(self, waiters: Vec<Waiter>) -> Self {
+        Self {
+            waiters: Waiters::Each(waiters),
+            ..self
+        }
+    }
+
+    /// How many records it holds.
+    pub(super) fn records(&self) -> i64 {
+        self.entry.records.into()
+    }
+
+    /// Adds the batch to what is sent, with the stamp it now has.
+    pub(super) fn send(
+        &mut self,
+        stamp: WriterStamp,
+        deadline: Instant,
+        sink: Arc<dyn AttemptSink>,
+        token: u64,
+        out: &mut Submissions,
+    ) -> Result<(), ClientError> {
+        if self.stamp != stamp {
+            self.stamp(stamp)?;
+        }
+        let op = AppendOp::new(smallvec![self.entry.clone()], deadline, Reply::attempt(sink, token));
+        out.adopt(op, &self.arena);
+        Ok(())
+    }
+
+    /// Writes the head anew. The body stays as it is.
+    fn stamp(&mut self, stamp: WriterStamp) -> Result<(), ClientError> {
+        let wrong = |error: sbp_record::BatchError| {
+            ClientError::invalid(format!("the batch cannot be a writer's: {error}")).with_stream(self.entry.stream)
+        };
+        let mut arena = BytesMut::new();
+        let records;
+        self.entry.body = match &self.entry.body {
+            Body::Copied(range) => {
+                let batch = self.arena.get(range.clone()).unwrap_or_default();
+                let found = stamp_writer(batch, &stamp, &mut arena).map_err(wrong)?;
+                arena.extend_from_slice(batch.get(found.body_from..).unwrap_or_default());
+                records = found.records;
+                Body::Copied(0..arena.len())
+            }
+            Body::Shared { head, body, padding } if head.is_empty() => {
+                let found = stamp_writer(body, &stamp, &mut arena).map_err(wrong)?;
+                records = found.records;
+                Body::Shared {
+                    head: 0..arena.len(),
+                    body: body.slice(found.body_from.min(body.len())..),
+                    padding: *padding,
+                }
+            }
+            Body::Shared { head, body, padding } => {
+                let old = self.arena.get(head.clone()).unwrap_or_default();
+                records = stamp_writer(old, &stamp, &mut arena).map_err(wrong)?.records;
+                Body::Shared {
+                    head: 0..arena.len(),
+                    body: body.clone(),
+                    padding: *padding,
+                }
+            }
+        };
+        self.entry.records = u32::try_from(records).unwrap_or(0);
+        self.arena = arena.freeze();
+        self.stamp = stamp;
+        Ok(())
+    }
+
+    /// Tells everybody who waits.
+    pub(super) fn tell(self, result: &Result<Ack, ClientError>) {
+        match self.waiters {
+            // An error means that nobody waits any more.
+            Waiters::Whole(waiter) => drop(waiter.send(result.clone())),
+            Waiters::Each(waiters) => {
+                for (waiter, place) in waiters.into_iter().zip(0..) {
+                    let own = result.clone().map(|ack| record(&ack, place));
+                    drop(waiter.send(own));
+                }
+            }
+        }
+    }
+}
+
+/// The acknowledgement of one record of a batch.
+fn record(ack: &Ack, place: i64) -> Ack {
+    let offset = if ack.base_offset.0 < 0 {
+        ack.base_offset
+    } else {
+        Offset(ack.base_offset.0.saturating_add(place))
+    };
+    Ack {
+        base_offset: offset,
+        last_offset: offset,
+        ..*ack
+    }
+}
+
+/// Adds the question where a writer stands.
+pub(super) fn send_question(
+    stream: StreamId,
+    options: &EncodeOptions,
+    deadline: Instant,
+    sink: Arc<dyn AttemptSink>,
+    token: u64,
+    out: &mut Submissions,
+) -> Result<(), ClientError> {
+    let body = out
+        .place(|arena| encode_empty(options, arena).map(drop))
+        .map_err(|error| ClientError::invalid(error.to_string()))?;
+    let entry = AppendEntry::new(stream, body, 0);
+    out.push(AppendOp::new(smallvec![entry], deadline, Reply::attempt(sink, token)));
+    Ok(())
+}

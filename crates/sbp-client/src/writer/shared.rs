@@ -1,0 +1,411 @@
+//! The writer around its machine: encodes, sends, tells callers, keeps time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sbp_messages::ErrorCode;
+use sbp_record::{EncodeOptions, WriterStamp};
+use sbp_types::{StreamId, WriterId};
+use tokio::sync::{Notify, oneshot};
+
+use super::gathering::Gathering;
+use super::machine::{Action, AttemptEnd, Machine, Setup};
+use super::pending::{Pending, Waiter, send_question};
+use super::{WINDOW, WriterOptions};
+use crate::append::Records;
+use crate::client::Client;
+use crate::clock::{now, wall_clock};
+use crate::error::{ClientError, ErrorKind};
+use crate::outcome::Ack;
+use crate::submission::{AttemptSink, Submissions};
+
+/// What all clones of a writer share.
+///
+/// Whoever changes the machine runs the pump, in place: the caller's thread or a connection's task. Only one pumps at a
+/// time, so that batches are handed over in their order, and nothing is locked while they are: the link may have news
+/// for the writer at once.
+pub(super) struct Shared {
+    client: Client,
+    pub(super) stream: StreamId,
+    pub(super) id: WriterId,
+    options: WriterOptions,
+    state: Mutex<State>,
+    /// Something has changed since the pump last looked.
+    dirty: AtomicBool,
+    /// Held by whoever pumps: what it sends, whose memory is used again.
+    pumping: Mutex<Submissions>,
+    /// Woken when batches are over, and when the writer stops.
+    changed: Notify,
+    /// Woken when the timer is due earlier than it knows.
+    rearm: Arc<Notify>,
+}
+
+struct State {
+    machine: Machine<Pending>,
+    gathering: Option<Gathering>,
+    closed: bool,
+    /// When the timer will wake up.
+    armed: Option<Instant>,
+    /// Batches may be on their way up to the server's window, which is looked at once.
+    window_known: bool,
+}
+
+impl Shared {
+    pub(super) fn new(client: Client, stream: StreamId, options: WriterOptions) -> Arc<Self> {
+        let id = options.writer_id.filter(|id| id.is_some());
+        let setup = Setup {
+            epoch: options.epoch,
+            // Nobody can have written under a name that was just made up.
+            first_sequence: options.first_sequence.or_else(|| id.is_none().then_some(0)),
+            owns_id: id.is_none(),
+            max_in_flight: options.max_in_flight.clamp(1, WINDOW),
+            attempt_timeout: options.attempt_timeout,
+            policy: client.config().retry,
+        };
+        let shared = Arc::new(Self {
+            stream,
+            id: id.unwrap_or_else(|| WriterId {
+                high: fastrand::u64(..),
+                low: fastrand::u64(1..),
+            }),
+            options,
+            state: Mutex::new(State {
+                machine: Machine::new(setup),
+                gathering: None,
+                closed: false,
+                armed: None,
+                window_known: false,
+            }),
+            dirty: AtomicBool::new(false),
+            pumping: Mutex::new(Submissions::new()),
+            changed: Notify::new(),
+            rearm: Arc::default(),
+            client,
+        });
+        let timer = keep_time(Arc::downgrade(&shared), Arc::clone(&shared.rearm));
+        shared.client.runtime().spawn(timer);
+        shared
+    }
+
+    pub(super) fn epoch(&self) -> i64 {
+        self.state.lock().machine.epoch()
+    }
+
+    fn encode_options(&self, epoch: i64, base_sequence: i64) -> EncodeOptions {
+        EncodeOptions {
+            stream_id: self.stream,
+            timestamp: wall_clock(),
+            compression: self.options.compression,
+            writer: Some(WriterStamp {
+                id: self.id,
+                epoch,
+                base_sequence,
+            }),
+        }
+    }
+
+    /// Takes an append. What is returned resolves when it is answered.
+    pub(super) fn accept(
+        self: &Arc<Self>,
+        records: Records,
+    ) -> Result<oneshot::Receiver<Result<Ack, ClientError>>, ClientError> {
+        let (waiter, answer) = oneshot::channel();
+        match records {
+            Records::Raw(record) if !self.options.linger.is_zero() => self.gather(&record, waiter)?,
+            records => {
+                // Encoded before anything is locked; a stamp that was overtaken is written anew when it is sent.
+                let (epoch, sequence) = {
+                    let state = self.state.lock();
+                    (state.machine.epoch(), state.machine.next_sequence().unwrap_or(0))
+                };
+                let pending = Pending::new(&self.encode_options(epoch, sequence), records)?.for_one(waiter);
+                let mut state = self.state.lock();
+                self.check_open(&state)?;
+                self.close_gathering(&mut state);
+                self.push(&mut state, pending)?;
+            }
+        }
+        self.pump();
+        Ok(answer)
+    }
+
+    fn check_open(&self, state: &State) -> Result<(), ClientError> {
+        if state.closed {
+            let what = "the writer is closed";
+            return Err(ClientError::new(ErrorKind::Closed, ErrorCode::CLOSED, what));
+        }
+        state.machine.stopped().map_or(Ok(()), Err)
+    }
+
+    fn push(&self, state: &mut State, pending: Pending) -> Result<(), ClientError> {
+        let deadline = now() + self.options.timeout;
+        state
+            .machine
+            .push(pending.records(), deadline, pending)
+            .map_err(|(error, pending)| {
+                pending.tell(&Err(error.clone()));
+                error
+            })
+    }
+
+    /// Adds one record to the batch that is gathered.
+    fn gather(&self, record: &Bytes, waiter: Waiter) -> Result<(), ClientError> {
+        let mut state = self.state.lock();
+        self.check_open(&state)?;
+        let full = |gathering: &Gathering| !gathering.has_room(record.len(), self.options.batch_bytes);
+        if state.gathering.as_ref().is_some_and(full) {
+            self.close_gathering(&mut state);
+        }
+        let gathering = state
+            .gathering
+            .get_or_insert_with(|| Gathering::new(now(), self.options.linger));
+        gathering
+            .push(record, waiter)
+            .map_err(|error| ClientError::invalid(error.to_string()))
+    }
+
+    /// Makes a batch of what is gathered.
+    fn close_gathering(&self, state: &mut State) {
+        let Some(gathering) = state.gathering.take().filter(|gathering| !gathering.waiters.is_empty()) else {
+            return;
+        };
+        let sequence = state.machine.next_sequence().unwrap_or(0);
+        let options = self.encode_options(state.machine.epoch(), sequence);
+        match Pending::new(&options, gathering.records.into()) {
+            // An error was told to all who wait.
+            Ok(pending) => drop(self.push(state, pending.for_each(gathering.waiters))),
+            Err(error) => {
+                for waiter in gathering.waiters {
+                    drop(waiter.send(Err(error.clone())));
+                }
+            }
+        }
+    }
+
+    /// Sends what can be sent and tells what is to be told.
+    pub(super) fn pump(self: &Arc<Self>) {
+        self.dirty.store(true, Ordering::SeqCst);
+        while self.dirty.load(Ordering::SeqCst) {
+            // Whoever pumps now looks again before it leaves.
+            let Some(mut submissions) = self.pumping.try_lock() else {
+                return;
+            };
+            self.dirty.store(false, Ordering::SeqCst);
+            self.pump_once(&mut submissions);
+        }
+    }
+
+    fn pump_once(self: &Arc<Self>, submissions: &mut Submissions) {
+        let mut refresh = false;
+        let mut told = Vec::new();
+        let mut unsendable = Vec::new();
+        {
+            let mut state = self.state.lock();
+            self.look_at_window(&mut state);
+            let now = now();
+            if state.gathering.as_ref().is_some_and(|gathering| gathering.due <= now) {
+                self.close_gathering(&mut state);
+            }
+            self.collect(&mut state, now, submissions, &mut unsendable);
+            while let Some(action) = state.machine.poll_action() {
+                match action {
+                    Action::Tell(pending, result) => told.push((pending, result)),
+                    Action::Refresh => refresh = true,
+                }
+            }
+            self.arm(&mut state);
+        }
+        for (pending, result) in told {
+            pending.tell(&result);
+        }
+        self.client.submit(submissions);
+        if !unsendable.is_empty() {
+            Arc::clone(self).ended(&mut unsendable);
+        }
+        if refresh {
+            self.refresh();
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn collect(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Instant,
+        submissions: &mut Submissions,
+        unsendable: &mut Vec<(u64, AttemptEnd)>,
+    ) {
+        while let Some(batch) = state.machine.poll_send(now) {
+            let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
+            let options = self.encode_options(batch.epoch, batch.base_sequence);
+            let (token, deadline) = (batch.token, batch.deadline);
+            let placed = match batch.payload {
+                None => send_question(self.stream, &options, deadline, sink, token, submissions),
+                Some(pending) => {
+                    let stamp = options.writer.unwrap_or_default();
+                    pending.send(stamp, deadline, sink, token, submissions)
+                }
+            };
+            if let Err(error) = placed {
+                let cause = crate::failure::Cause::Invalid {
+                    what: error.what().to_owned(),
+                };
+                unsendable.push((token, AttemptEnd::failed(cause.into())));
+            }
+        }
+    }
+
+    /// A server may remember fewer batches than ours do.
+    fn look_at_window(&self, state: &mut State) {
+        if state.window_known {
+            return;
+        }
+        if let Some(features) = self.client.features() {
+            state.window_known = true;
+            state.machine.limit_in_flight(features.idempotence.unwrap_or(WINDOW));
+        }
+    }
+
+    /// Asks where the stream is now.
+    fn refresh(self: &Arc<Self>) {
+        let shared = Arc::clone(self);
+        let deadline = now() + self.options.attempt_timeout;
+        self.client.runtime().spawn(async move {
+            // A failure shows when the batches are sent again.
+            drop(shared.client.refresh_route(shared.stream, deadline).await);
+            shared.state.lock().machine.handle_refreshed();
+            shared.pump();
+        });
+    }
+
+    /// Wakes the timer when it is due earlier than it knows.
+    fn arm(&self, state: &mut State) {
+        let gathered = state.gathering.as_ref().map(|gathering| gathering.due);
+        let due = [state.machine.poll_timeout(), gathered].into_iter().flatten().min();
+        let Some(due) = due else { return };
+        if state.armed.is_none_or(|armed| due < armed) {
+            state.armed = Some(due);
+            self.rearm.notify_one();
+        }
+    }
+
+    /// Time has passed.
+    fn handle_timeout(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            state.armed = None;
+            state.machine.handle_timeout(now());
+        }
+        self.pump();
+    }
+
+    pub(super) fn close(&self) {
+        self.state.lock().closed = true;
+    }
+
+    pub(super) async fn flush(self: &Arc<Self>) -> Result<(), ClientError> {
+        let goal = {
+            let mut state = self.state.lock();
+            self.close_gathering(&mut state);
+            state.machine.taken()
+        };
+        self.pump();
+        self.wait_until(|machine| (machine.first_unfinished() >= goal).then_some(()))
+            .await;
+        self.state.lock().machine.stopped().map_or(Ok(()), Err)
+    }
+
+    pub(super) async fn wait_for_room(self: &Arc<Self>) {
+        let room = |machine: &Machine<Pending>| {
+            let unfinished = machine.taken().saturating_sub(machine.first_unfinished());
+            (machine.stopped().is_some() || unfinished < machine.max_in_flight()).then_some(())
+        };
+        self.wait_until(room).await;
+    }
+
+    pub(super) async fn next_sequence(self: &Arc<Self>) -> Result<i64, ClientError> {
+        {
+            let mut state = self.state.lock();
+            self.close_gathering(&mut state);
+        }
+        self.pump();
+        self.wait_until(|machine| match machine.stopped() {
+            Some(error) => Some(Err(error)),
+            None => machine.next_sequence().map(Ok),
+        })
+        .await
+    }
+
+    async fn wait_until<T>(&self, found: impl Fn(&Machine<Pending>) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(found) = found(&self.state.lock().machine) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    /// What is said of an append whose batch went away without a word.
+    pub(super) fn lost(&self) -> ClientError {
+        let what = "the writer was given up before the outcome was known";
+        ClientError::new(ErrorKind::Indeterminate, ErrorCode::CANCELLED, what)
+    }
+}
+
+impl AttemptSink for Shared {
+    fn ended(self: Arc<Self>, ends: &mut Vec<(u64, AttemptEnd)>) {
+        {
+            let mut state = self.state.lock();
+            let now = now();
+            for (token, end) in ends.drain(..) {
+                state.machine.handle_end(now, token, end);
+            }
+        }
+        self.pump();
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("stream", &self.stream)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Its timer finds that it is gone.
+        self.rearm.notify_one();
+    }
+}
+
+/// Looks after the writer's time until the writer is gone, which it does not keep alive.
+async fn keep_time(writer: Weak<Shared>, rearm: Arc<Notify>) {
+    loop {
+        let armed = match writer.upgrade() {
+            Some(shared) => shared.state.lock().armed,
+            None => return,
+        };
+        let due = async {
+            match armed {
+                Some(at) => tokio::time::sleep_until(tokio::time::Instant::from_std(at)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => match writer.upgrade() {
+                Some(shared) => shared.handle_timeout(),
+                None => return,
+            },
+            () = rearm.notified() => {}
+        }
+    }
+}
