@@ -36,6 +36,7 @@ impl Offer {
         if let Some(server) = identity.range_server() {
             offered.extend([
                 Feature::new(features::CONDITIONAL_APPEND, "1"),
+                Feature::new(features::IDEMPOTENCE, sbp_log::WRITER_WINDOW.to_string()),
                 Feature::new(features::BOUNDED_FETCH, "1"),
                 Feature::new(features::DURABILITY, durability),
                 Feature::new(features::SERVER_ID, server.server_id.to_string()),
@@ -117,13 +118,9 @@ mod tests {
         let some = answer(1, &["durability", "idempotence", "server-id", "unheard-of"]);
         assert_eq!(features::find(&some.features, "durability"), Some("fsync"));
         assert_eq!(features::find(&some.features, "server-id"), Some("7"));
-        assert_eq!(
-            features::find(&some.features, "idempotence"),
-            None,
-            "not offered before it is built"
-        );
+        assert_eq!(features::find(&some.features, "idempotence"), Some("64"), "the window");
         assert_eq!(features::find(&some.features, "names"), None, "not asked for");
-        assert_eq!(some.features.len(), 7);
+        assert_eq!(some.features.len(), 8);
     }
 
     #[test]
