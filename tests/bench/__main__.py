@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import Progress
 
-from . import floors, native
+from . import floors, native, protocol
 from .report import Figure, repeat, show
+
+PARTS = ("append", "rust", "durable", "fetch", "streams", "hot", "spark")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="runs of each figure; the median is shown (default 5)")
     parser.add_argument("--rows", type=int, default=20_000_000, help="rows of 100 bytes to fetch (default 20 million)")
-    parser.add_argument(
-        "--only", choices=("append", "durable", "fetch", "spark"), action="append", help="what to measure"
-    )
+    parser.add_argument("--only", choices=PARTS, action="append", help="what to measure; may be given several times")
     return parser.parse_args()
 
 
@@ -34,6 +35,31 @@ def _appends(runs: int) -> Figure:
     note = "durability none; " + _counts(rates[-1], calls)
     runs_k = [rate.per_second / 1000 for rate in rates]
     return Figure("awaited appends, 64 B, 256 in flight", "k/s", runs_k, "event loop k/s", floor / 1000, note)
+
+
+def _rust(runs: int) -> list[Figure]:
+    rates = repeat(protocol.rust_appends, runs)
+    floor = 1_000 / floors.loopback_round_trip_us()
+    note = "durability none; server in the process"
+    return [Figure("appends from Rust, 64 B, 256 in flight", "k/s", rates, "round trips one by one k/s", floor, note)]
+
+
+def _streams(runs: int) -> list[Figure]:
+    def cost(streams: int) -> list[float]:
+        return repeat(lambda: protocol.server_cpu_per_gb(streams), runs)
+
+    one = Figure("server CPU, 16 KiB appends to 1 stream", "s/GB", cost(1))
+    spread = [
+        Figure(f"server CPU, 16 KiB appends over {count:,} streams", "s/GB", cost(count), "1 stream", one.median)
+        for count in (100, 2_000)
+    ]
+    return [one, *spread]
+
+
+def _hot(runs: int) -> list[Figure]:
+    alone = Figure("append to tail, 1 stream", "ms", repeat(lambda: protocol.one_hot(1).median, runs))
+    many = repeat(lambda: protocol.one_hot(1_000).median, runs)
+    return [alone, Figure("append to tail, 1 hot of 1,000 streams", "ms", many, "1 stream ms", alone.median)]
 
 
 def _durable(runs: int) -> Figure:
@@ -79,16 +105,20 @@ def _spark(runs: int, rows: int) -> list[Figure]:
 def main() -> None:
     """Run what was asked for."""
     arguments = _arguments()
-    chosen = set(arguments.only or ("append", "durable", "fetch", "spark"))
+    chosen = set(arguments.only or PARTS)
     figures: list[Figure] = []
     console = Console(stderr=True)
     with Progress(console=console, transient=True) as progress:
-        for name, measure in (
+        parts: tuple[tuple[str, Callable[[], list[Figure]]], ...] = (
             ("append", lambda: [_appends(arguments.runs)]),
+            ("rust", lambda: _rust(arguments.runs)),
             ("durable", lambda: [_durable(arguments.runs)]),
             ("fetch", lambda: _fetch(arguments.runs, arguments.rows, progress)),
+            ("streams", lambda: _streams(arguments.runs)),
+            ("hot", lambda: _hot(arguments.runs)),
             ("spark", lambda: _spark(arguments.runs, arguments.rows)),
-        ):
+        )
+        for name, measure in parts:
             if name not in chosen:
                 continue
             task = progress.add_task(f"measuring {name}", total=None)

@@ -29,6 +29,13 @@ class Rate:
 @contextlib.contextmanager
 def serve(durability: str, directory: Path | None = None) -> Iterator[str]:
     """`sbp serve` as a child process on a directory that is gone afterwards; yields its address."""
+    with serve_process(durability, directory) as (address, _child):
+        yield address
+
+
+@contextlib.contextmanager
+def serve_process(durability: str, directory: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """As :func:`serve`, and yields the process too."""
     with tempfile.TemporaryDirectory(dir=directory) as data:
         child = subprocess.Popen(
             [
@@ -49,7 +56,7 @@ def serve(durability: str, directory: Path | None = None) -> Iterator[str]:
             line = child.stdout.readline()
             if "listening on " not in line:
                 raise RuntimeError(f"sbp serve did not start: {line!r}")
-            yield line.rsplit(" ", 1)[1].strip()
+            yield line.rsplit(" ", 1)[1].strip(), child
         finally:
             child.terminate()
             child.wait(timeout=30)
