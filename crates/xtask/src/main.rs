@@ -9,6 +9,7 @@
 )]
 
 mod codegen;
+mod fuzz;
 mod layers;
 mod sizes;
 mod source;
@@ -40,6 +41,11 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Build the fuzz targets with coverage and run each for a while, from the seeds and what earlier runs found.
+    ///
+    /// Works on the stable toolchain. Corpus, build and findings are in target/fuzz. `cargo test -p sbp-fuzz` runs the
+    /// same targets over their seeds without all this.
+    Fuzz(fuzz::Arguments),
     /// Check which crate uses what, the rules L1 to L9 of crates/README.md.
     #[command(after_long_help = layers::help())]
     Layers,
@@ -53,6 +59,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Codegen { check: true } => codegen::check(),
         Chore::Codegen { check: false } => codegen::generate(),
+        Chore::Fuzz(arguments) => fuzz::fuzz(&arguments),
         Chore::Layers => layers::check(),
         Chore::Sizes => sizes::check(),
     };

@@ -2,7 +2,7 @@
 
 use super::Violation;
 use super::graph::{Graph, Package};
-use super::rules::{CORE, EDGES, PURE, RESERVED, RUNTIMES, SYSTEM, TEST_FEATURE, TEST_ONLY};
+use super::rules::{CORE, EDGES, PURE, RESERVED, RUNTIMES, SYSTEM, TEST_CRATES, TEST_FEATURE, TEST_ONLY};
 
 /// Checks edges, reserved libraries and what the core reaches.
 pub(super) fn check(graph: &Graph) -> Vec<Violation> {
@@ -60,6 +60,9 @@ fn reserved(package: &Package, violations: &mut Vec<Violation>) {
 }
 
 fn test_support(package: &Package, violations: &mut Vec<Violation>) {
+    if TEST_CRATES.contains(&package.name.as_str()) {
+        return;
+    }
     for dependency in package.normal() {
         if TEST_ONLY.contains(&dependency.name.as_str()) {
             let what = format!("{} uses {} outside of tests", package.name, dependency.name);

@@ -23,7 +23,7 @@ pub(super) const RULES: [(&str, &str); 9] = [
 ];
 
 /// What each crate of ours may use among ours. A crate that is not listed may use nothing, and is reported.
-pub(super) const EDGES: [(&str, &[&str]); 15] = [
+pub(super) const EDGES: [(&str, &[&str]); 16] = [
     ("sbp-types", &[]),
     ("sbp-frame", &["sbp-types"]),
     ("sbp-schema", &[]),
@@ -81,6 +81,10 @@ pub(super) const EDGES: [(&str, &[&str]); 15] = [
         ],
     ),
     ("sbp-conformance", &["sbp-schema"]),
+    (
+        "sbp-fuzz",
+        &["sbp-types", "sbp-frame", "sbp-messages", "sbp-session", "sbp-log"],
+    ),
     ("xtask", &[]),
 ];
 
@@ -144,6 +148,9 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 3] = [
 
 /// Libraries for tests and benchmarks.
 pub(super) const TEST_ONLY: [&str; 3] = ["allocation-counter", "criterion", "proptest"];
+
+/// Crates that are tests as a whole: nobody uses them, and they may turn test doubles on.
+pub(super) const TEST_CRATES: [&str; 1] = ["sbp-fuzz"];
 
 /// The feature of ours that turns test doubles on.
 pub(super) const TEST_FEATURE: &str = "testing";

@@ -1,0 +1,135 @@
+//! Recovery of damaged data directories: it ends, it does not panic, and what it takes in it can serve and continue.
+
+use arbitrary::{Result, Unstructured};
+use sbp_log::Log;
+use sbp_log::testing::SimFileSystem;
+use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
+
+use crate::disk::{self, Files, IMAGES};
+
+/// More edits than this only take time.
+const MAX_EDITS: usize = 24;
+
+/// The first byte chooses a directory; the rest are edits of its files.
+pub fn run(data: &[u8]) {
+    let mut script = Unstructured::new(data);
+    let Ok(image) = script.arbitrary::<u8>() else { return };
+    let mut files = IMAGES[usize::from(image & 1)].clone();
+    for _ in 0..MAX_EDITS {
+        if script.is_empty() || edit(&mut files, &mut script).is_err() {
+            break;
+        }
+    }
+    let fs = disk::disk(&files);
+    if is_served(&fs) {
+        assert!(is_served(&fs), "what was opened once can be opened again");
+    }
+}
+
+/// One edit of one file.
+fn edit(files: &mut Files, script: &mut Unstructured<'_>) -> Result<()> {
+    let what: u8 = script.arbitrary()?;
+    let which = usize::from(script.arbitrary::<u8>()?) % files.len().max(1);
+    let Some(name) = files.keys().nth(which).cloned() else {
+        return Ok(());
+    };
+    let Some(bytes) = files.get_mut(&name) else {
+        return Ok(());
+    };
+    let place = usize::from(script.arbitrary::<u16>()?) % (bytes.len() + 1);
+    match what & 0x07 {
+        0..=2 => {
+            let count = usize::from(script.arbitrary::<u8>()? & 0x1f).min(script.len());
+            let new = script.bytes(count)?;
+            bytes.iter_mut().skip(place).zip(new).for_each(|(old, new)| *old = *new);
+        }
+        3 => bytes.truncate(place),
+        4 => {
+            let count = usize::from(script.arbitrary::<u16>()?);
+            bytes.iter_mut().skip(place).take(count).for_each(|byte| *byte = 0);
+        }
+        5 => {
+            let from = usize::from(script.arbitrary::<u16>()?) % (bytes.len() + 1);
+            let copy: Vec<u8> = bytes.iter().skip(from).take(512).copied().collect();
+            bytes.iter_mut().skip(place).zip(copy).for_each(|(old, new)| *old = new);
+        }
+        6 => {
+            let sign = script.arbitrary::<u8>()?;
+            if let Some(byte) = bytes.get_mut(place) {
+                *byte = byte.wrapping_add(sign);
+            }
+        }
+        _ => {
+            files.remove(&name);
+            return Ok(());
+        }
+    }
+    if what & 0x80 != 0 {
+        disk::mend(&name, bytes);
+    }
+    Ok(())
+}
+
+/// Opens the log and uses it; false when it is refused.
+fn is_served(fs: &SimFileSystem) -> bool {
+    let Ok((log, recovered, ended)) = disk::open(fs) else {
+        return false;
+    };
+    for (key, end) in &recovered.ranges {
+        assert!(end.first_offset <= end.next_offset, "{key:?} ends before it begins");
+        read_all(&log, *key, end.first_offset, end.next_offset);
+        let _ = log.stored_bytes(*key);
+    }
+    for (key, writer) in &recovered.writers {
+        assert!(writer.window.len() <= 64, "{key:?} remembers too much");
+    }
+    // A range that was not there before: its first batch is taken whatever the others look like.
+    let key = RangeKey {
+        stream: StreamId(i64::MAX - 1),
+        range: RangeIndex(7),
+    };
+    let next = recovered.ranges.iter().find(|(known, _)| *known == key);
+    let next = next.map_or(Offset(0), |(_, end)| end.next_offset);
+    if next.0 < i64::MAX - 1 && log.append(vec![disk::entry(key, next, 1, vec![7; 100])]).is_ok() {
+        ended.wait(1);
+    }
+    // A damaged directory may not be closed properly; that is no worse than a power cut.
+    drop(log.shutdown());
+    true
+}
+
+/// Reads what a range serves; what is damaged is refused, and the rest has no gap.
+fn read_all(log: &Log<()>, key: RangeKey, first: Offset, end: Offset) {
+    let mut at = first;
+    while at < end {
+        let Ok(batches) = log.read(key, at, 4 << 10, true) else {
+            return;
+        };
+        let Some(last) = batches.last() else { return };
+        let next = last.base_offset.checked_add(last.count).expect("offsets that fit");
+        assert!(next > at, "{key:?}: reading stands still at {at}");
+        assert!(next <= end, "{key:?}: records behind the end");
+        for pair in batches.windows(2) {
+            let behind = pair[0].base_offset.checked_add(pair[0].count);
+            assert_eq!(behind, Some(pair[1].base_offset), "{key:?}: a gap");
+        }
+        at = next;
+    }
+}
+
+/// Each kind of edit, on each kind of file, with and without right checksums.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = vec![vec![0], vec![1]];
+    let mut place: u16 = 3;
+    for image in 0_u8..2 {
+        for which in 0_u8..8 {
+            for what in [0, 3, 4, 5, 6, 7, 0x80, 0x83, 0x84, 0x85, 0x86] {
+                place = place.wrapping_mul(31).wrapping_add(17) % 12_288;
+                let [low, high] = place.to_le_bytes();
+                seeds.push(vec![image, what, which, low, high, 4, 1, 2, 3, 4]);
+            }
+        }
+    }
+    seeds
+}
