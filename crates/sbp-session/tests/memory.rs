@@ -280,3 +280,56 @@ fn an_idle_connection_gives_its_memory_back() {
     let held = LIVE.get() - before;
     assert!(held <= 16 * 1024, "{held} bytes held by an idle connection");
 }
+
+#[test]
+fn a_greeted_connection_is_small_from_the_start() {
+    let now = Instant::now();
+    let before = LIVE.get();
+    let mut client = Session::new(SessionConfig::client(), now);
+    let mut server = Session::new(SessionConfig::server(), now);
+    request(OpCode::HEARTBEAT, &[], 0, &mut client, now);
+    carry(&mut client, &mut server, now);
+    while let Some(event) = server.poll_event() {
+        let Event::Request(frame) = event else {
+            panic!("{event:?}")
+        };
+        server
+            .send_response(frame.call_id, frame.opcode, true, &[8; 300], &[])
+            .expect("room for an answer");
+    }
+    carry(&mut server, &mut client, now);
+    while client.poll_event().is_some() {}
+    drop(client);
+    let held = LIVE.get() - before;
+    assert!(held <= 14 * 1024, "{held} bytes held by a connection that said hello");
+}
+
+#[test]
+fn a_busy_connection_gives_everything_back_when_it_falls_idle() {
+    let start = Instant::now();
+    let before = LIVE.get();
+    let mut client = Session::new(SessionConfig::client(), start);
+    let mut server = Session::new(SessionConfig::server(), start);
+    for _ in 0..20 {
+        for _ in 0..1_000 {
+            request(OpCode::APPEND, &[PayloadPart::Copy(&[7; 2_000])], 0, &mut client, start);
+        }
+        carry(&mut client, &mut server, start);
+        while let Some(event) = server.poll_event() {
+            let Event::Request(frame) = event else {
+                panic!("{event:?}")
+            };
+            server
+                .send_response(frame.call_id, frame.opcode, true, &[8; 200], &[])
+                .expect("room for an answer");
+        }
+        let pending = server.transmit_len();
+        server.transmit().advance(pending);
+        client = Session::new(SessionConfig::client(), start);
+    }
+    drop(client);
+    let later = start + std::time::Duration::from_secs(30);
+    server.handle_timeout(later);
+    let held = LIVE.get() - before;
+    assert!(held <= 4 * 1024, "{held} bytes held by a connection that was busy once");
+}

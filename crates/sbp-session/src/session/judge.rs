@@ -3,7 +3,7 @@
 use sbp_frame::{CallId, FORMAT_FLATBUFFERS, Flags, OpCode, Prelude};
 
 use super::Session;
-use crate::{CallFailure, RejectReason, Violation, phase::Phase, receiver::Placement};
+use crate::{CallFailure, RejectReason, Role, Violation, phase::Phase, receiver::Placement};
 
 /// Payloads from this size on are worth an aligned allocation, if their memory was set aside.
 const OWN_PLACE_FROM: u32 = 64 * 1024;
@@ -55,8 +55,12 @@ impl Session {
                 _ => Verdict::Read(Placement::Blocks),
             };
         }
-        if Flags::from_bits_truncate(prelude.flags).is_response() {
+        let flags = Flags::from_bits_truncate(prelude.flags);
+        if flags.is_response() {
             self.judge_response(prelude, payload)
+        } else if flags != Flags::NONE && self.config.role == Role::Client {
+            // It says that it ends an answer, and not that it is one. Servers put up with that: old clients set such bits.
+            Verdict::Discard
         } else {
             self.judge_request(prelude, payload)
         }

@@ -1,7 +1,9 @@
 //! The rules of a connection, from outside: bytes and time in, events and bytes out.
 
+mod bad_input;
 mod calls;
 mod checks;
+mod chunkings;
 mod going_away;
 mod limits;
 mod pair;
