@@ -1,14 +1,14 @@
-//! LIST_RANGES and DESCRIBE_RANGES.
+//! LIST_RANGES, and how answers show ranges.
 
 use sbp_frame::CallId;
 use sbp_messages::{
-    DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ErrorCode, ListRangesRequest,
-    ListRangesResponse, ListRangesResult, Range, RangeId, RangeServer, ReplicaServer, Status,
+    ErrorCode, ListRangesRequest, ListRangesResponse, ListRangesResult, Range, RangeId, RangeServer, ReplicaServer,
+    Status,
 };
 use sbp_session::Session;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId};
 
-use super::handler::Fault;
+use super::fault::Fault;
 use super::replier::Replier;
 use crate::node::Node;
 use crate::placement::{Criterion, ListedPage, PlacementState, RangeRecord, list_ranges};
@@ -59,46 +59,7 @@ pub(super) fn handle_list(
     Ok(())
 }
 
-/// Answers DESCRIBE_RANGES.
-pub(super) fn handle_describe(
-    session: &mut Session,
-    replier: &mut Replier,
-    node: &Node,
-    call: CallId,
-    request: &DescribeRangesRequest,
-) -> Result<(), Refusal> {
-    let found: Vec<_> = node
-        .placement()?
-        .read(|state| request.ranges.iter().map(|range| find_range(state, range)).collect());
-    let describe_responses = request
-        .ranges
-        .iter()
-        .zip(found)
-        .map(|(asked, found)| match found {
-            Ok(range) => DescribeRangeResult {
-                stream_id: asked.stream_id,
-                range: Some(wire_range(node, &range)),
-                status: Status::success(),
-            },
-            Err(refusal) => DescribeRangeResult {
-                stream_id: asked.stream_id,
-                range: None,
-                status: refusal.into(),
-            },
-        })
-        .collect();
-    replier.finish(
-        session,
-        call,
-        &DescribeRangesResponse {
-            describe_responses,
-            ..Default::default()
-        },
-    );
-    Ok(())
-}
-
-fn find_range(state: &PlacementState, asked: &RangeId) -> Result<RangeRecord, Refusal> {
+pub(super) fn find_range(state: &PlacementState, asked: &RangeId) -> Result<RangeRecord, Refusal> {
     if let Some(fault) = asked.fault() {
         return Err(Refusal::new(fault.code, fault.message));
     }
@@ -127,28 +88,47 @@ fn find_range(state: &PlacementState, asked: &RangeId) -> Result<RangeRecord, Re
 
 /// A range as answers show it.
 pub(super) fn wire_range(node: &Node, range: &RangeRecord) -> Range {
-    let confirmed = || {
-        let held = node.ranges.as_ref();
-        let next = held.and_then(|ranges| ranges.hub.ranges.lock().table.next_offset(range.key));
-        next.unwrap_or(range.start_offset)
-    };
-    let servers = range.servers.iter().enumerate().map(|(place, server)| ReplicaServer {
-        range_server: Some(RangeServer {
-            server_id: *server,
-            // Ranges are placed on this server alone until others can register.
-            advertise_addr: node.identity.advertise.clone(),
-        }),
-        is_primary: place == 0,
-    });
+    let held = node.ranges.as_ref();
+    let confirmed = || held.and_then(|ranges| ranges.hub.ranges.lock().table.next_offset(range.key));
+    // Of a range elsewhere it is known here that its start is confirmed; its server tells more.
+    let next_offset = range
+        .end_offset
+        .or_else(confirmed)
+        .unwrap_or(range.start_offset);
     Range {
         stream_id: range.key.stream,
         range_index: range.key.range,
         start_offset: range.start_offset,
         end_offset: range.end_offset.unwrap_or(Offset(-1)),
-        next_offset: range.end_offset.unwrap_or_else(confirmed),
-        servers: servers.collect(),
+        next_offset,
+        servers: wire_servers(node, range),
         epoch: range.epoch,
         replica_count: range.replica_count,
         ack_count: range.ack_count,
     }
+}
+
+fn wire_servers(node: &Node, range: &RangeRecord) -> Vec<ReplicaServer> {
+    let address = |server: ServerId| {
+        if Some(server) == node.identity.server_id {
+            return node.identity.advertise.clone();
+        }
+        let placement = node.placement.as_ref();
+        let known = placement.and_then(|driver| driver.read(|state| state.server(server).cloned()));
+        known.map(|server| server.address.clone()).unwrap_or_default()
+    };
+    let replica = |(place, server): (usize, &ServerId)| ReplicaServer {
+        range_server: Some(RangeServer {
+            server_id: *server,
+            advertise_addr: address(*server),
+        }),
+        is_primary: place == 0,
+    };
+    range.servers.iter().enumerate().map(replica).collect()
+}
+
+/// Bytes of a range in an answer, roughly and rather too many.
+pub(super) fn range_weight(range: &Range) -> usize {
+    let addresses = range.servers.iter().filter_map(|replica| replica.range_server.as_ref());
+    256 + addresses.map(|server| 128 + server.advertise_addr.len()).sum::<usize>()
 }

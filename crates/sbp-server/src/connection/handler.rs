@@ -1,27 +1,32 @@
 //! The application above one session.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sbp_frame::{CallId, Frame, OpCode};
+use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
-    CreateStreamsRequest, DecodeError, DescribeRangesRequest, DescribeStreamsRequest, ErrorCode, GoAway,
-    HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, Status, requested_timeout,
+    ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, ErrorCode, GoAway,
+    HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, Status, SyncRangesRequest,
 };
 use sbp_session::{CloseReason, Event, Session};
 use sbp_transport::Application;
+use sbp_types::ServerId;
 
 use super::append::Appends;
+use super::changes::{Changes, decode};
+use super::cluster;
 use super::describe;
+use super::describes::{DescribeTurn, Describes};
+use super::fault::Fault;
 use super::fetch::{FetchTurn, Fetches};
 use super::port::{ConnectionCommand, Port};
+use super::range_changes;
 use super::reject::reject_status;
 use super::replier::Replier;
 use super::streams;
 use crate::node::Node;
-use crate::placement::{Command, MetadataJob, Reply, TokenError};
 use crate::refusal::Refusal;
+use crate::roles;
 
 /// One connection: what its peer asked for and has not been answered yet.
 #[derive(Debug)]
@@ -31,40 +36,14 @@ pub(crate) struct Connection {
     replier: Replier,
     appends: Appends,
     fetches: Fetches,
-    /// CREATE_STREAMS under way: the names asked for.
-    creating: HashMap<CallId, Vec<String>>,
+    changes: Changes,
+    describes: Describes,
+    /// What the peer said that it is, in its first HEARTBEAT.
+    peer_role: ClientRole,
+    /// The range server that this is a connection of.
+    present: Option<ServerId>,
     /// What the first HEARTBEAT was answered, and every later one is.
     greeting: Option<HeartbeatResponse>,
-}
-
-/// Why a request was not acted upon: the whole of it, with a system error.
-pub(super) enum Fault {
-    Header(DecodeError),
-    Refused(Refusal),
-}
-
-impl From<DecodeError> for Fault {
-    fn from(error: DecodeError) -> Self {
-        Self::Header(error)
-    }
-}
-
-impl From<sbp_messages::Refusal> for Fault {
-    fn from(refusal: sbp_messages::Refusal) -> Self {
-        Self::Header(refusal.into())
-    }
-}
-
-impl From<TokenError> for Fault {
-    fn from(error: TokenError) -> Self {
-        Self::Refused(Refusal::invalid(error.to_string()))
-    }
-}
-
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
 }
 
 impl Connection {
@@ -75,7 +54,10 @@ impl Connection {
             replier: Replier::default(),
             appends: Appends::default(),
             fetches: Fetches::default(),
-            creating: HashMap::new(),
+            changes: Changes::default(),
+            describes: Describes::default(),
+            peer_role: ClientRole::UNSPECIFIED,
+            present: None,
             greeting: None,
         }
     }
@@ -97,6 +79,11 @@ impl Connection {
 
     fn dispatch(&mut self, session: &mut Session, now: Instant, frame: Frame) -> Result<(), Fault> {
         let call = frame.call_id;
+        if let Some(role) = &self.node.range_role
+            && roles::answers(frame.opcode)
+        {
+            return roles::handle_request(role, &self.node, &self.port, self.peer_role, &frame);
+        }
         match frame.opcode {
             OpCode::APPEND => {
                 self.node.ranges()?;
@@ -108,27 +95,43 @@ impl Connection {
                 Ok(fetches.handle_request(&mut turn, &frame)?)
             }
             OpCode::HEARTBEAT => self.handle_heartbeat(session, &frame),
-            OpCode::CREATE_STREAMS => self.handle_create(session, now, &frame),
+            OpCode::CREATE_STREAMS
+            | OpCode::UPDATE_STREAMS
+            | OpCode::DELETE_STREAMS
+            | OpCode::TRIM_STREAMS
+            | OpCode::SEAL_RANGES
+            | OpCode::CREATE_RANGE
+            | OpCode::ALLOCATE_ID => self.changes.handle_request(&self.node, &self.port, now, &frame),
             OpCode::DESCRIBE_STREAMS => {
-                let request = DescribeStreamsRequest::decode(&frame.header)?;
-                request.validate()?;
+                let request = decode(&frame, DescribeStreamsRequest::validate)?;
                 streams::handle_describe(session, &mut self.replier, &self.node, call, request)
             }
             OpCode::LIST_RANGES => {
-                let request = ListRangesRequest::decode(&frame.header)?;
-                request.validate()?;
+                let request = decode(&frame, ListRangesRequest::validate)?;
                 describe::handle_list(session, &mut self.replier, &self.node, call, request)
             }
             OpCode::DESCRIBE_RANGES => {
-                let request = DescribeRangesRequest::decode(&frame.header)?;
-                request.validate()?;
-                Ok(describe::handle_describe(
+                let request = decode(&frame, DescribeRangesRequest::validate)?;
+                let (describes, mut turn) = self.describe_turn(session);
+                Ok(describes.handle_request(&mut turn, call, request)?)
+            }
+            OpCode::SYNC_RANGES => {
+                let request = decode(&frame, SyncRangesRequest::validate)?;
+                range_changes::handle_stored(session, &mut self.replier, &self.node, call, &request)
+            }
+            OpCode::REPORT_METRICS => {
+                let request = ReportMetricsRequest::decode(&frame.header)?;
+                Ok(cluster::handle_report(
                     session,
                     &mut self.replier,
                     &self.node,
                     call,
-                    &request,
+                    request,
                 )?)
+            }
+            OpCode::DESCRIBE_PD_CLUSTER => {
+                DescribePlacementDriverClusterRequest::decode(&frame.header)?;
+                Ok(cluster::handle_cluster(session, &mut self.replier, &self.node, call)?)
             }
             other => {
                 let message = format!("{other} is not served by this version of the server");
@@ -140,43 +143,17 @@ impl Connection {
     fn handle_heartbeat(&mut self, session: &mut Session, frame: &Frame) -> Result<(), Fault> {
         let request = HeartbeatRequest::decode(&frame.header)?;
         let (node, id) = (&self.node, self.port.id);
+        if let Some(server) = cluster::handle_presence(node, id, &request) {
+            self.present = Some(server);
+        }
+        if self.greeting.is_none() {
+            self.peer_role = request.client_role;
+        }
         let greeting = self
             .greeting
             .get_or_insert_with(|| node.offer.answer(&node.identity, id, request));
         self.replier.finish(session, frame.call_id, greeting);
         Ok(())
-    }
-
-    fn handle_create(&mut self, session: &mut Session, now: Instant, frame: &Frame) -> Result<(), Fault> {
-        let request = CreateStreamsRequest::decode(&frame.header)?;
-        request.validate()?;
-        let deadline = now + requested_timeout(request.timeout_ms).unwrap_or(self.node.limits.default_timeout);
-        let names = request.streams.iter().map(|stream| stream.name.clone()).collect();
-        let wanted = request.streams.into_iter().map(streams::new_stream).collect();
-        let call = frame.call_id;
-        let job = MetadataJob {
-            port: Arc::clone(&self.port),
-            call,
-            deadline,
-            command: Command::CreateStreams(wanted),
-        };
-        if self.node.placement()?.submit(job) {
-            self.creating.insert(call, names);
-        } else {
-            let refusal = Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down");
-            self.replier.refuse_call(session, call, OpCode::CREATE_STREAMS, refusal);
-        }
-        Ok(())
-    }
-
-    fn handle_changed(&mut self, session: &mut Session, call: CallId, answer: Result<Reply, Refusal>) {
-        let names = self.creating.remove(&call).unwrap_or_default();
-        match answer {
-            Ok(Reply::Created(results)) => {
-                streams::answer_created(session, &mut self.replier, &self.node, call, names, results);
-            }
-            Err(refusal) => self.replier.refuse_call(session, call, OpCode::CREATE_STREAMS, refusal),
-        }
     }
 
     /// Tells the peer that nothing more is started, and ends what waits.
@@ -192,6 +169,16 @@ impl Connection {
         );
         let (fetches, mut turn) = self.fetch_turn(session, now);
         fetches.end_all(&mut turn);
+    }
+
+    fn describe_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut Describes, DescribeTurn<'a>) {
+        let turn = DescribeTurn {
+            session,
+            replier: &mut self.replier,
+            node: &self.node,
+            port: &self.port,
+        };
+        (&mut self.describes, turn)
     }
 
     fn fetch_turn<'a>(&'a mut self, session: &'a mut Session, now: Instant) -> (&'a mut Fetches, FetchTurn<'a>) {
@@ -223,7 +210,15 @@ impl Application for Connection {
                 let (fetches, mut turn) = self.fetch_turn(session, now);
                 fetches.handle_read(&mut turn, call, done);
             }
-            ConnectionCommand::Changed { call, answer } => self.handle_changed(session, call, answer),
+            ConnectionCommand::Changed { call, answer } => {
+                self.changes
+                    .handle_changed(session, &mut self.replier, &self.node, call, answer);
+            }
+            ConnectionCommand::Ends { call, keys, ends } => {
+                let (describes, mut turn) = self.describe_turn(session);
+                describes.handle_ends(&mut turn, call, &keys, ends);
+            }
+            ConnectionCommand::Answered { call, answer } => answer.send(session, &mut self.replier, call),
             ConnectionCommand::GoAway => self.go_away(session, now),
         }
     }
@@ -270,5 +265,8 @@ impl Application for Connection {
     fn handle_closed(&mut self, reason: &CloseReason) {
         tracing::debug!(connection = self.port.id, %reason, "connection closed");
         self.fetches.handle_closed(&self.node, &self.port);
+        if let (Some(server), Ok(placement)) = (self.present, self.node.placement()) {
+            placement.closed(server, self.port.id);
+        }
     }
 }

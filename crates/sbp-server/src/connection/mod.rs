@@ -5,16 +5,24 @@
 //! [`Port`].
 
 mod append;
+mod changes;
+mod cluster;
 mod describe;
+mod describes;
+mod fault;
 mod fetch;
 mod handler;
 mod heartbeat;
 mod port;
+mod range_changes;
 mod reject;
 mod replier;
+mod results;
 mod streams;
 
+pub(crate) use fault::Fault;
 pub(crate) use fetch::ReadJob;
 pub(crate) use handler::Connection;
 pub(crate) use heartbeat::{Offer, ToldLimits};
 pub(crate) use port::{AppendDone, ConnectionCommand, NotStored, Port, Stored};
+pub(crate) use replier::Replier;

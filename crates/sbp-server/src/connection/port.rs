@@ -2,11 +2,12 @@
 
 use sbp_frame::CallId;
 use sbp_transport::Mailbox;
-use sbp_types::{Offset, StreamId};
+use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::fetch::ReadDone;
 use crate::placement::Reply;
 use crate::refusal::Refusal;
+use crate::roles::Answer;
 
 /// A connection's address inside the server.
 #[derive(Debug)]
@@ -31,6 +32,14 @@ pub(crate) enum ConnectionCommand {
         call: CallId,
         answer: Result<Reply, Refusal>,
     },
+    /// A range server has told, for a DESCRIBE_RANGES, where readers of its ranges stand.
+    Ends {
+        call: CallId,
+        keys: Vec<RangeKey>,
+        ends: Result<Vec<Option<Offset>>, Refusal>,
+    },
+    /// A range server alone has done what its peer asked for.
+    Answered { call: CallId, answer: Answer },
     /// The server goes down.
     GoAway,
 }

@@ -1,4 +1,4 @@
-//! CREATE_STREAMS and DESCRIBE_STREAMS.
+//! CREATE_, DELETE_, UPDATE_, TRIM_ and DESCRIBE_STREAMS: what requests say about streams, and how answers show them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,25 +6,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sbp_frame::CallId;
 use sbp_messages::{
-    CreateStreamResult, CreateStreamsResponse, DescribeStreamResult, DescribeStreamsRequest, DescribeStreamsResponse,
-    KeyValue, Status, Stream,
+    CreateStreamResult, CreateStreamsResponse, DeleteStreamResult, DeleteStreamsResponse, DescribeStreamResult,
+    DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, KeyValue, Status, Stream, TrimStreamResult,
+    TrimStreamsResponse, TrimmedStream, UpdateStreamResult, UpdateStreamsResponse,
 };
 use sbp_record::StreamSchema;
 use sbp_session::Session;
-use sbp_types::StreamId;
+use sbp_types::{Offset, StreamId};
 
 use super::describe::wire_range;
-use super::handler::Fault;
+use super::fault::Fault;
 use super::replier::Replier;
+use super::results::send_results;
 use crate::node::Node;
 use crate::placement::{
-    Created, Described, NewStream, RequestedSettings, SchemaRecord, StreamQuery, StreamRecord, describe_streams,
+    Described, NewStream, Outcome, Reply, RequestedSettings, SchemaRecord, SettingsUpdate, StreamQuery, StreamRecord,
+    StreamUpdate, describe_streams,
 };
 use crate::refusal::Refusal;
-
-/// Bytes of results after which the answer goes on in another frame. A header may have 4 MiB; one result has at most a
-/// little more than the request that made its stream.
-const FRAME_BYTES: usize = 2 << 20;
 
 /// A stream as CREATE_STREAMS asks for it.
 pub(super) fn new_stream(wanted: Stream) -> Result<NewStream, Refusal> {
@@ -32,12 +31,6 @@ pub(super) fn new_stream(wanted: Stream) -> Result<NewStream, Refusal> {
         return Err(Refusal::new(fault.code, fault.message));
     }
     let schema = wanted.schema.as_ref().map(read_schema).transpose()?;
-    let properties: BTreeMap<_, _> = wanted
-        .properties
-        .unwrap_or_default()
-        .into_iter()
-        .map(|property| (property.key, property.value))
-        .collect();
     Ok(NewStream {
         name: wanted.name,
         settings: RequestedSettings {
@@ -46,9 +39,52 @@ pub(super) fn new_stream(wanted: Stream) -> Result<NewStream, Refusal> {
             retention_period_ms: wanted.retention_period_ms,
             retention_bytes: wanted.retention_bytes,
             schema,
-            properties,
+            properties: read_properties(wanted.properties.unwrap_or_default()),
         },
     })
+}
+
+/// A change as UPDATE_STREAMS asks for it.
+pub(super) fn stream_update(wanted: Stream) -> Result<StreamUpdate, Refusal> {
+    let id = existing_stream(wanted.stream_id)?;
+    if let Some(fault) = wanted.fault() {
+        return Err(Refusal::new(fault.code, fault.message));
+    }
+    let schema = wanted.schema.as_ref().map(read_schema).transpose()?;
+    Ok(StreamUpdate {
+        id,
+        name: wanted.name,
+        settings: SettingsUpdate {
+            replica_count: wanted.replica_nums,
+            ack_count: wanted.ack_count,
+            retention_period_ms: wanted.retention_period_ms,
+            retention_bytes: wanted.retention_bytes,
+            schema,
+            properties: wanted.properties.map(read_properties),
+        },
+    })
+}
+
+/// A number that can belong to a stream.
+pub(super) fn existing_stream(id: StreamId) -> Result<StreamId, Refusal> {
+    if id.is_valid() {
+        Ok(id)
+    } else {
+        Err(Refusal::no_stream(id))
+    }
+}
+
+/// A stream to be trimmed, and where it is to begin.
+pub(super) fn trimmed_stream(wanted: TrimmedStream) -> Result<(StreamId, Offset), Refusal> {
+    match wanted.fault() {
+        None => Ok((wanted.stream_id, wanted.trim_offset)),
+        Some(fault) => Err(Refusal::new(fault.code, fault.message)),
+    }
+}
+
+fn read_properties(properties: Vec<KeyValue>) -> BTreeMap<String, String> {
+    let pairs = properties.into_iter().map(|property| (property.key, property.value));
+    pairs.collect()
 }
 
 fn read_schema(ipc: &Bytes) -> Result<Arc<SchemaRecord>, Refusal> {
@@ -67,40 +103,139 @@ pub(super) fn answer_created(
     node: &Node,
     call: CallId,
     names: Vec<String>,
-    results: Vec<Result<Created, Refusal>>,
+    reply: Reply,
 ) {
-    let results = results.into_iter().zip(names).map(|(result, name)| match result {
-        Ok(created) => CreateStreamResult {
-            stream: Some(wire_stream(&created.stream)),
-            range: Some(wire_range(node, &created.range)),
+    let results = reply.into_iter().zip(names).map(|(result, name)| match result {
+        Ok(Outcome::StreamRange(stream, range)) => CreateStreamResult {
+            stream: Some(wire_stream(&stream)),
+            range: Some(wire_range(node, &range)),
             status: Status::success(),
         },
-        Err(refusal) => CreateStreamResult {
+        other => CreateStreamResult {
             stream: Some(Stream {
                 name,
                 ..Stream::default()
             }),
             range: None,
-            status: refusal.into(),
+            status: failure(other),
         },
     });
     let weigh = |result: &CreateStreamResult| result.stream.as_ref().map_or(0, weight) + result.status.message.len();
-    let (last, others) = split(results, weigh);
-    for create_responses in others {
-        let response = CreateStreamsResponse {
+    send_results(session, replier, call, results, weigh, |create_responses, _| {
+        CreateStreamsResponse {
             create_responses,
             ..Default::default()
-        };
-        replier.send(session, call, &response, false, &[]);
-    }
-    replier.finish(
-        session,
-        call,
-        &CreateStreamsResponse {
-            create_responses: last,
+        }
+    });
+}
+
+/// Answers UPDATE_STREAMS. `ids` are those asked for, repeated on errors.
+pub(super) fn answer_updated(
+    session: &mut Session,
+    replier: &mut Replier,
+    call: CallId,
+    ids: Vec<StreamId>,
+    reply: Reply,
+) {
+    let results = reply.into_iter().zip(ids).map(|(result, id)| {
+        let (stream, status) = stream_result(result, id);
+        UpdateStreamResult {
+            stream: Some(stream),
+            status,
+        }
+    });
+    let weigh = |result: &UpdateStreamResult| result.stream.as_ref().map_or(0, weight) + result.status.message.len();
+    send_results(session, replier, call, results, weigh, |update_responses, _| {
+        UpdateStreamsResponse {
+            update_responses,
             ..Default::default()
+        }
+    });
+}
+
+/// Answers DELETE_STREAMS. `ids` are those asked for, repeated on errors.
+pub(super) fn answer_deleted(
+    session: &mut Session,
+    replier: &mut Replier,
+    call: CallId,
+    ids: Vec<StreamId>,
+    reply: Reply,
+) {
+    let results = reply.into_iter().zip(ids).map(|(result, id)| {
+        let (stream, status) = stream_result(result, id);
+        DeleteStreamResult {
+            deleted_stream: Some(stream),
+            status,
+        }
+    });
+    let weigh =
+        |result: &DeleteStreamResult| result.deleted_stream.as_ref().map_or(0, weight) + result.status.message.len();
+    send_results(session, replier, call, results, weigh, |delete_responses, _| {
+        DeleteStreamsResponse {
+            delete_responses,
+            ..Default::default()
+        }
+    });
+}
+
+/// Answers TRIM_STREAMS. `ids` are those asked for, repeated on errors.
+pub(super) fn answer_trimmed(
+    session: &mut Session,
+    replier: &mut Replier,
+    node: &Node,
+    call: CallId,
+    ids: Vec<StreamId>,
+    reply: Reply,
+) {
+    let results = reply.into_iter().zip(ids).map(|(result, id)| match result {
+        Ok(Outcome::StreamRange(stream, range)) => TrimStreamResult {
+            trimmed_stream: Some(wire_stream(&stream)),
+            range: Some(wire_range(node, &range)),
+            status: Status::success(),
         },
-    );
+        other => TrimStreamResult {
+            trimmed_stream: Some(named(id)),
+            range: None,
+            status: failure(other),
+        },
+    });
+    let weigh =
+        |result: &TrimStreamResult| result.trimmed_stream.as_ref().map_or(0, weight) + result.status.message.len();
+    send_results(session, replier, call, results, weigh, |trim_responses, _| {
+        TrimStreamsResponse {
+            trim_responses,
+            ..Default::default()
+        }
+    });
+}
+
+/// The stream of a result, or at least its number, and how the entry ended.
+fn stream_result(result: Result<Outcome, Refusal>, id: StreamId) -> (Stream, Status) {
+    match result {
+        Ok(Outcome::Stream(stream)) => (wire_stream(&stream), Status::success()),
+        other => (named(id), failure(other)),
+    }
+}
+
+fn named(stream_id: StreamId) -> Stream {
+    Stream {
+        stream_id,
+        ..Stream::default()
+    }
+}
+
+/// The status of an entry that did not end as its operation ends.
+pub(super) fn failure(result: Result<Outcome, Refusal>) -> Status {
+    match result {
+        Err(refusal) => refusal.into(),
+        Ok(outcome) => {
+            tracing::error!(?outcome, "an operation ended as another one does");
+            Status::error(
+                ErrorCode::PD_INTERNAL_SERVER_ERROR,
+                "the operation ended in an unexpected way",
+            )
+        }
+    }
 }
 
 /// Answers DESCRIBE_STREAMS.
@@ -118,48 +253,32 @@ pub(super) fn handle_describe(
         continuation: request.continuation.to_vec(),
     };
     let (found, continuation) = node.placement()?.read(|state| describe_streams(state, query))?;
-    let results = found.into_iter().map(|described| match described {
-        Described::Found(stream) => DescribeStreamResult {
-            stream: Some(wire_stream(&stream)),
-            status: Status::success(),
-        },
-        Described::UnknownId(stream_id, refusal) => {
-            let stream = Stream {
-                stream_id,
-                ..Stream::default()
-            };
-            DescribeStreamResult {
-                stream: Some(stream),
-                status: refusal.into(),
+    let continuation = Bytes::from(continuation);
+    let results = found.into_iter().map(|described| {
+        let (stream, status) = match described {
+            Described::Found(stream) => (wire_stream(&stream), Status::success()),
+            Described::UnknownId(id, refusal) => (named(id), refusal.into()),
+            Described::UnknownName(name, refusal) => {
+                let stream = Stream {
+                    name,
+                    ..Stream::default()
+                };
+                (stream, refusal.into())
             }
-        }
-        Described::UnknownName(name, refusal) => {
-            let stream = Stream {
-                stream_id: StreamId(-1),
-                name,
-                ..Stream::default()
-            };
-            DescribeStreamResult {
-                stream: Some(stream),
-                status: refusal.into(),
-            }
+        };
+        DescribeStreamResult {
+            stream: Some(stream),
+            status,
         }
     });
     let weigh = |result: &DescribeStreamResult| result.stream.as_ref().map_or(0, weight) + result.status.message.len();
-    let (last, others) = split(results, weigh);
-    for describe_responses in others {
-        let response = DescribeStreamsResponse {
+    send_results(session, replier, call, results, weigh, |describe_responses, last| {
+        DescribeStreamsResponse {
             describe_responses,
+            continuation: if last { continuation.clone() } else { Bytes::new() },
             ..Default::default()
-        };
-        replier.send(session, call, &response, false, &[]);
-    }
-    let response = DescribeStreamsResponse {
-        describe_responses: last,
-        continuation: continuation.into(),
-        ..Default::default()
-    };
-    replier.finish(session, call, &response);
+        }
+    });
     Ok(())
 }
 
@@ -193,41 +312,4 @@ fn weight(stream: &Stream) -> usize {
         .map(|property| property.key.len() + property.value.len() + 64)
         .sum();
     512 + stream.name.len() + properties + stream.schema.as_ref().map_or(0, Bytes::len)
-}
-
-/// Cuts results into frames: those of the last frame, and those of the frames before it.
-fn split<R>(results: impl Iterator<Item = R>, weigh: impl Fn(&R) -> usize) -> (Vec<R>, Vec<Vec<R>>) {
-    let (mut frames, mut frame, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
-    for result in results {
-        let added = weigh(&result);
-        if bytes + added > FRAME_BYTES && !frame.is_empty() {
-            frames.push(std::mem::take(&mut frame));
-            bytes = 0;
-        }
-        bytes += added;
-        frame.push(result);
-    }
-    (frame, frames)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_are_cut_by_weight_and_none_is_lost() {
-        let half = FRAME_BYTES / 2;
-        for (weights, frames) in [
-            (vec![], 1),
-            (vec![1; 1_000], 1),
-            (vec![half, half, 1], 2),
-            (vec![FRAME_BYTES * 2, 1, FRAME_BYTES * 2], 3),
-            (vec![half + 1; 5], 5),
-        ] {
-            let (last, others) = split(weights.clone().into_iter(), |weight| *weight);
-            assert_eq!(others.len() + 1, frames, "{weights:?}");
-            let joined: Vec<usize> = others.into_iter().flatten().chain(last).collect();
-            assert_eq!(joined, weights);
-        }
-    }
 }

@@ -4,14 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use sbp_log::{FileSystem, OpenMode};
-use sbp_types::{RangeIndex, RangeKey, StreamId};
+use sbp_types::{RangeIndex, RangeKey, ServerId, StreamId};
 
 use super::backend::FileBackend;
 use super::codec;
 use super::{MetadataChange, MetadataError, MetadataStore};
-use crate::placement::Change;
+use crate::placement::{Change, ServerRecord};
 
 /// The file's name in the data directory.
 const FILE: &str = "metadata.redb";
@@ -27,9 +27,12 @@ const STREAMS: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("streams")
 const RANGES: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("ranges");
 const BURIED: TableDefinition<'_, i64, ()> = TableDefinition::new("buried_streams");
 const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_ranges");
+/// Range servers, and where they are. Made with the first of them.
+const SERVERS: TableDefinition<'_, i32, &str> = TableDefinition::new("range_servers");
 
 const FORMAT_KEY: &str = "format";
 const NEXT_STREAM_KEY: &str = "next_stream_id";
+const NEXT_SERVER_KEY: &str = "next_server_id";
 const STARTS_KEY: &str = "starts";
 /// Counts transactions, so that after a failed one it can be told whether it happened.
 const COMMITS_KEY: &str = "commits";
@@ -131,6 +134,11 @@ impl MetadataStore for RedbStore {
             let next = i64::try_from(next.value()).map_err(|_| unreadable("the next stream id"))?;
             changes.push(MetadataChange::Placement(Change::NextStreamId(StreamId(next))));
         }
+        if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_SERVER_KEY)? {
+            let next = i32::try_from(next.value()).map_err(|_| unreadable("the next server id"))?;
+            changes.push(MetadataChange::Placement(Change::NextServerId(ServerId(next))));
+        }
+        changes.extend(load_servers(&transaction)?);
         for row in transaction.open_table(STREAMS)?.iter()? {
             let (id, bytes) = row?;
             let id = StreamId(id.value());
@@ -190,6 +198,20 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
         let mut held_ranges = transaction.open_table(HELD)?;
         for change in changes {
             match change {
+                MetadataChange::Placement(Change::PutServer(server)) => {
+                    let mut servers = transaction.open_table(SERVERS)?;
+                    servers.insert(server.id.0, server.address.as_str())?;
+                }
+                MetadataChange::Placement(Change::NextServerId(next)) => {
+                    numbers.insert(NEXT_SERVER_KEY, u64::try_from(next.0).unwrap_or(0))?;
+                }
+                MetadataChange::Placement(Change::RemoveRange(key)) => {
+                    ranges.remove(row_key(*key))?;
+                    held_ranges.remove(row_key(*key))?;
+                }
+                MetadataChange::Placement(Change::ForgetStream(stream)) => {
+                    buried.remove(stream.0)?;
+                }
                 MetadataChange::Placement(Change::PutStream(stream)) => {
                     streams.insert(stream.id.0, codec::encode_stream(stream).as_slice())?;
                 }
@@ -202,7 +224,8 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                 MetadataChange::Placement(Change::BuryStream(stream)) => {
                     streams.remove(stream.0)?;
                     let rows = (stream.0, i32::MIN)..=(stream.0, i32::MAX);
-                    ranges.retain_in(rows, |_, _| false)?;
+                    ranges.retain_in(rows.clone(), |_, _| false)?;
+                    held_ranges.retain_in(rows, |_, _| false)?;
                     buried.insert(stream.0, ())?;
                 }
                 MetadataChange::Started(starts) => {
@@ -215,6 +238,23 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
         }
     }
     Ok(transaction.commit()?)
+}
+
+fn load_servers(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, MetadataError> {
+    let servers = match transaction.open_table(SERVERS) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        servers => servers?,
+    };
+    let mut changes = Vec::new();
+    for row in servers.iter()? {
+        let (id, address) = row?;
+        let server = ServerRecord {
+            id: ServerId(id.value()),
+            address: address.value().to_owned(),
+        };
+        changes.push(MetadataChange::Placement(Change::PutServer(Arc::new(server))));
+    }
+    Ok(changes)
 }
 
 fn unreadable(what: impl Into<String>) -> MetadataError {

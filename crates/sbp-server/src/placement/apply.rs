@@ -1,16 +1,53 @@
 //! The one door through which metadata changes.
 
-use sbp_types::{ServerId, TimestampMs};
+use std::sync::Arc;
 
-use super::create::{self, Created, NewStream};
+use sbp_messages::ErrorCode;
+use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
+
+use super::choose::Candidate;
+use super::create::{NewStream, create_stream};
+use super::delete::delete_stream;
+use super::records::{RangeRecord, ServerRecord, StreamRecord};
+use super::seal::{NewRange, create_range, finish_seal, open_next};
 use super::state::{Change, PlacementState};
+use super::trim::trim_stream;
+use super::update::{StreamUpdate, update_stream};
+use crate::range::{HeldRange, StreamFacts};
 use crate::refusal::Refusal;
 
-/// A change somebody asks for. Sealing, trimming, updating and deleting become further variants.
+/// A change to one thing.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
-    /// Create streams, each with its first range. What was refused while it was read stays refused.
-    CreateStreams(Vec<Result<NewStream, Refusal>>),
+    /// Create a stream with its first range.
+    CreateStream(NewStream),
+    /// Change a stream's settings or its name.
+    UpdateStream(StreamUpdate),
+    /// Delete a stream.
+    DeleteStream(StreamId),
+    /// Let a stream begin at `start`. `end` is the end of what can be read, where [`plan_trim`](super::plan_trim) asks for
+    /// it.
+    TrimStream {
+        stream: StreamId,
+        start: Offset,
+        end: Option<Offset>,
+    },
+    /// A range server has sealed the range: write its end down, and open the next one when that is wanted.
+    FinishSeal {
+        key: RangeKey,
+        end: Offset,
+        open_next: bool,
+    },
+    /// Open the range behind this one, which is sealed.
+    OpenNext(RangeKey),
+    /// Open a range that somebody describes.
+    CreateRange(NewRange),
+    /// Give out the number of a range server.
+    AllocateServerId,
+    /// A range server says where it is.
+    RegisterServer(ServerRecord),
+    /// No segment holds records of the deleted stream any more.
+    ForgetStream(StreamId),
 }
 
 /// What a command comes to.
@@ -18,28 +55,125 @@ pub(crate) enum Command {
 pub(crate) struct Effects {
     /// What has to become durable, all or nothing, before anybody hears of it. Empty when nothing changes.
     pub(crate) changes: Vec<Change>,
+    /// What range servers have to be told when it is durable, in this order.
+    pub(crate) orders: Vec<Order>,
     /// What to answer then.
-    pub(crate) reply: Reply,
+    pub(crate) outcome: Outcome,
 }
 
-/// The answer to a command, entry by entry in the order of the command.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// To [`Command::CreateStreams`].
-    Created(Vec<Result<Created, Refusal>>),
+impl Effects {
+    pub(super) fn nothing(outcome: Outcome) -> Self {
+        Self {
+            changes: Vec::new(),
+            orders: Vec::new(),
+            outcome,
+        }
+    }
+}
+
+/// What one range server has to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) server: ServerId,
+    pub(crate) stream: StreamId,
+    pub(crate) action: Action,
+}
+
+/// What it has to do with the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Hold these ranges, and know this of the stream.
+    Install(StreamFacts, Vec<HeldRange>),
+    /// Let everybody see the end of a range that it has sealed.
+    Publish(RangeKey, Offset),
+    /// Let the stream begin here.
+    Trim(Offset),
+    /// Forget the stream.
+    Delete,
+}
+
+impl Order {
+    /// Tells these servers that they hold these ranges.
+    pub(super) fn install(stream: &StreamRecord, servers: &[ServerId], ranges: &[&RangeRecord]) -> Vec<Self> {
+        let order = |server: &ServerId| Self {
+            server: *server,
+            stream: stream.id,
+            action: Action::Install(stream.facts(), ranges.iter().map(|range| range.held()).collect()),
+        };
+        servers.iter().map(order).collect()
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A stream as it now is, or as it was.
+    Stream(Arc<StreamRecord>),
+    /// A stream, and the range of it that the operation is about.
+    StreamRange(Arc<StreamRecord>, Arc<RangeRecord>),
+    /// A range as it now is.
+    Range(Arc<RangeRecord>),
+    /// The number of a range server.
+    Server(ServerId),
+    /// It is done.
+    Done,
 }
 
 /// Decides what `command` does to `state`, and changes nothing.
 ///
-/// `servers` are the range servers that new ranges can be placed on.
-pub(crate) fn apply(state: &PlacementState, servers: &[ServerId], command: Command, now: TimestampMs) -> Effects {
+/// `candidates` are the range servers that new ranges can be placed on.
+pub(crate) fn apply(
+    state: &PlacementState,
+    candidates: &[Candidate],
+    command: Command,
+    now: TimestampMs,
+) -> Result<Effects, Refusal> {
     match command {
-        Command::CreateStreams(streams) => {
-            let (changes, results) = create::create_streams(state, servers, streams, now);
-            Effects {
-                changes,
-                reply: Reply::Created(results),
-            }
-        }
+        Command::CreateStream(stream) => create_stream(state, candidates, stream, now),
+        Command::UpdateStream(update) => update_stream(state, candidates.len(), update),
+        Command::DeleteStream(stream) => delete_stream(state, stream),
+        Command::TrimStream { stream, start, end } => trim_stream(state, stream, start, end),
+        Command::FinishSeal { key, end, open_next } => finish_seal(state, key, end, open_next),
+        Command::OpenNext(key) => open_next(state, key),
+        Command::CreateRange(range) => create_range(state, range),
+        Command::AllocateServerId => allocate_server_id(state),
+        Command::RegisterServer(server) => Ok(register_server(state, server)),
+        Command::ForgetStream(stream) => Ok(Effects {
+            changes: vec![Change::ForgetStream(stream)],
+            orders: Vec::new(),
+            outcome: Outcome::Done,
+        }),
+    }
+}
+
+fn allocate_server_id(state: &PlacementState) -> Result<Effects, Refusal> {
+    let id = state.next_server_id();
+    let Some(next) = id.0.checked_add(1) else {
+        return Err(Refusal::new(
+            ErrorCode::PD_INTERNAL_SERVER_ERROR,
+            "there are no server ids left",
+        ));
+    };
+    Ok(Effects {
+        changes: vec![Change::NextServerId(ServerId(next))],
+        orders: Vec::new(),
+        outcome: Outcome::Server(id),
+    })
+}
+
+fn register_server(state: &PlacementState, server: ServerRecord) -> Effects {
+    if state.server(server.id).is_some_and(|known| **known == server) {
+        return Effects::nothing(Outcome::Done);
+    }
+    let mut changes = Vec::new();
+    // A server may come with a number that this placement driver did not give out; nobody else gets it then.
+    if server.id >= state.next_server_id() {
+        changes.push(Change::NextServerId(ServerId(server.id.0.saturating_add(1))));
+    }
+    changes.push(Change::PutServer(Arc::new(server)));
+    Effects {
+        changes,
+        orders: Vec::new(),
+        outcome: Outcome::Done,
     }
 }

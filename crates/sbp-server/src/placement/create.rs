@@ -1,11 +1,12 @@
 //! CREATE_STREAMS.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use sbp_messages::ErrorCode;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 
+use super::apply::{Effects, Order, Outcome};
+use super::choose::{Candidate, choose};
 use super::name::check_name;
 use super::records::{RangeRecord, StreamRecord};
 use super::settings::{RequestedSettings, Settings};
@@ -20,117 +21,86 @@ pub(crate) struct NewStream {
     pub(crate) settings: RequestedSettings,
 }
 
-/// A stream that is there now, whether this request made it or an earlier one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Created {
-    pub(crate) stream: Arc<StreamRecord>,
-    /// Its open range, or the last one.
-    pub(crate) range: Arc<RangeRecord>,
-}
-
-/// Decides over the entries of one request, in order: a later entry sees what an earlier one made.
-pub(crate) fn create_streams(
+/// Makes the stream with its first range, or finds the one that is there.
+pub(super) fn create_stream(
     state: &PlacementState,
-    servers: &[ServerId],
-    wanted: Vec<Result<NewStream, Refusal>>,
+    candidates: &[Candidate],
+    wanted: NewStream,
     now: TimestampMs,
-) -> (Vec<Change>, Vec<Result<Created, Refusal>>) {
-    let mut draft = Draft {
-        state,
-        servers,
-        now,
-        next_id: state.next_stream_id(),
-        made: HashMap::new(),
-        changes: vec![],
+) -> Result<Effects, Refusal> {
+    let NewStream { name, settings } = wanted;
+    if name.is_empty() {
+        let settings = settings.resolve(candidates.len())?;
+        return make(state, candidates, None, settings, now);
+    }
+    check_name(&name)?;
+    let Some(existing) = state.stream_named(&name) else {
+        let settings = settings.resolve(candidates.len())?;
+        return make(state, candidates, Some(Arc::from(name)), settings, now);
     };
-    let results = wanted.into_iter().map(|stream| draft.create(stream?)).collect();
-    let Draft {
-        mut changes, next_id, ..
-    } = draft;
-    if next_id > state.next_stream_id() {
-        changes.push(Change::NextStreamId(next_id));
+    // A stream that is there needs no further server, even when none is up.
+    let same = settings.resolve(usize::MAX)? == existing.settings;
+    match state.last_range(existing.id) {
+        Some(range) if same => Ok(Effects::nothing(Outcome::StreamRange(
+            Arc::clone(existing),
+            Arc::clone(range),
+        ))),
+        _ => Err(Refusal::new(
+            ErrorCode::ALREADY_EXISTS,
+            format!(
+                "\"{name}\" is stream {} with other settings: use it as it is, or another name",
+                existing.id
+            ),
+        )),
     }
-    (changes, results)
 }
 
-/// The state as it will be when the entries so far are durable.
-struct Draft<'a> {
-    state: &'a PlacementState,
-    servers: &'a [ServerId],
+fn make(
+    state: &PlacementState,
+    candidates: &[Candidate],
+    name: Option<Arc<str>>,
+    settings: Settings,
     now: TimestampMs,
-    next_id: StreamId,
-    /// The named streams that earlier entries made.
-    made: HashMap<Arc<str>, Created>,
-    changes: Vec<Change>,
-}
-
-impl Draft<'_> {
-    fn create(&mut self, wanted: NewStream) -> Result<Created, Refusal> {
-        let NewStream { name, settings } = wanted;
-        let settings = settings.resolve(self.servers.len())?;
-        if name.is_empty() {
-            return self.make(None, settings);
-        }
-        check_name(&name)?;
-        match self.find(&name) {
-            Some(existing) if existing.stream.settings == settings => Ok(existing),
-            Some(existing) => Err(Refusal::new(
-                ErrorCode::ALREADY_EXISTS,
-                format!(
-                    "\"{name}\" is stream {} with other settings: use it as it is, or another name",
-                    existing.stream.id
-                ),
-            )),
-            None => self.make(Some(Arc::from(name)), settings),
-        }
-    }
-
-    fn find(&self, name: &str) -> Option<Created> {
-        if let Some(made) = self.made.get(name) {
-            return Some(made.clone());
-        }
-        let stream = self.state.stream_named(name)?;
-        let range = self.state.last_range(stream.id)?;
-        Some(Created {
-            stream: Arc::clone(stream),
-            range: Arc::clone(range),
-        })
-    }
-
-    fn make(&mut self, name: Option<Arc<str>>, settings: Settings) -> Result<Created, Refusal> {
-        let id = self.next_id;
-        let Some(next) = id.0.checked_add(1) else {
-            return Err(Refusal::new(
-                ErrorCode::PD_INTERNAL_SERVER_ERROR,
-                "there are no stream ids left",
-            ));
-        };
-        self.next_id = StreamId(next);
-        let replicas = usize::try_from(settings.replica_count).unwrap_or(0);
-        let range = Arc::new(RangeRecord {
-            key: RangeKey {
-                stream: id,
-                range: RangeIndex(0),
-            },
-            epoch: Epoch(0),
-            start_offset: Offset::ZERO,
-            end_offset: None,
-            servers: self.servers.iter().copied().take(replicas).collect(),
-            replica_count: settings.replica_count,
-            ack_count: settings.ack_count,
-        });
-        let stream = Arc::new(StreamRecord {
-            id,
-            name: name.clone(),
-            settings,
-            created_at: self.now,
-        });
-        self.changes.push(Change::PutStream(Arc::clone(&stream)));
-        self.changes.push(Change::PutRange(Arc::clone(&range)));
-        let created = Created { stream, range };
-        if let Some(name) = name {
-            self.made.insert(name, created.clone());
-        }
-        Ok(created)
-    }
+) -> Result<Effects, Refusal> {
+    let id = state.next_stream_id();
+    let Some(next) = id.0.checked_add(1) else {
+        return Err(Refusal::new(
+            ErrorCode::PD_INTERNAL_SERVER_ERROR,
+            "there are no stream ids left",
+        ));
+    };
+    let replicas = usize::try_from(settings.replica_count).unwrap_or(0);
+    let Some(servers) = choose(state, candidates, replicas) else {
+        return Err(Refusal::new(
+            ErrorCode::PD_NO_AVAILABLE_RS,
+            "too few range servers are up",
+        ));
+    };
+    let range = Arc::new(RangeRecord {
+        key: RangeKey {
+            stream: id,
+            range: RangeIndex(0),
+        },
+        epoch: Epoch(0),
+        start_offset: Offset::ZERO,
+        end_offset: None,
+        servers,
+        replica_count: settings.replica_count,
+        ack_count: settings.ack_count,
+    });
+    let stream = Arc::new(StreamRecord {
+        id,
+        name,
+        settings,
+        created_at: now,
+    });
+    Ok(Effects {
+        changes: vec![
+            Change::PutStream(Arc::clone(&stream)),
+            Change::PutRange(Arc::clone(&range)),
+            Change::NextStreamId(StreamId(next)),
+        ],
+        orders: Order::install(&stream, &range.servers, &[&range]),
+        outcome: Outcome::StreamRange(stream, range),
+    })
 }

@@ -1,5 +1,6 @@
-//! The placement driver around its pure half: the thread that makes changes durable.
+//! The placement driver around its pure half: the thread that makes changes durable, and everybody's view of them.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -7,67 +8,73 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
-use sbp_frame::CallId;
 use sbp_log::Clock;
-use sbp_messages::ErrorCode;
 use sbp_types::ServerId;
 
-use super::apply::{Command, Effects, Reply, apply};
-use super::state::{Change, PlacementState};
-use crate::connection::{ConnectionCommand, Port};
+use super::choose::Load;
+use super::range_servers::RangeServers;
+use super::registry::Registry;
+use super::request::MetadataJob;
+use super::state::PlacementState;
+use super::worker::{Event, Worker};
 use crate::failure::Health;
-use crate::meta::{MetadataChange, MetadataError, MetadataStore};
-use crate::range::{HeldRange, Phase, RangeHub, RangeState};
-use crate::refusal::Refusal;
+use crate::meta::MetadataStore;
+use crate::range::{HeldRange, Phase, RangeServer, RangeState};
 
-/// A change somebody asks for, and where the answer goes.
+/// The range server in this process.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalRanges {
+    pub(crate) id: ServerId,
+    pub(crate) ranges: Arc<RangeServer>,
+}
+
+/// What a placement driver is made of.
 #[derive(Debug)]
-pub(crate) struct MetadataJob {
-    pub(crate) port: Arc<Port>,
-    pub(crate) call: CallId,
-    /// When it is no longer worth starting.
-    pub(crate) deadline: Instant,
-    pub(crate) command: Command,
+pub(crate) struct DriverParts {
+    pub(crate) state: PlacementState,
+    pub(crate) store: Box<dyn MetadataStore>,
+    /// Its metadata is in the same store, and changes in the same transactions.
+    pub(crate) local: Option<LocalRanges>,
+    pub(crate) others: Arc<dyn RangeServers>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) health: Arc<Health>,
 }
 
 /// The placement driver: anybody may look, one thread changes.
-#[derive(Debug)]
 pub(crate) struct PlacementDriver {
     state: Arc<RwLock<PlacementState>>,
-    jobs: Mutex<Option<mpsc::Sender<MetadataJob>>>,
+    registry: Arc<Mutex<Registry>>,
+    others: Arc<dyn RangeServers>,
+    events: Mutex<Option<mpsc::Sender<Event>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+impl fmt::Debug for PlacementDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlacementDriver").finish_non_exhaustive()
+    }
+}
+
 impl PlacementDriver {
-    /// Starts the thread. Changes are applied in the order in which they are [submitted](Self::submit).
-    pub(crate) fn start(
-        state: PlacementState,
-        store: Box<dyn MetadataStore>,
-        hub: Arc<RangeHub>,
-        server_id: ServerId,
-        clock: Arc<dyn Clock>,
-        health: Arc<Health>,
-    ) -> io::Result<Self> {
-        let state = Arc::new(RwLock::new(state));
-        let (sender, jobs) = mpsc::channel::<MetadataJob>();
-        let mut worker = Worker {
-            state: Arc::clone(&state),
-            store,
-            hub,
-            server_id,
-            clock,
-            health,
-        };
+    /// Starts the thread. Operations of one stream are done in the order in which they are [submitted](Self::submit).
+    pub(crate) fn start(parts: DriverParts) -> io::Result<Self> {
+        for server in parts.state.servers() {
+            parts.others.locate(server.id, &server.address);
+        }
+        let state = Arc::new(RwLock::new(parts.state.clone()));
+        let own = parts.local.as_ref().map(|local| local.id);
+        let registry = Arc::new(Mutex::new(Registry::new(own)));
+        let (sender, inbox) = mpsc::channel();
+        let others = Arc::clone(&parts.others);
+        let worker = Worker::new(parts, Arc::clone(&state), Arc::clone(&registry), sender.clone());
         let thread = std::thread::Builder::new()
             .name("sbp-metadata".to_owned())
-            .spawn(move || {
-                for job in jobs {
-                    worker.handle_job(job);
-                }
-            })?;
+            .spawn(move || worker.run(&inbox))?;
         Ok(Self {
             state,
-            jobs: Mutex::new(Some(sender)),
+            registry,
+            others,
+            events: Mutex::new(Some(sender)),
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -77,104 +84,52 @@ impl PlacementDriver {
         look(&self.state.read())
     }
 
-    /// Queues a change; its answer goes to the job's connection. False when the server is going down.
+    /// Queues a request. False, with nothing done, when the server is going down.
     pub(crate) fn submit(&self, job: MetadataJob) -> bool {
-        self.jobs.lock().as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
+        self.send(Event::Job(job))
     }
 
-    /// Ends the thread, after what was submitted is done.
+    /// A range server said that it is there.
+    pub(crate) fn heard(&self, server: ServerId, connection: i64) {
+        self.registry.lock().heard(server, connection, Instant::now());
+        self.send(Event::Settle(server));
+    }
+
+    /// A range server said how it does.
+    pub(crate) fn report(&self, server: ServerId, load: Load) {
+        self.registry.lock().report(server, load, Instant::now());
+    }
+
+    /// A connection over which a range server was heard is gone.
+    pub(crate) fn closed(&self, server: ServerId, connection: i64) {
+        self.registry.lock().closed(server, connection);
+    }
+
+    /// The range servers in other processes.
+    pub(crate) fn others(&self) -> &Arc<dyn RangeServers> {
+        &self.others
+    }
+
+    /// Whether the range server is up, as far as the placement driver knows.
+    pub(crate) fn is_up(&self, server: ServerId) -> bool {
+        self.registry.lock().is_up(server, Instant::now())
+    }
+
+    /// Ends the thread, after what was submitted is done; what waits for another server is given up after a while.
     pub(crate) fn stop(&self) {
-        drop(self.jobs.lock().take());
+        if let Some(events) = self.events.lock().take() {
+            let _ended = events.send(Event::Stop);
+        }
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
             tracing::error!("the metadata thread panicked");
         }
     }
-}
 
-struct Worker {
-    state: Arc<RwLock<PlacementState>>,
-    store: Box<dyn MetadataStore>,
-    hub: Arc<RangeHub>,
-    server_id: ServerId,
-    clock: Arc<dyn Clock>,
-    health: Arc<Health>,
-}
-
-impl Worker {
-    fn handle_job(&mut self, job: MetadataJob) {
-        let MetadataJob {
-            port,
-            call,
-            deadline,
-            command,
-        } = job;
-        let answer = if Instant::now() >= deadline {
-            Err(Refusal::new(
-                ErrorCode::REQUEST_TIMEOUT,
-                "the time was up before the request was started",
-            ))
-        } else {
-            self.change(command)
-        };
-        // A connection that is gone does not undo what is durable.
-        let _gone = port.mailbox.post(ConnectionCommand::Changed { call, answer });
-    }
-
-    fn change(&mut self, command: Command) -> Result<Reply, Refusal> {
-        let now = self.clock.now();
-        let effects = apply(&self.state.read(), &[self.server_id], command, now);
-        let Effects { changes, reply } = effects;
-        if changes.is_empty() {
-            return Ok(reply);
-        }
-        if let Some(failure) = self.health.failure() {
-            return Err(Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, failure.to_string()));
-        }
-        let held: Vec<_> = changes.iter().filter_map(|change| self.held_here(change)).collect();
-        let durable: Vec<_> = changes
-            .iter()
-            .cloned()
-            .map(MetadataChange::Placement)
-            .chain(held.iter().copied().map(MetadataChange::Hold))
-            .collect();
-        match self.store.commit(&durable) {
-            Ok(()) => {}
-            Err(error @ MetadataError::DiskFull) => {
-                return Err(Refusal::new(ErrorCode::INSUFFICIENT_STORAGE, error.to_string()));
-            }
-            Err(error) => {
-                // Nobody knows what the disk holds now; a restart reads it.
-                self.health.fail("the metadata store", error.to_string());
-                return Err(Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, error.to_string()));
-            }
-        }
-        let mut state = self.state.write();
-        for change in changes {
-            state.install(change);
-        }
-        for held in held {
-            let facts = state
-                .stream(held.key.stream)
-                .map(|stream| stream.facts())
-                .unwrap_or_default();
-            self.hub.open(held.key.stream, facts, held.fresh());
-        }
-        Ok(reply)
-    }
-
-    /// The range server's part of a change: a new range that it is to hold.
-    fn held_here(&self, change: &Change) -> Option<HeldRange> {
-        match change {
-            Change::PutRange(range) if range.servers.contains(&self.server_id) => Some(HeldRange {
-                key: range.key,
-                epoch: range.epoch,
-                start: range.start_offset,
-                end: range.end_offset,
-            }),
-            _ => None,
-        }
+    fn send(&self, event: Event) -> bool {
+        let events = self.events.lock();
+        events.as_ref().is_some_and(|events| events.send(event).is_ok())
     }
 }
 

@@ -1,31 +1,50 @@
 //! The placement driver: which streams and ranges exist, and on which server.
 //!
-//! The decisions are pure: [`apply`] looks at a [`PlacementState`] and a [`Command`] and says what would change. The
-//! change counts only when it is durable; then [`PlacementState::install`] makes it visible. Recovery installs the stored
-//! records through the same door.
+//! The decisions are pure: [`apply`](apply::apply) looks at a [`PlacementState`] and a [`Command`](apply::Command) and
+//! says what would change and what range servers have to be told. The change counts only when it is durable; then
+//! [`PlacementState::install`] makes it visible, and the orders are given. Recovery installs the stored records through
+//! the same door. Around the decisions there is one thread, the [`Worker`](worker::Worker), which keeps the operations of
+//! each stream in order while range servers do their part.
 
 mod apply;
+mod choose;
 mod create;
+mod delete;
 mod describe;
 mod driver;
 mod list_ranges;
 mod name;
+mod operations;
+mod range_servers;
 mod records;
+mod registry;
+mod request;
+mod seal;
 mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
 mod token;
+mod trim;
+mod update;
+mod worker;
 
-pub(crate) use apply::{Command, Reply};
-pub(crate) use create::{Created, NewStream};
+pub(crate) use apply::Outcome;
+pub(crate) use choose::Load;
+pub(crate) use create::NewStream;
 pub(crate) use describe::{Described, StreamQuery, describe_streams};
-pub(crate) use driver::{MetadataJob, PlacementDriver};
+pub(crate) use driver::{DriverParts, LocalRanges, PlacementDriver};
 pub(crate) use list_ranges::{Criterion, ListedPage, list_ranges};
-pub(crate) use records::{RangeRecord, SchemaRecord, StreamRecord};
-pub(crate) use settings::{RequestedSettings, Settings};
+#[cfg(test)]
+pub(crate) use range_servers::NoOthers;
+pub(crate) use range_servers::{Done, RangeServers};
+pub(crate) use records::{RangeRecord, SchemaRecord, ServerRecord, StreamRecord};
+pub(crate) use request::{MetadataJob, Reply, ReplyTo, Request};
+pub(crate) use seal::{NewRange, SealFor, SealTarget};
+pub(crate) use settings::{RequestedSettings, Settings, SettingsUpdate};
 pub(crate) use state::{Change, PlacementState};
 pub(crate) use token::TokenError;
+pub(crate) use update::StreamUpdate;
 
 /// Entries in a page of DESCRIBE_STREAMS or LIST_RANGES when the request names no limit, and the most it may name.
 const MAX_PAGE: usize = 1_000;

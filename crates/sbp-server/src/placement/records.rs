@@ -1,11 +1,13 @@
-//! What is stored about a stream and about a range.
+//! What is stored about a stream, a range and a range server.
 
 use std::sync::Arc;
 
+use sbp_record::StreamSchema;
 use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, TimestampMs};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::settings::Settings;
+use crate::range::{HeldRange, StreamFacts};
 
 /// A stream that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,16 +20,14 @@ pub(crate) struct StreamRecord {
 }
 
 impl StreamRecord {
-    pub(crate) fn facts(&self) -> crate::range::StreamFacts {
-        crate::range::StreamFacts {
-            fingerprints: self.fingerprints(),
+    /// What the range servers that hold the stream need to know of it.
+    pub(crate) fn facts(&self) -> StreamFacts {
+        let schema = self.settings.schema.as_deref();
+        StreamFacts {
+            fingerprints: schema.map(SchemaRecord::fingerprints).unwrap_or_default(),
             retention_period_ms: self.settings.retention_period_ms,
             retention_bytes: self.settings.retention_bytes,
         }
-    }
-    /// What a batch of typed columns may say it was written with; nothing for an opaque stream.
-    pub(crate) fn fingerprints(&self) -> SmallVec<[u64; 1]> {
-        self.settings.schema.iter().map(|schema| schema.fingerprint).collect()
     }
 }
 
@@ -40,6 +40,23 @@ pub(crate) struct SchemaRecord {
     pub(crate) canonical: Vec<u8>,
     /// What a batch of typed columns says it was written with.
     pub(crate) fingerprint: u64,
+}
+
+impl SchemaRecord {
+    /// What a batch may say it was written with: all columns, or only the first ones where the others may be null.
+    pub(crate) fn fingerprints(&self) -> SmallVec<[u64; 1]> {
+        // What is stored was read once already; should it ever not be readable, batches with all columns still are.
+        match StreamSchema::from_ipc(&self.ipc) {
+            Ok(schema) => schema.accepted_fingerprints().collect(),
+            Err(_) => smallvec![self.fingerprint],
+        }
+    }
+
+    /// Whether this is `older` with nullable columns added at the end, or `older` itself.
+    pub(crate) fn is_extension_of(&self, older: &Self) -> bool {
+        let (new, old) = (StreamSchema::from_ipc(&self.ipc), StreamSchema::from_ipc(&older.ipc));
+        matches!((new, old), (Ok(new), Ok(old)) if new.is_extension_of(&old))
+    }
 }
 
 impl PartialEq for SchemaRecord {
@@ -55,7 +72,7 @@ impl Eq for SchemaRecord {}
 pub(crate) struct RangeRecord {
     pub(crate) key: RangeKey,
     pub(crate) epoch: Epoch,
-    /// Its first offset.
+    /// Its first offset that is kept: a trim raises it.
     pub(crate) start_offset: Offset,
     /// One past its last offset; `None` while it is open.
     pub(crate) end_offset: Option<Offset>,
@@ -63,4 +80,32 @@ pub(crate) struct RangeRecord {
     pub(crate) servers: Vec<ServerId>,
     pub(crate) replica_count: i8,
     pub(crate) ack_count: i8,
+}
+
+impl RangeRecord {
+    /// The server that takes its appends; `None` once it is sealed.
+    pub(crate) fn appends_go_to(&self) -> Option<ServerId> {
+        match self.end_offset {
+            None => self.servers.first().copied(),
+            Some(_) => None,
+        }
+    }
+
+    /// The range as a server that holds it remembers it.
+    pub(crate) fn held(&self) -> HeldRange {
+        HeldRange {
+            key: self.key,
+            epoch: self.epoch,
+            start: self.start_offset,
+            end: self.end_offset,
+        }
+    }
+}
+
+/// A range server that can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerRecord {
+    pub(crate) id: ServerId,
+    /// `host:port`, as it said itself.
+    pub(crate) address: String,
 }

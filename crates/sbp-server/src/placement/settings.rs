@@ -72,7 +72,14 @@ impl RequestedSettings {
         if usize::try_from(replica_count).is_ok_and(|wanted| wanted > servers) {
             return Err(Refusal::new(
                 ErrorCode::PD_NO_AVAILABLE_RS,
-                format!("{replica_count} replicas need as many range servers; there are {servers}"),
+                format!("{replica_count} replicas need as many range servers; {servers} are up"),
+            ));
+        }
+        if replica_count > 1 {
+            // A promise of copies that nobody makes would be worse than a refusal.
+            return Err(Refusal::new(
+                ErrorCode::UNSUPPORTED_OPERATION,
+                format!("{replica_count} replicas: this version of the server keeps one copy of each record"),
             ));
         }
         let retention_bytes = if retention_bytes == 0 { -1 } else { retention_bytes };
@@ -84,5 +91,60 @@ impl RequestedSettings {
             schema,
             properties,
         })
+    }
+}
+
+/// Settings as UPDATE_STREAMS gives them: 0 and `None` leave what is there, but for the retention period.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SettingsUpdate {
+    pub(crate) replica_count: i8,
+    pub(crate) ack_count: i8,
+    /// Always taken.
+    pub(crate) retention_period_ms: i64,
+    pub(crate) retention_bytes: i64,
+    pub(crate) schema: Option<Arc<SchemaRecord>>,
+    pub(crate) properties: Option<BTreeMap<String, String>>,
+}
+
+impl SettingsUpdate {
+    /// The settings that result; they are judged as a whole. `servers` is how many range servers there are.
+    pub(crate) fn merge(self, old: &Settings, servers: usize) -> Result<Settings, Refusal> {
+        let or_old = |new: i8, old: i8| if new == 0 { old } else { new };
+        let replica_count = or_old(self.replica_count, old.replica_count);
+        // How many servers are up now says nothing about a stream that is there already.
+        let servers = if replica_count == old.replica_count {
+            usize::MAX
+        } else {
+            servers
+        };
+        RequestedSettings {
+            replica_count,
+            ack_count: or_old(self.ack_count, old.ack_count),
+            retention_period_ms: self.retention_period_ms,
+            retention_bytes: if self.retention_bytes == 0 {
+                old.retention_bytes
+            } else {
+                self.retention_bytes
+            },
+            schema: merge_schema(self.schema, old.schema.as_ref())?,
+            properties: self.properties.unwrap_or_else(|| old.properties.clone()),
+        }
+        .resolve(servers)
+    }
+}
+
+fn merge_schema(
+    new: Option<Arc<SchemaRecord>>,
+    old: Option<&Arc<SchemaRecord>>,
+) -> Result<Option<Arc<SchemaRecord>>, Refusal> {
+    match (new, old) {
+        (None, old) => Ok(old.cloned()),
+        (Some(_), None) => Err(Refusal::invalid(
+            "a stream that was created without a schema cannot be given one: create another stream",
+        )),
+        (Some(new), Some(old)) if new == *old || new.is_extension_of(old) => Ok(Some(new)),
+        (Some(_), Some(_)) => Err(Refusal::invalid(
+            "the schema may only grow by nullable columns at its end",
+        )),
     }
 }

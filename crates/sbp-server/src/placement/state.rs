@@ -1,12 +1,12 @@
-//! The streams and ranges that exist.
+//! The streams, ranges and servers that exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use sbp_types::{RangeIndex, RangeKey, StreamId};
+use sbp_types::{RangeIndex, RangeKey, ServerId, StreamId};
 
-use super::records::{RangeRecord, StreamRecord};
+use super::records::{RangeRecord, ServerRecord, StreamRecord};
 
 /// One durable step of the metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,32 +15,48 @@ pub(crate) enum Change {
     PutStream(Arc<StreamRecord>),
     /// A range is as given from now on.
     PutRange(Arc<RangeRecord>),
+    /// A range was trimmed away. Its index is not used again.
+    RemoveRange(RangeKey),
     /// The next stream gets this id. Ids are never reused, so this never falls.
     NextStreamId(StreamId),
     /// The stream is gone; its id is remembered until no segment holds its records.
     BuryStream(StreamId),
+    /// No segment holds records of the deleted stream any more.
+    ForgetStream(StreamId),
+    /// A range server can be reached as given from now on.
+    PutServer(Arc<ServerRecord>),
+    /// The next range server gets this id. Never falls.
+    NextServerId(ServerId),
 }
 
 /// All metadata of the placement driver, in memory.
 ///
-/// Invariants: names are unique; each stream has at least one range; `next_stream_id` is above every id in use.
+/// Invariants: names are unique; each stream has at least one range, its ranges tile its offsets, and at most the last
+/// one is open; `next_stream_id` and `next_server_id` are above every id in use.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacementState {
     next_stream_id: StreamId,
+    next_server_id: ServerId,
     streams: BTreeMap<StreamId, Arc<StreamRecord>>,
     names: HashMap<Arc<str>, StreamId>,
     ranges: BTreeMap<RangeKey, Arc<RangeRecord>>,
     buried: BTreeSet<StreamId>,
+    servers: BTreeMap<ServerId, Arc<ServerRecord>>,
+    /// Open ranges by the server that takes their appends.
+    open_ranges: HashMap<ServerId, usize>,
 }
 
 impl Default for PlacementState {
     fn default() -> Self {
         Self {
             next_stream_id: StreamId(1),
+            next_server_id: ServerId(1),
             streams: BTreeMap::new(),
             names: HashMap::new(),
             ranges: BTreeMap::new(),
             buried: BTreeSet::new(),
+            servers: BTreeMap::new(),
+            open_ranges: HashMap::new(),
         }
     }
 }
@@ -59,7 +75,15 @@ impl PlacementState {
                 }
             }
             Change::PutRange(record) => {
+                self.uncount(record.key);
+                if let Some(server) = record.appends_go_to() {
+                    *self.open_ranges.entry(server).or_default() += 1;
+                }
                 self.ranges.insert(record.key, record);
+            }
+            Change::RemoveRange(key) => {
+                self.uncount(key);
+                self.ranges.remove(&key);
             }
             Change::NextStreamId(next) => self.next_stream_id = self.next_stream_id.max(next),
             Change::BuryStream(stream) => {
@@ -68,16 +92,37 @@ impl PlacementState {
                 }
                 let keys: Vec<_> = self.ranges_of(stream).map(|range| range.key).collect();
                 for key in keys {
+                    self.uncount(key);
                     self.ranges.remove(&key);
                 }
                 self.buried.insert(stream);
             }
+            Change::ForgetStream(stream) => {
+                self.buried.remove(&stream);
+            }
+            Change::PutServer(record) => {
+                self.servers.insert(record.id, record);
+            }
+            Change::NextServerId(next) => self.next_server_id = self.next_server_id.max(next),
+        }
+    }
+
+    /// Takes the range as it is out of the count of open ones.
+    fn uncount(&mut self, key: RangeKey) {
+        let server = self.ranges.get(&key).and_then(|range| range.appends_go_to());
+        if let Some(count) = server.and_then(|server| self.open_ranges.get_mut(&server)) {
+            *count = count.saturating_sub(1);
         }
     }
 
     /// The id the next stream gets.
     pub(crate) fn next_stream_id(&self) -> StreamId {
         self.next_stream_id
+    }
+
+    /// The id the next range server gets.
+    pub(crate) fn next_server_id(&self) -> ServerId {
+        self.next_server_id
     }
 
     /// How many streams exist.
@@ -131,8 +176,28 @@ impl PlacementState {
         self.ranges.range((from, Bound::Unbounded)).map(|(_, range)| range)
     }
 
-    /// Whether the stream existed once and was deleted.
+    /// Whether the stream existed once, was deleted, and may still have records on a disk.
     pub(crate) fn is_buried(&self, stream: StreamId) -> bool {
         self.buried.contains(&stream)
+    }
+
+    /// The deleted streams that may still have records on a disk.
+    pub(crate) fn buried(&self) -> impl Iterator<Item = StreamId> {
+        self.buried.iter().copied()
+    }
+
+    /// The range server with this id, if it ever said where it is.
+    pub(crate) fn server(&self, id: ServerId) -> Option<&Arc<ServerRecord>> {
+        self.servers.get(&id)
+    }
+
+    /// Every range server that ever said where it is.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Arc<ServerRecord>> {
+        self.servers.values()
+    }
+
+    /// How many open ranges send their appends to this server.
+    pub(crate) fn open_ranges_on(&self, server: ServerId) -> usize {
+        self.open_ranges.get(&server).copied().unwrap_or(0)
     }
 }

@@ -6,11 +6,22 @@ use std::sync::Arc;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs};
 
-use super::apply::{Effects, apply};
+use super::apply::{Command, apply};
+use super::choose::Candidate;
 use super::*;
 use crate::refusal::Refusal;
 
-const SERVERS: [ServerId; 1] = [ServerId(1)];
+mod changes;
+
+const SERVER: ServerId = ServerId(1);
+const CANDIDATES: [Candidate; 1] = [Candidate {
+    id: SERVER,
+    load: Load {
+        free_bytes: None,
+        appends: 0,
+        fetches: 0,
+    },
+}];
 const NOW: TimestampMs = TimestampMs(1_700_000_000_000);
 
 fn named(name: &str) -> NewStream {
@@ -29,20 +40,30 @@ fn schema(canonical: &[u8]) -> Option<Arc<SchemaRecord>> {
 }
 
 /// Applies and installs, as the shell does.
-fn create(state: &mut PlacementState, streams: Vec<NewStream>) -> Vec<Result<Created, Refusal>> {
-    let Effects {
-        changes,
-        reply: Reply::Created(results),
-    } = apply(
-        state,
-        &SERVERS,
-        Command::CreateStreams(streams.into_iter().map(Ok).collect()),
-        NOW,
-    );
-    for change in changes {
+fn run(state: &mut PlacementState, command: Command) -> Result<Outcome, Refusal> {
+    let effects = apply(state, &CANDIDATES, command, NOW)?;
+    for change in effects.changes {
         state.install(change);
     }
-    results
+    Ok(effects.outcome)
+}
+
+/// A stream with its range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Created {
+    stream: Arc<StreamRecord>,
+    range: Arc<RangeRecord>,
+}
+
+fn create(state: &mut PlacementState, streams: Vec<NewStream>) -> Vec<Result<Created, Refusal>> {
+    let created = |outcome| match outcome {
+        Outcome::StreamRange(stream, range) => Created { stream, range },
+        other => panic!("{other:?}"),
+    };
+    let made = streams
+        .into_iter()
+        .map(|stream| run(state, Command::CreateStream(stream)).map(created));
+    made.collect()
 }
 
 fn with_streams(count: usize) -> PlacementState {
@@ -78,7 +99,7 @@ fn a_new_stream_has_defaults_and_an_open_range_at_zero() {
         }
     );
     assert_eq!((orders.range.start_offset, orders.range.end_offset), (Offset(0), None));
-    assert_eq!(orders.range.servers, SERVERS);
+    assert_eq!(orders.range.servers, [SERVER]);
     assert_eq!(made[1].as_ref().unwrap().stream.name, None);
     assert_eq!(state.next_stream_id(), StreamId(3));
     assert_eq!(state.stream_named("orders").unwrap().id, StreamId(1));
@@ -87,7 +108,7 @@ fn a_new_stream_has_defaults_and_an_open_range_at_zero() {
 #[test]
 fn nothing_is_visible_before_it_is_installed() {
     let state = PlacementState::default();
-    let effects = apply(&state, &SERVERS, Command::CreateStreams(vec![Ok(named("orders"))]), NOW);
+    let effects = apply(&state, &CANDIDATES, Command::CreateStream(named("orders")), NOW).unwrap();
     assert!(!effects.changes.is_empty());
     assert!(state.stream_named("orders").is_none());
 }
@@ -113,7 +134,7 @@ fn the_same_name_with_the_same_settings_is_the_same_stream() {
     );
     assert!(again.iter().all(|made| made.as_ref().unwrap().stream.id == StreamId(1)));
     assert_eq!(state.stream_count(), 1);
-    let effects = apply(&state, &SERVERS, Command::CreateStreams(vec![Ok(named("s0"))]), NOW);
+    let effects = apply(&state, &CANDIDATES, Command::CreateStream(named("s0")), NOW).unwrap();
     assert_eq!(effects.changes, vec![], "a repeat writes nothing");
 }
 

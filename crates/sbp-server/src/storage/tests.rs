@@ -24,7 +24,7 @@ use smallvec::smallvec;
 use super::{Storage, StorageParts, open};
 use crate::StartError;
 use crate::connection::{AppendDone, ConnectionCommand, Port};
-use crate::placement::{Command, MetadataJob, NewStream, Reply, RequestedSettings};
+use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Reply, ReplyTo, Request, RequestedSettings};
 use crate::range::{AppendEntry, AppendJob, HeadFacts};
 use crate::refusal::Refusal;
 
@@ -95,7 +95,7 @@ struct Promised {
 }
 
 fn start(disk: &SimFileSystem) -> Result<Storage, StartError> {
-    open(&parts(disk), small_log())
+    open(&parts(disk), small_log(), Arc::new(NoOthers))
 }
 
 fn parts(disk: &SimFileSystem) -> StorageParts {
@@ -149,11 +149,14 @@ fn create(storage: &Storage, listener: &Listener, names: Vec<String>, promised: 
         })
     });
     let answer = change(storage, listener, wanted.collect(), Instant::now() + PATIENCE);
-    let Ok(Reply::Created(results)) = answer else {
+    let Ok(results) = answer else {
         return false;
     };
     for (name, created) in names.into_iter().zip(results) {
-        let id = created.unwrap().stream.id;
+        let Ok(Outcome::StreamRange(stream, _)) = created else {
+            return false;
+        };
+        let id = stream.id;
         assert_eq!(*promised.streams.entry(name).or_insert(id), id, "a name is one stream");
     }
     true
@@ -167,10 +170,12 @@ fn change(
     deadline: Instant,
 ) -> Result<Reply, Refusal> {
     let job = MetadataJob {
-        port: Arc::clone(&listener.port),
-        call: CallId::FIRST,
+        reply_to: ReplyTo::Call {
+            port: Arc::clone(&listener.port),
+            call: CallId::FIRST,
+        },
         deadline,
-        command: Command::CreateStreams(wanted),
+        request: Request::CreateStreams(wanted),
     };
     assert!(storage.placement.submit(job));
     match listener.next() {
@@ -384,7 +389,7 @@ fn the_same_test_notices_a_disk_that_does_not_sync() {
 
 /// A server with one stream and two records in it.
 fn with_two_records(parts: &StorageParts, listener: &Listener) -> (Storage, StreamId) {
-    let storage = open(parts, small_log()).unwrap();
+    let storage = open(parts, small_log(), Arc::new(NoOthers)).unwrap();
     let mut promised = Promised::default();
     assert!(create(&storage, listener, vec!["s".to_owned()], &mut promised));
     let stream = promised.streams["s"];
@@ -481,9 +486,10 @@ fn create_large(storage: &Storage, listener: &Listener, name: &str, bytes: usize
             ..RequestedSettings::default()
         },
     };
-    match change(storage, listener, vec![Ok(wanted)], Instant::now() + PATIENCE) {
-        Ok(Reply::Created(mut results)) => Ok(results.remove(0).unwrap().stream.id),
-        Err(refusal) => Err(refusal.code),
+    match change(storage, listener, vec![Ok(wanted)], Instant::now() + PATIENCE).map(|mut reply| reply.remove(0)) {
+        Ok(Ok(Outcome::StreamRange(stream, _))) => Ok(stream.id),
+        Err(refusal) | Ok(Err(refusal)) => Err(refusal.code),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -510,7 +516,7 @@ fn a_full_disk_refuses_streams_and_makes_them_again_when_it_has_room() {
     let next = create_large(&storage, &listener, "again", 100_000).unwrap();
     assert_eq!(next.0, i64::try_from(made).unwrap() + 2, "what was refused took no id");
     stop(storage);
-    let storage = open(&parts, small_log()).unwrap();
+    let storage = open(&parts, small_log(), Arc::new(NoOthers)).unwrap();
     assert_eq!(
         storage.placement.read(|state| state.stream_named("again").unwrap().id),
         next

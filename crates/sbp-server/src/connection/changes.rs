@@ -1,0 +1,207 @@
+//! The requests that change metadata: handed to the metadata thread, answered when it is done.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sbp_frame::{CallId, Frame, OpCode};
+use sbp_messages::{
+    CreateRangeRequest, CreateStreamsRequest, DeleteStreamsRequest, ErrorCode, IdAllocationRequest,
+    IdAllocationResponse, Message, SealRangesRequest, Status, Stream, TrimStreamsRequest, UpdateStreamsRequest,
+    requested_timeout,
+};
+use sbp_session::Session;
+use sbp_types::StreamId;
+
+use super::fault::Fault;
+use super::port::Port;
+use super::range_changes;
+use super::replier::Replier;
+use super::streams;
+use crate::node::Node;
+use crate::placement::{MetadataJob, Outcome, Reply, ReplyTo, Request};
+use crate::refusal::Refusal;
+
+/// The changes under way that a connection asked for.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pending: HashMap<CallId, Pending>,
+}
+
+/// What is needed of a request to answer it: names and numbers are repeated where an entry ends in an error.
+#[derive(Debug)]
+enum Pending {
+    Created(Vec<String>),
+    Updated(Vec<StreamId>),
+    Deleted(Vec<StreamId>),
+    Trimmed(Vec<StreamId>),
+    Sealed(Vec<StreamId>),
+    RangeCreated,
+    IdAllocated,
+}
+
+/// A request as it was read.
+struct Change {
+    timeout_ms: i32,
+    request: Request,
+    pending: Pending,
+}
+
+impl Changes {
+    /// Hands a request to the metadata thread.
+    pub(super) fn handle_request(
+        &mut self,
+        node: &Node,
+        port: &Arc<Port>,
+        now: Instant,
+        frame: &Frame,
+    ) -> Result<(), Fault> {
+        let placement = node.placement()?;
+        let Change {
+            timeout_ms,
+            request,
+            pending,
+        } = read_change(frame)?;
+        let job = MetadataJob {
+            reply_to: ReplyTo::Call {
+                port: Arc::clone(port),
+                call: frame.call_id,
+            },
+            deadline: now + requested_timeout(timeout_ms).unwrap_or(node.limits.default_timeout),
+            request,
+        };
+        if !placement.submit(job) {
+            return Err(Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down").into());
+        }
+        self.pending.insert(frame.call_id, pending);
+        Ok(())
+    }
+
+    /// Answers what the metadata thread is done with.
+    pub(super) fn handle_changed(
+        &mut self,
+        session: &mut Session,
+        replier: &mut Replier,
+        node: &Node,
+        call: CallId,
+        answer: Result<Reply, Refusal>,
+    ) {
+        let Some(pending) = self.pending.remove(&call) else {
+            return;
+        };
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(refusal) => return replier.refuse_call(session, call, pending.opcode(), refusal),
+        };
+        match pending {
+            Pending::Created(names) => streams::answer_created(session, replier, node, call, names, reply),
+            Pending::Updated(ids) => streams::answer_updated(session, replier, call, ids, reply),
+            Pending::Deleted(ids) => streams::answer_deleted(session, replier, call, ids, reply),
+            Pending::Trimmed(ids) => streams::answer_trimmed(session, replier, node, call, ids, reply),
+            Pending::Sealed(ids) => range_changes::answer_sealed(session, replier, node, call, ids, reply),
+            Pending::RangeCreated => range_changes::answer_created(session, replier, node, call, only(reply)),
+            Pending::IdAllocated => answer_allocated(session, replier, call, only(reply)),
+        }
+    }
+}
+
+impl Pending {
+    fn opcode(&self) -> OpCode {
+        match self {
+            Self::Created(_) => OpCode::CREATE_STREAMS,
+            Self::Updated(_) => OpCode::UPDATE_STREAMS,
+            Self::Deleted(_) => OpCode::DELETE_STREAMS,
+            Self::Trimmed(_) => OpCode::TRIM_STREAMS,
+            Self::Sealed(_) => OpCode::SEAL_RANGES,
+            Self::RangeCreated => OpCode::CREATE_RANGE,
+            Self::IdAllocated => OpCode::ALLOCATE_ID,
+        }
+    }
+}
+
+fn read_change(frame: &Frame) -> Result<Change, Fault> {
+    let ids = |streams: &[Stream]| streams.iter().map(|stream| stream.stream_id).collect();
+    let (timeout_ms, request, pending) = match frame.opcode {
+        OpCode::CREATE_STREAMS => {
+            let CreateStreamsRequest { timeout_ms, streams } = decode(frame, CreateStreamsRequest::validate)?;
+            let names = streams.iter().map(|stream| stream.name.clone()).collect();
+            let wanted = streams.into_iter().map(streams::new_stream).collect();
+            (timeout_ms, Request::CreateStreams(wanted), Pending::Created(names))
+        }
+        OpCode::UPDATE_STREAMS => {
+            let UpdateStreamsRequest { timeout_ms, streams } = decode(frame, UpdateStreamsRequest::validate)?;
+            let pending = Pending::Updated(ids(&streams));
+            let wanted = streams.into_iter().map(streams::stream_update).collect();
+            (timeout_ms, Request::UpdateStreams(wanted), pending)
+        }
+        OpCode::DELETE_STREAMS => {
+            let DeleteStreamsRequest { timeout_ms, streams } = decode(frame, DeleteStreamsRequest::validate)?;
+            let existing = |stream: &Stream| streams::existing_stream(stream.stream_id);
+            let wanted = streams.iter().map(existing).collect();
+            let pending = Pending::Deleted(ids(&streams));
+            (timeout_ms, Request::DeleteStreams(wanted), pending)
+        }
+        OpCode::TRIM_STREAMS => {
+            let request = decode(frame, TrimStreamsRequest::validate)?;
+            let ids = request.trimmed_streams.iter().map(|trim| trim.stream_id).collect();
+            let wanted = request.trimmed_streams.into_iter().map(streams::trimmed_stream);
+            let wanted = Request::TrimStreams(wanted.collect());
+            (request.timeout_ms, wanted, Pending::Trimmed(ids))
+        }
+        OpCode::SEAL_RANGES => {
+            let request = decode(frame, SealRangesRequest::validate)?;
+            let on_behalf = range_changes::seal_for(request.kind)?;
+            let ids = request.ranges.iter().map(|range| range.stream_id).collect();
+            let wanted = request.ranges.iter().map(range_changes::seal_target).collect();
+            let wanted = Request::SealRanges(on_behalf, wanted);
+            (request.timeout_ms, wanted, Pending::Sealed(ids))
+        }
+        OpCode::CREATE_RANGE => {
+            let CreateRangeRequest { timeout_ms, range } = decode(frame, CreateRangeRequest::validate)?;
+            let wanted = range_changes::new_range(&range.unwrap_or_default());
+            (timeout_ms, Request::CreateRange(wanted), Pending::RangeCreated)
+        }
+        OpCode::ALLOCATE_ID => {
+            let request = decode(frame, IdAllocationRequest::validate)?;
+            (request.timeout_ms, Request::AllocateServerId, Pending::IdAllocated)
+        }
+        other => {
+            let message = format!("{other} is no change of metadata");
+            return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message).into());
+        }
+    };
+    Ok(Change {
+        timeout_ms,
+        request,
+        pending,
+    })
+}
+
+/// Decodes a request and judges it as a whole.
+pub(super) fn decode<M: Message>(
+    frame: &Frame,
+    validate: impl FnOnce(&M) -> Result<(), sbp_messages::Refusal>,
+) -> Result<M, Fault> {
+    let request = M::decode(&frame.header)?;
+    validate(&request)?;
+    Ok(request)
+}
+
+/// The end of the only entry of a request.
+fn only(reply: Reply) -> Result<Outcome, Refusal> {
+    reply.into_iter().next().unwrap_or_else(|| Err(Refusal::unanswered()))
+}
+
+fn answer_allocated(session: &mut Session, replier: &mut Replier, call: CallId, result: Result<Outcome, Refusal>) {
+    let response = match result {
+        Ok(Outcome::Server(id)) => IdAllocationResponse {
+            id: id.0,
+            status: Status::success(),
+        },
+        other => IdAllocationResponse {
+            id: 0,
+            status: streams::failure(other),
+        },
+    };
+    replier.finish(session, call, &response);
+}

@@ -1,0 +1,174 @@
+//! SEAL_RANGES, CREATE_RANGE and SYNC_RANGES: what requests say about ranges, and how answers show them.
+
+use sbp_frame::CallId;
+use sbp_messages::{
+    CreateRangeResponse, Range, RangeId, SealKind, SealRangesResponse, SealRangesResult, Status, StreamRanges,
+    SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
+};
+use sbp_session::Session;
+use sbp_types::{Epoch, Offset, StreamId};
+
+use super::describe::{range_weight, wire_range};
+use super::fault::Fault;
+use super::replier::Replier;
+use super::results::send_results;
+use super::streams::failure;
+use crate::node::Node;
+use crate::placement::{NewRange, Outcome, PlacementState, RangeRecord, Reply, SealFor, SealTarget};
+use crate::refusal::Refusal;
+
+/// On whose behalf a seal is.
+pub(super) fn seal_for(kind: SealKind) -> Result<SealFor, Refusal> {
+    match kind {
+        SealKind::UNSPECIFIED | SealKind::PLACEMENT_DRIVER => Ok(SealFor::PlacementDriver),
+        SealKind::RANGE_SERVER => Ok(SealFor::RangeServer),
+        SealKind(other) => Err(Refusal::invalid(format!("{other} is no kind of seal"))),
+    }
+}
+
+/// A range as SEAL_RANGES names it.
+pub(super) fn seal_target(range: &RangeId) -> Result<SealTarget, Refusal> {
+    if let Some(fault) = range.fault() {
+        return Err(Refusal::new(fault.code, fault.message));
+    }
+    Ok(SealTarget {
+        stream: range.stream_id,
+        range: range.range_index,
+        epoch: range.epoch,
+        end: (range.end_offset != Offset(-1)).then_some(range.end_offset),
+    })
+}
+
+/// A range as CREATE_RANGE describes it.
+pub(super) fn new_range(range: &Range) -> Result<NewRange, Refusal> {
+    if !range.stream_id.is_valid() {
+        return Err(Refusal::no_stream(range.stream_id));
+    }
+    let (index, start, epoch) = (range.range_index, range.start_offset, range.epoch);
+    if index.0 < 0 || start.0 < -1 || epoch < Epoch::ANY {
+        let message = format!("range {index} from offset {start} on with epoch {epoch} cannot be");
+        return Err(Refusal::invalid(message));
+    }
+    Ok(NewRange {
+        key: sbp_types::RangeKey {
+            stream: range.stream_id,
+            range: index,
+        },
+        start: (start != Offset(-1)).then_some(start),
+        epoch,
+    })
+}
+
+/// Answers SEAL_RANGES. `ids` are the streams asked for.
+pub(super) fn answer_sealed(
+    session: &mut Session,
+    replier: &mut Replier,
+    node: &Node,
+    call: CallId,
+    ids: Vec<StreamId>,
+    reply: Reply,
+) {
+    let results = reply.into_iter().zip(ids).map(|(result, stream_id)| {
+        let (range, status) = range_result(node, result);
+        SealRangesResult {
+            stream_id,
+            range,
+            status,
+        }
+    });
+    let weigh =
+        |result: &SealRangesResult| 64 + result.range.as_ref().map_or(0, range_weight) + result.status.message.len();
+    send_results(session, replier, call, results, weigh, |seal_responses, _| {
+        SealRangesResponse {
+            seal_responses,
+            ..Default::default()
+        }
+    });
+}
+
+/// Answers CREATE_RANGE.
+pub(super) fn answer_created(
+    session: &mut Session,
+    replier: &mut Replier,
+    node: &Node,
+    call: CallId,
+    result: Result<Outcome, Refusal>,
+) {
+    let (range, status) = range_result(node, result);
+    replier.finish(
+        session,
+        call,
+        &CreateRangeResponse {
+            status,
+            range,
+            throttle_time_ms: 0,
+        },
+    );
+}
+
+fn range_result(node: &Node, result: Result<Outcome, Refusal>) -> (Option<Range>, Status) {
+    match result {
+        Ok(Outcome::Range(range)) => (Some(wire_range(node, &range)), Status::success()),
+        other => (None, failure(other)),
+    }
+}
+
+/// Answers SYNC_RANGES as a placement driver does, whoever asks: with the ranges as they are stored.
+pub(super) fn handle_stored(
+    session: &mut Session,
+    replier: &mut Replier,
+    node: &Node,
+    call: CallId,
+    request: &SyncRangesRequest,
+) -> Result<(), Fault> {
+    let stored: Vec<_> = node
+        .placement()?
+        .read(|state| request.stream_ranges.iter().map(|asked| stored(state, asked)).collect());
+    let results = request.stream_ranges.iter().zip(stored).map(|(asked, stored)| {
+        let (ranges, status) = match stored {
+            Ok(ranges) => (
+                ranges.iter().map(|range| wire_range(node, range)).collect(),
+                Status::success(),
+            ),
+            Err(refusal) => (Vec::new(), refusal.into()),
+        };
+        SyncRangesResult {
+            stream_id: asked.stream_id,
+            ranges,
+            status,
+        }
+    });
+    answer_synced(session, replier, call, results);
+    Ok(())
+}
+
+/// Answers SYNC_RANGES.
+pub(super) fn answer_synced(
+    session: &mut Session,
+    replier: &mut Replier,
+    call: CallId,
+    results: impl Iterator<Item = SyncRangesResult>,
+) {
+    let weigh = |result: &SyncRangesResult| {
+        64 + result.ranges.iter().map(range_weight).sum::<usize>() + result.status.message.len()
+    };
+    send_results(session, replier, call, results, weigh, |sync_responses, _| {
+        SyncRangesResponse {
+            sync_responses,
+            ..Default::default()
+        }
+    });
+}
+
+/// The ranges of a stream that are named, those that are there; without names all of them.
+fn stored(state: &PlacementState, asked: &StreamRanges) -> Result<Vec<std::sync::Arc<RangeRecord>>, Refusal> {
+    if state.stream(asked.stream_id).is_none() {
+        return Err(Refusal::no_stream(asked.stream_id));
+    }
+    let named = |index| asked.ranges.iter().any(|range| range.range_index == index);
+    let ranges = state.ranges_of(asked.stream_id);
+    Ok(ranges
+        .filter(|range| asked.ranges.is_empty() || named(range.key.range))
+        .cloned()
+        .collect())
+}

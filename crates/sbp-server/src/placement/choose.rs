@@ -1,0 +1,166 @@
+//! On which range server a new range goes.
+
+use sbp_types::ServerId;
+
+use super::state::PlacementState;
+
+/// A range server that is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) id: ServerId,
+    pub(crate) load: Load,
+}
+
+/// What a range server last said about itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Bytes free on its disk; `None` while it has not said.
+    pub(crate) free_bytes: Option<u64>,
+    /// Appends a second.
+    pub(crate) appends: u64,
+    /// Fetches a second.
+    pub(crate) fetches: u64,
+}
+
+/// Less room than this on the disk: a last resort.
+const LITTLE_ROOM: u64 = 1 << 30;
+/// So many appends and fetches a second weigh as much as one open range.
+const CALLS_PER_RANGE: u64 = 100;
+
+/// The servers for the `replicas` copies of a new range, the primary first; `None` when there are too few.
+///
+/// Where there is room on the disk comes before where there is little; then counts how much a server has to do: its open
+/// ranges and its calls. Among equals the lowest id wins, so that the choice can be repeated.
+pub(crate) fn choose(state: &PlacementState, candidates: &[Candidate], replicas: usize) -> Option<Vec<ServerId>> {
+    if replicas == 0 || candidates.len() < replicas {
+        return None;
+    }
+    let mut ranked: Vec<_> = candidates
+        .iter()
+        .map(|candidate| (rank(state, candidate), candidate.id))
+        .collect();
+    ranked.sort_unstable();
+    Some(ranked.into_iter().map(|(_, id)| id).take(replicas).collect())
+}
+
+fn rank(state: &PlacementState, candidate: &Candidate) -> (bool, u64) {
+    let Load {
+        free_bytes,
+        appends,
+        fetches,
+    } = candidate.load;
+    let little_room = free_bytes.is_some_and(|free| free < LITTLE_ROOM);
+    let ranges = u64::try_from(state.open_ranges_on(candidate.id)).unwrap_or(u64::MAX);
+    let calls = appends.saturating_add(fetches) / CALLS_PER_RANGE;
+    (little_room, ranges.saturating_add(calls))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+
+    use super::super::records::RangeRecord;
+    use super::super::state::Change;
+    use super::*;
+
+    fn candidate(id: i32, free_gib: Option<u64>, calls: u64) -> Candidate {
+        Candidate {
+            id: ServerId(id),
+            load: Load {
+                free_bytes: free_gib.map(|gib| gib << 30),
+                appends: calls,
+                fetches: 0,
+            },
+        }
+    }
+
+    /// A state in which server n has as many open ranges as the n-th number says.
+    fn with_open_ranges(counts: &[usize]) -> PlacementState {
+        let mut state = PlacementState::default();
+        let mut stream = 0;
+        for (place, count) in counts.iter().enumerate() {
+            for _range in 0..*count {
+                stream += 1;
+                state.install(Change::PutRange(Arc::new(RangeRecord {
+                    key: RangeKey {
+                        stream: StreamId(stream),
+                        range: RangeIndex(0),
+                    },
+                    epoch: Epoch(0),
+                    start_offset: Offset(0),
+                    end_offset: None,
+                    servers: vec![ServerId(i32::try_from(place).unwrap() + 1)],
+                    replica_count: 1,
+                    ack_count: 1,
+                })));
+            }
+        }
+        state
+    }
+
+    #[test]
+    fn room_decides_first_then_work_then_the_number() {
+        let cases = [
+            ("nobody", vec![], vec![], None),
+            ("one", vec![9], vec![candidate(1, None, 0)], Some(1)),
+            (
+                "the lowest of equals",
+                vec![2, 2],
+                vec![candidate(2, None, 0), candidate(1, None, 0)],
+                Some(1),
+            ),
+            (
+                "fewer ranges",
+                vec![3, 2],
+                vec![candidate(1, None, 0), candidate(2, None, 0)],
+                Some(2),
+            ),
+            (
+                "fewer calls",
+                vec![0, 2],
+                vec![candidate(1, None, 1_000), candidate(2, None, 0)],
+                Some(2),
+            ),
+            (
+                "few calls do not matter",
+                vec![0, 2],
+                vec![candidate(1, None, 99), candidate(2, None, 0)],
+                Some(1),
+            ),
+            (
+                "no room",
+                vec![0, 50],
+                vec![candidate(1, Some(0), 0), candidate(2, Some(9), 9_000)],
+                Some(2),
+            ),
+            (
+                "no room anywhere",
+                vec![1, 0],
+                vec![candidate(1, Some(0), 0), candidate(2, Some(0), 0)],
+                Some(2),
+            ),
+            (
+                "what has not reported counts as roomy",
+                vec![5, 0],
+                vec![candidate(1, None, 0), candidate(2, Some(0), 0)],
+                Some(1),
+            ),
+        ];
+        for (what, open, candidates, chosen) in cases {
+            let state = with_open_ranges(&open);
+            let expected = chosen.map(|id| vec![ServerId(id)]);
+            assert_eq!(choose(&state, &candidates, 1), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn copies_go_to_different_servers_or_nowhere() {
+        let state = with_open_ranges(&[1, 0]);
+        let two = [candidate(1, None, 0), candidate(2, None, 0)];
+        assert_eq!(choose(&state, &two, 2), Some(vec![ServerId(2), ServerId(1)]));
+        assert_eq!(choose(&state, &two, 3), None);
+        assert_eq!(choose(&state, &two, 0), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! What is under way: requests with entries not answered yet, and streams whose operations wait for one another.
+
+use std::collections::{HashMap, VecDeque};
+
+use sbp_types::StreamId;
+
+use super::apply::Outcome;
+use super::request::{Reply, ReplyTo, Task};
+use crate::refusal::Refusal;
+
+/// One entry of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct OperationId {
+    request: u64,
+    entry: usize,
+    /// The stream whose turn it has.
+    stream: Option<StreamId>,
+}
+
+/// Requests and turns.
+///
+/// Operations of one stream are done one after the other, in the order in which they came; those of different streams
+/// at the same time.
+#[derive(Default)]
+pub(super) struct Operations {
+    next: u64,
+    open: HashMap<u64, OpenRequest>,
+    /// Streams with an operation under way, and those that wait for it.
+    turns: HashMap<StreamId, VecDeque<(OperationId, Task)>>,
+    /// Operations whose turn it is.
+    ready: VecDeque<(OperationId, Task)>,
+}
+
+struct OpenRequest {
+    reply_to: ReplyTo,
+    results: Vec<Option<Result<Outcome, Refusal>>>,
+    missing: usize,
+}
+
+impl Operations {
+    /// Takes a request.
+    pub(super) fn admit(&mut self, reply_to: ReplyTo, tasks: Vec<Result<Task, Refusal>>) {
+        let request = self.next;
+        self.next += 1;
+        let mut open = OpenRequest {
+            reply_to,
+            results: Vec::with_capacity(tasks.len()),
+            missing: 0,
+        };
+        for (entry, task) in tasks.into_iter().enumerate() {
+            match task {
+                Err(refusal) => open.results.push(Some(Err(refusal))),
+                Ok(task) => {
+                    open.results.push(None);
+                    open.missing += 1;
+                    let stream = task.stream();
+                    self.queue(OperationId { request, entry, stream }, task);
+                }
+            }
+        }
+        if open.missing == 0 {
+            open.answer();
+        } else {
+            self.open.insert(request, open);
+        }
+    }
+
+    fn queue(&mut self, id: OperationId, task: Task) {
+        match id.stream.map(|stream| self.turns.entry(stream)) {
+            Some(std::collections::hash_map::Entry::Occupied(mut turn)) => turn.get_mut().push_back((id, task)),
+            Some(std::collections::hash_map::Entry::Vacant(turn)) => {
+                turn.insert(VecDeque::new());
+                self.ready.push_back((id, task));
+            }
+            None => self.ready.push_back((id, task)),
+        }
+    }
+
+    /// The next operation whose turn it is.
+    pub(super) fn take_ready(&mut self) -> Option<(OperationId, Task)> {
+        self.ready.pop_front()
+    }
+
+    /// An operation has ended: its request is answered when it was the last one, and the stream's next one is ready.
+    pub(super) fn finish(&mut self, id: OperationId, result: Result<Outcome, Refusal>) {
+        if let Some(stream) = id.stream
+            && let Some(waiting) = self.turns.get_mut(&stream)
+        {
+            match waiting.pop_front() {
+                Some(next) => self.ready.push_back(next),
+                None => {
+                    self.turns.remove(&stream);
+                }
+            }
+        }
+        let Some(open) = self.open.get_mut(&id.request) else {
+            return;
+        };
+        if let Some(place) = open.results.get_mut(id.entry)
+            && place.replace(result).is_none()
+        {
+            open.missing -= 1;
+        }
+        if open.missing == 0
+            && let Some(open) = self.open.remove(&id.request)
+        {
+            open.answer();
+        }
+    }
+
+    /// Whether everything is answered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Answers what is still open with this.
+    pub(super) fn give_up(&mut self, refusal: &Refusal) {
+        for (_, open) in self.open.drain() {
+            open.reply_to.answer(Err(refusal.clone()));
+        }
+        self.turns.clear();
+        self.ready.clear();
+    }
+}
+
+impl OpenRequest {
+    fn answer(self) {
+        let results: Reply = self
+            .results
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|| Err(Refusal::unanswered())))
+            .collect();
+        self.reply_to.answer(Ok(results));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use sbp_messages::ErrorCode;
+    use sbp_types::Offset;
+
+    use super::*;
+
+    fn trim(stream: i64, start: i64) -> Result<Task, Refusal> {
+        Ok(Task::Trim {
+            stream: StreamId(stream),
+            start: Offset(start),
+        })
+    }
+
+    fn starts(operations: &mut Operations) -> Vec<(OperationId, i64)> {
+        std::iter::from_fn(|| operations.take_ready())
+            .map(|(id, task)| match task {
+                Task::Trim { start, .. } => (id, start.0),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn caller() -> (ReplyTo, mpsc::Receiver<Result<Reply, Refusal>>) {
+        let (sender, receiver) = mpsc::channel();
+        (
+            ReplyTo::Caller(Box::new(move |answer| sender.send(answer).unwrap())),
+            receiver,
+        )
+    }
+
+    #[test]
+    fn operations_of_one_stream_take_turns_and_others_do_not_wait() {
+        let mut operations = Operations::default();
+        let (first, first_answer) = caller();
+        operations.admit(first, vec![trim(1, 10), trim(2, 20), trim(1, 11)]);
+        let (second, second_answer) = caller();
+        operations.admit(second, vec![trim(1, 12)]);
+        let ready = starts(&mut operations);
+        assert_eq!(ready.iter().map(|(_, start)| *start).collect::<Vec<_>>(), [10, 20]);
+        operations.finish(ready[1].0, Ok(Outcome::Done));
+        assert_eq!(starts(&mut operations), [], "stream 1 is still busy");
+        operations.finish(ready[0].0, Err(Refusal::invalid("no")));
+        let ready = starts(&mut operations);
+        assert_eq!(ready[0].1, 11);
+        assert!(first_answer.try_recv().is_err(), "one entry is missing");
+        operations.finish(ready[0].0, Ok(Outcome::Done));
+        let results = first_answer.try_recv().unwrap().unwrap();
+        assert_eq!(
+            results.iter().map(Result::is_ok).collect::<Vec<_>>(),
+            [false, true, true],
+            "in the order of the request"
+        );
+        let ready = starts(&mut operations);
+        assert_eq!(ready[0].1, 12);
+        operations.finish(ready[0].0, Ok(Outcome::Done));
+        assert_eq!(second_answer.try_recv().unwrap().unwrap().len(), 1);
+        assert!(operations.is_empty() && operations.turns.is_empty());
+    }
+
+    #[test]
+    fn a_request_without_sound_entries_is_answered_at_once() {
+        let mut operations = Operations::default();
+        let (reply_to, answer) = caller();
+        operations.admit(reply_to, vec![Err(Refusal::no_stream(StreamId(0)))]);
+        let results = answer.try_recv().unwrap().unwrap();
+        assert_eq!(results[0].as_ref().unwrap_err().code, ErrorCode::NOT_FOUND);
+        assert!(operations.is_empty());
+    }
+
+    #[test]
+    fn what_is_given_up_is_told_once() {
+        let mut operations = Operations::default();
+        let (reply_to, answer) = caller();
+        operations.admit(reply_to, vec![trim(1, 1), trim(1, 2)]);
+        let ready = starts(&mut operations);
+        operations.give_up(&Refusal::unanswered());
+        assert!(answer.try_recv().unwrap().is_err());
+        operations.finish(ready[0].0, Ok(Outcome::Done));
+        assert_eq!(starts(&mut operations), []);
+    }
+}

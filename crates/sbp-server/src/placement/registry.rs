@@ -1,0 +1,147 @@
+//! Which range servers are up, and what they last said about themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use sbp_types::ServerId;
+
+use super::choose::{Candidate, Load};
+
+/// A server that has said nothing for so long counts as down, although its connection stands.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// The range servers as they are right now. Nothing in here is durable: after a restart they say it again.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// The range server in this process, which is up as long as the registry is.
+    own: Option<ServerId>,
+    servers: BTreeMap<ServerId, Presence>,
+}
+
+#[derive(Debug)]
+struct Presence {
+    /// Over these connections it has said who it is.
+    connections: BTreeSet<i64>,
+    last_heard: Instant,
+    load: Load,
+}
+
+impl Presence {
+    fn is_up(&self, now: Instant) -> bool {
+        !self.connections.is_empty() && now.saturating_duration_since(self.last_heard) < SILENCE
+    }
+}
+
+impl Registry {
+    pub(crate) fn new(own: Option<ServerId>) -> Self {
+        Self { own, ..Self::default() }
+    }
+
+    /// The server said that it is there. True when it was not up before.
+    pub(crate) fn heard(&mut self, server: ServerId, connection: i64, now: Instant) -> bool {
+        let presence = self.presence(server, now);
+        let was_up = presence.is_up(now);
+        presence.connections.insert(connection);
+        presence.last_heard = now;
+        !was_up
+    }
+
+    /// The server said how it does.
+    pub(crate) fn report(&mut self, server: ServerId, load: Load, now: Instant) {
+        let presence = self.presence(server, now);
+        presence.load = load;
+        presence.last_heard = now;
+    }
+
+    /// The connection is gone, and with the last one the server.
+    pub(crate) fn closed(&mut self, server: ServerId, connection: i64) {
+        if let Some(presence) = self.servers.get_mut(&server) {
+            presence.connections.remove(&connection);
+        }
+    }
+
+    /// Whether the server is up.
+    pub(crate) fn is_up(&self, server: ServerId, now: Instant) -> bool {
+        self.own == Some(server) || self.servers.get(&server).is_some_and(|presence| presence.is_up(now))
+    }
+
+    /// The servers that new ranges can be placed on.
+    pub(crate) fn candidates(&self, now: Instant) -> Vec<Candidate> {
+        let load_of = |id: &ServerId| self.servers.get(id).map(|presence| presence.load).unwrap_or_default();
+        let own = self.own.map(|id| Candidate { id, load: load_of(&id) });
+        let others = self
+            .servers
+            .iter()
+            .filter(|(id, presence)| self.own != Some(**id) && presence.is_up(now))
+            .map(|(id, presence)| Candidate {
+                id: *id,
+                load: presence.load,
+            });
+        own.into_iter().chain(others).collect()
+    }
+
+    fn presence(&mut self, server: ServerId, now: Instant) -> &mut Presence {
+        self.servers.entry(server).or_insert_with(|| Presence {
+            connections: BTreeSet::new(),
+            last_heard: now,
+            load: Load::default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ServerId = ServerId(7);
+    const OWN: ServerId = ServerId(1);
+
+    fn ids(registry: &Registry, now: Instant) -> Vec<i32> {
+        registry
+            .candidates(now)
+            .iter()
+            .map(|candidate| candidate.id.0)
+            .collect()
+    }
+
+    #[test]
+    fn a_server_is_up_while_it_has_a_connection_and_is_heard() {
+        let start = Instant::now();
+        let mut registry = Registry::new(None);
+        assert!(!registry.is_up(A, start));
+        assert!(registry.heard(A, 1, start));
+        assert!(!registry.heard(A, 2, start), "it was up already");
+        registry.closed(A, 1);
+        assert_eq!(ids(&registry, start), [7], "the other connection stands");
+        registry.closed(A, 2);
+        assert_eq!(ids(&registry, start), [0; 0]);
+        assert!(registry.heard(A, 3, start), "it is back");
+        let later = start + SILENCE;
+        assert!(!registry.is_up(A, later), "silent for too long");
+        registry.report(A, Load::default(), later);
+        assert!(registry.is_up(A, later), "a report is a sign of life");
+    }
+
+    #[test]
+    fn the_server_in_this_process_is_always_up_and_listed_once() {
+        let now = Instant::now();
+        let mut registry = Registry::new(Some(OWN));
+        assert!(registry.is_up(OWN, now));
+        let load = Load {
+            appends: 5,
+            ..Load::default()
+        };
+        registry.report(OWN, load, now);
+        assert_eq!(registry.candidates(now), [Candidate { id: OWN, load }]);
+        registry.heard(A, 1, now);
+        assert_eq!(ids(&registry, now), [1, 7]);
+    }
+
+    #[test]
+    fn a_report_alone_does_not_bring_a_server_up() {
+        let now = Instant::now();
+        let mut registry = Registry::new(None);
+        registry.report(A, Load::default(), now);
+        assert!(!registry.is_up(A, now));
+    }
+}

@@ -1,0 +1,108 @@
+//! What the placement driver is asked for.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sbp_frame::CallId;
+use sbp_types::{Offset, StreamId};
+
+use super::apply::{Command, Outcome};
+use super::create::NewStream;
+use super::range_servers::Done;
+use super::records::ServerRecord;
+use super::seal::{NewRange, SealFor, SealTarget};
+use super::update::StreamUpdate;
+use crate::connection::{ConnectionCommand, Port};
+use crate::refusal::Refusal;
+
+/// Entries of one request. What was refused while it was read stays refused.
+type Entries<T> = Vec<Result<T, Refusal>>;
+
+/// One request, as the protocol has them: many entries, each with an end of its own.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    CreateStreams(Entries<NewStream>),
+    UpdateStreams(Entries<StreamUpdate>),
+    DeleteStreams(Entries<StreamId>),
+    /// Streams, and where they are to begin.
+    TrimStreams(Entries<(StreamId, Offset)>),
+    SealRanges(SealFor, Entries<SealTarget>),
+    CreateRange(Result<NewRange, Refusal>),
+    AllocateServerId,
+    RegisterServer(ServerRecord),
+}
+
+/// How the entries of a request ended, in their order.
+pub(crate) type Reply = Entries<Outcome>;
+
+/// A request, and where the answer goes.
+pub(crate) struct MetadataJob {
+    pub(crate) reply_to: ReplyTo,
+    /// When it is no longer worth starting.
+    pub(crate) deadline: Instant,
+    pub(crate) request: Request,
+}
+
+/// Who waits for an answer.
+pub(crate) enum ReplyTo {
+    /// A call of a connection.
+    Call { port: Arc<Port>, call: CallId },
+    /// Somebody in this process.
+    Caller(Done<Reply>),
+}
+
+impl ReplyTo {
+    pub(super) fn answer(self, answer: Result<Reply, Refusal>) {
+        match self {
+            Self::Call { port, call } => {
+                // A connection that is gone does not undo what is durable.
+                let _gone = port.mailbox.post(ConnectionCommand::Changed { call, answer });
+            }
+            Self::Caller(done) => done(answer),
+        }
+    }
+}
+
+/// One entry on its way.
+#[derive(Clone, Debug)]
+pub(super) enum Task {
+    /// The metadata alone decides.
+    Apply(Command),
+    /// The end of the open range may be needed first.
+    Trim { stream: StreamId, start: Offset },
+    /// A range server may have to seal first.
+    Seal { on_behalf: SealFor, target: SealTarget },
+}
+
+impl Task {
+    /// The stream whose operations come one after the other, this one among them.
+    pub(super) fn stream(&self) -> Option<StreamId> {
+        match self {
+            Self::Trim { stream, .. } => Some(*stream),
+            Self::Seal { target, .. } => Some(target.stream),
+            Self::Apply(Command::UpdateStream(update)) => Some(update.id),
+            Self::Apply(Command::DeleteStream(stream)) => Some(*stream),
+            Self::Apply(Command::CreateRange(range)) => Some(range.key.stream),
+            Self::Apply(_) => None,
+        }
+    }
+}
+
+impl Request {
+    /// Takes the request apart.
+    pub(super) fn into_tasks(self) -> Vec<Result<Task, Refusal>> {
+        fn each<T>(entries: Entries<T>, task: impl Fn(T) -> Task) -> Vec<Result<Task, Refusal>> {
+            entries.into_iter().map(|entry| entry.map(&task)).collect()
+        }
+        match self {
+            Self::CreateStreams(entries) => each(entries, |stream| Task::Apply(Command::CreateStream(stream))),
+            Self::UpdateStreams(entries) => each(entries, |update| Task::Apply(Command::UpdateStream(update))),
+            Self::DeleteStreams(entries) => each(entries, |stream| Task::Apply(Command::DeleteStream(stream))),
+            Self::TrimStreams(entries) => each(entries, |(stream, start)| Task::Trim { stream, start }),
+            Self::SealRanges(on_behalf, entries) => each(entries, |target| Task::Seal { on_behalf, target }),
+            Self::CreateRange(range) => each(vec![range], |range| Task::Apply(Command::CreateRange(range))),
+            Self::AllocateServerId => vec![Ok(Task::Apply(Command::AllocateServerId))],
+            Self::RegisterServer(server) => vec![Ok(Task::Apply(Command::RegisterServer(server)))],
+        }
+    }
+}

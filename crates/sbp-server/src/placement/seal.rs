@@ -1,0 +1,264 @@
+//! SEAL_RANGES and CREATE_RANGE: how a stream goes on in its next range.
+
+use std::sync::Arc;
+
+use sbp_messages::ErrorCode;
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId};
+
+use super::apply::{Action, Effects, Order, Outcome};
+use super::records::RangeRecord;
+use super::state::{Change, PlacementState};
+use crate::refusal::Refusal;
+
+/// The range that somebody wants sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SealTarget {
+    pub(crate) stream: StreamId,
+    /// [`RangeIndex::OPEN`]: the open range, or the last one where none is open.
+    pub(crate) range: RangeIndex,
+    /// [`Epoch::ANY`]: not compared.
+    pub(crate) epoch: Epoch,
+    /// The end that the sealer saw; only compared.
+    pub(crate) end: Option<Offset>,
+}
+
+/// On whose behalf a range is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SealFor {
+    /// The range server's: the range ends, and that is all.
+    RangeServer,
+    /// The placement driver's: the next range is opened, too.
+    PlacementDriver,
+}
+
+/// What a seal needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SealPlan {
+    /// Nothing: it was sealed before, and this is the range to answer with.
+    Done(Arc<RangeRecord>),
+    /// The server has to seal it first.
+    Seal {
+        server: ServerId,
+        key: RangeKey,
+        epoch: Epoch,
+    },
+    /// It is sealed, and the next range has to be opened.
+    OpenNext(RangeKey),
+}
+
+/// Judges a seal, as far as the placement driver knows the range.
+pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: SealFor) -> Result<SealPlan, Refusal> {
+    let Some(last) = state.last_range(target.stream) else {
+        return Err(Refusal::no_stream(target.stream));
+    };
+    let index = match target.range {
+        RangeIndex::OPEN => last.key.range,
+        index => index,
+    };
+    let key = RangeKey {
+        stream: target.stream,
+        range: index,
+    };
+    let next = next_key(key).and_then(|next| state.range(next));
+    let Some(range) = state.range(key) else {
+        return match (next, on_behalf) {
+            // The range was trimmed away behind its seal, which can still be answered.
+            (Some(next), SealFor::PlacementDriver) => Ok(SealPlan::Done(Arc::clone(next))),
+            _ => Err(Refusal::new(
+                ErrorCode::RANGE_NOT_FOUND,
+                format!("stream {} has no range {index}", target.stream),
+            )),
+        };
+    };
+    check_epoch(range, target.epoch)?;
+    let Some(end) = range.end_offset else {
+        let Some(server) = range.appends_go_to() else {
+            return Err(Refusal::new(
+                ErrorCode::PD_NO_AVAILABLE_RS,
+                format!("no range server holds range {key}"),
+            ));
+        };
+        return Ok(SealPlan::Seal {
+            server,
+            key,
+            epoch: range.epoch,
+        });
+    };
+    check_end(key, end, target.end)?;
+    Ok(match (on_behalf, next) {
+        (SealFor::RangeServer, _) => SealPlan::Done(Arc::clone(range)),
+        (SealFor::PlacementDriver, Some(next)) => SealPlan::Done(Arc::clone(next)),
+        (SealFor::PlacementDriver, None) => SealPlan::OpenNext(key),
+    })
+}
+
+/// Compares the end that a sealer saw with the one that counts.
+pub(crate) fn check_end(key: RangeKey, end: Offset, seen: Option<Offset>) -> Result<(), Refusal> {
+    match seen {
+        Some(seen) if seen != end => Err(Refusal::new(
+            ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS,
+            format!("range {key} ends at {end}, not at {seen}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn check_epoch(range: &RangeRecord, epoch: Epoch) -> Result<(), Refusal> {
+    if epoch == Epoch::ANY || epoch == range.epoch {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        ErrorCode::EXPIRED_RANGE_EPOCH,
+        format!("range {} has epoch {}, not {epoch}", range.key, range.epoch),
+    ))
+}
+
+/// Writes the end of a sealed range down, with the next range where that is wanted.
+pub(super) fn finish_seal(
+    state: &PlacementState,
+    key: RangeKey,
+    end: Offset,
+    open_next: bool,
+) -> Result<Effects, Refusal> {
+    let range = known_range(state, key)?;
+    let sealed = Arc::new(RangeRecord {
+        end_offset: Some(end.max(range.start_offset)),
+        ..RangeRecord::clone(range)
+    });
+    if open_next {
+        let next = successor(state, &sealed, end)?;
+        return Ok(Effects {
+            orders: install(state, &next, &[&sealed, &next])?,
+            changes: vec![Change::PutRange(sealed), Change::PutRange(Arc::clone(&next))],
+            outcome: Outcome::Range(next),
+        });
+    }
+    let publish = |server: &ServerId| Order {
+        server: *server,
+        stream: key.stream,
+        action: Action::Publish(key, end),
+    };
+    Ok(Effects {
+        orders: sealed.servers.iter().map(publish).collect(),
+        changes: vec![Change::PutRange(Arc::clone(&sealed))],
+        outcome: Outcome::Range(sealed),
+    })
+}
+
+/// Opens the range behind `key`, the last one of its stream, which is sealed.
+pub(super) fn open_next(state: &PlacementState, key: RangeKey) -> Result<Effects, Refusal> {
+    let last = known_range(state, key)?;
+    let Some(end) = last.end_offset else {
+        return Err(before_seal(key));
+    };
+    let next = successor(state, last, end)?;
+    Ok(Effects {
+        changes: vec![Change::PutRange(Arc::clone(&next))],
+        orders: install(state, &next, &[&next])?,
+        outcome: Outcome::Range(next),
+    })
+}
+
+/// A range that somebody wants opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewRange {
+    pub(crate) key: RangeKey,
+    /// `None`: where the one before ends.
+    pub(crate) start: Option<Offset>,
+    /// [`Epoch::ANY`]: one more than the one before.
+    pub(crate) epoch: Epoch,
+}
+
+/// Opens the described range behind the last one, which must be sealed; or finds it there already.
+pub(super) fn create_range(state: &PlacementState, wanted: NewRange) -> Result<Effects, Refusal> {
+    let NewRange { key, start, epoch } = wanted;
+    let Some(last) = state.last_range(key.stream) else {
+        return Err(Refusal::no_stream(key.stream));
+    };
+    if let Some(existing) = state.range(key) {
+        if start.is_some_and(|start| start != existing.start_offset) {
+            return Err(Refusal::new(
+                ErrorCode::CREATE_RANGE_BEFORE_SEAL,
+                format!("range {key} is there and begins at {}", existing.start_offset),
+            ));
+        }
+        check_epoch(existing, epoch)?;
+        return Ok(Effects::nothing(Outcome::Range(Arc::clone(existing))));
+    }
+    let Some(end) = last.end_offset else {
+        return Err(before_seal(last.key));
+    };
+    if next_key(last.key) != Some(key) || start.is_some_and(|start| start != end) {
+        return Err(Refusal::new(
+            ErrorCode::CREATE_RANGE_BEFORE_SEAL,
+            format!(
+                "the range behind {}, which ends at {end}, is the only one that can be made",
+                last.key
+            ),
+        ));
+    }
+    if epoch != Epoch::ANY && Some(epoch) != next_epoch(last) {
+        return Err(Refusal::new(
+            ErrorCode::EXPIRED_RANGE_EPOCH,
+            format!(
+                "the range behind {}, of epoch {}, has one more, not {epoch}",
+                last.key, last.epoch
+            ),
+        ));
+    }
+    open_next(state, last.key)
+}
+
+/// The open range behind a sealed one: on the same servers, because the writers' state and the order of the appends
+/// live there.
+fn successor(state: &PlacementState, sealed: &RangeRecord, end: Offset) -> Result<Arc<RangeRecord>, Refusal> {
+    let Some(stream) = state.stream(sealed.key.stream) else {
+        return Err(Refusal::no_stream(sealed.key.stream));
+    };
+    let (Some(key), Some(epoch)) = (next_key(sealed.key), next_epoch(sealed)) else {
+        return Err(Refusal::new(
+            ErrorCode::PD_INTERNAL_SERVER_ERROR,
+            format!("there are no numbers left behind range {}", sealed.key),
+        ));
+    };
+    Ok(Arc::new(RangeRecord {
+        key,
+        epoch,
+        start_offset: end,
+        end_offset: None,
+        servers: sealed.servers.clone(),
+        replica_count: stream.settings.replica_count,
+        ack_count: stream.settings.ack_count,
+    }))
+}
+
+/// Tells everybody who holds the last of these ranges of all of them.
+fn install(state: &PlacementState, last: &RangeRecord, ranges: &[&RangeRecord]) -> Result<Vec<Order>, Refusal> {
+    match state.stream(last.key.stream) {
+        Some(stream) => Ok(Order::install(stream, &last.servers, ranges)),
+        None => Err(Refusal::no_stream(last.key.stream)),
+    }
+}
+
+fn known_range(state: &PlacementState, key: RangeKey) -> Result<&Arc<RangeRecord>, Refusal> {
+    if state.stream(key.stream).is_none() {
+        return Err(Refusal::no_stream(key.stream));
+    }
+    state
+        .range(key)
+        .ok_or_else(|| Refusal::new(ErrorCode::RANGE_NOT_FOUND, format!("there is no range {key}")))
+}
+
+fn before_seal(last: RangeKey) -> Refusal {
+    let message = format!("range {last} is open: seal it before the next one is made");
+    Refusal::new(ErrorCode::CREATE_RANGE_BEFORE_SEAL, message)
+}
+
+fn next_key(key: RangeKey) -> Option<RangeKey> {
+    let range = RangeIndex(key.range.0.checked_add(1)?);
+    Some(RangeKey { range, ..key })
+}
+
+fn next_epoch(range: &RangeRecord) -> Option<Epoch> {
+    range.epoch.0.checked_add(1).map(Epoch)
+}

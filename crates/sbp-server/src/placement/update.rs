@@ -1,0 +1,68 @@
+//! UPDATE_STREAMS.
+
+use std::sync::Arc;
+
+use sbp_messages::ErrorCode;
+use sbp_types::StreamId;
+
+use super::apply::{Effects, Order, Outcome};
+use super::name::check_name;
+use super::records::StreamRecord;
+use super::settings::SettingsUpdate;
+use super::state::{Change, PlacementState};
+use crate::refusal::Refusal;
+
+/// What somebody wants a stream to be like.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamUpdate {
+    pub(crate) id: StreamId,
+    /// Empty: it keeps the one it has, or none.
+    pub(crate) name: String,
+    pub(crate) settings: SettingsUpdate,
+}
+
+/// Changes settings and name, all or nothing.
+pub(super) fn update_stream(state: &PlacementState, servers: usize, update: StreamUpdate) -> Result<Effects, Refusal> {
+    let StreamUpdate { id, name, settings } = update;
+    let Some(old) = state.stream(id) else {
+        return Err(Refusal::no_stream(id));
+    };
+    let name = new_name(state, old, name)?;
+    let stream = Arc::new(StreamRecord {
+        name,
+        settings: settings.merge(&old.settings, servers)?,
+        ..StreamRecord::clone(old)
+    });
+    if same_to_the_byte(&stream, old) {
+        return Ok(Effects::nothing(Outcome::Stream(Arc::clone(old))));
+    }
+    let orders = match state.last_range(id) {
+        Some(last) if stream.facts() != old.facts() => Order::install(&stream, &last.servers, &[last]),
+        _ => Vec::new(),
+    };
+    Ok(Effects {
+        changes: vec![Change::PutStream(Arc::clone(&stream))],
+        orders,
+        outcome: Outcome::Stream(stream),
+    })
+}
+
+fn new_name(state: &PlacementState, old: &StreamRecord, wanted: String) -> Result<Option<Arc<str>>, Refusal> {
+    if wanted.is_empty() || old.name.as_deref() == Some(wanted.as_str()) {
+        return Ok(old.name.clone());
+    }
+    check_name(&wanted)?;
+    match state.stream_named(&wanted) {
+        None => Ok(Some(Arc::from(wanted))),
+        Some(other) => Err(Refusal::new(
+            ErrorCode::ALREADY_EXISTS,
+            format!("\"{wanted}\" is the name of stream {}: choose another one", other.id),
+        )),
+    }
+}
+
+/// Whether nothing at all has to be written: schemas that are equal may be given in other bytes.
+fn same_to_the_byte(new: &StreamRecord, old: &StreamRecord) -> bool {
+    let ipc = |stream: &StreamRecord| stream.settings.schema.as_ref().map(|schema| schema.ipc.clone());
+    new == old && ipc(new) == ipc(old)
+}

@@ -1,0 +1,611 @@
+//! The thread that changes the metadata.
+//!
+//! It never waits for a range server: requests and the answers of range servers arrive in one queue. What can be decided
+//! is gathered and made durable together, then the range servers are told, then the callers.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use sbp_log::Clock;
+use sbp_messages::ErrorCode;
+use sbp_types::{Offset, RangeKey, ServerId, StreamId};
+
+use super::apply::{Action, Command, Effects, Order, Outcome, apply};
+use super::driver::{DriverParts, LocalRanges};
+use super::operations::{OperationId, Operations};
+use super::range_servers::{Done, RangeServers};
+use super::registry::Registry;
+use super::request::{MetadataJob, Task};
+use super::seal::{SealFor, SealPlan, SealTarget, check_end, plan_seal};
+use super::state::{Change, PlacementState};
+use super::trim::{TrimPlan, plan_trim};
+use crate::failure::Health;
+use crate::meta::{MetadataChange, MetadataError, MetadataStore};
+use crate::refusal::Refusal;
+
+/// Events taken before what they came to is made durable.
+const EVENTS_AT_ONCE: usize = 1_024;
+/// How often deleted streams are looked at, whether a segment still holds records of them.
+const SWEEP: Duration = Duration::from_secs(10);
+/// How long a server that goes down waits for answers of range servers.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What can happen.
+pub(super) enum Event {
+    /// Somebody wants something.
+    Job(MetadataJob),
+    /// A range server has sealed a range, or not.
+    Sealed(OperationId, Result<Offset, Refusal>),
+    /// A range server has told where readers stand.
+    End(OperationId, Result<Offset, Refusal>),
+    /// A range server was told about a stream, or not.
+    Told(Option<OperationId>, ServerId, StreamId, Result<(), Refusal>),
+    /// A range server is there: what it could not be told can be told now.
+    Settle(ServerId),
+    /// The server goes down.
+    Stop,
+}
+
+/// What an operation waits for.
+enum Waiting {
+    /// The end of a range.
+    Seal {
+        target: SealTarget,
+        key: RangeKey,
+        open_next: bool,
+        here: bool,
+    },
+    /// The end of what readers see.
+    TrimEnd { stream: StreamId, start: Offset },
+    /// Range servers that are being told.
+    Orders { missing: usize, outcome: Outcome },
+}
+
+/// What is decided and not durable yet.
+#[derive(Default)]
+struct Staged {
+    changes: Vec<Change>,
+    operations: Vec<StagedOperation>,
+}
+
+struct StagedOperation {
+    id: Option<OperationId>,
+    orders: Vec<Order>,
+    outcome: Outcome,
+    /// The range in this process that goes on should the disk be full.
+    sealing: Option<RangeKey>,
+}
+
+pub(super) struct Worker {
+    events: mpsc::Sender<Event>,
+    /// What is durable.
+    published: Arc<RwLock<PlacementState>>,
+    /// What is durable, and what is staged.
+    state: PlacementState,
+    staged: Staged,
+    registry: Arc<Mutex<Registry>>,
+    store: Box<dyn MetadataStore>,
+    local: Option<LocalRanges>,
+    others: Arc<dyn RangeServers>,
+    clock: Arc<dyn Clock>,
+    health: Arc<Health>,
+    operations: Operations,
+    waiting: HashMap<OperationId, Waiting>,
+    /// Streams that a server was not told about.
+    owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
+    last_sweep: Instant,
+    /// Deleted streams, and how many bytes the log must have written before it holds everything of theirs.
+    buried_at: HashMap<StreamId, u64>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        parts: DriverParts,
+        published: Arc<RwLock<PlacementState>>,
+        registry: Arc<Mutex<Registry>>,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        let DriverParts {
+            state,
+            store,
+            local,
+            others,
+            clock,
+            health,
+        } = parts;
+        Self {
+            events,
+            published,
+            state,
+            staged: Staged::default(),
+            registry,
+            store,
+            local,
+            others,
+            clock,
+            health,
+            operations: Operations::default(),
+            waiting: HashMap::new(),
+            owed: BTreeMap::new(),
+            last_sweep: Instant::now(),
+            buried_at: HashMap::new(),
+        }
+    }
+
+    /// Works until the server goes down.
+    pub(super) fn run(mut self, inbox: &mpsc::Receiver<Event>) {
+        loop {
+            match inbox.recv_timeout(SWEEP) {
+                Ok(Event::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Ok(event) => {
+                    if self.handle_all(event, inbox) {
+                        break;
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            self.sweep();
+        }
+        self.end(inbox);
+    }
+
+    /// Finishes what was begun.
+    fn end(mut self, inbox: &mpsc::Receiver<Event>) {
+        let deadline = Instant::now() + STOP_PATIENCE;
+        while !self.operations.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match inbox.recv_timeout(left) {
+                Ok(event) => {
+                    self.handle_all(event, inbox);
+                }
+                Err(_) => break,
+            }
+        }
+        let refusal = Refusal::new(ErrorCode::SHUTTING_DOWN, "the server went down before this was done");
+        self.operations.give_up(&refusal);
+    }
+
+    /// Handles this event and what came with it. True when the server goes down.
+    fn handle_all(&mut self, first: Event, inbox: &mpsc::Receiver<Event>) -> bool {
+        let mut stop = false;
+        let more = std::iter::from_fn(|| inbox.try_recv().ok());
+        for event in std::iter::once(first).chain(more).take(EVENTS_AT_ONCE) {
+            stop |= self.handle(event);
+        }
+        // What ends lets others begin.
+        loop {
+            while let Some((id, task)) = self.operations.take_ready() {
+                self.start(id, task);
+            }
+            if self.staged.operations.is_empty() {
+                return stop;
+            }
+            self.flush();
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> bool {
+        match event {
+            Event::Job(job) => self.admit(job),
+            Event::Sealed(id, end) => self.handle_sealed(id, end),
+            Event::End(id, end) => self.handle_end(id, end),
+            Event::Told(id, server, stream, result) => self.handle_told(id, server, stream, result),
+            Event::Settle(server) => self.settle(server),
+            Event::Stop => return true,
+        }
+        false
+    }
+
+    fn admit(&mut self, job: MetadataJob) {
+        let MetadataJob {
+            reply_to,
+            deadline,
+            request,
+        } = job;
+        if Instant::now() >= deadline {
+            let message = "the time was up before the request was started";
+            reply_to.answer(Err(Refusal::new(ErrorCode::REQUEST_TIMEOUT, message)));
+        } else {
+            self.operations.admit(reply_to, request.into_tasks());
+        }
+    }
+
+    /// Begins an operation whose turn it is.
+    fn start(&mut self, id: OperationId, task: Task) {
+        match task {
+            Task::Apply(command) => self.stage(Some(id), command, None),
+            Task::Trim { stream, start } => match plan_trim(&self.state, stream, start) {
+                Err(refusal) => self.operations.finish(id, Err(refusal)),
+                Ok(TrimPlan::Judge) => {
+                    let end = None;
+                    self.stage(Some(id), Command::TrimStream { stream, start, end }, None);
+                }
+                Ok(TrimPlan::AskEnd(server, key)) => self.ask_end(id, server, key, start),
+            },
+            Task::Seal { on_behalf, target } => match plan_seal(&self.state, target, on_behalf) {
+                Err(refusal) => self.operations.finish(id, Err(refusal)),
+                Ok(SealPlan::Done(range)) => self.operations.finish(id, Ok(Outcome::Range(range))),
+                Ok(SealPlan::OpenNext(key)) => self.stage(Some(id), Command::OpenNext(key), None),
+                Ok(SealPlan::Seal { server, key, epoch }) => {
+                    let here = self.here(server).is_some();
+                    let waiting = Waiting::Seal {
+                        target,
+                        key,
+                        open_next: on_behalf == SealFor::PlacementDriver,
+                        here,
+                    };
+                    self.waiting.insert(id, waiting);
+                    let done = self.promise(move |end| Event::Sealed(id, end));
+                    match self.here(server) {
+                        Some(local) => local.ranges.seal(key, done),
+                        None if self.is_up(server) => self.others.seal(server, key, epoch, target.end, done),
+                        None => done(Err(Self::is_down(server))),
+                    }
+                }
+            },
+        }
+    }
+
+    fn ask_end(&mut self, id: OperationId, server: ServerId, key: RangeKey, start: Offset) {
+        let stream = key.stream;
+        if let Some(local) = self.here(server) {
+            let end = local.ranges.hub.ranges.lock().table.next_offset(key);
+            return self.stage(Some(id), Command::TrimStream { stream, start, end }, None);
+        }
+        self.waiting.insert(id, Waiting::TrimEnd { stream, start });
+        let told = self.promise(move |end| Event::End(id, end));
+        if !self.is_up(server) {
+            return told(Err(Self::is_down(server)));
+        }
+        let done: Done<Vec<Option<Offset>>> = Box::new(move |ends| {
+            let end = ends.and_then(|ends| {
+                let message = || format!("range server {server} does not hold range {key}");
+                let end = ends.first().copied().flatten();
+                end.ok_or_else(|| Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message()))
+            });
+            told(end);
+        });
+        self.others.next_offsets(server, vec![key], done);
+    }
+
+    fn handle_end(&mut self, id: OperationId, end: Result<Offset, Refusal>) {
+        let Some(Waiting::TrimEnd { stream, start }) = self.waiting.remove(&id) else {
+            return;
+        };
+        match end {
+            Ok(end) => {
+                let end = Some(end);
+                self.stage(Some(id), Command::TrimStream { stream, start, end }, None);
+            }
+            Err(refusal) => self.operations.finish(id, Err(refusal)),
+        }
+    }
+
+    fn handle_sealed(&mut self, id: OperationId, end: Result<Offset, Refusal>) {
+        let Some(Waiting::Seal {
+            target,
+            key,
+            open_next,
+            here,
+        }) = self.waiting.remove(&id)
+        else {
+            return;
+        };
+        let checked = end.and_then(|end| match check_end(key, end, target.end) {
+            Ok(()) => Ok(end),
+            Err(refusal) => {
+                self.go_on(here.then_some(key));
+                Err(refusal)
+            }
+        });
+        match checked {
+            Ok(end) => self.stage(
+                Some(id),
+                Command::FinishSeal { key, end, open_next },
+                here.then_some(key),
+            ),
+            Err(refusal) => self.operations.finish(id, Err(refusal)),
+        }
+    }
+
+    /// Decides, and keeps what is to become durable.
+    fn stage(&mut self, id: Option<OperationId>, command: Command, sealing: Option<RangeKey>) {
+        let decided = self.decide(command);
+        match decided {
+            Ok(Effects {
+                changes,
+                orders,
+                outcome,
+            }) => {
+                for change in &changes {
+                    self.state.install(change.clone());
+                }
+                self.staged.changes.extend(changes);
+                self.staged.operations.push(StagedOperation {
+                    id,
+                    orders,
+                    outcome,
+                    sealing,
+                });
+            }
+            Err(refusal) => {
+                self.go_on(sealing);
+                self.finish(id, Err(refusal));
+            }
+        }
+    }
+
+    fn decide(&self, command: Command) -> Result<Effects, Refusal> {
+        let candidates = match &command {
+            Command::CreateStream(_) => {
+                // Nothing could be appended to a new stream.
+                if let Some(failure) = self.health.failure() {
+                    return Err(Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, failure.to_string()));
+                }
+                self.registry.lock().candidates(Instant::now())
+            }
+            Command::UpdateStream(_) => self.registry.lock().candidates(Instant::now()),
+            _ => Vec::new(),
+        };
+        apply(&self.state, &candidates, command, self.clock.now())
+    }
+
+    /// Makes durable what is staged, lets everybody see it, and tells the range servers.
+    fn flush(&mut self) {
+        let Staged { changes, operations } = std::mem::take(&mut self.staged);
+        if let Err((refusal, undone)) = self.commit(&changes) {
+            self.state = self.published.read().clone();
+            for operation in operations {
+                if undone {
+                    self.go_on(operation.sealing);
+                }
+                self.finish(operation.id, Err(refusal.clone()));
+            }
+            return;
+        }
+        {
+            let mut published = self.published.write();
+            for change in &changes {
+                published.install(change.clone());
+            }
+        }
+        for change in changes {
+            match change {
+                Change::PutServer(server) => self.others.locate(server.id, &server.address),
+                Change::BuryStream(stream) => self.note_burial(stream),
+                _ => {}
+            }
+        }
+        for operation in operations {
+            self.give_orders(operation);
+        }
+    }
+
+    /// On an error says also whether it is known that nothing was written.
+    fn commit(&mut self, changes: &[Change]) -> Result<(), (Refusal, bool)> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let held = changes.iter().filter_map(|change| self.held_here(change));
+        let durable: Vec<_> = changes
+            .iter()
+            .cloned()
+            .map(MetadataChange::Placement)
+            .chain(held)
+            .collect();
+        match self.store.commit(&durable) {
+            Ok(()) => Ok(()),
+            Err(error @ MetadataError::DiskFull) => {
+                let refusal = Refusal::new(ErrorCode::INSUFFICIENT_STORAGE, error.to_string());
+                Err((refusal, true))
+            }
+            Err(error) => {
+                // Nobody knows what the disk holds now; a restart reads it.
+                self.health.fail("the metadata store", error.to_string());
+                let refusal = Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, error.to_string());
+                Err((refusal, false))
+            }
+        }
+    }
+
+    /// The range server's part of a change, where it is in this process.
+    fn held_here(&self, change: &Change) -> Option<MetadataChange> {
+        match change {
+            Change::PutRange(range) if range.servers.iter().any(|server| self.here(*server).is_some()) => {
+                Some(MetadataChange::Hold(range.held()))
+            }
+            _ => None,
+        }
+    }
+
+    fn give_orders(&mut self, operation: StagedOperation) {
+        let StagedOperation {
+            id, orders, outcome, ..
+        } = operation;
+        let mut missing = 0;
+        for order in orders {
+            missing += usize::from(self.give(id, order));
+        }
+        match id {
+            Some(id) if missing > 0 => {
+                self.waiting.insert(id, Waiting::Orders { missing, outcome });
+            }
+            _ => self.finish(id, Ok(outcome)),
+        }
+    }
+
+    /// Has a range server do its part. True when its answer comes later.
+    fn give(&mut self, id: Option<OperationId>, order: Order) -> bool {
+        let Order { server, stream, action } = order;
+        if let Some(local) = self.here(server) {
+            match action {
+                Action::Install(facts, ranges) => local.ranges.install(stream, facts, &ranges),
+                Action::Publish(key, end) => local.ranges.publish_seal(key, end),
+                Action::Trim(start) => local.ranges.trim(stream, start),
+                Action::Delete => local.ranges.delete(stream),
+            }
+            return false;
+        }
+        // A range server elsewhere has published the end of its own seal.
+        if matches!(action, Action::Publish(..)) {
+            return false;
+        }
+        if !self.is_up(server) {
+            self.owed.entry(server).or_default().insert(stream);
+            return false;
+        }
+        let done = self.promise(move |result| Event::Told(id, server, stream, result));
+        match action {
+            Action::Install(facts, ranges) => self.others.sync(server, stream, facts, ranges, done),
+            Action::Trim(start) => self.others.trim(server, stream, start, done),
+            Action::Delete | Action::Publish(..) => self.others.delete(server, vec![stream], done),
+        }
+        true
+    }
+
+    fn handle_told(
+        &mut self,
+        id: Option<OperationId>,
+        server: ServerId,
+        stream: StreamId,
+        result: Result<(), Refusal>,
+    ) {
+        if let Err(refusal) = result {
+            // It is durable here, so the operation has succeeded; the server is told again when it is heard of.
+            tracing::warn!(%server, %stream, code = %refusal.code, message = refusal.message, "a range server was not told");
+            self.owed.entry(server).or_default().insert(stream);
+        }
+        let Some(id) = id else { return };
+        let Some(Waiting::Orders { missing, .. }) = self.waiting.get_mut(&id) else {
+            return;
+        };
+        *missing -= 1;
+        if *missing == 0
+            && let Some(Waiting::Orders { outcome, .. }) = self.waiting.remove(&id)
+        {
+            self.operations.finish(id, Ok(outcome));
+        }
+    }
+
+    /// Tells a server what it was not told, as it is now.
+    fn settle(&mut self, server: ServerId) {
+        for stream in self.owed.remove(&server).unwrap_or_default() {
+            let mut orders = Vec::new();
+            let mut order = |action| orders.push(Order { server, stream, action });
+            match self.state.stream(stream) {
+                None => order(Action::Delete),
+                Some(record) => {
+                    let ranges: Vec<_> = self.state.ranges_of(stream).collect();
+                    let held = ranges.iter().filter(|range| range.servers.contains(&server));
+                    order(Action::Install(
+                        record.facts(),
+                        held.map(|range| range.held()).collect(),
+                    ));
+                    if let Some(first) = ranges.first() {
+                        order(Action::Trim(first.start_offset));
+                    }
+                }
+            }
+            for order in orders {
+                self.give(None, order);
+            }
+        }
+    }
+
+    /// How much the log must have written before it holds everything of a stream that is deleted now.
+    fn note_burial(&mut self, stream: StreamId) {
+        if let Some(local) = &self.local {
+            let log = &local.ranges.log;
+            let written = log.stats().batch_bytes.saturating_add(log.pending_bytes());
+            self.buried_at.insert(stream, written);
+        }
+    }
+
+    /// Forgets deleted streams of which no segment holds anything. Without a log here, nothing is held at all.
+    fn sweep(&mut self) {
+        if self.last_sweep.elapsed() < SWEEP {
+            return;
+        }
+        self.last_sweep = Instant::now();
+        let gone: Vec<_> = self.state.buried().filter(|stream| self.is_gone(*stream)).collect();
+        for stream in gone {
+            self.stage(None, Command::ForgetStream(stream), None);
+            self.buried_at.remove(&stream);
+        }
+        if !self.staged.operations.is_empty() {
+            self.flush();
+        }
+    }
+
+    fn is_gone(&self, stream: StreamId) -> bool {
+        if self.owed.values().any(|streams| streams.contains(&stream)) {
+            return false;
+        }
+        let Some(local) = &self.local else { return true };
+        let log = &local.ranges.log;
+        let last = self.buried_at.get(&stream).copied().unwrap_or(0);
+        let all_written = log.stats().batch_bytes >= last || log.pending_bytes() == 0;
+        all_written && !log.holds_stream(stream)
+    }
+
+    fn finish(&mut self, id: Option<OperationId>, result: Result<Outcome, Refusal>) {
+        if let Some(id) = id {
+            self.operations.finish(id, result);
+        }
+    }
+
+    /// A range in this process that was to be sealed takes appends again.
+    fn go_on(&self, sealing: Option<RangeKey>) {
+        if let (Some(key), Some(local)) = (sealing, &self.local) {
+            local.ranges.unseal(key);
+        }
+    }
+
+    fn here(&self, server: ServerId) -> Option<&LocalRanges> {
+        self.local.as_ref().filter(|local| local.id == server)
+    }
+
+    fn is_up(&self, server: ServerId) -> bool {
+        self.registry.lock().is_up(server, Instant::now())
+    }
+
+    fn is_down(server: ServerId) -> Refusal {
+        let message = format!("range server {server} is down");
+        Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)
+    }
+
+    /// Something to be called when a range server has answered. Given up uncalled, it counts as a refusal.
+    fn promise<T: 'static>(&self, event: impl FnOnce(Result<T, Refusal>) -> Event + Send + 'static) -> Done<T> {
+        let mut promise = Promise {
+            events: self.events.clone(),
+            event: Some(event),
+            answer: std::marker::PhantomData,
+        };
+        Box::new(move |answer| promise.keep(answer))
+    }
+}
+
+/// Sends one event, whatever happens.
+struct Promise<T, F: FnOnce(Result<T, Refusal>) -> Event> {
+    events: mpsc::Sender<Event>,
+    event: Option<F>,
+    answer: std::marker::PhantomData<fn(T)>,
+}
+
+impl<T, F: FnOnce(Result<T, Refusal>) -> Event> Promise<T, F> {
+    fn keep(&mut self, answer: Result<T, Refusal>) {
+        if let Some(event) = self.event.take() {
+            // When the worker is gone nobody waits.
+            let _gone = self.events.send(event(answer));
+        }
+    }
+}
+
+impl<T, F: FnOnce(Result<T, Refusal>) -> Event> Drop for Promise<T, F> {
+    fn drop(&mut self) {
+        self.keep(Err(Refusal::unanswered()));
+    }
+}
