@@ -164,6 +164,8 @@ pub(super) struct Machine<P> {
     sends: u64,
     /// No batch is out of time before. May be too early after batches have left.
     earliest_deadline: Option<Instant>,
+    /// When the server last showed that it knows the writer.
+    known_at: Option<Instant>,
     /// Nothing is sent before.
     not_before: Option<Instant>,
     /// Refusals in a row since a batch was stored.
@@ -172,6 +174,9 @@ pub(super) struct Machine<P> {
     question_attempts: u32,
     actions: VecDeque<Action<P>>,
 }
+
+/// How long a silent writer is surely remembered. Servers forget after seven days, or what they were told instead.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
 
 /// Attempt numbers are kept in the upper part of a token, batch numbers in the lower.
 const NUMBER_BITS: u32 = 44;
@@ -200,6 +205,7 @@ impl<P> Machine<P> {
             cursor: 0,
             sends: 0,
             earliest_deadline: None,
+            known_at: None,
             not_before: None,
             refusals: 0,
             refreshing: false,
@@ -286,7 +292,7 @@ impl<P> Machine<P> {
             self.cursor += 1;
         }
         // By place, not by count: so that every batch that may be repeated is among the last that the server remembers.
-        if self.cursor >= self.setup.max_in_flight {
+        if self.cursor >= self.room(now) {
             return None;
         }
         let as_head = self.cursor == 0;
@@ -309,6 +315,15 @@ impl<P> Machine<P> {
             deadline: batch.deadline.min(now + self.setup.attempt_timeout),
             payload: batch.payload.as_mut(),
         })
+    }
+
+    /// How many batches may be on their way. A server lets a writer that it does not know start anywhere, so the first
+    /// batch goes alone: were it refused, the second would be taken for the first.
+    fn room(&self, now: Instant) -> usize {
+        match self.known_at {
+            Some(at) if now.saturating_duration_since(at) < REMEMBERED => self.setup.max_in_flight,
+            Some(_) | None => 1,
+        }
     }
 
     fn question(&mut self, now: Instant) -> ToSend<'_, P> {
@@ -382,6 +397,7 @@ impl<P> Machine<P> {
             Ok(ack) => {
                 self.in_flight -= 1;
                 self.refusals = 0;
+                self.known_at = Some(now);
                 self.tell(place, Ok(ack));
             }
             Err(failure) => {
@@ -514,7 +530,9 @@ impl<P> Machine<P> {
         let failure = match end.outcome {
             Ok(_) => {
                 // Unknown writers may start anywhere; they start at 0.
-                let start = end.next_sequence.unwrap_or(0).max(0);
+                let told = end.next_sequence.filter(|&sequence| sequence >= 0);
+                let start = told.unwrap_or(0);
+                self.known_at = told.map(|_| now);
                 self.phase = Phase::Open;
                 self.refusals = 0;
                 return self.number_from(start);
@@ -729,3 +747,6 @@ fn out_of_time(doubtful: bool) -> ClientError {
 fn widen(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,576 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use sbp_messages::ErrorCode;
+use sbp_types::{Offset, StreamId, TimestampMs};
+
+use super::{Action, AttemptEnd, Machine, Setup};
+use crate::config::RetryPolicy;
+use crate::error::{ClientError, ErrorKind};
+use crate::failure::{Cause, Failure};
+use crate::features::Durability;
+use crate::outcome::Ack;
+
+const WINDOW: usize = 64;
+
+fn setup(owns_id: bool) -> Setup {
+    Setup {
+        epoch: 0,
+        first_sequence: Some(0),
+        owns_id,
+        max_in_flight: WINDOW,
+        attempt_timeout: Duration::from_secs(10),
+        policy: RetryPolicy::default(),
+    }
+}
+
+fn refused(code: ErrorCode) -> Cause {
+    Cause::Refused {
+        code,
+        message: code.name().to_owned(),
+        throttle: Duration::ZERO,
+        leader: None,
+    }
+}
+
+fn lost() -> Cause {
+    Cause::ConnectionLost {
+        sent: true,
+        reason: "reset".into(),
+    }
+}
+
+fn failed(cause: Cause, next_sequence: i64) -> AttemptEnd {
+    AttemptEnd {
+        outcome: Err(Failure::from(cause)),
+        next_sequence: (next_sequence >= 0).then_some(next_sequence),
+    }
+}
+
+fn stored(offset: i64, duplicate: bool) -> AttemptEnd {
+    AttemptEnd {
+        outcome: Ok(Ack {
+            stream: StreamId(1),
+            base_offset: Offset(offset),
+            last_offset: Offset(offset),
+            next_offset: Offset(offset + 1),
+            append_time: TimestampMs(0),
+            durability: Durability::Fsync,
+            duplicate,
+        }),
+        next_sequence: None,
+    }
+}
+
+/// What is sent now: token, epoch and sequence of each.
+fn sent(machine: &mut Machine<u32>, now: Instant) -> Vec<(u64, i64, i64)> {
+    let mut all = Vec::new();
+    while let Some(batch) = machine.poll_send(now) {
+        all.push((batch.token, batch.epoch, batch.base_sequence));
+    }
+    all
+}
+
+/// Who is told what.
+fn told(machine: &mut Machine<u32>) -> Vec<(u32, Result<i64, (ErrorKind, ErrorCode)>)> {
+    let mut all = Vec::new();
+    while let Some(action) = machine.poll_action() {
+        if let Action::Tell(who, result) = action {
+            let result = result.map(|ack| ack.base_offset.0);
+            all.push((who, result.map_err(|error: ClientError| (error.kind(), error.code()))));
+        }
+    }
+    all
+}
+
+/// A machine with `batches` of one record, all of them on their way.
+fn with_sent(owns_id: bool, batches: u32) -> (Machine<u32>, Vec<u64>, Instant) {
+    let now = Instant::now();
+    let mut machine = Machine::new(setup(owns_id));
+    machine.known_at = Some(now);
+    for id in 0..batches {
+        machine.push(1, now + Duration::from_secs(100), id).unwrap();
+    }
+    let tokens = sent(&mut machine, now).into_iter().map(|(token, ..)| token).collect();
+    (machine, tokens, now)
+}
+
+fn sequences(sent: &[(u64, i64, i64)]) -> Vec<(i64, i64)> {
+    sent.iter().map(|&(_, epoch, sequence)| (epoch, sequence)).collect()
+}
+
+#[test]
+fn no_more_than_the_window_is_on_its_way() {
+    let (mut machine, tokens, now) = with_sent(true, 100);
+    assert_eq!(tokens.len(), WINDOW);
+    machine.handle_end(now, tokens[1], stored(1, false));
+    // By place: the first is still unanswered, so the server may have to recognise it among its last 64.
+    assert!(sent(&mut machine, now).is_empty());
+    machine.handle_end(now, tokens[0], stored(0, false));
+    assert_eq!(sequences(&sent(&mut machine, now)), [(0, 64), (0, 65)]);
+    assert_eq!(told(&mut machine), [(1, Ok(1)), (0, Ok(0))]);
+}
+
+#[test]
+fn the_first_batch_of_a_writer_goes_alone() {
+    let now = Instant::now();
+    let mut machine = Machine::new(setup(true));
+    for id in 0..3 {
+        machine.push(1, now + Duration::from_secs(100), id).unwrap();
+    }
+    let first = sent(&mut machine, now);
+    assert_eq!(sequences(&first), [(0, 0)]);
+    machine.handle_end(now, first[0].0, failed(lost(), -1));
+    let first = sent(&mut machine, now);
+    assert_eq!(sequences(&first), [(0, 0)]);
+    machine.handle_end(now, first[0].0, stored(0, false));
+    assert_eq!(sequences(&sent(&mut machine, now)), [(0, 1), (0, 2)]);
+}
+
+#[test]
+fn what_was_on_a_lost_connection_is_sent_again_in_order_under_the_same_sequences() {
+    let (mut machine, tokens, now) = with_sent(false, 3);
+    for token in [tokens[2], tokens[0], tokens[1]] {
+        machine.handle_end(now, token, failed(lost(), -1));
+    }
+    let again = sent(&mut machine, now);
+    assert_eq!(sequences(&again), [(0, 0), (0, 1), (0, 2)]);
+    machine.handle_end(now, again[0].0, stored(5, true));
+    assert_eq!(told(&mut machine), [(0, Ok(5))]);
+    // The end of an attempt that was given up on changes nothing.
+    machine.handle_end(now, tokens[1], failed(lost(), -1));
+    assert!(sent(&mut machine, now).is_empty());
+}
+
+#[test]
+fn behind_a_refusal_for_the_moment_everything_is_sent_again_in_order() {
+    let (mut machine, tokens, now) = with_sent(false, 3);
+    machine.handle_end(now, tokens[0], failed(refused(ErrorCode::TOO_MANY_REQUESTS), 0));
+    machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
+    assert!(sent(&mut machine, now).is_empty(), "it waits");
+    let later = machine.poll_timeout().expect("it waits for something");
+    assert_eq!(sequences(&sent(&mut machine, later)), [(0, 0), (0, 1)]);
+    machine.handle_end(later, tokens[2], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
+    assert_eq!(sequences(&sent(&mut machine, later)), [(0, 2)]);
+    assert!(told(&mut machine).is_empty());
+}
+
+#[test]
+fn a_gap_shows_that_what_went_before_did_not_arrive() {
+    let (mut machine, tokens, now) = with_sent(false, 3);
+    // Nothing was heard of the first, and it is not waited for.
+    machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
+    let again = sent(&mut machine, now);
+    assert_eq!(sequences(&again), [(0, 0), (0, 1)]);
+    // Its answer comes after all.
+    machine.handle_end(now, tokens[0], stored(7, false));
+    assert_eq!(told(&mut machine), [(0, Ok(7))]);
+}
+
+#[test]
+fn a_batch_refused_for_good_is_left_out_and_those_behind_go_on() {
+    let (mut machine, tokens, now) = with_sent(false, 3);
+    machine.handle_end(now, tokens[1], failed(refused(ErrorCode::BATCH_CORRUPT), -1));
+    assert_eq!(
+        told(&mut machine),
+        [(1, Err((ErrorKind::Rejected, ErrorCode::BATCH_CORRUPT)))]
+    );
+    machine.handle_end(now, tokens[2], failed(refused(ErrorCode::SEQUENCE_GAP), 1));
+    assert!(sent(&mut machine, now).is_empty(), "the first is not answered yet");
+    machine.handle_end(now, tokens[0], stored(0, false));
+    let again = sent(&mut machine, now);
+    assert_eq!(
+        sequences(&again),
+        [(0, 1)],
+        "it has the sequence of the one that was left out"
+    );
+    assert_eq!(machine.next_sequence(), Some(2));
+}
+
+#[test]
+fn in_doubt_a_new_epoch_keeps_what_may_still_arrive_from_being_stored_between() {
+    for owns_id in [true, false] {
+        let (mut machine, tokens, now) = with_sent(owns_id, 3);
+        machine.handle_end(now, tokens[2], failed(lost(), -1));
+        machine.handle_end(now, tokens[0], failed(refused(ErrorCode::BATCH_CORRUPT), -1));
+        machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
+        let again = sent(&mut machine, now);
+        if owns_id {
+            assert_eq!(sequences(&again), [(1, 0), (1, 1)]);
+        } else {
+            assert!(again.is_empty() && machine.stopped().is_some());
+            let outcomes = told(&mut machine);
+            let kinds: Vec<_> = outcomes
+                .iter()
+                .map(|(who, result)| (*who, result.unwrap_err().0))
+                .collect();
+            assert_eq!(
+                kinds,
+                [
+                    (0, ErrorKind::Rejected),
+                    (1, ErrorKind::Rejected),
+                    (2, ErrorKind::Indeterminate)
+                ]
+            );
+        }
+    }
+}
+
+#[test]
+fn a_fenced_writer_stops_and_says_why() {
+    let (mut machine, tokens, now) = with_sent(true, 3);
+    machine.handle_end(now, tokens[0], stored(0, false));
+    machine.handle_end(now, tokens[1], failed(refused(ErrorCode::WRITER_FENCED), -1));
+    machine.handle_end(now, tokens[2], failed(refused(ErrorCode::WRITER_FENCED), -1));
+    let fenced = Err((ErrorKind::Rejected, ErrorCode::WRITER_FENCED));
+    assert_eq!(told(&mut machine), [(0, Ok(0)), (1, fenced), (2, fenced)]);
+    let (error, _) = machine.push(1, now, 9).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::WRITER_FENCED);
+    assert!(sent(&mut machine, now).is_empty());
+}
+
+#[test]
+fn a_gap_at_the_front_means_that_the_server_lost_something() {
+    let (mut machine, tokens, now) = with_sent(true, 2);
+    machine.handle_end(now, tokens[0], stored(0, false));
+    // Sent behind another: may have been overtaken.
+    machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
+    let again = sent(&mut machine, now);
+    machine.handle_end(now, again[0].0, failed(refused(ErrorCode::SEQUENCE_GAP), 0));
+    assert_eq!(machine.stopped().unwrap().code(), ErrorCode::SEQUENCE_GAP);
+    assert_eq!(machine.stopped().unwrap().next_sequence(), Some(0));
+}
+
+#[test]
+fn time_that_is_over_is_definite_only_without_doubt() {
+    let (mut machine, tokens, now) = with_sent(true, 2);
+    let late = now + Duration::from_secs(101);
+    machine.handle_end(late, tokens[0], failed(Cause::deadline(true), -1));
+    assert_eq!(
+        told(&mut machine),
+        [(0, Err((ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND)))]
+    );
+    machine.handle_end(late, tokens[1], failed(refused(ErrorCode::INSUFFICIENT_STORAGE), -1));
+    assert_eq!(
+        told(&mut machine),
+        [(1, Err((ErrorKind::Rejected, ErrorCode::INSUFFICIENT_STORAGE)))]
+    );
+    // Never sent.
+    machine.push(1, late + Duration::from_secs(1), 2).unwrap();
+    machine.handle_timeout(late + Duration::from_secs(1));
+    assert_eq!(
+        told(&mut machine),
+        [(2, Err((ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND)))]
+    );
+    machine.push(1, late + Duration::from_secs(9), 3).unwrap();
+    assert_eq!(sequences(&sent(&mut machine, late)), [(1, 0)]);
+}
+
+#[test]
+fn a_named_writer_asks_where_it_stands() {
+    for (answer, start) in [(0, 0), (17, 17), (-1, 0)] {
+        let now = Instant::now();
+        let mut machine = Machine::new(Setup {
+            first_sequence: None,
+            ..setup(false)
+        });
+        machine.push(2, now + Duration::from_secs(9), 0).unwrap();
+        machine.push(3, now + Duration::from_secs(9), 1).unwrap();
+        let question = machine.poll_send(now).map(|send| (send.token, send.payload.is_none()));
+        let Some((token, true)) = question else {
+            panic!("it asks first")
+        };
+        assert!(sent(&mut machine, now).is_empty());
+        assert_eq!(machine.next_sequence(), None);
+        let end = AttemptEnd {
+            next_sequence: Some(answer),
+            ..stored(-1, false)
+        };
+        machine.handle_end(now, token, end);
+        let batches = [(0, start), (0, start + 2)];
+        // One that the server does not know begins with one batch.
+        let at_once = if answer < 0 { 1 } else { 2 };
+        assert_eq!(sequences(&sent(&mut machine, now)), batches[..at_once]);
+        assert_eq!(machine.next_sequence(), Some(start + 5));
+    }
+}
+
+#[test]
+fn a_named_writer_that_is_behind_is_refused_at_its_question() {
+    let now = Instant::now();
+    let mut machine = Machine::new(Setup {
+        first_sequence: None,
+        ..setup(false)
+    });
+    machine.push(1, now + Duration::from_secs(9), 0).unwrap();
+    let token = sent(&mut machine, now)[0].0;
+    machine.handle_end(now, token, failed(refused(ErrorCode::WRITER_FENCED), -1));
+    assert_eq!(
+        told(&mut machine),
+        [(0, Err((ErrorKind::Rejected, ErrorCode::WRITER_FENCED)))]
+    );
+}
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    token: u64,
+    epoch: i64,
+    sequence: i64,
+    count: i64,
+    id: u32,
+}
+
+/// The server's side of the rules, as the wire document has them.
+#[derive(Default)]
+struct Server {
+    epoch: i64,
+    next: Option<i64>,
+    window: VecDeque<(i64, i64, i64)>,
+    /// Which batch was stored, in order.
+    log: Vec<u32>,
+    /// Batches that are wrong in themselves.
+    wrong: Vec<u32>,
+}
+
+impl Server {
+    fn judge(&mut self, request: Request) -> AttemptEnd {
+        if self.wrong.contains(&request.id) {
+            return failed(refused(ErrorCode::BATCH_CORRUPT), -1);
+        }
+        if self.next.is_some() && request.epoch < self.epoch {
+            return failed(refused(ErrorCode::WRITER_FENCED), -1);
+        }
+        let expected = match self.next {
+            None => request.sequence,
+            Some(_) if request.epoch > self.epoch => 0,
+            Some(next) => next,
+        };
+        if request.epoch == self.epoch {
+            let known = self
+                .window
+                .iter()
+                .find(|known| known.0 == request.sequence && known.1 == request.count);
+            if let Some(known) = known {
+                return stored(known.2, true);
+            }
+        }
+        if request.sequence > expected {
+            return failed(refused(ErrorCode::SEQUENCE_GAP), expected);
+        }
+        if request.sequence < expected {
+            return failed(refused(ErrorCode::SEQUENCE_OVERLAP), expected);
+        }
+        if request.epoch > self.epoch {
+            self.window.clear();
+            self.epoch = request.epoch;
+        }
+        let offset = i64::try_from(self.log.len()).unwrap();
+        self.log.push(request.id);
+        self.window.push_back((request.sequence, request.count, offset));
+        if self.window.len() > WINDOW {
+            self.window.pop_front();
+        }
+        self.next = Some(request.sequence + request.count);
+        stored(offset, false)
+    }
+}
+
+/// One run: batches are pushed while requests and answers get lost, are late, are overtaken, and arrive when their
+/// connection is long gone.
+struct Run {
+    random: fastrand::Rng,
+    machine: Machine<(u32, i64)>,
+    server: Server,
+    now: Instant,
+    connection: VecDeque<Request>,
+    /// Requests of lost connections that may arrive yet.
+    ghosts: Vec<Request>,
+    answers: Vec<(u64, AttemptEnd)>,
+    outcomes: BTreeMap<u32, Result<i64, ErrorKind>>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut limits = setup(random.bool());
+        limits.max_in_flight = random.usize(1..=WINDOW);
+        limits.policy.backoff_max = Duration::from_millis(200);
+        Self {
+            machine: Machine::new(limits),
+            random,
+            server: Server::default(),
+            now: Instant::now(),
+            connection: VecDeque::new(),
+            ghosts: Vec::new(),
+            answers: Vec::new(),
+            outcomes: BTreeMap::new(),
+        }
+    }
+
+    fn send(&mut self) {
+        while let Some(send) = self.machine.poll_send(self.now) {
+            let &mut (id, count) = send.payload.expect("it does not ask");
+            self.connection.push_back(Request {
+                token: send.token,
+                epoch: send.epoch,
+                sequence: send.base_sequence,
+                count,
+                id,
+            });
+        }
+        while let Some(action) = self.machine.poll_action() {
+            match action {
+                Action::Tell((id, _), result) => {
+                    let result = result.map(|ack| ack.base_offset.0).map_err(|error| error.kind());
+                    assert!(self.outcomes.insert(id, result).is_none(), "batch {id} is told twice");
+                }
+                Action::Refresh => self.machine.handle_refreshed(),
+            }
+        }
+    }
+
+    fn step(&mut self, faults: bool) {
+        self.now += Duration::from_millis(self.random.u64(0..20));
+        self.machine.handle_timeout(self.now);
+        self.send();
+        match self.random.u32(0..if faults { 100 } else { 60 }) {
+            0..40 => {
+                if let Some(request) = self.connection.pop_front() {
+                    let end = self.server.judge(request);
+                    self.answers.push((request.token, end));
+                }
+            }
+            40..60 => {
+                if !self.answers.is_empty() {
+                    // Answers overtake.
+                    let place = self.random.usize(..self.answers.len().min(3));
+                    let (token, end) = self.answers.remove(place);
+                    self.machine.handle_end(self.now, token, end);
+                }
+            }
+            // The connection is lost: what was on it may arrive or not.
+            60..64 => {
+                for request in self.connection.drain(..) {
+                    self.machine.handle_end(self.now, request.token, failed(lost(), -1));
+                    self.ghosts.push(request);
+                }
+                for (token, _) in self.answers.drain(..) {
+                    self.machine.handle_end(self.now, token, failed(lost(), -1));
+                }
+            }
+            64..70 => {
+                if !self.ghosts.is_empty() {
+                    let place = self.random.usize(..self.ghosts.len());
+                    let ghost = self.ghosts.swap_remove(place);
+                    self.server.judge(ghost);
+                }
+            }
+            // A frame is lost in the middle of a connection; the attempt's time will be over.
+            70..76 => {
+                if let Some(request) = self.connection.pop_front() {
+                    self.answers.push((request.token, failed(Cause::deadline(true), -1)));
+                }
+            }
+            76..80 => {
+                if let Some((_, end)) = self.answers.last_mut() {
+                    *end = failed(Cause::deadline(true), -1);
+                }
+            }
+            // Refused before anything is looked at.
+            80..90 => {
+                if let Some(request) = self.connection.pop_front() {
+                    let code = self.random.choice([
+                        ErrorCode::TOO_MANY_REQUESTS,
+                        ErrorCode::SHUTTING_DOWN,
+                        ErrorCode::RANGE_NOT_FOUND,
+                        ErrorCode::RS_INTERNAL_SERVER_ERROR,
+                    ]);
+                    let code = code.expect("there are some");
+                    self.answers.push((request.token, failed(refused(code), -1)));
+                }
+            }
+            _ => {
+                if self.random.u32(0..20) == 0 {
+                    self.now += Duration::from_secs(3);
+                }
+            }
+        }
+        self.send();
+    }
+
+    fn check(&self, pushed: u32, seed: u64) {
+        let mut times = BTreeMap::new();
+        for id in &self.server.log {
+            *times.entry(*id).or_insert(0) += 1;
+        }
+        assert!(
+            times.values().all(|&count| count == 1),
+            "seed {seed}: stored more than once: {times:?}"
+        );
+        let mut in_order = self.server.log.clone();
+        in_order.sort_unstable();
+        assert_eq!(self.server.log, in_order, "seed {seed}: the order is another");
+        for id in 0..pushed {
+            match self.outcomes.get(&id) {
+                None => panic!("seed {seed}: batch {id} was never answered"),
+                Some(Ok(offset)) => {
+                    let place = usize::try_from(*offset).unwrap();
+                    assert_eq!(
+                        self.server.log.get(place),
+                        Some(&id),
+                        "seed {seed}: batch {id} is not there"
+                    );
+                }
+                Some(Err(ErrorKind::Indeterminate)) => {}
+                Some(Err(_)) => assert!(!times.contains_key(&id), "seed {seed}: batch {id} was stored after all"),
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_each_batch_is_stored_once_in_order_or_its_caller_is_told_otherwise() {
+    let (mut stored, mut rejected, mut doubtful, mut stopped) = (0, 0, 0, 0);
+    for seed in 0..3_000 {
+        let mut run = Run::new(seed);
+        let pushes = run.random.u32(20..120);
+        let mut pushed = 0;
+        let in_time = Duration::from_millis(run.random.u64(500..20_000));
+        while pushed < pushes {
+            if run.random.u32(0..3) == 0 {
+                if run.random.u32(0..50) == 0 {
+                    run.server.wrong.push(pushed);
+                }
+                let count = run.random.i64(1..4);
+                match run.machine.push(count, run.now + in_time, (pushed, count)) {
+                    Ok(()) => pushed += 1,
+                    Err(_) => break,
+                }
+            }
+            run.step(true);
+        }
+        for _ in 0..20_000 {
+            if run.outcomes.len() == usize::try_from(pushed).unwrap() {
+                break;
+            }
+            run.step(false);
+        }
+        // What is still on some lost connection arrives last of all.
+        for ghost in std::mem::take(&mut run.ghosts) {
+            run.server.judge(ghost);
+        }
+        run.check(pushed, seed);
+        let count =
+            |wanted: fn(&Result<i64, ErrorKind>) -> bool| run.outcomes.values().filter(|one| wanted(one)).count();
+        stored += count(Result::is_ok);
+        rejected += count(|one| matches!(one, Err(kind) if *kind != ErrorKind::Indeterminate));
+        doubtful += count(|one| matches!(one, Err(ErrorKind::Indeterminate)));
+        stopped += usize::from(run.machine.stopped().is_some());
+    }
+    // The runs went through all of it.
+    assert!(
+        stored > 50_000 && rejected > 500 && doubtful > 50 && stopped > 50,
+        "{stored} stored, {rejected} rejected, {doubtful} in doubt, {stopped} stopped"
+    );
+}
