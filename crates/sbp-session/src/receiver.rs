@@ -194,6 +194,11 @@ impl Receiver {
         !self.is_between_frames() || !self.block.is_empty()
     }
 
+    #[cfg(test)]
+    pub(crate) fn stage_name(&self) -> &'static str {
+        self.stage.name()
+    }
+
     /// How much of the next frame is here.
     pub(crate) fn part(&self) -> Part {
         match self.stage {
@@ -479,6 +484,19 @@ impl Receiver {
 }
 
 impl Stage {
+    #[cfg(test)]
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Prelude => "Prelude",
+            Self::Skip { .. } => "Skip",
+            Self::Whole { .. } => "Whole",
+            Self::Header { .. } => "Header",
+            Self::Blocks { .. } => "Blocks",
+            Self::Own { .. } => "Own",
+            Self::Trailer { .. } => "Trailer",
+        }
+    }
+
     /// Bytes that must lie together in the block before this stage can end.
     fn contiguous(&self) -> usize {
         match self {

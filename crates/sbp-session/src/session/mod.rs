@@ -5,6 +5,8 @@ mod input;
 mod judge;
 mod output;
 mod timers;
+#[cfg(test)]
+mod transitions;
 
 use std::{collections::VecDeque, time::Instant};
 
