@@ -24,7 +24,9 @@ mod writers;
 
 pub(crate) use activity::RangeActivity;
 pub(crate) use append::{AppendEntry, HeadFacts};
-pub(crate) use fetch::{FetchEntry, Limits, Positions, Read, Readiness, Start, judge_fetch, resolve_start};
+pub(crate) use fetch::{
+    FetchEntry, Limits, Positions, Read, Readiness, Search, Start, judge_fetch, resolve_start, time_elsewhere,
+};
 pub(crate) use log_errors::read_refusal;
 pub(crate) use seals::SealDone;
 pub(crate) use server::{AppendJob, RangeHub, RangeServer, Ranges};

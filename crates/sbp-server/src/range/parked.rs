@@ -23,11 +23,13 @@ pub(super) struct Parked {
 pub(super) struct ParkedJob {
     pub(super) port: Arc<Port>,
     pub(super) job: AppendJob,
+    /// It waits for the answer to a question, and is judged by what is known then.
+    pub(super) asked: bool,
 }
 
 impl Parked {
     /// Keeps an append; gives it back when there are too many.
-    pub(super) fn park(&mut self, port: &Arc<Port>, job: AppendJob) -> Result<(), AppendJob> {
+    pub(super) fn park(&mut self, port: &Arc<Port>, job: AppendJob, asked: bool) -> Result<(), AppendJob> {
         let bytes = self.bytes.saturating_add(job.entry.length);
         if bytes > MAX_PARKED {
             return Err(job);
@@ -37,7 +39,7 @@ impl Parked {
         self.by_stream
             .entry(job.entry.stream)
             .or_default()
-            .push(ParkedJob { port, job });
+            .push(ParkedJob { port, job, asked });
         Ok(())
     }
 

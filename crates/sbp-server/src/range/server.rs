@@ -75,6 +75,8 @@ pub(crate) struct Ranges {
     pub(super) parked: Parked,
     pub(super) pending: Pending,
     pub(super) seals: Seals,
+    /// Whether there is somebody to ask.
+    pub(super) has_upstream: bool,
     /// Streams that the placement driver is being asked about.
     pub(super) asking: HashSet<StreamId>,
     /// Ranges that are gone, until the log holds nothing of them.
@@ -149,10 +151,19 @@ impl RangeServer {
         let append_time = self.clock.now();
         let mut entries = Vec::with_capacity(jobs.len());
         let mut letters = Letters::default();
+        let mut asks = Vec::new();
         {
             // The lock is held until the log has them: batches enter it in the order of their offsets.
             let mut ranges = self.hub.ranges.lock();
             for job in jobs.drain(..) {
+                let stream = job.entry.stream;
+                if ranges.worth_asking(stream) {
+                    if ranges.begin_asking(stream) {
+                        asks.push(stream);
+                    }
+                    done.extend(ranges.park(port, job, true));
+                    continue;
+                }
                 done.extend(ranges.judge(port, job, append_time, &mut entries));
             }
             let refused = done.iter().filter(|done| done.outcome.is_err()).count();
@@ -162,6 +173,9 @@ impl RangeServer {
             }
         }
         letters.post();
+        for stream in asks {
+            self.ask(stream);
+        }
     }
 
     /// Judges again, in order, the appends that waited for what happens to a stream.
@@ -174,7 +188,15 @@ impl RangeServer {
         let now = Instant::now();
         let mut entries = Vec::with_capacity(parked.len());
         let mut ports = Vec::with_capacity(parked.len());
-        for ParkedJob { port, job } in parked {
+        for ParkedJob { port, job, asked } in parked {
+            if asked && ranges.is_asking(stream) && ranges.worth_asking(stream) {
+                // Something else happened to the stream meanwhile.
+                letters
+                    .to(Arc::clone(&port))
+                    .appended
+                    .extend(ranges.park(&port, job, true));
+                continue;
+            }
             let expired = job.expires.is_some_and(|expires| now >= expires);
             let before = entries.len();
             let done = if expired {
@@ -234,6 +256,14 @@ impl RangeServer {
 }
 
 impl Ranges {
+    /// Keeps an append until it can be judged.
+    fn park(&mut self, port: &Arc<Port>, job: AppendJob, asked: bool) -> Option<AppendDone> {
+        self.parked.park(port, job, asked).err().map(|job| {
+            let message = "too many appends wait to learn which range is theirs; send again later";
+            job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message))
+        })
+    }
+
     /// Decides over one append: it goes into `entries`, or waits, or is answered at once.
     fn judge(
         &mut self,
@@ -301,10 +331,7 @@ impl Ranges {
                 self.pending.wait(port, &job, until, question);
                 None
             }
-            Verdict::Park => self.parked.park(port, job).err().map(|job| {
-                let message = "too many appends wait for a range to be sealed; send again later";
-                job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message))
-            }),
+            Verdict::Park => self.park(port, job, false),
             Verdict::Refuse(refused) => Some(job.done(Err(refused))),
         }
     }

@@ -314,13 +314,18 @@ impl RangeTable {
         self.streams.iter().map(|(id, stream)| (*id, stream))
     }
 
+    /// Whether nothing is known about a stream that may exist.
+    pub(crate) fn is_unknown(&self, id: StreamId) -> bool {
+        !self.knows_all && id.is_valid() && !self.streams.contains_key(&id) && !self.deleted.contains(&id)
+    }
+
     /// Why there is nothing to say about a stream that is not here.
     pub(crate) fn missing(&self, id: StreamId) -> Refusal {
-        if self.knows_all || !id.is_valid() || self.deleted.contains(&id) {
-            Refusal::no_stream(id)
-        } else {
+        if self.is_unknown(id) {
             let message = format!("no range of stream {id} is here; list its ranges again");
             Refusal::new(ErrorCode::RANGE_NOT_FOUND, message)
+        } else {
+            Refusal::no_stream(id)
         }
     }
 

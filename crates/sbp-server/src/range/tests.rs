@@ -5,9 +5,11 @@ use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
+use super::fetch::SearchedRange;
 use super::*;
 use crate::refusal::Refusal;
 
+mod alone;
 mod orders;
 mod writers;
 
@@ -451,12 +453,16 @@ fn names_of_places_are_resolved_once() {
         stream: OPAQUE,
         range: RangeIndex(0),
     };
-    let search = Start::Search {
-        key,
+    let search = Start::Search(Search {
+        ranges: smallvec![SearchedRange {
+            key,
+            from: Offset(2),
+            until: None
+        }],
         from: Offset(2),
         time,
-        otherwise: Offset(10),
-    };
+        otherwise: Some(Offset(10)),
+    });
     assert_eq!(start(OPAQUE, 2, Some(time)), Ok(search));
     assert_eq!(
         start(OPAQUE, 99, Some(time)).unwrap_err().0.code,

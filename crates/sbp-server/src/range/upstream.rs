@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sbp_types::StreamId;
 
 use super::letters::Letters;
-use super::server::RangeServer;
+use super::server::{RangeServer, Ranges};
 
 /// The way to the placement driver.
 pub(crate) trait Upstream: Debug + Send + Sync {
@@ -15,10 +15,36 @@ pub(crate) trait Upstream: Debug + Send + Sync {
     fn ask(&self, stream: StreamId);
 }
 
+impl Ranges {
+    /// Whether somebody else may know what this server does not know about a stream.
+    pub(crate) fn worth_asking(&self, stream: StreamId) -> bool {
+        self.has_upstream && self.table.is_unknown(stream)
+    }
+
+    /// Whether the answer to a question about the stream is still to come.
+    pub(crate) fn is_asking(&self, stream: StreamId) -> bool {
+        self.asking.contains(&stream)
+    }
+
+    /// Notes that a stream is asked about. False where that is under way already.
+    pub(crate) fn begin_asking(&mut self, stream: StreamId) -> bool {
+        self.asking.insert(stream)
+    }
+}
+
 impl RangeServer {
     /// Whom to ask about streams that are not here. Only once.
     pub(crate) fn set_upstream(&self, upstream: Arc<dyn Upstream>) {
-        let _first_counts = self.upstream.set(upstream);
+        if self.upstream.set(upstream).is_ok() {
+            self.hub.ranges.lock().has_upstream = true;
+        }
+    }
+
+    /// Asks, after [`Ranges::begin_asking`] and without its lock.
+    pub(crate) fn ask(&self, stream: StreamId) {
+        if let Some(upstream) = self.upstream.get() {
+            upstream.ask(stream);
+        }
     }
 
     /// A question has had its answer, or will not get one: who waited for it is judged by what is known now.

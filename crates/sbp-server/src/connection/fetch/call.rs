@@ -7,6 +7,7 @@ use sbp_messages::{FetchInfo, FetchRequest, FetchResult, Status};
 use sbp_types::{Offset, StreamId};
 use smallvec::SmallVec;
 
+use super::attention::Attention;
 use super::read::{Found, LogRead, ReadDone, ReadJob};
 use crate::range::{FetchEntry, Limits, Positions, RangeServer, Ranges, Readiness, Start, judge_fetch, resolve_start};
 use crate::refusal::Refusal;
@@ -18,6 +19,8 @@ const DEFAULT_MAX_BYTES: usize = 32 << 20;
 #[derive(Debug)]
 pub(super) struct FetchCall {
     slots: SmallVec<[Slot; 1]>,
+    /// The entries to look at next.
+    attention: Attention,
     /// Entries without a result.
     pub(super) unanswered: usize,
     min_bytes: u64,
@@ -45,6 +48,8 @@ struct Slot {
 enum SlotState {
     /// Where it begins has not been looked at.
     New,
+    /// The placement driver is being asked about its stream.
+    Asking,
     /// It begins where this says.
     Resolved(FetchEntry),
     /// Its result is sent or ready.
@@ -77,6 +82,8 @@ pub(super) struct Plan {
     pub(super) job: Option<ReadJob>,
     /// Streams that entries wait for.
     pub(super) waits_for: SmallVec<[StreamId; 4]>,
+    /// Streams that somebody else has to be asked about; entries wait for them too.
+    pub(super) asks: SmallVec<[StreamId; 1]>,
 }
 
 impl Outcome {
@@ -118,6 +125,7 @@ impl FetchCall {
             .collect();
         Self {
             unanswered: slots.len(),
+            attention: Attention::to_all(),
             slots,
             min_bytes: u64::try_from(request.min_bytes).unwrap_or(0),
             budget: match usize::try_from(request.max_bytes) {
@@ -132,8 +140,14 @@ impl FetchCall {
         }
     }
 
-    /// Looks at every entry that has no result: answers what can be answered without reading, and says what is to be
-    /// read and what is waited for.
+    /// Streams that entries wait for have changed: they are looked at next.
+    pub(super) fn notice(&mut self, streams: &[StreamId]) {
+        let streams_of_slots = self.slots.iter().map(|slot| slot.info.stream_id);
+        self.attention.add(streams, streams_of_slots);
+    }
+
+    /// Looks at the entries that have no result and that something has changed for: answers what can be answered without
+    /// reading, and says what is to be read and what is waited for.
     pub(super) fn plan(&mut self, ranges: &Ranges, server: &RangeServer, now: Instant) -> Plan {
         // Once the budget is spent there is nothing to wait for.
         let last_call = now >= self.deadline || self.budget == 0;
@@ -142,13 +156,24 @@ impl FetchCall {
             last_call,
             budget: self.budget,
         };
+        if last_call {
+            self.attention = Attention::to_all();
+        }
         let mut plan = Plan::default();
         let mut reads = Vec::new();
-        for index in 0..self.slots.len() {
-            let Some(slot) = self.slots.get_mut(index) else { break };
+        for index in self.attention.take(self.slots.len()) {
+            let Some(slot) = self.slots.get_mut(index) else {
+                continue;
+            };
             let outcome = match slot.look(ranges, server, limits) {
                 Look::Nothing => continue,
                 Look::Wait => {
+                    plan.waits_for.push(slot.info.stream_id);
+                    continue;
+                }
+                Look::Ask => {
+                    slot.state = SlotState::Asking;
+                    plan.asks.push(slot.info.stream_id);
                     plan.waits_for.push(slot.info.stream_id);
                     continue;
                 }
@@ -180,6 +205,7 @@ impl FetchCall {
                 Found::Start(offset) => {
                     if let Some(slot) = self.slots.get_mut(index) {
                         slot.resolve(offset);
+                        self.attention.add_slot(index);
                         again = true;
                     }
                 }
@@ -227,33 +253,31 @@ enum Look {
     /// It is answered already.
     Nothing,
     Wait,
+    /// Its stream is not here; somebody else may know better.
+    Ask,
     Read(LogRead),
     Answer(Outcome),
 }
 
 impl Slot {
     fn look(&mut self, ranges: &Ranges, server: &RangeServer, limits: Limits) -> Look {
-        if matches!(self.state, SlotState::New) {
-            if let Some(status) = self.info.fault() {
-                return Look::Answer(Outcome::refused(Refusal::new(status.code, status.message), None));
+        let stream = self.info.stream_id;
+        let first_look = matches!(self.state, SlotState::New);
+        if first_look && let Some(status) = self.info.fault() {
+            return Look::Answer(Outcome::refused(Refusal::new(status.code, status.message), None));
+        }
+        if first_look && ranges.worth_asking(stream) {
+            return Look::Ask;
+        }
+        if first_look || matches!(self.state, SlotState::Asking) {
+            if ranges.is_asking(stream) {
+                return Look::Wait;
             }
             let time = (self.info.start_timestamp_ms.0 >= 0).then_some(self.info.start_timestamp_ms);
-            match resolve_start(&ranges.table, self.info.stream_id, self.info.fetch_offset, time) {
+            match resolve_start(&ranges.table, stream, self.info.fetch_offset, time) {
                 Err((refusal, bounds)) => return Look::Answer(Outcome::refused(refusal, bounds)),
                 Ok(Start::At(offset)) => self.resolve(offset),
-                Ok(Start::Search {
-                    key,
-                    from,
-                    time,
-                    otherwise,
-                }) => {
-                    return Look::Read(LogRead::Start {
-                        key,
-                        from,
-                        time,
-                        otherwise,
-                    });
-                }
+                Ok(Start::Search(search)) => return Look::Read(LogRead::Start(stream, search)),
             }
         }
         let SlotState::Resolved(entry) = &self.state else {

@@ -66,6 +66,9 @@ impl Fetches {
         calls.sort_unstable();
         calls.dedup();
         for call in calls {
+            if let Some(state) = self.calls.get_mut(&call) {
+                state.notice(streams);
+            }
             self.advance(turn, call);
         }
     }
@@ -157,7 +160,8 @@ impl Fetches {
             }
             let plan = {
                 let mut ranges = server.hub.ranges.lock();
-                let plan = state.plan(&ranges, server, turn.now);
+                let mut plan = state.plan(&ranges, server, turn.now);
+                plan.asks.retain(|stream| ranges.begin_asking(*stream));
                 // Under the same lock as the look: nothing can be confirmed between the two and be missed.
                 for stream in &plan.waits_for {
                     let calls = self.waiting.entry(*stream).or_insert_with(|| {
@@ -170,6 +174,9 @@ impl Fetches {
                 }
                 plan
             };
+            for stream in &plan.asks {
+                server.ask(*stream);
+            }
             if !plan.waits_for.is_empty() && !state.waits {
                 state.waits = turn.session.mark_waiting(call);
                 if !state.waits {
@@ -179,11 +186,17 @@ impl Fetches {
                 self.deadlines.push(Reverse((state.deadline, call)));
             }
             let Some(job) = plan.job else { break };
-            if !job.is_quick(server) {
+            let (done, cold) = job.run_hot(server);
+            let again = state.handle_read(done);
+            if let Some(job) = cold {
+                if state.deadline > turn.now {
+                    // Who waits for streams wants the hot one now: what memory has does not wait for the disk.
+                    self.send(turn, call);
+                }
                 self.read_elsewhere(turn, call, job);
                 return;
             }
-            if !state.handle_read(job.run(server)) {
+            if !again {
                 break;
             }
         }

@@ -5,6 +5,7 @@
 //! or the call's time is up. [`Fetches`] holds the calls of one connection, [`call::FetchCall`] one of them,
 //! [`read::ReadJob`] the part that may touch the disk.
 
+mod attention;
 mod call;
 mod fetches;
 mod frames;

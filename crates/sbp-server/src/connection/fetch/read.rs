@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use sbp_log::{ReadError, StoredBatch};
-use sbp_types::{Offset, RangeKey, TimestampMs};
+use sbp_messages::ErrorCode;
+use sbp_types::{Offset, StreamId};
 use smallvec::SmallVec;
 
 use super::call::Outcome;
-use crate::range::{Positions, RangeServer, Read, read_refusal};
-
-/// Bytes from the places that are read to the ends of their ranges, up to which a job counts as quick.
-const QUICK_BYTES: u64 = 1 << 20;
+use crate::range::{Positions, RangeServer, Read, Search, read_refusal, time_elsewhere};
+use crate::refusal::Refusal;
 
 /// What one call wants from the log, entry by entry.
 #[derive(Debug)]
@@ -21,17 +20,12 @@ pub(crate) struct ReadJob {
 }
 
 /// One look into the log.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum LogRead {
     /// Batches.
     Batches(Read),
-    /// The first batch at or behind `from` that reaches `time`, or else `otherwise`.
-    Start {
-        key: RangeKey,
-        from: Offset,
-        time: TimestampMs,
-        otherwise: Offset,
-    },
+    /// Where an entry begins.
+    Start(StreamId, Search),
 }
 
 /// What a [`ReadJob`] found.
@@ -54,19 +48,32 @@ impl ReadJob {
     pub(super) fn weight(&self) -> usize {
         let each = self.reads.iter().map(|(_, read)| match read {
             LogRead::Batches(read) => read.max_bytes,
-            LogRead::Start { .. } => 0,
+            LogRead::Start(..) => 0,
         });
         each.fold(0, usize::saturating_add).min(self.budget)
     }
 
-    /// Whether the job takes no time to speak of: it looks only at the ends of ranges, which are in memory unless other
-    /// ranges have grown much since, and at so little that a disk would not be long over it either.
-    pub(super) fn is_quick(&self, ranges: &RangeServer) -> bool {
-        let behind = self.reads.iter().map(|(_, read)| match read {
-            LogRead::Batches(read) => ranges.log.bytes_from(read.key, read.from),
-            LogRead::Start { key, from, .. } => ranges.log.bytes_from(*key, *from),
-        });
-        behind.fold(0, u64::saturating_add) <= QUICK_BYTES
+    /// Does what memory alone can answer; what is left has to be [`run`](Self::run) where the disk may be waited for.
+    pub(super) fn run_hot(self, ranges: &RangeServer) -> (ReadDone, Option<Self>) {
+        let Self { mut budget, reads } = self;
+        let mut found = Vec::with_capacity(reads.len());
+        let mut cold = Vec::new();
+        for (entry, read) in reads {
+            let outcome = match &read {
+                LogRead::Batches(read) if budget == 0 => Some(Outcome::empty(read.positions)),
+                LogRead::Batches(read) => ranges
+                    .log
+                    .read_hot(read.key, read.from, read.max_bytes.min(budget), true)
+                    .map(|batches| finish_read(read, batches, &mut budget)),
+                LogRead::Start(..) => None,
+            };
+            match outcome {
+                Some(outcome) => found.push((entry, Found::Answer(outcome))),
+                None => cold.push((entry, read)),
+            }
+        }
+        let cold = (!cold.is_empty()).then_some(Self { budget, reads: cold });
+        (ReadDone { budget, found }, cold)
     }
 
     /// Does it. May read from the disk.
@@ -77,13 +84,8 @@ impl ReadJob {
             found.push((
                 entry,
                 match read {
-                    LogRead::Batches(read) => Found::Answer(read_batches(ranges, read, &mut budget)),
-                    LogRead::Start {
-                        key,
-                        from,
-                        time,
-                        otherwise,
-                    } => find_start(ranges, key, from, time, otherwise),
+                    LogRead::Batches(read) => Found::Answer(read_batches(ranges, &read, &mut budget)),
+                    LogRead::Start(stream, search) => find_start(ranges, stream, &search),
                 },
             ));
         }
@@ -91,19 +93,29 @@ impl ReadJob {
     }
 }
 
-fn read_batches(ranges: &RangeServer, read: Read, budget: &mut usize) -> Outcome {
+fn read_batches(ranges: &RangeServer, read: &Read, budget: &mut usize) -> Outcome {
+    if *budget == 0 {
+        return Outcome::empty(read.positions);
+    }
+    let batches = ranges.log.read(read.key, read.from, read.max_bytes.min(*budget), true);
+    finish_read(read, batches, budget)
+}
+
+fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget: &mut usize) -> Outcome {
     let Read {
         key,
         from,
         until,
-        max_bytes,
         sealed_end,
         positions,
-    } = read;
-    if *budget == 0 {
-        return Outcome::empty(positions);
-    }
-    match ranges.log.read(key, from, max_bytes.min(*budget), true) {
+        ..
+    } = *read;
+    match batches {
+        Ok(batches) if batches.is_empty() => {
+            // Confirmed and not there: what would loop for ever has to end.
+            let message = format!("the records of range {key} from offset {from} on are missing");
+            Outcome::refused(Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message), Some(positions))
+        }
         Ok(batches) => {
             let batches = batches
                 .into_iter()
@@ -113,20 +125,23 @@ fn read_batches(ranges: &RangeServer, read: Read, budget: &mut usize) -> Outcome
             outcome
         }
         Err(error) => {
-            let refusal = read_refusal(&error);
-            let next_offset = match error {
-                ReadError::Damaged { to, .. } => to,
-                ReadError::Released { first, .. } => first,
-                _ => positions.next_offset,
+            let bounds = Positions {
+                base_offset: Offset(-1),
+                ..positions
             };
-            Outcome::refused(
-                refusal,
-                Some(Positions {
-                    base_offset: Offset(-1),
-                    next_offset,
-                    ..positions
-                }),
-            )
+            let bounds = match error {
+                ReadError::Damaged { to, .. } => Positions {
+                    next_offset: to,
+                    ..bounds
+                },
+                ReadError::Released { first, .. } => Positions {
+                    next_offset: first,
+                    start_offset: first,
+                    ..bounds
+                },
+                _ => bounds,
+            };
+            Outcome::refused(read_refusal(&error), Some(bounds))
         }
     }
 }
@@ -150,10 +165,19 @@ fn gather(batches: impl Iterator<Item = StoredBatch>, sealed_end: Option<Offset>
     outcome
 }
 
-fn find_start(ranges: &RangeServer, key: RangeKey, from: Offset, time: TimestampMs, otherwise: Offset) -> Found {
-    match ranges.log.find_timestamp(key, from, time) {
-        // The batch found may begin before the offset asked for; then the offset is the later of the two.
-        Ok(found) => Found::Start(found.map_or(otherwise, |found| found.max(from))),
-        Err(error) => Found::Answer(Outcome::refused(read_refusal(&error), None)),
+fn find_start(ranges: &RangeServer, stream: StreamId, search: &Search) -> Found {
+    for range in &search.ranges {
+        match ranges.log.find_timestamp(range.key, range.from, search.time) {
+            // The batch found may begin before the offset asked for; then the offset is the later of the two.
+            Ok(Some(found)) if range.until.is_none_or(|until| found < until) => {
+                return Found::Start(found.max(search.from));
+            }
+            Ok(_) => {}
+            Err(error) => return Found::Answer(Outcome::refused(read_refusal(&error), None)),
+        }
+    }
+    match search.otherwise {
+        Some(offset) => Found::Start(offset),
+        None => Found::Answer(Outcome::refused(time_elsewhere(stream), None)),
     }
 }

@@ -1,0 +1,92 @@
+//! Which entries of a call have to be looked at.
+
+use std::collections::HashMap;
+
+use sbp_types::StreamId;
+use smallvec::SmallVec;
+
+/// Up to so many entries are gone through rather than looked up.
+const FEW: usize = 16;
+
+/// The entries that something has changed for since the last look. A call may have a thousand, and one of them is hot.
+#[derive(Debug)]
+pub(super) enum Attention {
+    /// All of them.
+    All,
+    /// These, by their places.
+    Some {
+        places: Vec<usize>,
+        /// Where the entries of a stream are; made when it is first asked for, and kept.
+        by_stream: HashMap<StreamId, SmallVec<[usize; 1]>>,
+    },
+}
+
+impl Attention {
+    pub(super) fn to_all() -> Self {
+        Self::All
+    }
+
+    /// Adds the entries of some streams. `streams_of_entries` are the streams of all entries, in order.
+    pub(super) fn add(&mut self, streams: &[StreamId], streams_of_entries: impl ExactSizeIterator<Item = StreamId>) {
+        let Self::Some { places, by_stream } = self else { return };
+        if streams_of_entries.len() <= FEW {
+            let entries = streams_of_entries.enumerate();
+            places.extend(
+                entries
+                    .filter(|(_, stream)| streams.contains(stream))
+                    .map(|(place, _)| place),
+            );
+            return;
+        }
+        if by_stream.is_empty() {
+            for (place, stream) in streams_of_entries.enumerate() {
+                by_stream.entry(stream).or_default().push(place);
+            }
+        }
+        for stream in streams {
+            places.extend(by_stream.get(stream).into_iter().flatten());
+        }
+    }
+
+    /// Adds one entry.
+    pub(super) fn add_slot(&mut self, place: usize) {
+        if let Self::Some { places, .. } = self {
+            places.push(place);
+        }
+    }
+
+    /// The places to look at now, of `count` in all; then there are none.
+    pub(super) fn take(&mut self, count: usize) -> Vec<usize> {
+        match self {
+            Self::All => {
+                *self = Self::Some {
+                    places: Vec::new(),
+                    by_stream: HashMap::new(),
+                };
+                (0..count).collect()
+            }
+            Self::Some { places, .. } => std::mem::take(places),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_all_then_only_what_has_changed() {
+        for count in [3, 100] {
+            let entries = || (0..count).map(|place| StreamId(i64::try_from(place % 50).unwrap()));
+            let mut attention = Attention::to_all();
+            attention.add(&[StreamId(1)], entries());
+            assert_eq!(attention.take(count), (0..count).collect::<Vec<_>>());
+            assert_eq!(attention.take(count), [] as [usize; 0]);
+            attention.add(&[StreamId(1), StreamId(99)], entries());
+            attention.add_slot(0);
+            let expected: &[usize] = if count == 3 { &[1, 0] } else { &[1, 51, 0] };
+            assert_eq!(attention.take(count), expected);
+            assert_eq!(attention.take(count), [] as [usize; 0]);
+        }
+    }
+}
