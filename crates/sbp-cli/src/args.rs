@@ -79,6 +79,12 @@ pub(crate) struct Connection {
 Examples:
   sbp serve --data-dir ./data
   sbp serve --data-dir ./data --listen 127.0.0.1:0     any free port; it is printed
+  sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
+  sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
+                                                       stores the ranges that the placement driver gives it
+
+A range server registers with its placement driver under the address it advertises, and asks it for a number the first
+time. Clients may be given the address of either: they are told who holds what.
 
 Prints `listening on HOST:PORT` when it is ready. SIGINT or SIGTERM ends it cleanly; SIGKILL loses nothing that was
 acknowledged. It exits with an error when its log has failed, because nothing can be made durable from then on.")]
@@ -86,6 +92,17 @@ pub(crate) struct Serve {
     /// Where log and metadata live; created when it does not exist.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
+    /// What the server does.
+    #[arg(long, value_enum, default_value_t = Role::Both)]
+    pub(crate) role: Role,
+    /// Where a range server finds its placement driver; several addresses are tried in turn.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        required_if_eq("role", "range-server")
+    )]
+    pub(crate) placement_driver: Vec<String>,
     /// Address to listen on; port 0 takes any free one.
     #[arg(long, default_value = "127.0.0.1:12378", value_name = "HOST:PORT")]
     pub(crate) listen: String,
@@ -98,6 +115,19 @@ pub(crate) struct Serve {
     /// Listen where other machines can connect, although there is no authentication yet.
     #[arg(long)]
     pub(crate) insecure_listen: bool,
+    /// How often to look for records that are older, or more, than their stream keeps.
+    #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
+    pub(crate) retention_interval: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// Placement driver and range server in one process.
+    Both,
+    /// Decides which streams and ranges exist, and on which range server.
+    PlacementDriver,
+    /// Stores ranges.
+    RangeServer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

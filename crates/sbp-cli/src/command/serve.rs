@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::thread;
 
-use sbp_server::{Server, ServerConfig};
+use sbp_server::{Roles, Server, ServerConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{Durability, Serve};
+use crate::args::{Durability, Role, Serve};
 use crate::error::CliError;
 use crate::terminal::Terminal;
 
@@ -19,11 +19,13 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         source,
     })?;
     let server = Arc::new(Server::start(ServerConfig {
+        roles: roles(serve.role, serve.placement_driver)?,
         data_dir: Some(serve.data_dir),
         listen: serve.listen,
         advertise: serve.advertise,
         durability: durability(serve.durability),
         insecure_listen: serve.insecure_listen,
+        retention_interval: serve.retention_interval,
         ..ServerConfig::default()
     })?);
     terminal.line(format_args!("listening on {}", server.address()))?;
@@ -51,6 +53,18 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
     match failure {
         Some(failure) => Err(CliError::Failed(failure)),
         None => Ok(ended?),
+    }
+}
+
+/// The roles that were asked for.
+fn roles(role: Role, placement_driver: Vec<String>) -> Result<Roles, CliError> {
+    match role {
+        Role::RangeServer => Ok(Roles::RangeServer { placement_driver }),
+        _ if !placement_driver.is_empty() => Err(CliError::Usage(
+            "--placement-driver is for --role range-server".to_owned(),
+        )),
+        Role::Both => Ok(Roles::Both),
+        Role::PlacementDriver => Ok(Roles::PlacementDriver),
     }
 }
 

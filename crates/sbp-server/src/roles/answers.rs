@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use sbp_frame::{CallId, Frame, OpCode};
 use sbp_messages::{
-    ClientRole, DeleteStreamResult, DeleteStreamsRequest, DeleteStreamsResponse, ErrorCode, Message, Range, RangeId, SealKind, SealRangesRequest,
+    ClientRole, DeleteStreamResult, DeleteStreamsRequest, DeleteStreamsResponse, DescribeRangeResult,
+    DescribeRangesRequest, DescribeRangesResponse, ErrorCode, Message, Range, RangeId, SealKind, SealRangesRequest,
     SealRangesResponse, SealRangesResult, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse,
     SyncRangesResult,
 };
 use sbp_session::Session;
-use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
 use super::keeper::Job;
 use super::range_role::RangeRole;
@@ -25,6 +26,7 @@ pub(crate) enum Answer {
     Sealed(SealRangesResponse),
     Synced(SyncRangesResponse),
     Deleted(DeleteStreamsResponse),
+    Described(DescribeRangesResponse),
 }
 
 impl Answer {
@@ -34,13 +36,20 @@ impl Answer {
             Self::Sealed(response) => replier.finish(session, call, response),
             Self::Synced(response) => replier.finish(session, call, response),
             Self::Deleted(response) => replier.finish(session, call, response),
+            Self::Described(response) => replier.finish(session, call, response),
         }
     }
 }
 
 /// Whether a range server alone answers this itself, with [`handle_request`].
 pub(crate) fn answers(opcode: OpCode) -> bool {
-    [OpCode::SEAL_RANGES, OpCode::SYNC_RANGES, OpCode::DELETE_STREAMS].contains(&opcode)
+    [
+        OpCode::SEAL_RANGES,
+        OpCode::SYNC_RANGES,
+        OpCode::DELETE_STREAMS,
+        OpCode::DESCRIBE_RANGES,
+    ]
+    .contains(&opcode)
 }
 
 /// Has a request done, and answered through `port`. `asker` is what the peer said that it is.
@@ -76,6 +85,15 @@ pub(crate) fn handle_request(
             let request = DeleteStreamsRequest::decode(&frame.header)?;
             request.validate()?;
             tokio::spawn(later.delete(request));
+        }
+        OpCode::DESCRIBE_RANGES => {
+            let request = DescribeRangesRequest::decode(&frame.header)?;
+            request.validate()?;
+            let describe_responses = request.ranges.iter().map(|id| later.describe(id)).collect();
+            later.answer(Answer::Described(DescribeRangesResponse {
+                describe_responses,
+                ..Default::default()
+            }));
         }
         other => {
             let message = format!("{other} is not served by a range server; ask its placement driver");
@@ -170,6 +188,28 @@ impl Later {
             delete_responses,
             ..Default::default()
         }));
+    }
+
+    fn describe(&self, id: &RangeId) -> DescribeRangeResult {
+        let described = self.key(id).and_then(|key| {
+            let held = self.held(key.stream)?;
+            let missing = || Refusal::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here"));
+            let held = held.into_iter().find(|held| held.key == key).ok_or_else(missing)?;
+            if id.epoch != Epoch::ANY && id.epoch != held.epoch {
+                let message = format!("range {key} has epoch {}, not {}", held.epoch, id.epoch);
+                return Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message));
+            }
+            Ok(held)
+        });
+        let (range, status) = match described {
+            Ok(held) => (Some(self.wire(&held)), Status::success()),
+            Err(refusal) => (None, refusal.into()),
+        };
+        DescribeRangeResult {
+            stream_id: id.stream_id,
+            range,
+            status,
+        }
     }
 
     /// The range that is meant, where it is here.

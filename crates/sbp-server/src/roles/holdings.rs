@@ -183,8 +183,15 @@ mod tests {
         };
         assert_eq!(learn(&mut holdings, &first), Ok(2));
         assert_eq!(learn(&mut holdings, &told(&[range(0, 3, None)])), Ok(1));
-        assert_eq!(learn(&mut holdings, &told(&[range(0, 1, None)])), Ok(0), "a start stays raised");
-        assert_eq!(learn(&mut holdings, &told(&[range(0, 3, Some(10)), range(1, 10, None)])), Ok(2));
+        assert_eq!(
+            learn(&mut holdings, &told(&[range(0, 1, None)])),
+            Ok(0),
+            "a start stays raised"
+        );
+        assert_eq!(
+            learn(&mut holdings, &told(&[range(0, 3, Some(10)), range(1, 10, None)])),
+            Ok(2)
+        );
         assert_eq!(learn(&mut holdings, &told(&[range(0, 3, Some(12))])), Ok(0));
         assert_eq!(holdings.of(S), [range(0, 3, Some(10)), range(1, 10, None)]);
         let settings = News {
@@ -214,7 +221,11 @@ mod tests {
             first: Some((RangeIndex(1), Offset(4))),
             ..News::default()
         };
-        assert_eq!(learn(&mut holdings, &late), Ok(0), "what was trimmed does not come back");
+        assert_eq!(
+            learn(&mut holdings, &late),
+            Ok(0),
+            "what was trimmed does not come back"
+        );
     }
 
     #[test]

@@ -174,7 +174,9 @@ impl RangeRole {
 
     /// Learns everything anew: ranges that came, starts that moved, streams that went.
     pub(super) async fn learn_everything(&self) -> Result<(), Refusal> {
-        let Some(ranges) = self.ranges.upgrade() else { return Ok(()) };
+        let Some(ranges) = self.ranges.upgrade() else {
+            return Ok(());
+        };
         let failed = |error: PeerError| error.to_refusal();
         let mut listed: BTreeMap<StreamId, Vec<HeldRange>> = BTreeMap::new();
         // Looked at first: a range that arrives while this goes on is missing in neither.

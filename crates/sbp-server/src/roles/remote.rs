@@ -82,10 +82,7 @@ fn check(status: &Status) -> Result<(), Refusal> {
 }
 
 fn incomplete() -> Refusal {
-    Refusal::new(
-        ErrorCode::PD_NO_AVAILABLE_RS,
-        "the range server's answer is incomplete",
-    )
+    Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, "the range server's answer is incomplete")
 }
 
 impl RangeServers for RemoteServers {
