@@ -91,10 +91,7 @@ pub(super) fn wire_range(node: &Node, range: &RangeRecord) -> Range {
     let held = node.ranges.as_ref();
     let confirmed = || held.and_then(|ranges| ranges.hub.ranges.lock().table.next_offset(range.key));
     // Of a range elsewhere it is known here that its start is confirmed; its server tells more.
-    let next_offset = range
-        .end_offset
-        .or_else(confirmed)
-        .unwrap_or(range.start_offset);
+    let next_offset = range.end_offset.or_else(confirmed).unwrap_or(range.start_offset);
     Range {
         stream_id: range.key.stream,
         range_index: range.key.range,

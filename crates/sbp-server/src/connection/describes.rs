@@ -167,9 +167,8 @@ fn answer(
     call: CallId,
     results: impl Iterator<Item = DescribeRangeResult>,
 ) {
-    let weigh = |result: &DescribeRangeResult| {
-        64 + result.range.as_ref().map_or(0, range_weight) + result.status.message.len()
-    };
+    let weigh =
+        |result: &DescribeRangeResult| 64 + result.range.as_ref().map_or(0, range_weight) + result.status.message.len();
     send_results(session, replier, call, results, weigh, |describe_responses, _| {
         DescribeRangesResponse {
             describe_responses,

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
-    ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, ErrorCode, GoAway,
-    HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, Status, SyncRangesRequest,
+    ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, ErrorCode,
+    GoAway, HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, Status,
+    SyncRangesRequest,
 };
 use sbp_session::{CloseReason, Event, Session};
 use sbp_transport::Application;
