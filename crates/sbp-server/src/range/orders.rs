@@ -119,23 +119,17 @@ impl RangeServer {
     /// The stream is gone: appends and fetches, also those that wait, hear it at once.
     pub(crate) fn delete(&self, stream: StreamId) {
         let mut letters = Letters::default();
-        let keys = {
+        {
             let mut ranges = self.hub.ranges.lock();
             let effect = ranges.table.apply(Command::Delete { stream });
             ranges.wake(stream, &mut letters);
             self.judge_parked(&mut ranges, stream, &mut letters);
             ranges.answer_lost(stream, Offset(i64::MIN), &Refusal::no_stream(stream), &mut letters);
-            match effect {
-                Effect::Deleted(keys) => {
-                    ranges.given_up.extend(keys.iter().copied());
-                    keys
-                }
-                _ => Default::default(),
+            if let Effect::Deleted(keys) = effect {
+                ranges.given_up.extend(keys);
             }
-        };
-        for key in keys {
-            self.log.release(key, Offset(i64::MAX));
         }
+        self.log.release_stream(stream);
         letters.post();
     }
 

@@ -1,13 +1,153 @@
 //! Which records are old enough, or too many, to be kept.
 
-use sbp_types::{Offset, StreamId, TimestampMs};
+use std::time::Duration;
+
+use sbp_log::{ReadError, WriterKey};
+use sbp_types::{Offset, RangeKey, StreamId, TimestampMs};
+use smallvec::SmallVec;
 
 use super::server::RangeServer;
+use super::table::{Command, HostedStream, StreamFacts};
+
+/// A stream that does not keep everything.
+struct Kept {
+    stream: StreamId,
+    start: Offset,
+    period: Option<Duration>,
+    bytes: Option<u64>,
+    /// The parts of its ranges that are kept, in order.
+    ranges: SmallVec<[KeptRange; 2]>,
+}
+
+#[derive(Clone, Copy)]
+struct KeptRange {
+    key: RangeKey,
+    from: Offset,
+    /// Behind its last synced record.
+    end: Offset,
+}
 
 impl RangeServer {
-    /// The trims that retention asks for. May read from the disk.
+    /// The trims that retention asks for, and the end of what trims and deletions left over. May read from the disk.
     pub(crate) fn retention_due(&self, now: TimestampMs) -> Vec<(StreamId, Offset)> {
-        let _ = now;
-        Vec::new()
+        self.forget_writers();
+        self.give_up_again();
+        let kept: Vec<Kept> = {
+            let ranges = self.hub.ranges.lock();
+            ranges
+                .table
+                .streams()
+                .filter_map(|(id, stream)| Kept::of(id, stream))
+                .collect()
+        };
+        let due = kept.iter().filter_map(|kept| match self.due(kept, now) {
+            Ok(start) => (start > kept.start).then_some((kept.stream, start)),
+            Err(error) => {
+                tracing::warn!(stream = %kept.stream, %error, "retention has to wait");
+                None
+            }
+        });
+        due.collect()
+    }
+
+    /// Where the stream should begin.
+    fn due(&self, kept: &Kept, now: TimestampMs) -> Result<Offset, ReadError> {
+        let by_age = match kept.period {
+            Some(period) => {
+                let period = i64::try_from(period.as_millis()).unwrap_or(i64::MAX);
+                self.young_enough(kept, TimestampMs(now.0.saturating_sub(period)))?
+            }
+            None => kept.start,
+        };
+        let by_size = kept.bytes.map_or(kept.start, |bytes| self.few_enough(kept, bytes));
+        Ok(by_age.max(by_size))
+    }
+
+    /// The first record that was appended at or after `cutoff`; the end when there is none.
+    fn young_enough(&self, kept: &Kept, cutoff: TimestampMs) -> Result<Offset, ReadError> {
+        let mut start = kept.start;
+        for range in &kept.ranges {
+            let first = self.log.offset_appended_since(range.key, cutoff)?;
+            start = start.max(first.clamp(range.from, range.end));
+            if start < range.end {
+                break;
+            }
+        }
+        Ok(start)
+    }
+
+    /// The last batch from which on at least so many bytes are kept.
+    fn few_enough(&self, kept: &Kept, mut bytes: u64) -> Offset {
+        for range in kept.ranges.iter().rev() {
+            if bytes == 0 {
+                return range.end;
+            }
+            let stored = self.log.stored_bytes(range.key);
+            if stored >= bytes {
+                let start = self.log.offset_keeping_bytes(range.key, bytes);
+                return start.clamp(range.from, range.end);
+            }
+            bytes -= stored;
+        }
+        kept.start
+    }
+
+    /// Forgets the writers that the log has forgotten: all they stored is trimmed, and they are silent for long.
+    fn forget_writers(&self) {
+        let mut ranges = self.hub.ranges.lock();
+        let mut gone = Vec::new();
+        for (stream, hosted) in ranges.table.streams() {
+            let trimmed = hosted.trimmed_writers().map(|writer| WriterKey { stream, writer });
+            gone.extend(trimmed.filter(|key| self.log.writer(*key).is_none()));
+        }
+        for WriterKey { stream, writer } in gone {
+            ranges.table.apply(Command::Forget { stream, writer });
+        }
+    }
+
+    /// Gives up deleted streams once more, whose last appends may have reached the log after the deletion.
+    fn give_up_again(&self) {
+        let given_up = std::mem::take(&mut self.hub.ranges.lock().given_up);
+        let mut left = Vec::new();
+        for key in given_up {
+            // In this order: what was pending is in a segment afterwards.
+            let pending = self.log.pending_bytes() > 0;
+            let held = self.log.holds(key);
+            if held {
+                self.log.release_stream(key.stream);
+            }
+            if held || pending {
+                left.push(key);
+            }
+        }
+        self.hub.ranges.lock().given_up.extend(left);
+    }
+}
+
+impl Kept {
+    /// What retention has to look at; `None` where everything is kept.
+    fn of(stream: StreamId, hosted: &HostedStream) -> Option<Self> {
+        let StreamFacts {
+            retention_period_ms,
+            retention_bytes,
+            ..
+        } = hosted.facts;
+        let period = u64::try_from(retention_period_ms).ok().filter(|period| *period > 0);
+        let bytes = u64::try_from(retention_bytes).ok().filter(|bytes| *bytes > 0);
+        if period.is_none() && bytes.is_none() {
+            return None;
+        }
+        let ranges = hosted.ranges.iter().map(|range| KeptRange {
+            key: range.key(stream),
+            from: range.start.max(hosted.start),
+            end: range.confirmed.max(hosted.start),
+        });
+        Some(Self {
+            stream,
+            start: hosted.start,
+            period: period.map(Duration::from_millis),
+            bytes,
+            ranges: ranges.collect(),
+        })
     }
 }

@@ -95,6 +95,12 @@ impl HostedStream {
         self.writers.get(&id)
     }
 
+    /// The writers that have nothing left in the stream.
+    pub(super) fn trimmed_writers(&self) -> impl Iterator<Item = WriterId> {
+        let trimmed = self.writers.iter().filter(|(_, writer)| writer.is_trimmed(self.start));
+        trimmed.map(|(id, _)| *id)
+    }
+
     /// The log was given a batch.
     fn promise(&mut self, head: EntryHead) {
         if let Some(range) = self.range_mut(head.key.range) {

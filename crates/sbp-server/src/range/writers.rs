@@ -72,6 +72,11 @@ impl Writer {
         self.promised.is_empty() && self.stored.window.is_empty()
     }
 
+    /// Whether nothing of it is left in a stream that begins at `start`.
+    pub(super) fn is_trimmed(&self, start: Offset) -> bool {
+        !self.is_waiting() && self.stored.last_offset <= start
+    }
+
     /// Whether something is under way.
     pub(super) fn is_waiting(&self) -> bool {
         !self.promised.is_empty()
