@@ -7,6 +7,7 @@
 
 mod assembler;
 mod corrupt;
+mod documents;
 mod foreign;
 mod inspect;
 mod layout;
