@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 
 use super::{Session, judge::Verdict};
 use crate::{
-    CallFailure, CloseReason, Event, Role, Violation,
+    CallFailure, CloseReason, Event, RejectReason, Role, Violation,
+    phase::Phase,
     receiver::{Progress, Received},
 };
 
@@ -161,6 +162,16 @@ impl Session {
         if frame.opcode == OpCode::PING {
             self.peer.note_started(frame.call_id);
             return self.answer_ping(&frame);
+        }
+        if !matches!(self.phase, Phase::Open) {
+            // It began to arrive before this side announced the end, but was not counted as started then.
+            self.stats.rejected += 1;
+            return self.events.push_back(Event::Reject {
+                raw_call_id: frame.call_id.raw(),
+                opcode: frame.opcode,
+                reason: RejectReason::GoingAway,
+                must_answer: false,
+            });
         }
         self.peer
             .insert(frame.call_id, usize::try_from(wire_length).unwrap_or(usize::MAX));

@@ -70,6 +70,30 @@ fn a_server_that_goes_away_finishes_what_was_started() {
 }
 
 #[test]
+fn a_request_that_is_half_here_when_the_server_goes_is_not_started() {
+    let late = Raw::request(OpCode::APPEND, 6).payload(*b"payload").bytes();
+    for cut in [1, 16, late.len() - 1] {
+        let mut subject = Subject::server();
+        subject.receive(&Raw::request(OpCode::APPEND, 5).bytes());
+        subject.seen();
+        subject.receive(&late[..cut]);
+        subject.session.go_away(b"bye", subject.now);
+        assert_eq!(subject.sent().pop().map(|frame| frame.call_id.raw()), Some(5));
+        subject.receive(&late[cut..]);
+        let refused = Seen::Reject {
+            raw: 6,
+            reason: RejectReason::GoingAway,
+            must_answer: false,
+        };
+        assert_eq!(
+            subject.seen(),
+            [refused],
+            "the peer was told that it may send it elsewhere"
+        );
+    }
+}
+
+#[test]
 fn a_client_that_goes_away_is_answered_first() {
     let mut pair = Pair::new();
     events(&mut pair.client);

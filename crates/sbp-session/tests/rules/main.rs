@@ -4,6 +4,7 @@ mod bad_input;
 mod calls;
 mod checks;
 mod chunkings;
+mod endpoints;
 mod going_away;
 mod limits;
 mod pair;

@@ -31,8 +31,8 @@ impl Pair {
 
     /// Moves bytes both ways until none is left or nobody reads.
     pub(crate) fn carry(&mut self) {
-        while move_bytes(&mut self.client, &mut self.server, self.now)
-            | move_bytes(&mut self.server, &mut self.client, self.now)
+        while move_bytes(&mut self.client, &mut self.server, self.now, usize::MAX)
+            | move_bytes(&mut self.server, &mut self.client, self.now, usize::MAX)
         {}
     }
 
@@ -49,14 +49,16 @@ impl Pair {
     }
 }
 
-/// Whether anything moved.
-fn move_bytes(from: &mut Session, to: &mut Session, now: Instant) -> bool {
+/// Moves at most `most` bytes as far as the other side reads. Whether anything moved.
+pub(crate) fn move_bytes(from: &mut Session, to: &mut Session, now: Instant, most: usize) -> bool {
     let mut moved = false;
-    while !from.transmit().is_empty() && to.wants_read() {
+    let mut left = most;
+    while left > 0 && !from.transmit().is_empty() && to.wants_read() {
         let mut slices = [std::io::IoSlice::new(&[]); 1];
         from.transmit().slices(&mut slices);
         let mut buffer = to.recv_buffer();
-        let count = slices[0].len().min(buffer.remaining_mut());
+        let count = slices[0].len().min(buffer.remaining_mut()).min(left);
+        left -= count;
         buffer.put_slice(&slices[0][..count]);
         to.handle_received(count, now);
         from.transmit().advance(count);
