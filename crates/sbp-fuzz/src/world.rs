@@ -401,3 +401,63 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> World {
+        let mut world = World::new();
+        world.ask(Side::Client, OpCode::APPEND, 10, None);
+        world.write(Side::Client, usize::MAX);
+        world
+    }
+
+    #[test]
+    fn a_call_goes_there_and_back() {
+        let mut world = asked();
+        world.read(Side::Server, usize::MAX);
+        world.settle();
+        world.answer(Side::Server, 0, 10, true);
+        world.write(Side::Server, usize::MAX);
+        world.read(Side::Client, usize::MAX);
+        world.settle();
+        assert!(world.client.open.is_empty() && world.server.asked.is_empty());
+        world.finish();
+    }
+
+    #[test]
+    #[should_panic(expected = "well-behaved sessions came to")]
+    fn bytes_that_change_on_the_way_are_noticed() {
+        let mut world = asked();
+        let last = world.server.incoming.len() - 1;
+        world.server.incoming[last] ^= 1;
+        world.read(Side::Server, usize::MAX);
+        world.settle();
+    }
+
+    #[test]
+    #[should_panic(expected = "was not sent, or came out of order")]
+    fn a_frame_that_nobody_sent_is_noticed() {
+        let mut world = asked();
+        world.server.expected.clear();
+        world.read(Side::Server, usize::MAX);
+        world.settle();
+    }
+
+    #[test]
+    #[should_panic(expected = "ended twice, or never began")]
+    fn a_call_that_ends_twice_is_noticed() {
+        let mut world = asked();
+        world.client.ended(1);
+        world.client.ended(1);
+    }
+
+    #[test]
+    #[should_panic(expected = "calls that nobody hears of")]
+    fn a_call_without_end_is_noticed() {
+        let mut world = asked();
+        world.client.open.insert(99, CallId::FIRST);
+        world.finish();
+    }
+}

@@ -256,6 +256,42 @@ fn the_limits_are_told() {
 }
 
 #[test]
+fn the_pace_is_told() {
+    let (config, limits) = (SessionConfig::new(Side::Server), Limits::default());
+    let head = config.head_timeout.as_secs();
+    expect_lines([
+        format!("| the first 16 bytes of a frame, from the first of them on | {head} s |"),
+        format!(
+            "| the rest of a frame | {head} s, and a second more for every {} KiB that came |",
+            config.body_bytes_per_second >> 10
+        ),
+        format!(
+            "| written bytes of which the peer takes none | {} s; {} s once the answers not yet written are at their limit |",
+            config.stall_timeout.as_secs(),
+            config.full_stall_timeout.as_secs()
+        ),
+        format!(
+            "| the last bytes before closing | {} s |",
+            config.flush_timeout.as_secs()
+        ),
+        format!(
+            "| finishing what was started, behind a GOAWAY | {} s |",
+            config.grace.as_secs()
+        ),
+        format!("| frames of one answer | {} |", thousands(limits.answer_frames.into())),
+        format!(
+            "| bytes of one answer, beyond what was asked for | {} MiB |",
+            limits.answer_overshoot >> 20
+        ),
+        format!(
+            "| answers still outstanding to calls that were given up | {}; more than that for {} s at most |",
+            thousands(u64::try_from(limits.orphans).expect("small")),
+            limits.orphan_age.as_secs()
+        ),
+    ]);
+}
+
+#[test]
 fn the_pace_of_heartbeats_is_told() {
     let config = SessionConfig::new(Side::Client);
     let every = format!(

@@ -40,6 +40,24 @@ fn an_empty_table_reads_as_the_default_of_every_message() {
     check::<CreateStreamsResponse>();
     check::<DescribeStreamsRequest>();
     check::<DescribeStreamsResponse>();
+    check::<IdAllocationRequest>();
+    check::<IdAllocationResponse>();
+    check::<SealRangesRequest>();
+    check::<SealRangesResponse>();
+    check::<SyncRangesRequest>();
+    check::<SyncRangesResponse>();
+    check::<CreateRangeRequest>();
+    check::<CreateRangeResponse>();
+    check::<DeleteStreamsRequest>();
+    check::<DeleteStreamsResponse>();
+    check::<UpdateStreamsRequest>();
+    check::<UpdateStreamsResponse>();
+    check::<TrimStreamsRequest>();
+    check::<TrimStreamsResponse>();
+    check::<ReportMetricsRequest>();
+    check::<ReportMetricsResponse>();
+    check::<DescribePlacementDriverClusterRequest>();
+    check::<DescribePlacementDriverClusterResponse>();
     assert_eq!(
         SystemErrorResponse::decode(&empty_table()).expect("valid"),
         SystemErrorResponse::default()
