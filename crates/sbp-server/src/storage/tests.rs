@@ -28,6 +28,8 @@ use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Reply, ReplyTo
 use crate::range::{AppendEntry, AppendJob, HeadFacts};
 use crate::refusal::Refusal;
 
+mod metadata;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An application that hands every command to the test.
@@ -252,29 +254,30 @@ fn job(stream: StreamId, request_index: i32, body: &Bytes) -> AppendJob {
     }
 }
 
-/// Every record of a stream.
+/// Every record of a stream that is kept, over all its ranges.
 fn read(storage: &Storage, stream: StreamId) -> Vec<(Offset, Bytes)> {
-    let key = RangeKey {
-        stream,
-        range: RangeIndex(0),
+    let ranges: Vec<_> = {
+        let held = storage.ranges.hub.ranges.lock();
+        let ranges = held.table.stream(stream).map(|stream| stream.ranges.clone());
+        ranges.into_iter().flatten().collect()
     };
-    let end = storage
-        .ranges
-        .hub
-        .ranges
-        .lock()
-        .table
-        .next_offset(key)
-        .unwrap_or(Offset(0));
-    let (mut from, mut all) = (Offset(0), Vec::new());
+    let mut all = Vec::new();
+    for range in ranges {
+        read_range(storage, range.key(stream), range.start, range.confirmed, &mut all);
+    }
+    all
+}
+
+fn read_range(storage: &Storage, key: RangeKey, start: Offset, end: Offset, all: &mut Vec<(Offset, Bytes)>) {
+    let mut from = start;
     while from < end {
         let batches = storage.ranges.log.read(key, from, 1 << 20, true).unwrap();
         assert!(
             !batches.is_empty(),
-            "nothing at {from} of stream {stream}, which reaches to {end}"
+            "nothing at {from} of range {key}, which reaches to {end}"
         );
         for batch in batches {
-            assert_eq!(batch.base_offset, from, "a hole in stream {stream}");
+            assert_eq!(batch.base_offset, from, "a hole in range {key}");
             let bytes = batch.bytes.into_contiguous();
             let head = inspect(std::slice::from_ref(&bytes), true).unwrap();
             assert_eq!(head.base_offset, from, "the batch says where it is");
@@ -282,7 +285,6 @@ fn read(storage: &Storage, stream: StreamId) -> Vec<(Offset, Bytes)> {
             from = from.checked_add(batch.count).unwrap();
         }
     }
-    all
 }
 
 /// What a start on this disk must find; the words say what is wrong.

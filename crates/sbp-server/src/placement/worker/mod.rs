@@ -3,6 +3,10 @@
 //! It never waits for a range server: requests and the answers of range servers arrive in one queue. What can be decided
 //! is gathered and made durable together, then the range servers are told, then the callers.
 
+mod burial;
+mod orders;
+mod promise;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -13,7 +17,8 @@ use sbp_log::Clock;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
-use super::apply::{Action, Command, Effects, Order, Outcome, apply};
+use self::burial::SWEEP;
+use super::apply::{Command, Effects, Order, Outcome, apply};
 use super::driver::{DriverParts, LocalRanges};
 use super::operations::{OperationId, Operations};
 use super::range_servers::{Done, RangeServers};
@@ -28,8 +33,6 @@ use crate::refusal::Refusal;
 
 /// Events taken before what they came to is made durable.
 const EVENTS_AT_ONCE: usize = 1_024;
-/// How often deleted streams are looked at, whether a segment still holds records of them.
-const SWEEP: Duration = Duration::from_secs(10);
 /// How long a server that goes down waits for answers of range servers.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -421,136 +424,6 @@ impl Worker {
         }
     }
 
-    fn give_orders(&mut self, operation: StagedOperation) {
-        let StagedOperation {
-            id, orders, outcome, ..
-        } = operation;
-        let mut missing = 0;
-        for order in orders {
-            missing += usize::from(self.give(id, order));
-        }
-        match id {
-            Some(id) if missing > 0 => {
-                self.waiting.insert(id, Waiting::Orders { missing, outcome });
-            }
-            _ => self.finish(id, Ok(outcome)),
-        }
-    }
-
-    /// Has a range server do its part. True when its answer comes later.
-    fn give(&mut self, id: Option<OperationId>, order: Order) -> bool {
-        let Order { server, stream, action } = order;
-        if let Some(local) = self.here(server) {
-            match action {
-                Action::Install(facts, ranges) => local.ranges.install(stream, facts, &ranges),
-                Action::Publish(key, end) => local.ranges.publish_seal(key, end),
-                Action::Trim(start) => local.ranges.trim(stream, start),
-                Action::Delete => local.ranges.delete(stream),
-            }
-            return false;
-        }
-        // A range server elsewhere has published the end of its own seal.
-        if matches!(action, Action::Publish(..)) {
-            return false;
-        }
-        if !self.is_up(server) {
-            self.owed.entry(server).or_default().insert(stream);
-            return false;
-        }
-        let done = self.promise(move |result| Event::Told(id, server, stream, result));
-        match action {
-            Action::Install(facts, ranges) => self.others.sync(server, stream, facts, ranges, done),
-            Action::Trim(start) => self.others.trim(server, stream, start, done),
-            Action::Delete | Action::Publish(..) => self.others.delete(server, vec![stream], done),
-        }
-        true
-    }
-
-    fn handle_told(
-        &mut self,
-        id: Option<OperationId>,
-        server: ServerId,
-        stream: StreamId,
-        result: Result<(), Refusal>,
-    ) {
-        if let Err(refusal) = result {
-            // It is durable here, so the operation has succeeded; the server is told again when it is heard of.
-            tracing::warn!(%server, %stream, code = %refusal.code, message = refusal.message, "a range server was not told");
-            self.owed.entry(server).or_default().insert(stream);
-        }
-        let Some(id) = id else { return };
-        let Some(Waiting::Orders { missing, .. }) = self.waiting.get_mut(&id) else {
-            return;
-        };
-        *missing -= 1;
-        if *missing == 0
-            && let Some(Waiting::Orders { outcome, .. }) = self.waiting.remove(&id)
-        {
-            self.operations.finish(id, Ok(outcome));
-        }
-    }
-
-    /// Tells a server what it was not told, as it is now.
-    fn settle(&mut self, server: ServerId) {
-        for stream in self.owed.remove(&server).unwrap_or_default() {
-            let mut orders = Vec::new();
-            let mut order = |action| orders.push(Order { server, stream, action });
-            match self.state.stream(stream) {
-                None => order(Action::Delete),
-                Some(record) => {
-                    let ranges: Vec<_> = self.state.ranges_of(stream).collect();
-                    let held = ranges.iter().filter(|range| range.servers.contains(&server));
-                    order(Action::Install(
-                        record.facts(),
-                        held.map(|range| range.held()).collect(),
-                    ));
-                    if let Some(first) = ranges.first() {
-                        order(Action::Trim(first.start_offset));
-                    }
-                }
-            }
-            for order in orders {
-                self.give(None, order);
-            }
-        }
-    }
-
-    /// How much the log must have written before it holds everything of a stream that is deleted now.
-    fn note_burial(&mut self, stream: StreamId) {
-        if let Some(local) = &self.local {
-            let log = &local.ranges.log;
-            let written = log.stats().batch_bytes.saturating_add(log.pending_bytes());
-            self.buried_at.insert(stream, written);
-        }
-    }
-
-    /// Forgets deleted streams of which no segment holds anything. Without a log here, nothing is held at all.
-    fn sweep(&mut self) {
-        if self.last_sweep.elapsed() < SWEEP {
-            return;
-        }
-        self.last_sweep = Instant::now();
-        let gone: Vec<_> = self.state.buried().filter(|stream| self.is_gone(*stream)).collect();
-        for stream in gone {
-            self.stage(None, Command::ForgetStream(stream), None);
-            self.buried_at.remove(&stream);
-        }
-        if !self.staged.operations.is_empty() {
-            self.flush();
-        }
-    }
-
-    fn is_gone(&self, stream: StreamId) -> bool {
-        if self.owed.values().any(|streams| streams.contains(&stream)) {
-            return false;
-        }
-        let Some(local) = &self.local else { return true };
-        let log = &local.ranges.log;
-        let last = self.buried_at.get(&stream).copied().unwrap_or(0);
-        let all_written = log.stats().batch_bytes >= last || log.pending_bytes() == 0;
-        all_written && !log.holds_stream(stream)
-    }
-
     fn finish(&mut self, id: Option<OperationId>, result: Result<Outcome, Refusal>) {
         if let Some(id) = id {
             self.operations.finish(id, result);
@@ -575,37 +448,5 @@ impl Worker {
     fn is_down(server: ServerId) -> Refusal {
         let message = format!("range server {server} is down");
         Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)
-    }
-
-    /// Something to be called when a range server has answered. Given up uncalled, it counts as a refusal.
-    fn promise<T: 'static>(&self, event: impl FnOnce(Result<T, Refusal>) -> Event + Send + 'static) -> Done<T> {
-        let mut promise = Promise {
-            events: self.events.clone(),
-            event: Some(event),
-            answer: std::marker::PhantomData,
-        };
-        Box::new(move |answer| promise.keep(answer))
-    }
-}
-
-/// Sends one event, whatever happens.
-struct Promise<T, F: FnOnce(Result<T, Refusal>) -> Event> {
-    events: mpsc::Sender<Event>,
-    event: Option<F>,
-    answer: std::marker::PhantomData<fn(T)>,
-}
-
-impl<T, F: FnOnce(Result<T, Refusal>) -> Event> Promise<T, F> {
-    fn keep(&mut self, answer: Result<T, Refusal>) {
-        if let Some(event) = self.event.take() {
-            // When the worker is gone nobody waits.
-            let _gone = self.events.send(event(answer));
-        }
-    }
-}
-
-impl<T, F: FnOnce(Result<T, Refusal>) -> Event> Drop for Promise<T, F> {
-    fn drop(&mut self) {
-        self.keep(Err(Refusal::unanswered()));
     }
 }
