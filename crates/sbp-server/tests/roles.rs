@@ -473,7 +473,6 @@ fn range_servers_serve_on_while_the_placement_driver_is_down_and_find_it_again()
 }
 
 #[test]
-#[ignore = "the range half does not say yet what is due"]
 fn retention_of_a_range_server_goes_through_its_placement_driver() {
     let three = Three::start();
     let mut driver = three.peer();

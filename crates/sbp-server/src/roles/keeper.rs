@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sbp_messages::ErrorCode;
@@ -16,6 +17,9 @@ use crate::meta::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::Change;
 use crate::range::{HeldRange, RangeServer};
 use crate::refusal::Refusal;
+
+/// How often deleted streams are looked at, whether a segment still holds records of them.
+const SWEEP: Duration = Duration::from_secs(10);
 
 /// Told how a job ended, on the keeper's thread; must not block.
 pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Refusal>) + Send>;
@@ -62,24 +66,18 @@ impl Keeper {
         health: Arc<Health>,
     ) -> io::Result<Self> {
         let (sender, jobs) = mpsc::channel();
-        let mut worker = Worker {
+        let worker = Worker {
             holdings,
             store,
             ranges,
             health,
             jobs: sender.clone(),
             sealing: HashMap::new(),
+            buried_at: HashMap::new(),
         };
         let thread = std::thread::Builder::new()
             .name("sbp-metadata".to_owned())
-            .spawn(move || {
-                while let Ok(job) = jobs.recv() {
-                    if matches!(job, Job::Stop) {
-                        break;
-                    }
-                    worker.handle_job(job);
-                }
-            })?;
+            .spawn(move || worker.run(&jobs))?;
         Ok(Self {
             jobs: sender,
             thread: Mutex::new(Some(thread)),
@@ -103,6 +101,9 @@ impl Keeper {
     }
 }
 
+/// Who wants a range sealed: the end that they saw, and how to answer.
+type Sealer = (Option<Offset>, Done<HeldRange>);
+
 struct Worker {
     holdings: Holdings,
     store: Box<dyn MetadataStore>,
@@ -111,10 +112,45 @@ struct Worker {
     /// For what the log has to say.
     jobs: mpsc::Sender<Job>,
     /// Who waits for the end of which range.
-    sealing: HashMap<RangeKey, Vec<(Option<Offset>, Done<HeldRange>)>>,
+    sealing: HashMap<RangeKey, Vec<Sealer>>,
+    /// Deleted streams, and how many bytes the log must have written before it holds everything of theirs.
+    buried_at: HashMap<StreamId, u64>,
 }
 
 impl Worker {
+    fn run(mut self, jobs: &mpsc::Receiver<Job>) {
+        let mut sweep_at = Instant::now() + SWEEP;
+        loop {
+            match jobs.recv_timeout(sweep_at.saturating_duration_since(Instant::now())) {
+                Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(job) => self.handle_job(job),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.sweep();
+                    sweep_at = Instant::now() + SWEEP;
+                }
+            }
+        }
+    }
+
+    /// Forgets deleted streams of which no segment holds anything.
+    fn sweep(&mut self) {
+        let log = &self.ranges.log;
+        let all_written = |stream: &StreamId| {
+            let last = self.buried_at.get(stream).copied().unwrap_or(0);
+            log.stats().batch_bytes >= last || log.pending_bytes() == 0
+        };
+        let buried = self.holdings.streams.buried();
+        let gone: Vec<_> = buried
+            .filter(|stream| all_written(stream) && !log.holds_stream(*stream))
+            .collect();
+        let forget = |stream: &StreamId| MetadataChange::Placement(Change::ForgetStream(*stream));
+        if self.commit(gone.iter().map(forget).collect()).is_ok() {
+            for stream in gone {
+                self.buried_at.remove(&stream);
+            }
+        }
+    }
+
     fn handle_job(&mut self, job: Job) {
         match job {
             Job::Learn { stream, news, done } => done(self.learn(stream, news)),
@@ -208,6 +244,9 @@ impl Worker {
     fn delete(&mut self, stream: StreamId) -> Result<(), Refusal> {
         if !self.holdings.of(stream).is_empty() {
             self.commit(vec![MetadataChange::Placement(Change::BuryStream(stream))])?;
+            let log = &self.ranges.log;
+            let written = log.stats().batch_bytes.saturating_add(log.pending_bytes());
+            self.buried_at.insert(stream, written);
         }
         self.ranges.delete(stream);
         Ok(())
