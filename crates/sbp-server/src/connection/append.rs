@@ -99,6 +99,7 @@ impl Appends {
             return;
         }
         let now = node.clock.now();
+        let throttle_time_ms = node.ranges().map_or(0, |ranges| ranges.throttle_ms());
         for done in done.drain(..) {
             let call = done.call;
             let result = append_result(done, now);
@@ -117,6 +118,7 @@ impl Appends {
                 session,
                 call,
                 &AppendResponse {
+                    throttle_time_ms,
                     append_responses: results,
                     ..Default::default()
                 },

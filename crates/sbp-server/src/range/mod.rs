@@ -12,6 +12,7 @@ mod observer;
 mod orders;
 mod parked;
 mod pending;
+mod pressure;
 mod retention;
 mod seals;
 mod server;

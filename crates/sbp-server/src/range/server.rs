@@ -17,6 +17,7 @@ use super::letters::Letters;
 use super::log_errors;
 use super::parked::{Parked, ParkedJob};
 use super::pending::{Answer, Pending};
+use super::pressure::{DEFAULT_MAX_PENDING, Pressure};
 use super::seals::Seals;
 use super::table::{Command, Effect, RangeState, RangeTable, StreamFacts};
 use super::upstream::Upstream;
@@ -26,9 +27,6 @@ use crate::connection::{AppendDone, NotStored, Port, Stored};
 use crate::failure::Health;
 use crate::refusal::Refusal;
 use crate::stats::Counters;
-
-/// Bytes that may wait for the disk, over all connections; each has its own, smaller bound.
-const MAX_PENDING: u64 = 512 << 20;
 
 /// One batch on its way from a connection to the log.
 #[derive(Debug)]
@@ -126,6 +124,8 @@ pub(crate) struct RangeServer {
     pub(crate) log: Log<LogContext>,
     clock: Arc<dyn Clock>,
     pub(super) upstream: OnceLock<Arc<dyn Upstream>>,
+    /// Bytes that may wait for the disk.
+    pub(super) max_pending: u64,
 }
 
 impl RangeServer {
@@ -135,13 +135,20 @@ impl RangeServer {
             log,
             clock,
             upstream: OnceLock::new(),
+            max_pending: DEFAULT_MAX_PENDING,
         }
+    }
+
+    /// Lets so many bytes wait for the disk, over all connections.
+    #[cfg(test)]
+    pub(super) fn with_max_pending(self, max_pending: u64) -> Self {
+        Self { max_pending, ..self }
     }
 
     /// Judges the batches in order and hands those that are to be stored to the log, which tells `port` when they are
     /// synced. What is answered at once goes into `done`.
     pub(crate) fn append(&self, port: &Arc<Port>, jobs: &mut Vec<AppendJob>, done: &mut Vec<AppendDone>) {
-        if self.log.pending_bytes() > MAX_PENDING {
+        if self.pressure() == Pressure::TooHigh {
             let message = "too many bytes wait for the disk; send again later";
             let refuse = |job: AppendJob| job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message));
             done.extend(jobs.drain(..).map(refuse));

@@ -10,7 +10,9 @@ use super::*;
 use crate::refusal::Refusal;
 
 mod alone;
+mod held_back;
 mod orders;
+mod rig;
 mod writers;
 
 const OPAQUE: StreamId = StreamId(1);

@@ -1,0 +1,81 @@
+//! How busy the log is, and what that means for those who append.
+
+use std::time::Duration;
+
+use super::server::RangeServer;
+
+/// Bytes that may wait for the disk, over all connections, where nothing else is said; each connection has its own,
+/// smaller bound.
+pub(crate) const DEFAULT_MAX_PENDING: u64 = 512 << 20;
+
+/// The longest that a client is asked to wait.
+const MAX_THROTTLE: Duration = Duration::from_secs(1);
+
+/// What a new append meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pressure {
+    /// It is welcome.
+    None,
+    /// It is taken, and its sender asked to wait so long before the next one.
+    Throttled(Duration),
+    /// It is refused, and may be sent again later.
+    TooHigh,
+}
+
+/// What so many bytes come to that wait for the disk: from a quarter of `most` on clients are asked to wait, the longer the
+/// more there are.
+pub(super) fn pressure(pending: u64, most: u64) -> Pressure {
+    let from = most / 4;
+    if pending > most {
+        return Pressure::TooHigh;
+    }
+    let above = pending.saturating_sub(from);
+    // In ms, rounded up: 0 would ask for nothing.
+    let span = u128::from(most - from).max(1);
+    let asked = (u128::from(above) * MAX_THROTTLE.as_millis()).div_ceil(span);
+    match u64::try_from(asked) {
+        Ok(0) => Pressure::None,
+        Ok(asked) => Pressure::Throttled(Duration::from_millis(asked)),
+        Err(_) => Pressure::Throttled(MAX_THROTTLE),
+    }
+}
+
+impl RangeServer {
+    pub(super) fn pressure(&self) -> Pressure {
+        pressure(self.log.pending_bytes(), self.max_pending)
+    }
+
+    /// How long who appends is asked to wait before the next append, in milliseconds; 0: not at all.
+    pub(crate) fn throttle_ms(&self) -> i32 {
+        let asked = match self.pressure() {
+            Pressure::None => Duration::ZERO,
+            Pressure::Throttled(asked) => asked,
+            Pressure::TooHigh => MAX_THROTTLE,
+        };
+        i32::try_from(asked.as_millis()).unwrap_or(i32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_waits_the_longer_clients_are_asked_to_wait() {
+        let throttled = |ms| Pressure::Throttled(Duration::from_millis(ms));
+        let cases = [
+            (0, 4_000, Pressure::None),
+            (1_000, 4_000, Pressure::None),
+            (1_001, 4_000, throttled(1)),
+            (2_500, 4_000, throttled(500)),
+            (4_000, 4_000, throttled(1_000)),
+            (4_001, 4_000, Pressure::TooHigh),
+            (0, 0, Pressure::None),
+            (1, 0, Pressure::TooHigh),
+            (u64::MAX, u64::MAX, throttled(1_000)),
+        ];
+        for (pending, most, expected) in cases {
+            assert_eq!(pressure(pending, most), expected, "{pending} of {most}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! A range server on a disk that syncs when the test lets it.
+
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::{Condvar, Mutex};
+use sbp_frame::CallId;
+use sbp_log::testing::{ManualClock, SimFileSystem};
+use sbp_log::{File, FileLock, FileSystem, Helpers, Log, LogConfig, OpenMode};
+use sbp_messages::ErrorCode;
+use sbp_record::{EncodeOptions, encode_raw};
+use sbp_session::{CloseReason, Event, Session, SessionConfig};
+use sbp_transport::{Application, drive, mailbox};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
+use smallvec::smallvec;
+
+use crate::connection::{AppendDone, ConnectionCommand, Port};
+use crate::range::{AppendEntry, AppendJob, Claim, HeadFacts, HeldRange, RangeHub, RangeServer, StreamFacts};
+
+/// Longer than anything takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the rig has: range 0 of one stream.
+pub(super) const STREAM: StreamId = StreamId(1);
+pub(super) const FIRST: RangeKey = RangeKey {
+    stream: STREAM,
+    range: RangeIndex(0),
+};
+
+pub(super) struct Rig {
+    pub(super) server: Arc<RangeServer>,
+    gate: Arc<Gate>,
+    port: Arc<Port>,
+    commands: mpsc::Receiver<ConnectionCommand>,
+    _runtime: tokio::runtime::Runtime,
+    _peer: tokio::io::DuplexStream,
+}
+
+impl Rig {
+    pub(super) fn new() -> Self {
+        Self::with(|server| server)
+    }
+
+    pub(super) fn with(change: impl FnOnce(RangeServer) -> RangeServer) -> Self {
+        let gate = Arc::new(Gate::default());
+        let files = GatedFiles {
+            disk: SimFileSystem::new(),
+            gate: Arc::clone(&gate),
+        };
+        let config = LogConfig {
+            segment_bytes: 1 << 20,
+            helpers: Helpers::Inline,
+            ..LogConfig::new(Path::new("/data"))
+        };
+        let hub = RangeHub::new(Arc::default(), Arc::default());
+        let clock = Arc::new(ManualClock::default());
+        let observer = Arc::clone(&hub);
+        let (log, _) = Log::open(Arc::new(files), Arc::clone(&clock) as _, config, observer).unwrap();
+        hub.open(STREAM, StreamFacts::default(), held(0, 0, None).fresh());
+        hub.set_knows_all(true);
+        let server = Arc::new(change(RangeServer::new(hub, log, clock)));
+        let (port, commands, runtime, peer) = listener();
+        Self {
+            server,
+            gate,
+            port,
+            commands,
+            _runtime: runtime,
+            _peer: peer,
+        }
+    }
+
+    /// Nothing is synced until [`resume`](Self::resume).
+    pub(super) fn stall(&self) {
+        *self.gate.closed.lock() = true;
+    }
+
+    /// The next sync of records fails.
+    pub(super) fn fail_next_sync(&self) {
+        self.gate.fails.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn resume(&self) {
+        *self.gate.closed.lock() = false;
+        self.gate.opened.notify_all();
+    }
+
+    /// Appends one batch; what is answered at once.
+    pub(super) fn append(&self, job: AppendJob) -> Option<AppendDone> {
+        let mut done = Vec::new();
+        self.server.append(&self.port, &mut vec![job], &mut done);
+        assert!(done.len() <= 1);
+        done.pop()
+    }
+
+    /// What has been answered already.
+    pub(super) fn answered(&self) -> Vec<AppendDone> {
+        self.commands.try_iter().flat_map(appended).collect()
+    }
+
+    /// The next `count` answers.
+    pub(super) fn wait(&self, count: usize) -> Vec<AppendDone> {
+        let mut done = Vec::new();
+        while done.len() < count {
+            let command = self.commands.recv_timeout(PATIENCE).expect("the server says nothing");
+            done.extend(appended(command));
+        }
+        assert_eq!(done.len(), count);
+        done
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // The log's writer thread is joined next.
+        self.resume();
+    }
+}
+
+fn appended(command: ConnectionCommand) -> Vec<AppendDone> {
+    match command {
+        ConnectionCommand::Appended(done) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The code, base offset and next sequence of an answer.
+pub(super) fn short(done: &AppendDone) -> (ErrorCode, i64, i64) {
+    match &done.outcome {
+        Ok(stored) => (ErrorCode::NONE, stored.base_offset.0, stored.next_sequence),
+        Err(refused) => (refused.refusal.code, -1, refused.next_sequence),
+    }
+}
+
+/// A range of the rig's stream.
+pub(super) fn held(index: i32, start: i64, end: Option<i64>) -> HeldRange {
+    HeldRange {
+        key: RangeKey {
+            stream: STREAM,
+            range: RangeIndex(index),
+        },
+        epoch: Epoch(index.into()),
+        start: Offset(start),
+        end: end.map(Offset),
+    }
+}
+
+/// An append of one record of `bytes`, numbered by its request index.
+pub(super) fn job(request_index: i32, bytes: usize) -> AppendJob {
+    let mut batch = BytesMut::new();
+    encode_raw(&EncodeOptions::default(), &Bytes::from(vec![7; bytes]), &mut batch).unwrap();
+    AppendJob {
+        call: CallId::FIRST,
+        request_index,
+        entry: AppendEntry {
+            stream: STREAM,
+            range: RangeIndex::OPEN,
+            epoch: Epoch::ANY,
+            expected_offset: None,
+            length: batch.len(),
+            head: Ok(HeadFacts {
+                record_count: 1,
+                columns: None,
+                claim: None,
+            }),
+        },
+        max_timestamp: TimestampMs(0),
+        expires: None,
+        chunks: smallvec![batch.freeze()],
+    }
+}
+
+/// The same by a writer, with `record_count` records as far as anybody looks.
+pub(super) fn of_writer(request_index: i32, epoch: i64, sequence: i64, record_count: i64) -> AppendJob {
+    let mut job = job(request_index, 10);
+    job.entry.head = Ok(HeadFacts {
+        record_count,
+        columns: None,
+        claim: Some(Claim {
+            writer: WriterId { high: 0, low: 9 },
+            epoch,
+            sequence,
+        }),
+    });
+    job
+}
+
+/// An application that hands every command to the test.
+struct Forward(mpsc::Sender<ConnectionCommand>);
+
+impl Application for Forward {
+    type Command = ConnectionCommand;
+
+    fn handle_command(&mut self, _: &mut Session, _: Instant, command: ConnectionCommand) {
+        let _test_is_over = self.0.send(command);
+    }
+
+    fn handle_event(&mut self, _: &mut Session, _: Instant, _: Event) {}
+
+    fn finish_turn(&mut self, _: &mut Session, _: Instant) {}
+
+    fn handle_closed(&mut self, _: &CloseReason) {}
+}
+
+type Listener = (
+    Arc<Port>,
+    mpsc::Receiver<ConnectionCommand>,
+    tokio::runtime::Runtime,
+    tokio::io::DuplexStream,
+);
+
+/// A connection whose peer never says anything.
+fn listener() -> Listener {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (mailbox, inbox) = mailbox();
+    let (sender, commands) = mpsc::channel();
+    let (io, peer) = tokio::io::duplex(64);
+    let config = SessionConfig {
+        heartbeat_interval: PATIENCE * 60,
+        ..SessionConfig::server()
+    };
+    let session = Session::new(config, Instant::now());
+    runtime.spawn(drive(io, session, Forward(sender), inbox));
+    (Arc::new(Port { id: 1, mailbox }), commands, runtime, peer)
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+    fails: AtomicBool,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut closed = self.closed.lock();
+        while *closed {
+            self.opened.wait(&mut closed);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct GatedFiles {
+    disk: SimFileSystem,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug)]
+struct GatedFile {
+    file: Arc<dyn File>,
+    gate: Arc<Gate>,
+    /// Groups are written in pieces, everything else at once.
+    has_records: AtomicBool,
+}
+
+impl FileSystem for GatedFiles {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let file = self.disk.open(path, mode)?;
+        let gate = Arc::clone(&self.gate);
+        let has_records = AtomicBool::new(false);
+        Ok(Arc::new(GatedFile {
+            file,
+            gate,
+            has_records,
+        }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(directory)
+    }
+
+    fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(directory)
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        self.disk.sync_dir(directory)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.disk.lock(path)
+    }
+}
+
+impl File for GatedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(position, buffer)
+    }
+
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(position, bytes)
+    }
+
+    fn write_vectored_at(&self, position: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        self.has_records.store(true, Ordering::SeqCst);
+        self.file.write_vectored_at(position, parts)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+
+    fn preallocate(&self, length: u64) -> io::Result<()> {
+        self.file.preallocate(length)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.gate.pass();
+        if self.has_records.load(Ordering::SeqCst) && self.gate.fails.swap(false, Ordering::SeqCst) {
+            return Err(io::ErrorKind::Other.into());
+        }
+        self.file.sync_data()
+    }
+}
