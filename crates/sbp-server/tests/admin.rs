@@ -190,10 +190,18 @@ fn pair(key: &str, value: &str) -> KeyValue {
 fn a_stream_comes_with_its_first_range_and_the_settings_in_force() {
     let server = start(None);
     let mut peer = Peer::connect(&server);
-    let wanted = vec![stream_named("a"), Stream::default(), stream_named("a"), stream_named("9")];
+    let wanted = vec![
+        stream_named("a"),
+        Stream::default(),
+        stream_named("a"),
+        stream_named("9"),
+    ];
     let made = created(&mut peer, wanted);
     let (stream, range, _) = &made[0];
-    assert_eq!((stream.stream_id, stream.replica_nums, stream.ack_count), (StreamId(1), 1, 1));
+    assert_eq!(
+        (stream.stream_id, stream.replica_nums, stream.ack_count),
+        (StreamId(1), 1, 1)
+    );
     assert_eq!((stream.retention_period_ms, stream.retention_bytes), (0, -1));
     let range = range.as_ref().unwrap();
     assert_eq!((bounds(range), range.epoch), ((0, 0, -1, 0), Epoch(0)));
@@ -321,10 +329,19 @@ fn entries_of_one_stream_in_one_request_take_turns() {
         ..Default::default()
     };
     let (response, _): (DeleteStreamsResponse, _) = peer.call(&request, b"");
-    let codes: Vec<_> = response.delete_responses.iter().map(|result| result.status.code).collect();
+    let codes: Vec<_> = response
+        .delete_responses
+        .iter()
+        .map(|result| result.status.code)
+        .collect();
     assert_eq!(
         codes,
-        [ErrorCode::NONE, ErrorCode::NONE, ErrorCode::NOT_FOUND, ErrorCode::NOT_FOUND]
+        [
+            ErrorCode::NONE,
+            ErrorCode::NONE,
+            ErrorCode::NOT_FOUND,
+            ErrorCode::NOT_FOUND
+        ]
     );
 }
 
@@ -354,7 +371,11 @@ fn a_trim_moves_the_start_also_inside_a_batch_and_drops_ranges() {
     };
     assert_eq!(out(&mut peer, 1), (ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, 2));
     assert_eq!(out(&mut peer, -2), (ErrorCode::NONE, 2), "the earliest is the start");
-    assert_eq!(bounds(&peer.trim(stream, 1).range.unwrap()), (0, 2, 4, 4), "below it nothing changes");
+    assert_eq!(
+        bounds(&peer.trim(stream, 1).range.unwrap()),
+        (0, 2, 4, 4),
+        "below it nothing changes"
+    );
     assert_eq!(bounds(&peer.trim(stream, 9).range.unwrap()), (2, 9, -1, 12));
     assert_eq!(peer.describe_range(stream, 1), Err(ErrorCode::RANGE_NOT_FOUND));
     for start in [13, i64::MAX, -1] {
@@ -370,11 +391,18 @@ fn a_trim_moves_the_start_also_inside_a_batch_and_drops_ranges() {
             server = start(Some(directory.path()));
             peer = Peer::connect(&server);
         }
-        assert_eq!(peer.ranges(stream).iter().map(bounds).collect::<Vec<_>>(), [(2, 9, -1, 12)]);
+        assert_eq!(
+            peer.ranges(stream).iter().map(bounds).collect::<Vec<_>>(),
+            [(2, 9, -1, 12)]
+        );
         assert_eq!(out(&mut peer, 8), (ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, 9));
         assert_eq!(peer.fetch_all(stream, 9).len(), 3);
     }
-    assert_eq!(bounds(&peer.trim(stream, 12).range.unwrap()), (2, 12, -1, 12), "all of it");
+    assert_eq!(
+        bounds(&peer.trim(stream, 12).range.unwrap()),
+        (2, 12, -1, 12),
+        "all of it"
+    );
     assert_eq!(peer.store(stream, b"x"), 12, "offsets go on");
     let next = peer.seal(range_id(stream, 2), SealKind::UNSPECIFIED).range.unwrap();
     assert_eq!(bounds(&next), (3, 13, -1, 13), "indices go on");
@@ -403,10 +431,21 @@ fn a_seal_ends_a_range_and_appends_go_on_in_the_next() {
             peer = Peer::connect(&server);
         }
         let ranges = peer.ranges(stream);
-        assert_eq!(ranges.iter().map(bounds).collect::<Vec<_>>(), [(0, 0, 2, 2), (1, 2, -1, 4)]);
-        assert_eq!(peer.describe_range(stream, -1).as_ref(), Ok(&ranges[1]), "-1 is the open one");
+        assert_eq!(
+            ranges.iter().map(bounds).collect::<Vec<_>>(),
+            [(0, 0, 2, 2), (1, 2, -1, 4)]
+        );
+        assert_eq!(
+            peer.describe_range(stream, -1).as_ref(),
+            Ok(&ranges[1]),
+            "-1 is the open one"
+        );
         let again = peer.seal(range_id(stream, 0), SealKind::UNSPECIFIED);
-        assert_eq!(again.range.as_ref(), Some(&ranges[1]), "again: the same range as it now is");
+        assert_eq!(
+            again.range.as_ref(),
+            Some(&ranges[1]),
+            "again: the same range as it now is"
+        );
         let again = peer.seal(range_id(stream, 0), SealKind::RANGE_SERVER);
         assert_eq!(again.range.as_ref(), Some(&ranges[0]));
         assert_eq!(peer.fetch_all(stream, 0).len(), 2, "a result does not cross ranges");
@@ -455,7 +494,11 @@ fn a_seal_compares_epoch_and_end_and_does_nothing_when_they_differ() {
             assert_eq!((result.status.code, result.range), (code, None), "{range:?} {kind:?}");
         }
     }
-    assert_eq!(peer.append_to(stream, 0).base_offset, Offset(1), "it still takes appends");
+    assert_eq!(
+        peer.append_to(stream, 0).base_offset,
+        Offset(1),
+        "it still takes appends"
+    );
     let right = RangeId {
         epoch: Epoch(0),
         end_offset: Offset(2),
@@ -490,7 +533,11 @@ fn behind_a_range_servers_seal_nothing_is_open_until_somebody_opens_it() {
         let sealed = peer.seal(range_id(stream, -1), SealKind::RANGE_SERVER).range.unwrap();
         assert_eq!(bounds(&sealed), (0, 0, 1, 1), "the sealed range is told");
         assert_eq!(peer.append(stream, b"b").status.code, ErrorCode::RANGE_ALREADY_SEALED);
-        assert_eq!(peer.describe_range(stream, -1).as_ref(), Ok(&sealed), "the last one, where none is open");
+        assert_eq!(
+            peer.describe_range(stream, -1).as_ref(),
+            Ok(&sealed),
+            "the last one, where none is open"
+        );
         let end = fetch_request(0, 0, &[from(stream, 1)]);
         let (response, _): (FetchResponse, _) = peer.call(&end, b"");
         assert!(response.fetch_responses[0].end_of_range, "readers know the end");
@@ -549,15 +596,25 @@ fn a_range_is_made_only_behind_a_sealed_one() {
         &[
             (wanted_range(stream, 1, 0), before_seal),
             (wanted_range(stream, 2, 1), before_seal),
-            (with_epoch(wanted_range(stream, 1, 1), 0), ErrorCode::EXPIRED_RANGE_EPOCH),
+            (
+                with_epoch(wanted_range(stream, 1, 1), 0),
+                ErrorCode::EXPIRED_RANGE_EPOCH,
+            ),
             (with_epoch(wanted_range(stream, 1, 1), 1), ErrorCode::NONE),
             (wanted_range(stream, 1, -1), ErrorCode::NONE),
-            (with_epoch(wanted_range(stream, 1, 1), 2), ErrorCode::EXPIRED_RANGE_EPOCH),
+            (
+                with_epoch(wanted_range(stream, 1, 1), 2),
+                ErrorCode::EXPIRED_RANGE_EPOCH,
+            ),
             (wanted_range(stream, 2, 1), before_seal),
         ],
     );
     let request = CreateRangeRequest::default();
-    assert_eq!(peer.refused(&request, b""), ErrorCode::INVALID_REQUEST, "a range is required");
+    assert_eq!(
+        peer.refused(&request, b""),
+        ErrorCode::INVALID_REQUEST,
+        "a range is required"
+    );
     assert_eq!(peer.ranges(stream).len(), 2);
 }
 
@@ -607,7 +664,12 @@ fn ranges_are_listed_in_pages_over_criteria_of_all_kinds() {
             for result in response.list_responses {
                 let asked = result.range_criteria.unwrap();
                 let place = criteria.iter().position(|criterion| *criterion == asked).unwrap();
-                rows.extend(result.ranges.iter().map(|range| (place, range.stream_id.0, range.range_index.0)));
+                rows.extend(
+                    result
+                        .ranges
+                        .iter()
+                        .map(|range| (place, range.stream_id.0, range.range_index.0)),
+                );
                 statuses.push((place, result.status.code));
             }
             assert!(limit == 0 || rows.len() - before <= usize::try_from(limit).unwrap());
@@ -631,7 +693,10 @@ fn ranges_are_listed_in_pages_over_criteria_of_all_kinds() {
         ErrorCode::NOT_FOUND,
     ];
     assert_eq!(statuses.iter().map(|(_, code)| *code).collect::<Vec<_>>(), codes);
-    assert!(pages.iter().all(|page| page == &pages[0]), "whatever the size of a page");
+    assert!(
+        pages.iter().all(|page| page == &pages[0]),
+        "whatever the size of a page"
+    );
     let request = ListRangesRequest {
         range_criteria: criteria,
         continuation: bytes::Bytes::from_static(b"nonsense"),
@@ -692,7 +757,11 @@ fn ids_of_servers_are_given_once_also_over_a_restart() {
         let nobody = IdAllocationRequest::default();
         assert_eq!(peer.refused(&nobody, b""), ErrorCode::INVALID_REQUEST, "who asks?");
     }
-    assert_eq!(given, [1, 2, 3, 1, 4, 5], "a combined server takes its own and keeps it");
+    assert_eq!(
+        given,
+        [1, 2, 3, 1, 4, 5],
+        "a combined server takes its own and keeps it"
+    );
 }
 
 #[test]

@@ -115,6 +115,12 @@ impl PlacementDriver {
         self.registry.lock().is_up(server, Instant::now())
     }
 
+    /// Looks for deleted streams that can be forgotten, as is done now and then.
+    #[cfg(test)]
+    pub(crate) fn sweep(&self) {
+        self.send(Event::Sweep);
+    }
+
     /// Ends the thread, after what was submitted is done; what waits for another server is given up after a while.
     pub(crate) fn stop(&self) {
         if let Some(events) = self.events.lock().take() {

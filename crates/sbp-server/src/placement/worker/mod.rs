@@ -17,7 +17,7 @@ use sbp_log::Clock;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
-use self::burial::SWEEP;
+use self::burial::{Grave, SWEEP};
 use super::apply::{Command, Effects, Order, Outcome, apply};
 use super::driver::{DriverParts, LocalRanges};
 use super::operations::{OperationId, Operations};
@@ -48,6 +48,8 @@ pub(super) enum Event {
     Told(Option<OperationId>, ServerId, StreamId, Result<(), Refusal>),
     /// A range server is there: what it could not be told can be told now.
     Settle(ServerId),
+    /// Deleted streams may be forgotten.
+    Sweep,
     /// The server goes down.
     Stop,
 }
@@ -100,8 +102,7 @@ pub(super) struct Worker {
     /// Streams that a server was not told about.
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
     last_sweep: Instant,
-    /// Deleted streams, and how many bytes the log must have written before it holds everything of theirs.
-    buried_at: HashMap<StreamId, u64>,
+    graves: HashMap<StreamId, Grave>,
 }
 
 impl Worker {
@@ -134,7 +135,7 @@ impl Worker {
             waiting: HashMap::new(),
             owed: BTreeMap::new(),
             last_sweep: Instant::now(),
-            buried_at: HashMap::new(),
+            graves: HashMap::new(),
         }
     }
 
@@ -150,7 +151,9 @@ impl Worker {
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
-            self.sweep();
+            if self.sweep_is_due() && self.handle_all(Event::Sweep, inbox) {
+                break;
+            }
         }
         self.end(inbox);
     }
@@ -197,6 +200,7 @@ impl Worker {
             Event::End(id, end) => self.handle_end(id, end),
             Event::Told(id, server, stream, result) => self.handle_told(id, server, stream, result),
             Event::Settle(server) => self.settle(server),
+            Event::Sweep => self.sweep(),
             Event::Stop => return true,
         }
         false

@@ -444,3 +444,98 @@ fn a_disk_that_does_not_sync_is_noticed_here_too() {
     });
     assert!(noticed);
 }
+
+/// Appends to a stream until the log has gone on in another segment, a few times.
+fn fill(storage: &Storage, listener: &Listener, stream: StreamId) {
+    let before = storage.ranges.log.stats().segments;
+    for _append in 0..1_000 {
+        append_one(storage, listener, stream).unwrap();
+        if storage.ranges.log.stats().segments > before + 2 {
+            return;
+        }
+    }
+    panic!("the log does not go on in another segment");
+}
+
+#[test]
+fn a_deleted_stream_is_forgotten_when_nothing_of_it_is_left() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let mut storage = start(&disk).unwrap();
+    let ask = |storage: &Storage, request| {
+        let job = MetadataJob {
+            reply_to: ReplyTo::Call {
+                port: Arc::clone(&listener.port),
+                call: CallId::FIRST,
+            },
+            deadline: Instant::now() + PATIENCE,
+            request,
+        };
+        assert!(storage.placement.submit(job));
+        match listener.next() {
+            ConnectionCommand::Changed { answer, .. } => answer.unwrap().remove(0).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let stream = |storage: &Storage, name: &str| {
+        let name = name.to_owned();
+        let wanted = NewStream {
+            name,
+            ..NewStream::default()
+        };
+        match ask(storage, Request::CreateStreams(vec![Ok(wanted)])) {
+            Outcome::StreamRange(stream, _) => stream.id,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (kept, full, trimmed) = (
+        stream(&storage, "kept"),
+        stream(&storage, "full"),
+        stream(&storage, "trimmed"),
+    );
+    fill(&storage, &listener, full);
+    let end = append_one(&storage, &listener, trimmed).unwrap();
+    // Its records, and their segments, are gone before the stream is.
+    ask(&storage, Request::TrimStreams(vec![Ok((trimmed, Offset(end.0 + 1)))]));
+    fill(&storage, &listener, kept);
+    for _checkpoint in 0..4 {
+        storage.ranges.log.checkpoint().unwrap();
+    }
+    ask(&storage, Request::DeleteStreams(vec![Ok(full), Ok(trimmed)]));
+    let buried = |storage: &Storage| storage.placement.read(|state| state.buried().collect::<Vec<_>>());
+    storage.placement.sweep();
+    assert_eq!(buried(&storage), [full, trimmed], "segments still hold records of it");
+    // Whatever is forgotten in between: the directory can be started.
+    for round in 0..6 {
+        stop(storage);
+        storage = start(&disk).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        fill(&storage, &listener, kept);
+        storage.ranges.log.checkpoint().unwrap();
+        for _sweep in 0..2 {
+            storage.placement.sweep();
+        }
+        // The sweep is done when a later request is.
+        ask(
+            &storage,
+            Request::UpdateStreams(vec![Ok(StreamUpdate {
+                id: kept,
+                ..StreamUpdate::default()
+            })]),
+        );
+        let more = storage.ranges.log.stats().checkpoints;
+        while storage.ranges.log.stats().checkpoints < more + 3 {
+            storage.ranges.log.checkpoint().unwrap();
+            storage.placement.sweep();
+            ask(
+                &storage,
+                Request::UpdateStreams(vec![Ok(StreamUpdate {
+                    id: kept,
+                    ..StreamUpdate::default()
+                })]),
+            );
+        }
+    }
+    assert_eq!(buried(&storage), []);
+    assert!(storage.ranges.log.ranges().iter().all(|key| key.stream == kept));
+    stop(storage);
+    stop(start(&disk).unwrap());
+}
