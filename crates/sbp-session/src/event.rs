@@ -92,6 +92,9 @@ pub enum RejectReason {
     /// The opcode is in no table. Only where the session was told to answer those.
     #[error("the operation is unknown")]
     UnknownOpCode,
+    /// The end that dialled serves nothing but PING.
+    #[error("the end that opened the connection serves no requests")]
+    NotServed,
     /// The connection is going away; the request was not started and may be sent on another one.
     #[error("the connection is going away")]
     GoingAway,

@@ -99,6 +99,10 @@ impl Session {
         if is_ping && !self.pings.take(1, self.now) {
             return Verdict::Discard;
         }
+        // Who dialled has nothing to serve, and counts nothing: its limits are those of what it asks for.
+        if !is_ping && self.config.role == Role::Client {
+            return reject(RejectReason::NotServed);
+        }
         if !is_ping && !matches!(self.phase, Phase::Open) {
             return Verdict::Reject {
                 reason: RejectReason::GoingAway,

@@ -273,6 +273,18 @@ fn malformed_headers_cost_two_and_other_refusals_nothing() {
 }
 
 #[test]
+fn a_client_serves_nothing_but_ping() {
+    let mut subject = Subject::client();
+    for id in 1..10_000 {
+        subject.receive(&Raw::request(OpCode::APPEND, id).payload(pattern(100)).bytes());
+        assert_eq!(subject.seen(), reject(id, RejectReason::NotServed));
+    }
+    assert_eq!(subject.session.peer_calls(), 0, "so it keeps nothing of them");
+    subject.receive(&Raw::request(OpCode::PING, 1).bytes());
+    assert_eq!(subject.sent().len(), 1);
+}
+
+#[test]
 fn unknown_opcodes_are_answered_where_asked_for() {
     let mut subject = Subject::new(SessionConfig {
         answer_unknown_opcodes: true,
