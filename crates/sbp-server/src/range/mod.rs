@@ -29,7 +29,6 @@ pub(crate) use fetch::{
     FetchEntry, Limits, Positions, Read, Readiness, Search, Start, judge_fetch, resolve_start, time_elsewhere,
 };
 pub(crate) use log_errors::read_refusal;
-pub(crate) use seals::SealDone;
 pub(crate) use server::{AppendJob, RangeHub, RangeServer, Ranges};
 pub(crate) use table::{HeldRange, Phase, RangeState, StreamFacts};
 pub(crate) use upstream::Upstream;

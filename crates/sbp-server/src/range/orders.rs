@@ -133,11 +133,6 @@ impl RangeServer {
         letters.post();
     }
 
-    /// What is held of a range, as it now is.
-    pub(crate) fn held(&self, key: RangeKey) -> Option<HeldRange> {
-        self.hub.ranges.lock().table.held(key)
-    }
-
     /// Every range held, in order.
     pub(crate) fn all_held(&self) -> Vec<HeldRange> {
         self.hub.ranges.lock().table.all_held()

@@ -28,19 +28,19 @@ pub(super) struct ParkedJob {
 }
 
 impl Parked {
-    /// Keeps an append; gives it back when there are too many.
-    pub(super) fn park(&mut self, port: &Arc<Port>, job: AppendJob, asked: bool) -> Result<(), AppendJob> {
-        let bytes = self.bytes.saturating_add(job.entry.length);
-        if bytes > MAX_PARKED {
-            return Err(job);
-        }
-        self.bytes = bytes;
+    /// Whether a batch of this size may be parked too.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.bytes.saturating_add(bytes) <= MAX_PARKED
+    }
+
+    /// Keeps an append.
+    pub(super) fn park(&mut self, port: &Arc<Port>, job: AppendJob, asked: bool) {
+        self.bytes = self.bytes.saturating_add(job.entry.length);
         let port = Arc::clone(port);
         self.by_stream
             .entry(job.entry.stream)
             .or_default()
             .push(ParkedJob { port, job, asked });
-        Ok(())
     }
 
     /// Takes everything that waits for the stream.

@@ -265,10 +265,12 @@ impl RangeServer {
 impl Ranges {
     /// Keeps an append until it can be judged.
     fn park(&mut self, port: &Arc<Port>, job: AppendJob, asked: bool) -> Option<AppendDone> {
-        self.parked.park(port, job, asked).err().map(|job| {
+        if !self.parked.has_room(job.entry.length) {
             let message = "too many appends wait to learn which range is theirs; send again later";
-            job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message))
-        })
+            return Some(job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message)));
+        }
+        self.parked.park(port, job, asked);
+        None
     }
 
     /// Decides over one append: it goes into `entries`, or waits, or is answered at once.

@@ -124,7 +124,8 @@ impl HostedStream {
         self.ranges.iter().map(move |range| range.key(id))
     }
 
-    fn held(&self, key: RangeKey, range: &RangeState) -> HeldRange {
+    /// What is held of one of its ranges.
+    pub(crate) fn held(&self, key: RangeKey, range: &RangeState) -> HeldRange {
         HeldRange {
             key,
             epoch: range.epoch,
@@ -344,12 +345,6 @@ impl RangeTable {
     /// Confirmed end of an open range, end of a sealed one; `None` when it is not here.
     pub(crate) fn next_offset(&self, key: RangeKey) -> Option<Offset> {
         self.range(key).map(|range| range.confirmed)
-    }
-
-    /// What is held of a range.
-    pub(crate) fn held(&self, key: RangeKey) -> Option<HeldRange> {
-        let stream = self.streams.get(&key.stream)?;
-        self.range(key).map(|range| stream.held(key, range))
     }
 
     /// What is held of all ranges, in order.
