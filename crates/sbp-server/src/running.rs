@@ -235,7 +235,12 @@ fn start_chores(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, dire
     }
     if let (Some(role), Some(me)) = (&node.range_role, node.identity.range_server()) {
         let directory = directory.to_owned();
-        runtime.spawn(keep_in_touch(Arc::downgrade(role), me, directory, config.report_interval));
+        runtime.spawn(keep_in_touch(
+            Arc::downgrade(role),
+            me,
+            directory,
+            config.report_interval,
+        ));
     }
 }
 

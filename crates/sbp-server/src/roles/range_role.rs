@@ -51,7 +51,10 @@ impl RangeRole {
         let server = self.ranges()?;
         let ranges = server.hub.ranges.lock();
         match ranges.table.stream(stream) {
-            Some(hosted) => Ok(hosted.keys(stream).filter_map(|key| ranges.table.held(key)).collect()),
+            Some(hosted) => {
+                let held = hosted.ranges.iter();
+                Ok(held.map(|range| hosted.held(range.key(stream), range)).collect())
+            }
             None => Err(ranges.table.missing(stream)),
         }
     }

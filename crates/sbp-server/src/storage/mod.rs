@@ -71,7 +71,10 @@ pub(crate) fn open(
         mut store,
         ranges,
     } = Opened::new(parts, config)?;
-    if held.iter().any(|held| state.stream(held.key.stream).is_some() && state.range(held.key).is_none()) {
+    if held
+        .iter()
+        .any(|held| state.stream(held.key.stream).is_some() && state.range(held.key).is_none())
+    {
         return Err(StartError::OtherRole {
             path: directory,
             found: "a range server alone",
