@@ -10,6 +10,8 @@ use crate::vectors;
 
 /// Own requests that a client has made before the bytes come: ids 1 to this.
 const CALLS: u64 = 8;
+/// Bytes behind which no long part begins.
+const MOST: usize = 256 * 1024;
 
 /// The first byte says who reads, in pieces of how many bytes, and whether lengths and checksums are put right first.
 pub fn run(data: &[u8]) {
@@ -22,7 +24,9 @@ pub fn run(data: &[u8]) {
     while let Ok(Some(_)) = Frame::decode(&mut buffer) {}
     let role = if way & 2 == 0 { Role::Server } else { Role::Client };
     let whole = play(role, &bytes, usize::MAX);
-    let pieces = play(role, &bytes, usize::from(way >> 2) + 1);
+    // Few bytes at a time, but never so few that a long input takes long.
+    let step = (usize::from(way >> 2) + 1).max(bytes.len() / 512);
+    let pieces = play(role, &bytes, step);
     assert_eq!(pieces, whole, "the pieces that bytes come in change what happens");
 }
 
@@ -44,6 +48,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let way = u8::try_from(number).unwrap_or_default().wrapping_mul(7);
         seeds.push([&[way], frame.as_slice()].concat());
     }
+    for (way, flags) in [(1, 0x80), (9, 0x40), (3, 0x83), (11, 0xc3), (253, 0x80)] {
+        let mut long = Prelude::new(OpCode::FETCH, flags, 1, 1, 70_000, 90_000)
+            .map_or_else(|_| Vec::new(), |prelude| prelude.to_bytes().to_vec());
+        long.extend_from_slice(&frames.concat());
+        seeds.push([&[way], long.as_slice()].concat());
+    }
     seeds
 }
 
@@ -61,29 +71,36 @@ fn prelude(bytes: &[u8]) {
     }
 }
 
-/// The bytes as frames whose lengths and checksums are right, so that what is behind those checks is reached.
+/// The bytes as frames whose lengths and checksums are right, so that what is behind those checks is reached. Two flag
+/// bits without a meaning ask for a long header or payload, which short inputs could not have.
 fn mended(mut bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     while let Some((first, rest)) = bytes.split_first_chunk::<PRELUDE_LENGTH>() {
         let told = Prelude::parse(first);
-        let header = usize::try_from(told.header_length & 0xff)
-            .unwrap_or_default()
-            .min(rest.len());
-        let (header, rest) = rest.split_at(header);
-        let payload = usize::try_from(told.frame_length & 0x1ff)
-            .unwrap_or_default()
-            .min(rest.len());
-        let (payload, rest) = rest.split_at(payload);
+        let is_long = |bit: u8| told.flags & bit != 0 && out.len() < MOST;
+        let (header, rest) = part(told.header_length, rest, is_long(0x40));
+        let (payload, rest) = part(told.frame_length, rest, is_long(0x80));
         let flags = told.flags & 0x07;
         if let Ok(right) = Prelude::new(told.opcode, flags, told.raw_call_id, 1, header.len(), payload.len()) {
             out.extend_from_slice(&right.to_bytes());
-            out.extend_from_slice(header);
-            out.extend_from_slice(payload);
-            out.put_u32(checksum(payload));
+            out.extend_from_slice(&header);
+            out.extend_from_slice(&payload);
+            out.put_u32(checksum(&payload));
         }
         bytes = rest;
     }
     out
+}
+
+/// Bytes for a part of a frame: the next of the input, or many that no input has.
+fn part(told: u32, rest: &[u8], is_long: bool) -> (Vec<u8>, &[u8]) {
+    let told = usize::try_from(told).unwrap_or_default();
+    if is_long {
+        let pattern = (0..told & 0x3_ffff).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]);
+        return (pattern.collect(), rest);
+    }
+    let (here, rest) = rest.split_at((told & 0x1ff).min(rest.len()));
+    (here.to_vec(), rest)
 }
 
 /// What happened, in words that compare: no addresses, no pieces.
@@ -134,8 +151,10 @@ fn words(event: &Event) -> String {
     }
 }
 
+/// A frame in few words: its parts by length and checksum.
 fn told(frame: &Frame) -> String {
     let payload = frame.payload.chunks().concat();
     let head = (frame.opcode, frame.flags, frame.call_id, frame.format);
-    format!("{head:?} {:?} {payload:?}", frame.header)
+    let header = (frame.header.len(), checksum(&frame.header));
+    format!("{head:?} {header:?} {:?}", (payload.len(), checksum(&payload)))
 }

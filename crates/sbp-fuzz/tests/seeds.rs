@@ -36,7 +36,7 @@ fn play(name: &str, changes: usize) {
 
 #[test]
 fn frame() {
-    play("frame", 40);
+    play("frame", 20);
 }
 
 #[test]
