@@ -118,6 +118,12 @@ pub(crate) struct Serve {
     /// How often to look for records that are older, or more, than their stream keeps.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) retention_interval: Duration,
+    /// Connections served at once; more are closed as they come.
+    #[arg(long, default_value_t = 4_096, value_name = "COUNT")]
+    pub(crate) max_connections: usize,
+    /// How many of them one address may have.
+    #[arg(long, default_value_t = 4_096, value_name = "COUNT")]
+    pub(crate) max_connections_per_address: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -62,6 +62,8 @@ pub struct ServerConfig {
     pub shutdown_grace: Duration,
     /// Connections served at once; the next one is closed as soon as it is accepted.
     pub max_connections: usize,
+    /// How many of them one address may have.
+    pub max_connections_per_address: usize,
     /// Requests one connection may have in flight; beyond it the server stops reading.
     pub max_calls: u32,
     /// FETCHes one connection may have waiting; one more that cannot be answered at once is refused.
@@ -89,6 +91,7 @@ impl Default for ServerConfig {
             default_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),
             max_connections: 4_096,
+            max_connections_per_address: 4_096,
             max_calls: 1_024,
             max_waits: 256,
             retention_interval: Duration::from_secs(30),

@@ -1,6 +1,8 @@
 //! The connections that are open.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +22,19 @@ struct State {
     last_id: i64,
     going_down: bool,
     open: HashMap<i64, Arc<Port>>,
+    /// How many of them come from each address; none of the counts is 0.
+    by_address: HashMap<IpAddr, usize>,
 }
 
 impl Connections {
-    /// Takes a connection in. It is open until the second result is dropped.
-    pub(crate) fn open(self: &Arc<Self>, port: impl FnOnce(i64) -> Port) -> (Arc<Port>, Open) {
+    /// Takes a connection from `address` in. It is open until the second result is dropped.
+    pub(crate) fn open(self: &Arc<Self>, address: IpAddr, port: impl FnOnce(i64) -> Port) -> (Arc<Port>, Open) {
         let mut state = self.state.lock();
         state.last_id += 1;
         let id = state.last_id;
         let port = Arc::new(port(id));
         state.open.insert(id, Arc::clone(&port));
+        *state.by_address.entry(address).or_default() += 1;
         if state.going_down {
             let _new = port.mailbox.post(ConnectionCommand::GoAway);
         }
@@ -37,6 +42,7 @@ impl Connections {
             port,
             Open {
                 id,
+                address,
                 connections: Arc::clone(self),
             },
         )
@@ -45,6 +51,11 @@ impl Connections {
     /// How many are open.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().open.len()
+    }
+
+    /// How many of them come from `address`.
+    pub(crate) fn count_from(&self, address: IpAddr) -> usize {
+        self.state.lock().by_address.get(&address).copied().unwrap_or_default()
     }
 
     /// Tells all of them, and those to come, that the server goes down.
@@ -70,12 +81,21 @@ impl Connections {
 #[derive(Debug)]
 pub(crate) struct Open {
     id: i64,
+    address: IpAddr,
     connections: Arc<Connections>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.connections.state.lock().open.remove(&self.id);
+        let mut state = self.connections.state.lock();
+        state.open.remove(&self.id);
+        if let Entry::Occupied(mut count) = state.by_address.entry(self.address) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        drop(state);
         self.connections.changed.notify_all();
     }
 }

@@ -1,6 +1,7 @@
 //! Accepting connections.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ pub(crate) struct Acceptor {
     pub(crate) descriptors: Arc<Descriptors>,
     pub(crate) session: SessionConfig,
     pub(crate) max_connections: usize,
+    pub(crate) max_connections_per_address: usize,
 }
 
 impl Acceptor {
@@ -41,9 +43,9 @@ impl Acceptor {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _peer)) => {
+                Ok((stream, peer)) => {
                     pause = FIRST_PAUSE;
-                    self.serve(stream);
+                    self.serve(stream, peer.ip().to_canonical());
                 }
                 Err(error) if is_exhausted(&error) => {
                     // The connection stays in the kernel's queue, so trying again at once would spin.
@@ -58,13 +60,14 @@ impl Acceptor {
         drop(registered);
     }
 
-    fn serve(&self, stream: TcpStream) {
+    fn serve(&self, stream: TcpStream, address: IpAddr) {
         self.node.counters.connections_accepted.add(1);
-        if self.connections.count() >= self.max_connections {
-            tracing::warn!(
-                limit = self.max_connections,
-                "too many connections; closing the new one"
-            );
+        let counts = [
+            (self.connections.count(), self.max_connections),
+            (self.connections.count_from(address), self.max_connections_per_address),
+        ];
+        if let Some((_, limit)) = counts.iter().find(|(count, limit)| count >= limit) {
+            tracing::warn!(limit, %address, "too many connections; closing the new one");
             self.node.counters.connections_closed.add(1);
             return;
         }
@@ -72,7 +75,7 @@ impl Acceptor {
             tracing::debug!(%error, "cannot set a connection's options");
         }
         let (mailbox, inbox) = mailbox();
-        let (port, open) = self.connections.open(|id| Port { id, mailbox });
+        let (port, open) = self.connections.open(address, |id| Port { id, mailbox });
         let session = Session::new(self.session.clone(), Instant::now());
         let application = Connection::new(Arc::clone(&self.node), port);
         let socket = Socket::new(stream, &self.descriptors);

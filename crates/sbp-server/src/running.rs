@@ -127,6 +127,7 @@ impl Running {
             descriptors: Arc::clone(&descriptors),
             session,
             max_connections: config.max_connections,
+            max_connections_per_address: config.max_connections_per_address,
         };
         runtime.spawn(acceptor.run(listener, stopped));
         start_chores(&runtime, &node, config, data_dir.path());

@@ -26,6 +26,8 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         durability: durability(serve.durability),
         insecure_listen: serve.insecure_listen,
         retention_interval: serve.retention_interval,
+        max_connections: serve.max_connections,
+        max_connections_per_address: serve.max_connections_per_address,
         ..ServerConfig::default()
     })?);
     terminal.line(format_args!("listening on {}", server.address()))?;
