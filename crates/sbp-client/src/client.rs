@@ -16,9 +16,10 @@ use crate::config::ClientConfig;
 use crate::connection::command::{Command, Need, Ping};
 use crate::credit::ReceiveCredit;
 use crate::error::ClientError;
-use crate::execute::{self, Plan};
+use crate::execute::{self, Plan, Trying, Where};
 use crate::features::Features;
 use crate::link::Link;
+use crate::links::Links;
 use crate::retry::Repeat;
 use crate::stats::ClientStats;
 use crate::submission::Submissions;
@@ -36,7 +37,7 @@ pub struct Client {
 pub(crate) struct Core {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) handle: Handle,
-    pub(crate) link: Arc<Link>,
+    pub(crate) links: Arc<Links>,
     pub(crate) credit: Arc<ReceiveCredit>,
     /// Streams by name. Names can be given to another stream later, so a stream that is not found is looked up anew.
     pub(crate) names: Mutex<HashMap<Arc<str>, Arc<Stream>>>,
@@ -44,7 +45,7 @@ pub(crate) struct Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.link.close();
+        self.links.close();
     }
 }
 
@@ -55,7 +56,7 @@ impl Client {
         let config = Arc::new(config);
         Self {
             core: Arc::new(Core {
-                link: Link::new(Arc::clone(&config), handle.clone()),
+                links: Links::new(Arc::clone(&config), handle.clone()),
                 credit: ReceiveCredit::new(config.receive_credit),
                 config,
                 handle,
@@ -68,8 +69,13 @@ impl Client {
         &self.core
     }
 
+    /// The link to the servers that were named.
     pub(crate) fn link(&self) -> &Arc<Link> {
-        &self.core.link
+        self.core.links.home()
+    }
+
+    pub(crate) fn links(&self) -> &Arc<Links> {
+        &self.core.links
     }
 
     /// How this client was configured.
@@ -101,11 +107,12 @@ impl Client {
             opcode: crate::connection::hello::OPCODE,
             needs: Need::Nothing,
             repeat: Repeat::Harmless,
+            to: Where::Placement,
             deadline: self.deadline(timeout),
         };
         let hello = crate::connection::hello::Hello::new(&self.core.config.client_id);
         let header = bytes::Bytes::copy_from_slice(hello.request());
-        execute::call(self.link(), plan, |_left| header.clone(), |_answer| Ok(())).await
+        execute::call(self.links(), plan, |_left| header.clone(), |_answer| Ok(())).await
     }
 
     /// Measures one round trip with PING, connecting if need be.
@@ -115,14 +122,13 @@ impl Client {
     /// As [`Client::connect`], or that no answer came in time.
     pub async fn ping(&self, timeout: Option<Duration>) -> Result<Duration, ClientError> {
         let deadline = self.deadline(timeout);
-        let mut attempt = 0;
+        let mut trying = Trying::new(Repeat::Harmless, Where::Placement, deadline);
         loop {
-            attempt += 1;
             let (reply, answer) = oneshot::channel();
             self.link().post(Command::Ping(Box::new(Ping { deadline, reply })));
             match execute::await_reply(answer, deadline).await {
                 Ok(round_trip) => return Ok(round_trip),
-                Err(failure) => execute::pause(self.link(), &failure, Repeat::Harmless, attempt, deadline).await?,
+                Err(failure) => execute::pause(self.links(), &failure, &mut trying).await?,
             }
         }
     }
@@ -138,7 +144,7 @@ impl Client {
         }
         let full = std::mem::replace(submissions, self.link().fresh());
         self.link().budget.add(full.len(), full.bytes());
-        self.link().post(Command::Appends(full));
+        self.links().post_appends(full);
     }
 
     /// As [`Client::submit`], but hands over nothing when the client already holds as much unfinished work as its
@@ -167,7 +173,7 @@ impl Client {
             )));
         }
         let full = std::mem::replace(submissions, link.fresh());
-        link.post(Command::Appends(full));
+        self.links().post_appends(full);
         Ok(())
     }
 
@@ -180,7 +186,7 @@ impl Client {
     /// What this client has done so far.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        self.link().stats()
+        self.links().stats()
     }
 
     /// The descriptors of its open connections. Takes no lock, so that a child process can call it right after a fork, to
@@ -192,8 +198,8 @@ impl Client {
 
     /// Accepts no more calls, waits until what is on its way is answered, and closes the connection.
     pub async fn close(&self) {
-        self.link().close();
-        self.link().wait_closed().await;
+        self.links().close();
+        self.links().wait_closed().await;
     }
 
     /// The id of a stream that is known by name, without asking the server.
@@ -221,8 +227,7 @@ impl Client {
 
     /// Asks where a stream is now.
     pub(crate) async fn refresh_route(&self, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
-        let left = deadline.saturating_duration_since(now());
-        self.list_ranges(stream, Some(left)).await.map(drop)
+        self.links().refresh(stream, deadline).await
     }
 
     /// Forgets names of a stream.

@@ -7,6 +7,7 @@ use sbp_messages::{ErrorCode, Retry};
 use sbp_types::{Offset, RangeIndex, StreamId};
 
 use crate::failure::{Cause, Failure};
+use crate::gap::Gap;
 use crate::retry::{Decision, Repeat};
 
 /// Who is at fault, and whether the call may have taken effect.
@@ -54,6 +55,7 @@ struct Details {
     endpoint: Option<Arc<str>>,
     attempts: u32,
     next_sequence: Option<i64>,
+    gap: Option<Gap>,
 }
 
 impl ClientError {
@@ -71,6 +73,7 @@ impl ClientError {
             endpoint: None,
             attempts: 0,
             next_sequence: None,
+            gap: None,
         }))
     }
 
@@ -166,6 +169,23 @@ impl ClientError {
     pub(crate) fn with_next_sequence(mut self, sequence: Option<i64>) -> Self {
         self.0.next_sequence = self.0.next_sequence.or(sequence.filter(|&sequence| sequence >= 0));
         self
+    }
+
+    pub(crate) fn with_gap(mut self, gap: Option<Gap>) -> Self {
+        self.0.gap = gap;
+        self
+    }
+
+    /// That records are gone which were to be read next.
+    pub(crate) fn trimmed(gap: Gap) -> Self {
+        let what = format!(
+            "{} records are gone: the stream begins at {} now, and offset {} was to be read next",
+            gap.records(),
+            gap.to,
+            gap.from
+        );
+        let error = Self::new(ErrorKind::Incomplete, ErrorCode::DATA_LOSS, what);
+        error.with_stream(gap.stream).with_offset(gap.from).with_gap(Some(gap))
     }
 
     /// What those are told who come to a writer that has stopped for this reason: of theirs nothing was done.
@@ -267,6 +287,12 @@ impl ClientError {
     #[must_use]
     pub fn offset(&self) -> Option<Offset> {
         self.0.offset
+    }
+
+    /// The records that are gone, where that is the error.
+    #[must_use]
+    pub fn gap(&self) -> Option<Gap> {
+        self.0.gap
     }
 
     /// The sequence that the server expects next from a writer, where it said so.

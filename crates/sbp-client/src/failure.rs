@@ -78,6 +78,32 @@ impl Cause {
         Self::Deadline { sent, waited_for: None }
     }
 
+    /// Whether a repeat is more work for a service that failed at it, instead of the work that was not begun.
+    pub(crate) fn burdens(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => !matches!(
+                *code,
+                // The server itself says when to come back, or where to go.
+                ErrorCode::TOO_MANY_REQUESTS
+                    | ErrorCode::SHUTTING_DOWN
+                    | ErrorCode::RANGE_ALREADY_SEALED
+                    | ErrorCode::RANGE_NOT_FOUND
+                    | ErrorCode::PD_NOT_LEADER
+                    | ErrorCode::UNSUPPORTED_OPERATION
+            ),
+            Self::ConnectionLost { sent, .. } => *sent,
+            _ => false,
+        }
+    }
+
+    /// Whether there is no connection, or there was none.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(
+            self,
+            Self::ConnectionLost { .. } | Self::NotStarted | Self::Unreachable { .. }
+        )
+    }
+
     /// Whether the request may have taken effect in spite of it, or may yet.
     pub(crate) fn may_have_been_done(&self) -> bool {
         match self {

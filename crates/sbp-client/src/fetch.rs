@@ -5,20 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sbp_frame::Frame;
+use sbp_frame::{Frame, OpCode};
 use sbp_messages::{FetchInfo, FetchRequest, FetchResponse, FetchResult, Message};
-use sbp_record::{inspect, split_batches};
+use sbp_record::{Batch, BodyEncoding, inspect, split_batches};
 use sbp_types::{Offset, StreamId, TimestampMs};
 use tokio::sync::mpsc;
 
 use crate::client::Client;
+use crate::clock::now;
 use crate::connection::command::FetchEvent;
 use crate::connection::{refused, undecodable};
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
+use crate::link::Link;
 use crate::position::Position;
-use crate::reader::send_fetch;
+use crate::reader::post_fetch;
 use crate::retry::Repeat;
+use crate::routes::Purpose;
 
 /// One record batch as it was read, and which of its records were asked for.
 #[derive(Clone, Debug)]
@@ -61,8 +64,15 @@ pub(crate) struct Part {
     pub(crate) bytes: Bytes,
 }
 
+/// The results of one frame, and the pause that it asks for.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) throttle_ms: i32,
+}
+
 /// Takes one frame of an answer to a FETCH of `entries` entries apart.
-pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Vec<Part>, Cause> {
+pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Parts, Cause> {
     let answer = FetchResponse::decode(&frame.header).map_err(|error| undecodable(&frame, &error))?;
     if !answer.status.is_success() {
         return Err(refused(&answer.status, answer.throttle_time_ms));
@@ -85,7 +95,10 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Vec<Part>, Cause> {
         parts.push(Part { index, result, bytes });
     }
     if payload.is_empty() {
-        Ok(parts)
+        Ok(Parts {
+            parts,
+            throttle_ms: answer.throttle_time_ms,
+        })
     } else {
         Err(violation("has bytes that belong to no result"))
     }
@@ -137,6 +150,33 @@ pub(crate) fn batches(
     Ok(end.map_or(place, |end| place.min(end).max(next)))
 }
 
+/// Trims the records of the first batch that are older than `time`: whole batches are returned, from the first that
+/// reaches the time. A batch that does not reach it was appended later, and is wanted whole.
+pub(crate) fn skip_older(found: &mut Vec<FetchedBatch>, time: TimestampMs) -> Result<(), ClientError> {
+    let Some(first) = found.first_mut() else { return Ok(()) };
+    let damaged = |error: sbp_record::BatchError| {
+        ClientError::damaged(error.to_string())
+            .with_stream(first.stream)
+            .with_offset(first.from)
+    };
+    let head = inspect(std::slice::from_ref(&first.bytes), false).map_err(damaged)?;
+    // All rows of columns have one time.
+    if head.meta.max_timestamp < time || head.meta.body_encoding == BodyEncoding::ARROW {
+        return Ok(());
+    }
+    let batch = Batch::decode(first.bytes.clone(), None).map_err(damaged)?;
+    let wanted = batch.first_offset_at(time);
+    if wanted >= batch.end_offset() {
+        // Its head promises a record that it does not have.
+        return Ok(());
+    }
+    first.from = first.from.max(wanted);
+    if first.is_empty() {
+        found.remove(0);
+    }
+    Ok(())
+}
+
 /// One place to read from, for [`Client::fetch`].
 #[derive(Clone, Copy, Debug)]
 pub struct FetchEntry {
@@ -184,13 +224,18 @@ pub struct Fetched {
 #[derive(Debug)]
 pub struct FetchAnswers {
     entries: Vec<FetchEntry>,
+    /// Which entries each FETCH asked for.
+    asked: Vec<Vec<usize>>,
+    /// FETCHes that are not over.
+    open: usize,
     events: Option<mpsc::UnboundedReceiver<FetchEvent>>,
     ready: VecDeque<Result<Fetched, ClientError>>,
 }
 
 impl Client {
-    /// Sends one FETCH, whose entries are answered one by one as data arrives for them: the raw operation under
-    /// [`Client::reader`] and [`Client::tail`]. Nothing is retried and nothing asked for again.
+    /// Sends one FETCH to each server that has some of the streams, as far as is known, whose entries are answered one by
+    /// one as data arrives for them: the raw operation under [`Client::reader`] and [`Client::tail`]. Nothing is retried
+    /// and nothing asked for again.
     ///
     /// # Errors
     ///
@@ -205,31 +250,64 @@ impl Client {
             )));
         }
         let wanted = usize::try_from(options.max_bytes.unwrap_or(MAX_BYTES)).unwrap_or(usize::MAX);
-        let charge = self.core().credit.charge(1, wanted.max(1)).await;
-        let fetch_requests = entries.iter().zip(0..).map(|(entry, request_index)| {
-            let (fetch_offset, time) = entry.from.on_wire();
-            FetchInfo {
-                stream_id: entry.stream,
-                request_index,
-                fetch_offset,
-                batch_max_bytes: i32::try_from(entry.batch_max_bytes).unwrap_or(i32::MAX),
-                end_offset: entry.end.unwrap_or(Offset(-1)),
-                start_timestamp_ms: time.unwrap_or(TimestampMs(-1)),
-            }
-        });
-        let request = FetchRequest {
-            max_wait_ms: i32::try_from(options.max_wait.as_millis()).unwrap_or(i32::MAX),
-            min_bytes: i32::try_from(options.min_bytes).unwrap_or(i32::MAX),
-            fetch_requests: fetch_requests.collect(),
-            max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
-        };
+        let mut charge = self.core().credit.charge(1, wanted.max(1)).await;
+        let groups = self.by_place(&entries).await?;
+        let share = charge.bytes().div_ceil(groups.len().max(1));
         let timeout = options.timeout.unwrap_or(self.config().timeout);
-        let events = Some(send_fetch(self.link(), &request, timeout, charge, 0));
+        let (sender, events) = mpsc::unbounded_channel();
+        let mut asked = Vec::with_capacity(groups.len());
+        for ((link, places), tag) in groups.into_iter().zip(0..) {
+            let wanted = places.iter().filter_map(|&place| entries.get(place));
+            let charge = charge.split_held(share);
+            let request = FetchRequest {
+                max_wait_ms: i32::try_from(options.max_wait.as_millis()).unwrap_or(i32::MAX),
+                min_bytes: i32::try_from(options.min_bytes).unwrap_or(i32::MAX),
+                fetch_requests: wanted.zip(0..).map(|(entry, index)| entry.on_wire(index)).collect(),
+                max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
+            };
+            post_fetch(&link, &request, timeout, charge, tag, sender.clone());
+            asked.push(places);
+        }
         Ok(FetchAnswers {
             entries,
-            events,
+            open: asked.len(),
+            asked,
+            events: Some(events),
             ready: VecDeque::new(),
         })
+    }
+
+    /// Entries by the server that has their streams.
+    async fn by_place(&self, entries: &[FetchEntry]) -> Result<Vec<(Arc<Link>, Vec<usize>)>, ClientError> {
+        let mut groups: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
+        for (place, entry) in entries.iter().enumerate() {
+            let purpose = Purpose::Fetch(entry.from.on_wire().0);
+            let link = self.links().of_stream(entry.stream, purpose);
+            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &link)) {
+                Some((_, places)) => places.push(place),
+                None => groups.push((link, vec![place])),
+            }
+        }
+        for (link, _) in &groups {
+            if let Some(until) = link.throttles.until(OpCode::FETCH, now()) {
+                tokio::time::sleep_until(tokio::time::Instant::from_std(until)).await;
+            }
+        }
+        Ok(groups)
+    }
+}
+
+impl FetchEntry {
+    fn on_wire(&self, request_index: i32) -> FetchInfo {
+        let (fetch_offset, time) = self.from.on_wire();
+        FetchInfo {
+            stream_id: self.stream,
+            request_index,
+            fetch_offset,
+            batch_max_bytes: i32::try_from(self.batch_max_bytes).unwrap_or(i32::MAX),
+            end_offset: self.end.unwrap_or(Offset(-1)),
+            start_timestamp_ms: time.unwrap_or(TimestampMs(-1)),
+        }
     }
 }
 
@@ -245,41 +323,53 @@ impl FetchAnswers {
                 return Some(answer);
             }
             let event = match &mut self.events {
+                _ if self.open == 0 => return None,
                 None => return None,
                 Some(events) => events.recv().await,
             };
             match event {
                 Some(FetchEvent::Frame {
-                    frame, end, endpoint, ..
+                    tag,
+                    frame,
+                    end,
+                    endpoint,
+                    ..
                 }) => {
-                    match parts(frame, self.entries.len()) {
-                        Ok(parts) => {
-                            let fetched = parts
+                    let places = usize::try_from(tag).ok().and_then(|tag| self.asked.get(tag));
+                    let places = places.map(Vec::as_slice).unwrap_or_default();
+                    let over = match parts(frame, places.len()) {
+                        Ok(taken) => {
+                            let fetched = taken
+                                .parts
                                 .into_iter()
-                                .filter_map(|part| self.take(part, &endpoint))
+                                .filter_map(|part| self.take(*places.get(part.index)?, part, &endpoint))
                                 .collect();
                             self.ready = fetched;
+                            end
                         }
-                        Err(cause) => self.fail(&Failure::new(cause, Some(&endpoint))),
-                    }
-                    if end {
-                        self.events = None;
-                    }
+                        Err(cause) => {
+                            self.fail(&Failure::new(cause, Some(&endpoint)));
+                            true
+                        }
+                    };
+                    self.open -= usize::from(over);
                 }
-                Some(FetchEvent::Failed { failure, .. }) => self.fail(&failure),
+                Some(FetchEvent::Failed { failure, .. }) => {
+                    self.fail(&failure);
+                    self.open = self.open.saturating_sub(1);
+                }
                 None => self.events = None,
             }
         }
     }
 
     fn fail(&mut self, failure: &Failure) {
-        self.events = None;
         self.ready
             .push_back(Err(ClientError::from_failure(failure, Repeat::Harmless, false, 1)));
     }
 
-    fn take(&self, part: Part, endpoint: &Arc<str>) -> Option<Result<Fetched, ClientError>> {
-        let Part { index, result, bytes } = part;
+    fn take(&self, index: usize, part: Part, endpoint: &Arc<str>) -> Option<Result<Fetched, ClientError>> {
+        let Part { result, bytes, .. } = part;
         let entry = self.entries.get(index)?;
         if !result.status.is_success() {
             let status = &result.status;
@@ -292,11 +382,11 @@ impl FetchAnswers {
             return Some(Err(error.with_stream(entry.stream)));
         }
         let start = match entry.from {
-            Position::At(offset) => offset,
+            Position::At(offset) => offset.max(result.start_offset),
             _ => result.base_offset.max(result.start_offset),
         };
         let mut found = Vec::new();
-        let placed = batches(
+        let mut placed = batches(
             entry.stream,
             &bytes,
             result.high_watermark,
@@ -304,6 +394,11 @@ impl FetchAnswers {
             entry.end,
             &mut found,
         );
+        if let (Position::Time(time), Ok(_)) = (entry.from, &placed)
+            && let Err(error) = skip_older(&mut found, time)
+        {
+            placed = Err(error);
+        }
         Some(placed.map(|_| Fetched {
             entry: index,
             stream: entry.stream,

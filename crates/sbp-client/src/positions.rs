@@ -1,19 +1,22 @@
 //! Where streams begin and end.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use sbp_messages::{FetchInfo, FetchRequest, FetchResult, Message};
+use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult, Message};
 use sbp_types::{Offset, StreamId, TimestampMs};
 
-use crate::admin::{Each, encoded};
+use crate::admin::{Each, encoded, entry_error};
 use crate::client::Client;
 use crate::connection::command::{Answer, Need};
 use crate::error::ClientError;
-use crate::execute::{self, Plan};
-use crate::failure::Cause;
+use crate::execute::{self, Plan, Trying, Where};
+use crate::failure::{Cause, Failure};
 use crate::fetch::parts;
+use crate::link::Link;
 use crate::position::Positions;
 use crate::retry::Repeat;
+use crate::routes::Purpose;
 
 /// Entries of one request; more are split over several.
 const ENTRIES: usize = 1_024;
@@ -59,65 +62,130 @@ impl Client {
             .collect())
     }
 
-    /// Asks for positions without data, from the earliest offset on or from a time on.
+    /// Asks for positions without data, from the earliest offset on or from a time on: each server for the streams that
+    /// it has, and the placement driver for those that it has no more.
     async fn resolve(
         &self,
         entries: &[(StreamId, TimestampMs)],
         timeout: Option<Duration>,
     ) -> Result<Each<FetchResult>, ClientError> {
+        let deadline = self.deadline(timeout);
+        let mut resolved: Vec<Option<Result<FetchResult, ClientError>>> = vec![None; entries.len()];
+        let mut open: Vec<usize> = (0..entries.len()).collect();
+        let mut trying: Option<Trying> = None;
+        while !open.is_empty() {
+            let mut missed: Option<(StreamId, Failure)> = None;
+            let mut again = Vec::new();
+            for part in self.by_server(&open, entries) {
+                for part in part.chunks(ENTRIES) {
+                    let asked: Vec<_> = part.iter().filter_map(|&place| entries.get(place).copied()).collect();
+                    let results = self.ask_positions(&asked, deadline).await?;
+                    for ((&place, &(stream, _)), result) in part.iter().zip(&asked).zip(results) {
+                        if is_elsewhere(result.status.code) {
+                            again.push(place);
+                            let cause = crate::connection::refused(&result.status, 0);
+                            missed = Some((stream, cause.into()));
+                        } else if let Some(slot) = resolved.get_mut(place) {
+                            *slot = Some(self.positions_entry(stream, result));
+                        }
+                    }
+                }
+            }
+            if let Some((stream, failure)) = missed {
+                let to = Where::Stream(stream, PURPOSE);
+                let trying = trying.get_or_insert_with(|| Trying::new(Repeat::Harmless, to, deadline));
+                trying.to = to;
+                // One is refreshed there; the others that were missed with it here.
+                execute::pause(self.links(), &failure, trying).await?;
+                for &place in &again {
+                    if let Some(&(other, _)) = entries.get(place).filter(|(other, _)| *other != stream) {
+                        self.links().refresh(other, deadline).await?;
+                    }
+                }
+            }
+            open = again;
+        }
+        let missing = || Err(ClientError::protocol("a position is missing"));
+        Ok(resolved.into_iter().map(|slot| slot.unwrap_or_else(missing)).collect())
+    }
+
+    /// Entries by the server that is asked for them.
+    fn by_server(&self, open: &[usize], entries: &[(StreamId, TimestampMs)]) -> Vec<Vec<usize>> {
+        if !self.links().is_routed() {
+            return vec![open.to_vec()];
+        }
+        let mut groups: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
+        for &place in open {
+            let Some(&(stream, _)) = entries.get(place) else {
+                continue;
+            };
+            let link = self.links().of_stream(stream, PURPOSE);
+            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &link)) {
+                Some((_, group)) => group.push(place),
+                None => groups.push((link, vec![place])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// One call for streams that are all at one server.
+    async fn ask_positions(
+        &self,
+        asked: &[(StreamId, TimestampMs)],
+        deadline: Instant,
+    ) -> Result<Vec<FetchResult>, ClientError> {
+        let Some(&(first, _)) = asked.first() else {
+            return Ok(Vec::new());
+        };
         let plan = Plan {
             opcode: FetchRequest::OPCODE,
             needs: Need::BoundedFetch,
             repeat: Repeat::Harmless,
-            deadline: self.deadline(timeout),
+            to: Where::Stream(first, PURPOSE),
+            deadline,
         };
-        let mut resolved = Vec::with_capacity(entries.len());
-        for part in entries.chunks(ENTRIES) {
-            let fetch_requests = part.iter().zip(0..).map(|(&(stream, time), index)| FetchInfo {
-                stream_id: stream,
-                request_index: index,
-                fetch_offset: Offset::EARLIEST,
-                batch_max_bytes: FetchInfo::POSITIONS_ONLY,
-                start_timestamp_ms: time,
-                ..FetchInfo::default()
-            });
-            let request = FetchRequest {
-                fetch_requests: fetch_requests.collect(),
-                ..FetchRequest::default()
-            };
-            let header = encoded(&request);
-            let results = execute::call(
-                self.link(),
-                plan,
-                |_left| header.clone(),
-                |answer| gather(answer, part.len()),
-            )
-            .await?;
-            for (result, &(stream, _)) in results.into_iter().zip(part) {
-                resolved.push(if result.status.is_success() {
-                    Ok(result)
-                } else {
-                    let status = &result.status;
-                    let message = if status.message.is_empty() {
-                        status.code.name()
-                    } else {
-                        &status.message
-                    };
-                    let error = ClientError::entry(status.code, message, None).with_stream(stream);
-                    self.forget(&error, stream);
-                    Err(error)
-                });
-            }
-        }
-        Ok(resolved)
+        let fetch_requests = asked.iter().zip(0..).map(|(&(stream, time), index)| FetchInfo {
+            stream_id: stream,
+            request_index: index,
+            fetch_offset: Offset::EARLIEST,
+            batch_max_bytes: FetchInfo::POSITIONS_ONLY,
+            start_timestamp_ms: time,
+            ..FetchInfo::default()
+        });
+        let request = FetchRequest {
+            fetch_requests: fetch_requests.collect(),
+            ..FetchRequest::default()
+        };
+        let header = encoded(&request);
+        let read = |answer: &Answer| gather(answer, asked.len());
+        execute::call(self.links(), plan, |_left| header.clone(), read).await
     }
+
+    fn positions_entry(&self, stream: StreamId, result: FetchResult) -> Result<FetchResult, ClientError> {
+        if result.status.is_success() {
+            return Ok(result);
+        }
+        let error = entry_error(&result.status).with_stream(stream);
+        self.forget(&error, stream);
+        Err(error)
+    }
+}
+
+/// Positions are those of whole streams; as long as ranges stay together, whoever has one has all.
+const PURPOSE: Purpose = Purpose::Fetch(Offset::EARLIEST);
+
+/// Whether a refusal means that the stream is with another server.
+pub(crate) fn is_elsewhere(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::RANGE_NOT_FOUND | ErrorCode::RANGE_ALREADY_SEALED)
 }
 
 /// One result for each entry, in their order.
 fn gather(answer: &Answer, entries: usize) -> Result<Vec<FetchResult>, Cause> {
     let mut found: Vec<Option<FetchResult>> = vec![None; entries];
     for frame in &answer.frames {
-        for part in parts(frame.clone(), entries)? {
+        let taken = parts(frame.clone(), entries)?;
+        answer.throttle_ms.set(taken.throttle_ms);
+        for part in taken.parts {
             if let Some(place) = found.get_mut(part.index) {
                 *place = Some(part.result);
             }

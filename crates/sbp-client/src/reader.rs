@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult};
 use sbp_types::{Offset, StreamId, TimestampMs};
 use tokio::sync::mpsc;
@@ -14,12 +15,14 @@ use crate::clock::now;
 use crate::connection::command::{Command, Fetch, FetchEvent};
 use crate::credit::{Charge, ReceiveCredit};
 use crate::error::ClientError;
-use crate::execute;
+use crate::execute::{self, Trying, Where};
 use crate::failure::{Cause, Failure};
 use crate::fetch::{FetchedBatch, Part, batches, parts};
+use crate::gap::Gap;
 use crate::link::Link;
 use crate::position::Span;
 use crate::retry::Repeat;
+use crate::routes::Purpose;
 
 /// What one reader may have asked for and not yet handed out.
 const READ_AHEAD: usize = 32 << 20;
@@ -176,9 +179,8 @@ impl ReadTask {
 
     async fn read_all(&mut self, spans: Vec<Span>) -> Result<(), Stop> {
         self.spans = self.resolve(spans).await.map_err(Stop::Final)?;
-        let mut attempt = 0;
         // Counted from the first failure in a row: a slow consumer may take all the time it likes.
-        let mut deadline = now();
+        let mut trying: Option<Trying> = None;
         loop {
             self.pass_finished()?;
             if self.spans.is_empty() {
@@ -187,20 +189,19 @@ impl ReadTask {
             let before = self.spans.front().map(|front| front.next);
             let failure = match self.round().await {
                 Ok(()) => {
-                    attempt = 0;
+                    trying = None;
                     continue;
                 }
                 Err(Stop::Attempt(failure)) => failure,
                 Err(stop) => return Err(stop),
             };
             if self.spans.front().map(|front| front.next) != before {
-                attempt = 0;
+                trying = None;
             }
-            attempt += 1;
-            if attempt == 1 {
-                deadline = now() + self.timeout;
-            }
-            let paused = execute::pause(self.client.link(), &failure, Repeat::Harmless, attempt, deadline).await;
+            let to = self.front();
+            let trying = trying.get_or_insert_with(|| Trying::new(Repeat::Harmless, to, now() + self.timeout));
+            trying.to = to;
+            let paused = execute::pause(self.client.links(), &failure, trying).await;
             paused.map_err(|error| Stop::Final(self.placed(error)))?;
         }
     }
@@ -264,17 +265,39 @@ impl ReadTask {
         Ok(())
     }
 
-    /// One FETCH for the front span and those behind it that have nothing yet.
-    async fn round(&mut self) -> Result<(), Stop> {
-        let asked: Vec<usize> = (0..self.spans.len().min(SPANS_AHEAD))
+    /// Whom the front span is read from.
+    fn front(&self) -> Where {
+        self.spans.front().map_or(Where::Placement, |front| {
+            Where::Stream(front.stream, Purpose::Fetch(front.next))
+        })
+    }
+
+    /// The way to whoever has the front span, once it may be asked again, and which spans it is asked for: the front one
+    /// and those behind it that have nothing yet and are there too.
+    async fn plan(&self) -> (Arc<Link>, Vec<usize>) {
+        let links = self.client.links();
+        let link_of = |span: &Reading| links.of_stream(span.stream, Purpose::Fetch(span.next));
+        let link = self.spans.front().map_or_else(|| Arc::clone(links.home()), link_of);
+        let asked = (0..self.spans.len().min(SPANS_AHEAD))
             .filter(|&index| {
-                let wanted = |span: &Reading| span.next < span.end && (index == 0 || span.early.is_empty());
+                let wanted = |span: &Reading| {
+                    let unread = span.next < span.end && (index == 0 || span.early.is_empty());
+                    unread && (!links.is_routed() || Arc::ptr_eq(&link, &link_of(span)))
+                };
                 self.spans.get(index).is_some_and(wanted)
             })
             .collect();
+        if let Some(until) = link.throttles.until(OpCode::FETCH, now()) {
+            tokio::time::sleep_until(tokio::time::Instant::from_std(until)).await;
+        }
+        (link, asked)
+    }
+
+    async fn round(&mut self) -> Result<(), Stop> {
+        let (link, asked) = self.plan().await;
         let wanted = self.batch_max.saturating_mul(asked.len()).min(READ_AHEAD);
         let charge = self.charge(self.batch_max.min(wanted), wanted).await?;
-        let (mut events, _) = self.send(&asked, charge);
+        let mut events = self.send(&link, &asked, charge);
         let before = self.spans.front().map(|front| front.next);
         loop {
             let event = tokio::select! {
@@ -297,9 +320,10 @@ impl ReadTask {
                     endpoint,
                     ..
                 }) => {
-                    let parts = parts(frame, asked.len())
+                    let taken = parts(frame, asked.len())
                         .map_err(|cause| Stop::Attempt(Failure::new(cause, Some(&endpoint))))?;
-                    for part in parts {
+                    link.throttles.note(OpCode::FETCH, taken.throttle_ms, now());
+                    for part in taken.parts {
                         self.take(&asked, part, &mut charge, &endpoint)?;
                     }
                     if end {
@@ -338,7 +362,7 @@ impl ReadTask {
         }
     }
 
-    fn send(&self, asked: &[usize], charge: Charge) -> (mpsc::UnboundedReceiver<FetchEvent>, usize) {
+    fn send(&self, link: &Arc<Link>, asked: &[usize], charge: Charge) -> mpsc::UnboundedReceiver<FetchEvent> {
         let batch_max = i32::try_from(self.batch_max).unwrap_or(i32::MAX);
         let entries = asked.iter().zip(0..).filter_map(|(&index, request_index)| {
             let span = self.spans.get(index)?;
@@ -357,8 +381,7 @@ impl ReadTask {
             fetch_requests: entries.collect(),
             max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
         };
-        let bytes = charge.bytes();
-        (send_fetch(self.client.link(), &request, self.timeout, charge, 0), bytes)
+        send_fetch(link, &request, self.timeout, charge, 0)
     }
 
     /// Takes one result: data of the front span is handed out, other data is kept until its span is at the front.
@@ -372,6 +395,10 @@ impl ReadTask {
         };
         if !result.status.is_success() {
             return self.refused(place, &result, endpoint);
+        }
+        // Trimmed meanwhile, perhaps inside a batch, which is returned whole.
+        if result.start_offset > span.next {
+            return self.gone(place, &result, endpoint);
         }
         let mut chunk = Chunk {
             batches: VecDeque::new(),
@@ -387,6 +414,16 @@ impl ReadTask {
             &mut found,
         )
         .map_err(|error| Stop::Final(error.with_endpoint(Some(endpoint))))?;
+        if found.is_empty() && place == 0 && span.next < span.end && result.end_of_range {
+            // It goes on elsewhere.
+            let cause = Cause::Refused {
+                code: ErrorCode::RANGE_NOT_FOUND,
+                message: format!("the ranges here end at {}", result.next_offset),
+                throttle: Duration::ZERO,
+                leader: None,
+            };
+            return Err(Stop::Attempt(Failure::new(cause, Some(endpoint))));
+        }
         if found.is_empty() && place == 0 && span.next < span.end && result.high_watermark < span.end {
             let what = format!("the stream ends at {} before the span does", result.high_watermark);
             let error = ClientError::incomplete(what)
@@ -410,22 +447,28 @@ impl ReadTask {
 
     /// A span behind the front that is refused is asked for again when it is at the front; then it counts.
     fn refused(&self, place: usize, result: &FetchResult, endpoint: &Arc<str>) -> Result<(), Stop> {
-        let Some(span) = self.spans.get(place) else {
-            return Ok(());
-        };
         if place != 0 {
             return Ok(());
         }
-        let cause = crate::connection::refused(&result.status, 0);
         if result.status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS {
-            let what = format!(
-                "offset {} is not between {} and {}: the records are gone or not written",
-                span.next, result.start_offset, result.high_watermark
-            );
-            let error = ClientError::entry(result.status.code, &what, Some(endpoint));
-            return Err(Stop::Final(error.with_stream(span.stream).with_offset(span.next)));
+            return self.gone(place, result, endpoint);
         }
+        let cause = crate::connection::refused(&result.status, 0);
         Err(Stop::Attempt(Failure::new(cause, Some(endpoint))))
+    }
+
+    /// What the front span needs is not there any more, or not yet.
+    fn gone(&self, place: usize, result: &FetchResult, endpoint: &Arc<str>) -> Result<(), Stop> {
+        let Some(span) = self.spans.get(place).filter(|_| place == 0) else {
+            return Ok(());
+        };
+        let what = format!(
+            "offset {} is not between {} and {}: the records are gone or not written",
+            span.next, result.start_offset, result.high_watermark
+        );
+        let error = ClientError::entry(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, &what, Some(endpoint));
+        let error = error.with_gap(Gap::between(span.stream, span.next, result.start_offset));
+        Err(Stop::Final(error.with_stream(span.stream).with_offset(span.next)))
     }
 
     fn placed(&self, error: ClientError) -> ClientError {

@@ -1,5 +1,6 @@
 //! What a client has done since it was made.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sbp_transport::TransportStats;
@@ -74,8 +75,8 @@ impl Counters {
         self.wakeups.fetch_add(driver.wakeups(), Ordering::Relaxed);
     }
 
-    /// All counters, with those of the driver that runs now.
-    pub(crate) fn snapshot(&self, current: Option<&TransportStats>) -> ClientStats {
+    /// All counters, with those of the drivers that run now.
+    pub(crate) fn snapshot(&self, running: &[Arc<TransportStats>]) -> ClientStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ClientStats {
             calls: read(&self.calls),
@@ -84,9 +85,15 @@ impl Counters {
             bytes_in: read(&self.bytes_in),
             completion_batches: read(&self.completion_batches),
             connections: read(&self.connections),
-            reads: read(&self.reads) + current.map_or(0, TransportStats::reads),
-            writes: read(&self.writes) + current.map_or(0, TransportStats::writes),
-            wakeups: read(&self.wakeups) + current.map_or(0, TransportStats::wakeups),
+            reads: running
+                .iter()
+                .fold(read(&self.reads), |sum, driver| sum + driver.reads()),
+            writes: running
+                .iter()
+                .fold(read(&self.writes), |sum, driver| sum + driver.writes()),
+            wakeups: running
+                .iter()
+                .fold(read(&self.wakeups), |sum, driver| sum + driver.wakeups()),
         }
     }
 }

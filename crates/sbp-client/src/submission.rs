@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::{Cause, Failure};
+use crate::joint::Joint;
 use crate::outcome::AppendOutcome;
 use crate::writer::AttemptEnd;
 use sbp_messages::ErrorCode;
@@ -38,6 +39,7 @@ pub(crate) enum ReplyTo {
     Future(oneshot::Sender<AppendResultOf>),
     Sink(Arc<dyn CompletionSink>, u64),
     Attempts(Arc<dyn AttemptSink>, u64),
+    Part(Arc<Joint>, SmallVec<[usize; 1]>),
 }
 
 /// Where the ends of a writer's attempts are delivered: it decides itself what follows from a failure.
@@ -63,6 +65,11 @@ impl Reply {
     /// A reply that tells a writer of the one attempt that is made.
     pub(crate) fn attempt(sink: Arc<dyn AttemptSink>, token: u64) -> Self {
         Self(Some(ReplyTo::Attempts(sink, token)))
+    }
+
+    /// A reply that tells of some of the entries of an append.
+    pub(crate) fn part(joint: Arc<Joint>, places: SmallVec<[usize; 1]>) -> Self {
+        Self(Some(ReplyTo::Part(joint, places)))
     }
 
     /// Whether it is a writer's, to whom failures are told as they are.
@@ -109,6 +116,11 @@ impl ReplyTo {
                 let reason = "its task was stopped".to_owned();
                 let failure = Failure::from(Cause::ConnectionLost { sent: true, reason });
                 sink.ended(&mut vec![(token, AttemptEnd::failed(failure))]);
+            }
+            Self::Part(joint, places) => {
+                if let Some((reply, result)) = joint.add(&places, result) {
+                    reply.send(result);
+                }
             }
         }
     }

@@ -29,7 +29,7 @@ impl Client {
             })
         };
         let read = |answer: &_| single(answer, |frame: IdAllocationResponse| (frame.id, frame.status));
-        let id = execute::call(self.link(), plan, encode, read).await?;
+        let id = execute::call(self.links(), plan, encode, read).await?;
         if id < 1 {
             return Err(ClientError::protocol(format!("{id} is no server's number")));
         }
@@ -49,7 +49,7 @@ impl Client {
         let plan = self.harmless::<ReportMetricsRequest>(timeout);
         let header = encoded(metrics);
         let read = |answer: &_| single(answer, |frame: ReportMetricsResponse| ((), frame.status));
-        execute::call(self.link(), plan, |_left| header.clone(), read).await
+        execute::call(self.links(), plan, |_left| header.clone(), read).await
     }
 
     /// Who the placement driver's members are, and which of them leads.
@@ -70,7 +70,7 @@ impl Client {
                 (frame.cluster, frame.status)
             })
         };
-        let cluster = execute::call(self.link(), plan, encode, read).await?;
+        let cluster = execute::call(self.links(), plan, encode, read).await?;
         cluster.ok_or_else(|| ClientError::protocol("the cluster is not described"))
     }
 }

@@ -4,6 +4,8 @@ mod cluster;
 mod ranges;
 mod streams;
 
+pub(crate) use self::ranges::list_ranges;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use crate::client::Client;
 use crate::connection::command::{Answer, Need};
 use crate::connection::{refused, undecodable};
 use crate::error::ClientError;
-use crate::execute::{self, Plan};
+use crate::execute::{self, Plan, Where};
 use crate::failure::Cause;
 use crate::retry::Repeat;
 
@@ -36,6 +38,7 @@ impl Client {
             opcode: M::OPCODE,
             needs,
             repeat: Repeat::Harmless,
+            to: Where::Placement,
             deadline: self.deadline(timeout),
         }
     }
@@ -52,7 +55,7 @@ impl Client {
         let mut results = Vec::with_capacity(asked.len());
         for part in asked.chunks(ENTRIES) {
             let encode = |left| encoded(&request(millis(left), part));
-            let more = execute::call(self.link(), plan, encode, |answer| gather(answer, &mut take)).await?;
+            let more = execute::call(self.links(), plan, encode, |answer| gather(answer, &mut take)).await?;
             expect_results(part.len(), more.len())?;
             results.extend(more);
         }
@@ -82,6 +85,7 @@ fn gather<M: Message, R>(answer: &Answer, mut take: impl FnMut(M) -> (Vec<R>, St
         last = (status, throttle);
     }
     let (status, throttle) = last;
+    answer.throttle_ms.set(throttle);
     if status.is_success() {
         Ok(results)
     } else {

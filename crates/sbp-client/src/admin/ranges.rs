@@ -1,19 +1,24 @@
 //! Calls about ranges.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_messages::{
     CreateRangeRequest, CreateRangeResponse, DescribeRangesRequest, DescribeRangesResponse, ListRangesRequest,
-    ListRangesResponse, ListRangesResult, Range, RangeCriteria, RangeId, SealKind, SealRangesRequest,
+    ListRangesResponse, ListRangesResult, Message, Range, RangeCriteria, RangeId, SealKind, SealRangesRequest,
     SealRangesResponse, StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
 use sbp_types::{RangeIndex, StreamId};
 
 use super::{ENTRIES, Each, encoded, entry, entry_error, gather, millis, single};
 use crate::client::Client;
+use crate::clock::now;
+use crate::connection::command::Need;
 use crate::error::ClientError;
-use crate::execute::{self, Plan};
+use crate::execute::{self, Plan, Where};
+use crate::links::Links;
+use crate::retry::Repeat;
 
 impl Client {
     /// Lists the ranges of a stream, in their order.
@@ -44,7 +49,7 @@ impl Client {
         criteria: &[RangeCriteria],
         timeout: Option<Duration>,
     ) -> Result<Each<Vec<Range>>, ClientError> {
-        let plan = self.harmless::<ListRangesRequest>(timeout);
+        let deadline = self.deadline(timeout);
         // Results name their criteria, so each may be asked for only once.
         let mut distinct: Vec<&RangeCriteria> = Vec::new();
         for one in criteria {
@@ -54,7 +59,8 @@ impl Client {
         }
         let mut found = Vec::with_capacity(distinct.len());
         for part in distinct.chunks(ENTRIES) {
-            found.extend(self.list_part(plan, part).await?);
+            let left = deadline.saturating_duration_since(now());
+            found.extend(list_ranges(self.links(), part, left).await?);
         }
         let answer = |one: &RangeCriteria| {
             let place = distinct.iter().position(|&known| known == one);
@@ -64,36 +70,6 @@ impl Client {
                 .unwrap_or_else(|| Err(ClientError::protocol("a list of ranges is missing")))
         };
         Ok(criteria.iter().map(answer).collect())
-    }
-
-    /// All pages of one request.
-    async fn list_part(&self, plan: Plan, part: &[&RangeCriteria]) -> Result<Each<Vec<Range>>, ClientError> {
-        let mut request = ListRangesRequest {
-            range_criteria: part.iter().map(|&one| one.clone()).collect(),
-            ..ListRangesRequest::default()
-        };
-        let mut lists = Lists::new(part.len());
-        loop {
-            let mut continuation = Bytes::new();
-            let encode = |left| {
-                request.timeout_ms = millis(left);
-                encoded(&request)
-            };
-            let page = execute::call(self.link(), plan, encode, |answer| {
-                gather(answer, |frame: ListRangesResponse| {
-                    continuation = frame.continuation;
-                    (frame.list_responses, frame.status, frame.throttle_time_ms)
-                })
-            })
-            .await?;
-            for result in page {
-                lists.add(part, result)?;
-            }
-            if continuation.is_empty() {
-                return lists.finish();
-            }
-            request.continuation = continuation;
-        }
     }
 
     /// Describes ranges, in the order asked for. [`RangeIndex::OPEN`] names the open range, or the last one of a stream
@@ -136,7 +112,7 @@ impl Client {
         timeout: Option<Duration>,
     ) -> Result<Each<Range>, ClientError> {
         let deadline = self.deadline(timeout);
-        let left = || Some(deadline.saturating_duration_since(crate::clock::now()));
+        let left = || Some(deadline.saturating_duration_since(now()));
         let open: Vec<RangeId> = ranges
             .iter()
             .filter(|range| range.range_index == RangeIndex::OPEN)
@@ -195,7 +171,7 @@ impl Client {
             encoded(&request)
         };
         let read = |answer: &_| single(answer, |frame: CreateRangeResponse| (frame.range, frame.status));
-        let created = execute::call(self.link(), plan, encode, read).await;
+        let created = execute::call(self.links(), plan, encode, read).await;
         match created {
             Ok(Some(range)) => Ok(range),
             Ok(None) => Err(ClientError::protocol("a created range is not described")),
@@ -226,6 +202,47 @@ impl Client {
                 .map_err(|error| error.with_stream(asked.stream_id))
         });
         Ok(synced.collect())
+    }
+}
+
+/// All ranges that meet each of the criteria, of which no two are equal: all pages of one request.
+pub(crate) async fn list_ranges(
+    links: &Arc<Links>,
+    criteria: &[&RangeCriteria],
+    timeout: Duration,
+) -> Result<Each<Vec<Range>>, ClientError> {
+    let plan = Plan {
+        opcode: ListRangesRequest::OPCODE,
+        needs: Need::Nothing,
+        repeat: Repeat::Harmless,
+        to: Where::Placement,
+        deadline: now() + timeout,
+    };
+    let mut request = ListRangesRequest {
+        range_criteria: criteria.iter().map(|&one| one.clone()).collect(),
+        ..ListRangesRequest::default()
+    };
+    let mut lists = Lists::new(criteria.len());
+    loop {
+        let mut continuation = Bytes::new();
+        let encode = |left| {
+            request.timeout_ms = millis(left);
+            encoded(&request)
+        };
+        let page = execute::call(links, plan, encode, |answer| {
+            gather(answer, |frame: ListRangesResponse| {
+                continuation = frame.continuation;
+                (frame.list_responses, frame.status, frame.throttle_time_ms)
+            })
+        })
+        .await?;
+        for result in page {
+            lists.add(criteria, result)?;
+        }
+        if continuation.is_empty() {
+            return lists.finish();
+        }
+        request.continuation = continuation;
     }
 }
 

@@ -15,7 +15,7 @@ use super::{ENTRIES, Each, encoded, entry, entry_error, expect_results, gather, 
 use crate::client::Client;
 use crate::connection::command::Need;
 use crate::error::ClientError;
-use crate::execute::{self, Plan};
+use crate::execute::{self, Plan, Where};
 use crate::retry::Repeat;
 
 impl Client {
@@ -37,6 +37,7 @@ impl Client {
             opcode: CreateStreamsRequest::OPCODE,
             needs: if named { Need::Names } else { Need::Nothing },
             repeat: if unnamed { Repeat::Twice } else { Repeat::Harmless },
+            to: Where::Placement,
             deadline: self.deadline(timeout),
         };
         let request = |timeout_ms, part: &[Stream]| CreateStreamsRequest {
@@ -240,7 +241,7 @@ impl Client {
             request.timeout_ms = super::millis(left);
             encoded(&request)
         };
-        let results = execute::call(self.link(), plan, encode, |answer| {
+        let results = execute::call(self.links(), plan, encode, |answer| {
             gather(answer, |frame: DescribeStreamsResponse| {
                 continuation = frame.continuation;
                 (frame.describe_responses, frame.status, frame.throttle_time_ms)

@@ -283,7 +283,8 @@ impl AppendRoad {
             };
             return self.finish_attempt(context, key, index, end);
         }
-        let step = execute::after_failed_append(&failure, op.attempts, op.deadline, &context.link.config.retry);
+        let link = &context.link;
+        let step = execute::after_failed_append(&failure, op.attempts, op.deadline, &link.config.retry, &link.retries);
         let stream = op.entries.first().map(|entry| entry.stream);
         match step {
             NextStep::Fail(error) => {
@@ -303,6 +304,13 @@ impl AppendRoad {
                 let mut again = Submissions::new();
                 again.adopt(moved, &batch.submissions.arena);
                 context.link.clone().resubmit_after(again, wait, elsewhere);
+                self.forget(context, key);
+            }
+            NextStep::Reroute { wait } => {
+                let moved = take_op(op);
+                let mut again = Submissions::new();
+                again.adopt(moved, &batch.submissions.arena);
+                context.link.clone().reroute(again, wait);
                 self.forget(context, key);
             }
         }

@@ -1,5 +1,6 @@
 //! What a connection can be told to do.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,8 @@ pub(crate) struct Call {
 pub(crate) struct Answer {
     pub(crate) frames: SmallVec<[Frame; 1]>,
     pub(crate) endpoint: Arc<str>,
+    /// The pause that it asks for; set by whoever reads it.
+    pub(crate) throttle_ms: Cell<i32>,
 }
 
 /// A FETCH, whose answers come one by one.

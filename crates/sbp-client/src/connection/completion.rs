@@ -37,6 +37,11 @@ impl Completions {
             // A writer's attempts end through `push_attempt`; dropping its reply would tell it less.
             None | Some(ReplyTo::Attempts(..)) => {}
             Some(ReplyTo::Future(sender)) => drop(sender.send(result)),
+            Some(ReplyTo::Part(joint, places)) => {
+                if let Some((reply, result)) = joint.add(&places, result) {
+                    self.push(reply, result);
+                }
+            }
             Some(ReplyTo::Sink(sink, token)) => {
                 // A process has one or two sinks (an event loop, a thread pool), so a search beats a map.
                 match self.sinks.iter_mut().find(|known| Arc::ptr_eq(&known.sink, &sink)) {

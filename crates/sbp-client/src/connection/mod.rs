@@ -9,6 +9,7 @@ mod completion;
 pub(crate) mod hello;
 mod in_flight;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -240,7 +241,11 @@ impl Connection {
                     let endpoint = Arc::clone(&self.context.endpoint);
                     let result = match refused {
                         Some(cause) => Err(Failure::new(cause, Some(&endpoint))),
-                        None => Ok(Answer { frames, endpoint }),
+                        None => Ok(Answer {
+                            frames,
+                            endpoint,
+                            throttle_ms: Cell::new(0),
+                        }),
                     };
                     drop(reply.send(result));
                 }

@@ -14,23 +14,28 @@
 mod runner;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::future::Future;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sbp_transport::{Descriptors, Mailbox};
+use sbp_transport::{Descriptors, Mailbox, TransportStats};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::address::ServerAddress;
 use crate::budget::Budget;
 use crate::config::ClientConfig;
 use crate::connection::command::{Command, FetchEvent};
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::features::Features;
+use crate::links::Links;
 use crate::retry::Repeat;
-use crate::stats::{ClientStats, Counters};
+use crate::retry_budget::RetryBudget;
+use crate::stats::Counters;
 use crate::submission::{AppendOp, Submissions};
+use crate::throttle::Throttles;
 
 /// Sockets that are remembered at once.
 const SOCKETS: usize = 16;
@@ -42,11 +47,18 @@ const POOL: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) config: Arc<ClientConfig>,
+    /// The servers it leads to, tried in turn.
+    servers: Vec<ServerAddress>,
+    /// All links of the client, for what has to go elsewhere.
+    links: Weak<Links>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) budget: Budget,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) retries: Arc<RetryBudget>,
+    /// Pauses that its server asks for.
+    pub(crate) throttles: Throttles,
     handle: Handle,
     state: Mutex<State>,
-    pool: Mutex<Vec<Submissions>>,
+    pool: Arc<Mutex<Vec<Submissions>>>,
     /// Woken when the link is closed, and when a connection has ended.
     changed: Notify,
     /// Its connections' sockets: one, and those that drain.
@@ -93,31 +105,54 @@ struct Ready {
 }
 
 impl Link {
-    pub(crate) fn new(config: Arc<ClientConfig>, handle: Handle) -> Arc<Self> {
+    /// The link to the servers that the configuration names.
+    pub(crate) fn new(config: Arc<ClientConfig>, handle: Handle, links: Weak<Links>) -> Arc<Self> {
         Arc::new(Self {
+            servers: config.servers.clone(),
+            links,
             config,
             counters: Arc::default(),
-            budget: Budget::default(),
+            budget: Arc::default(),
+            retries: Arc::default(),
+            throttles: Throttles::default(),
             handle,
-            state: Mutex::new(State {
-                phase: Phase::Idle,
-                appends: VecDeque::new(),
-                returned: 0,
-                others: Vec::new(),
-                draining: Vec::new(),
-                generation: 0,
-                candidate: 0,
-                failures: 0,
-                not_before: None,
-                last_failure: None,
-                ever_reached: false,
-                alive: 0,
-                closed: false,
-            }),
-            pool: Mutex::new(Vec::new()),
+            state: Mutex::new(State::new(false)),
+            pool: Arc::default(),
             changed: Notify::new(),
             sockets: Descriptors::new(SOCKETS),
         })
+    }
+
+    /// A link to another server of the same service, for the same client. That the server exists is known from those
+    /// that named it, so it is waited for.
+    pub(crate) fn sibling(&self, server: ServerAddress) -> Arc<Self> {
+        Arc::new(Self {
+            config: Arc::clone(&self.config),
+            servers: vec![server],
+            links: self.links.clone(),
+            counters: Arc::clone(&self.counters),
+            budget: Arc::clone(&self.budget),
+            retries: Arc::clone(&self.retries),
+            throttles: Throttles::default(),
+            handle: self.handle.clone(),
+            state: Mutex::new(State::new(true)),
+            pool: Arc::clone(&self.pool),
+            changed: Notify::new(),
+            sockets: Arc::clone(&self.sockets),
+        })
+    }
+
+    /// Runs work of the client that belongs to no connection.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(work);
+    }
+
+    /// Finds out where appends belong, after a while.
+    pub(crate) fn reroute(self: Arc<Self>, submissions: Submissions, wait: Duration) {
+        match self.links.upgrade() {
+            Some(links) => links.reroute(submissions, wait),
+            None => self.refuse_closed(Command::Appends(submissions)),
+        }
     }
 
     /// Hands a command to the connection, or keeps it for the next one.
@@ -169,7 +204,7 @@ impl Link {
 
     /// The next connection is to another server, if there is one.
     pub(crate) fn move_on(&self) {
-        if self.config.servers.len() > 1 {
+        if self.servers.len() > 1 {
             let mut state = self.state.lock();
             state.candidate = state.candidate.wrapping_add(1);
             if let Phase::Ready(ready) = &state.phase {
@@ -182,6 +217,11 @@ impl Link {
         }
     }
 
+    /// How many servers were named.
+    pub(crate) fn servers_named(&self) -> u32 {
+        u32::try_from(self.servers.len()).unwrap_or(u32::MAX)
+    }
+
     /// Whether no server was ever reached, and one more failure ends the configured rounds.
     pub(crate) fn is_hopeless(&self) -> bool {
         let state = self.state.lock();
@@ -190,7 +230,7 @@ impl Link {
 
     /// How often every server has been tried.
     fn rounds(&self, failures: u32) -> u32 {
-        failures / u32::try_from(self.config.servers.len()).unwrap_or(1).max(1)
+        failures / u32::try_from(self.servers.len()).unwrap_or(1).max(1)
     }
 
     /// What was agreed with the peer of the present connection.
@@ -201,11 +241,11 @@ impl Link {
         }
     }
 
-    pub(crate) fn stats(&self) -> ClientStats {
-        let state = self.state.lock();
-        match &state.phase {
-            Phase::Ready(ready) => self.counters.snapshot(Some(ready.mailbox.stats())),
-            Phase::Idle | Phase::Connecting => self.counters.snapshot(None),
+    /// What the present connection's driver counts.
+    pub(crate) fn driver(&self) -> Option<Arc<TransportStats>> {
+        match &self.state.lock().phase {
+            Phase::Ready(ready) => Some(Arc::clone(ready.mailbox.stats())),
+            Phase::Idle | Phase::Connecting => None,
         }
     }
 
@@ -294,7 +334,7 @@ impl Link {
         }
     }
 
-    fn refuse_closed(&self, command: Command) {
+    pub(crate) fn refuse_closed(&self, command: Command) {
         self.fail(command, &Failure::from(Cause::Closed));
     }
 
@@ -330,6 +370,16 @@ impl Link {
         op.reply.send(Err(error));
     }
 
+    /// Tells the caller of an append that is with no connection why it ends.
+    pub(crate) fn end_append(&self, op: AppendOp, error: ClientError) {
+        self.budget.release(1, op.bytes());
+        if op.reply.is_attempt() {
+            // A writer finds out for itself.
+            return op.reply.fail_attempt(Cause::NotStarted.into());
+        }
+        op.reply.send(Err(error));
+    }
+
     fn ensure_runner(self: &Arc<Self>, state: &mut State) {
         if matches!(state.phase, Phase::Idle) {
             state.phase = Phase::Connecting;
@@ -340,6 +390,24 @@ impl Link {
 }
 
 impl State {
+    fn new(ever_reached: bool) -> Self {
+        Self {
+            phase: Phase::Idle,
+            appends: VecDeque::new(),
+            returned: 0,
+            others: Vec::new(),
+            draining: Vec::new(),
+            generation: 0,
+            candidate: 0,
+            failures: 0,
+            not_before: None,
+            last_failure: None,
+            ever_reached,
+            alive: 0,
+            closed: false,
+        }
+    }
+
     fn has_work(&self) -> bool {
         !self.others.is_empty() || (!self.appends.is_empty() && self.draining.is_empty())
     }

@@ -4,11 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use sbp_messages::{ErrorCode, GoAway, Status};
 use sbp_session::{Session, SessionConfig};
 use sbp_transport::{CloseReason, DialError, Socket, drive, mailbox};
 use tokio::net::TcpStream;
 
 use super::{Link, Phase, Ready, State};
+use crate::admin::encoded;
 use crate::clock::now;
 use crate::connection::Connection;
 use crate::connection::command::Command;
@@ -18,6 +21,12 @@ use crate::submission::Submissions;
 
 /// How often deadlines are looked at while there is no connection.
 const SWEEP: Duration = Duration::from_millis(50);
+
+/// What a server is told before its connection is closed for what it did.
+fn violation_header() -> Bytes {
+    let status = Status::error(ErrorCode::INVALID_REQUEST, "the server broke the protocol");
+    encoded(&GoAway { status, grace_ms: 0 })
+}
 
 impl Link {
     /// Connects, serves, and connects again while there is work. One runner owns the phase `Connecting` at a time; one
@@ -54,7 +63,7 @@ impl Link {
                     .map(|at| at.saturating_duration_since(now()))
                     .unwrap_or_default();
                 if wait.is_zero() {
-                    let servers = &self.config.servers;
+                    let servers = &self.servers;
                     let index = state.candidate % servers.len().max(1);
                     return servers.get(index).map(|server| server.as_str().to_owned());
                 }
@@ -92,6 +101,7 @@ impl Link {
     async fn serve(self: Arc<Self>, socket: TcpStream, address: &str) -> bool {
         let mut config = SessionConfig::client();
         config.heartbeat_interval = self.config.heartbeat_interval;
+        config.violation_header = violation_header();
         config.limits.own_calls = config.limits.own_calls.max(self.config.max_calls.saturating_add(1_024));
         let session = Session::new(config, now());
         let (mailbox, inbox) = mailbox();
@@ -175,7 +185,7 @@ impl Link {
 
     /// The addresses as they were configured, for errors that no single one is to blame for.
     fn all_servers(&self) -> Arc<str> {
-        let servers: Vec<_> = self.config.servers.iter().map(|server| server.as_str()).collect();
+        let servers: Vec<_> = self.servers.iter().map(|server| server.as_str()).collect();
         Arc::from(servers.join(","))
     }
 

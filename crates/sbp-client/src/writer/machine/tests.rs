@@ -71,8 +71,10 @@ fn sent(machine: &mut Machine<u32>, now: Instant) -> Vec<(u64, i64, i64)> {
     all
 }
 
+type Told = Vec<(u32, Result<i64, (ErrorKind, ErrorCode)>)>;
+
 /// Who is told what.
-fn told(machine: &mut Machine<u32>) -> Vec<(u32, Result<i64, (ErrorKind, ErrorCode)>)> {
+fn told(machine: &mut Machine<u32>) -> Told {
     let mut all = Vec::new();
     while let Some(action) = machine.poll_action() {
         if let Action::Tell(who, result) = action {

@@ -1,0 +1,179 @@
+//! Where streams are, as far as is known: pure, a table of what a placement driver said.
+
+use std::collections::HashMap;
+
+use sbp_messages::Range;
+use sbp_types::{Offset, ServerId, StreamId};
+use smallvec::SmallVec;
+
+/// A server that holds ranges.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// Its number, by which a server is known that is connected already.
+    pub(crate) server: ServerId,
+    /// Where to dial it otherwise. Text of a peer.
+    pub(crate) address: String,
+}
+
+/// One range and who takes its appends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stretch {
+    start: Offset,
+    /// `None` while it is open.
+    end: Option<Offset>,
+    place: Place,
+}
+
+/// Where the ranges of one stream are, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Route {
+    stretches: SmallVec<[Stretch; 1]>,
+}
+
+impl Route {
+    /// The route that a list of ranges describes. Ranges that nobody holds have no place in it.
+    pub(crate) fn new(ranges: &[Range]) -> Self {
+        let stretches = ranges.iter().filter_map(|range| {
+            let server = range.primary()?;
+            Some(Stretch {
+                start: range.start_offset,
+                end: (!range.is_open()).then_some(range.end_offset),
+                place: Place {
+                    server: server.server_id,
+                    address: server.advertise_addr.clone(),
+                },
+            })
+        });
+        Self {
+            stretches: stretches.collect(),
+        }
+    }
+
+    /// Who takes appends: whoever has the last range, open or about to be followed.
+    pub(crate) fn for_append(&self) -> Option<&Place> {
+        self.stretches.last().map(|last| &last.place)
+    }
+
+    /// Who is read from at an offset, [`Offset::EARLIEST`] and [`Offset::LATEST`] included. An offset between two ranges
+    /// belongs to the later one; one that no range has, to the nearest, which knows the bounds.
+    pub(crate) fn for_fetch(&self, offset: Offset) -> Option<&Place> {
+        let found = match offset {
+            Offset::LATEST => self.stretches.last(),
+            offset => self
+                .stretches
+                .iter()
+                .find(|stretch| stretch.end.is_none_or(|end| offset < end))
+                .or_else(|| self.stretches.last()),
+        };
+        found.map(|stretch| &stretch.place)
+    }
+}
+
+/// What a stream is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Append,
+    Fetch(Offset),
+}
+
+/// The routes of all streams that were asked for. A stream without one is tried at the server that is connected anyway:
+/// a server that has both halves then costs no question.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    known: HashMap<StreamId, Route>,
+}
+
+/// Streams whose places are remembered; beyond it everything is forgotten and asked for again.
+const MOST: usize = 65_536;
+
+impl Routes {
+    pub(crate) fn place(&self, stream: StreamId, purpose: Purpose) -> Option<&Place> {
+        let route = self.known.get(&stream)?;
+        match purpose {
+            Purpose::Append => route.for_append(),
+            Purpose::Fetch(offset) => route.for_fetch(offset),
+        }
+    }
+
+    pub(crate) fn learn(&mut self, stream: StreamId, route: Route) {
+        if self.known.len() >= MOST {
+            self.known.clear();
+        }
+        self.known.insert(stream, route);
+    }
+
+    pub(crate) fn forget(&mut self, stream: StreamId) {
+        self.known.remove(&stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sbp_messages::{Range, RangeServer, ReplicaServer};
+    use sbp_types::{Offset, RangeIndex, ServerId, StreamId};
+
+    use super::{Purpose, Route, Routes};
+
+    fn range(index: i32, start: i64, end: i64, servers: &[(i32, bool)]) -> Range {
+        let replica = |&(id, is_primary): &(i32, bool)| ReplicaServer {
+            range_server: Some(RangeServer {
+                server_id: ServerId(id),
+                advertise_addr: format!("host{id}:1"),
+            }),
+            is_primary,
+        };
+        Range {
+            stream_id: StreamId(1),
+            range_index: RangeIndex(index),
+            start_offset: Offset(start),
+            end_offset: Offset(end),
+            servers: servers.iter().map(replica).collect(),
+            ..Range::default()
+        }
+    }
+
+    #[test]
+    fn each_offset_leads_to_the_range_that_has_it() {
+        // Trimmed up to 5; sealed at 10 and 20; open from 20.
+        let route = Route::new(&[
+            range(0, 5, 10, &[(1, true)]),
+            range(1, 10, 20, &[(2, false), (3, true)]),
+            range(2, 20, -1, &[(4, false)]),
+        ]);
+        let table = [
+            (Offset::EARLIEST, 1),
+            (Offset(0), 1),
+            (Offset(5), 1),
+            (Offset(9), 1),
+            (Offset(10), 3),
+            (Offset(19), 3),
+            (Offset(20), 4),
+            (Offset(1_000), 4),
+            (Offset::LATEST, 4),
+        ];
+        for (offset, server) in table {
+            assert_eq!(route.for_fetch(offset).unwrap().server, ServerId(server), "{offset}");
+        }
+        assert_eq!(route.for_append().unwrap().address, "host4:1");
+    }
+
+    #[test]
+    fn a_stream_whose_last_range_is_sealed_is_asked_for_where_that_one_is() {
+        let route = Route::new(&[range(0, 0, 10, &[(1, true)])]);
+        assert_eq!(route.for_append().unwrap().server, ServerId(1));
+        assert_eq!(route.for_fetch(Offset(10)).unwrap().server, ServerId(1));
+        assert_eq!(route.for_fetch(Offset::LATEST).unwrap().server, ServerId(1));
+    }
+
+    #[test]
+    fn nobody_is_no_place() {
+        let mut routes = Routes::default();
+        assert_eq!(routes.place(StreamId(1), Purpose::Append), None);
+        routes.learn(StreamId(1), Route::new(&[range(0, 0, -1, &[])]));
+        assert_eq!(routes.place(StreamId(1), Purpose::Fetch(Offset(0))), None);
+        routes.learn(StreamId(1), Route::new(&[range(0, 0, -1, &[(7, true)])]));
+        assert_eq!(routes.place(StreamId(1), Purpose::Append).unwrap().server, ServerId(7));
+        routes.forget(StreamId(1));
+        assert_eq!(routes.place(StreamId(1), Purpose::Append), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! Following streams as they grow: one FETCH waits for many streams and is answered as data arrives.
+
+mod followed;
+mod task;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sbp_types::{Offset, StreamId};
+use tokio::sync::mpsc;
+
+use self::followed::Followed;
+use self::task::TailTask;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::fetch::FetchedBatch;
+use crate::gap::Gap;
+use crate::position::Position;
+use crate::reader::Chunk;
+
+/// What one tail may have asked for and not yet handed out.
+const READ_AHEAD: usize = 32 << 20;
+
+/// How a tail follows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TailOptions {
+    /// How long an answer may take beyond the time the server may wait, and how long a stream may go unread because its
+    /// server cannot be found; `None`: the client's default.
+    pub timeout: Option<Duration>,
+    /// What to do about records that are gone before they were read.
+    pub on_gap: OnGap,
+}
+
+/// What a tail does about records that are gone before they were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnGap {
+    /// It ends with an error that names them.
+    #[default]
+    Fail,
+    /// It tells of them in their place, and goes on behind them.
+    Report,
+}
+
+/// What a tail brings.
+#[derive(Clone, Debug)]
+pub enum TailEvent {
+    /// Records.
+    Batch(FetchedBatch),
+    /// Records that are gone, in the place where they would have come.
+    Gap(Gap),
+}
+
+/// What a tail's task hands over: batches, or a gap before all that follows of its stream.
+#[derive(Debug)]
+enum Item {
+    Chunk(Chunk),
+    Gap(Gap),
+}
+
+/// Batches of streams as they grow, each stream in the order of its offsets, without end.
+///
+/// A lost connection is made again and reading goes on behind the last batch of each stream.
+#[derive(Debug)]
+pub struct Tail {
+    items: mpsc::UnboundedReceiver<Result<Item, ClientError>>,
+    current: Chunk,
+    finished: bool,
+}
+
+impl Client {
+    /// Follows streams, each from its position. "Latest" is resolved before this returns: every record that is appended
+    /// from then on will be seen.
+    ///
+    /// # Errors
+    ///
+    /// That a stream does not exist, or that its position could not be resolved.
+    pub async fn tail(&self, streams: &[(StreamId, Position)], options: TailOptions) -> Result<Tail, ClientError> {
+        let timeout = options.timeout.unwrap_or(self.config().timeout);
+        let latest: Vec<_> = streams
+            .iter()
+            .filter(|(_, at)| *at == Position::Latest)
+            .map(|&(stream, _)| stream)
+            .collect();
+        let mut ends = HashMap::new();
+        for positions in self.positions(&latest, Some(timeout)).await? {
+            let positions = positions?;
+            ends.insert(positions.stream, positions.latest);
+        }
+        let follow = |&(stream, position): &(StreamId, Position)| {
+            let (offset, time) = position.on_wire();
+            let next = if offset == Offset::LATEST {
+                ends.get(&stream).copied().unwrap_or(offset)
+            } else {
+                offset
+            };
+            Followed::new(stream, next, time)
+        };
+        let (sender, items) = mpsc::unbounded_channel();
+        let (events_in, events) = mpsc::unbounded_channel();
+        let followed = streams.iter().map(follow).collect();
+        let task = TailTask::new(self.clone(), followed, options, events_in, sender);
+        self.runtime().spawn(task.run(events));
+        Ok(Tail {
+            items,
+            current: Chunk::default(),
+            finished: false,
+        })
+    }
+}
+
+impl Tail {
+    /// The next batch. `None` only after an error that ends the tail.
+    ///
+    /// # Errors
+    ///
+    /// Why following cannot go on; nothing comes after it. With [`OnGap::Report`] also a gap, see
+    /// [`ClientError::gap`]: then the next call goes on behind it.
+    pub async fn next(&mut self) -> Option<Result<FetchedBatch, ClientError>> {
+        Some(match self.next_event().await? {
+            Ok(TailEvent::Batch(batch)) => Ok(batch),
+            Ok(TailEvent::Gap(gap)) => Err(ClientError::trimmed(gap)),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// The next batch, or the gap that comes before it. `None` only after an error.
+    ///
+    /// # Errors
+    ///
+    /// Why following cannot go on; nothing comes after it.
+    pub async fn next_event(&mut self) -> Option<Result<TailEvent, ClientError>> {
+        loop {
+            if let Some(batch) = self.current.batches.pop_front() {
+                return Some(Ok(TailEvent::Batch(batch)));
+            }
+            match self.next_item().await? {
+                Ok(Item::Chunk(chunk)) => self.current = chunk,
+                Ok(Item::Gap(gap)) => return Some(Ok(TailEvent::Gap(gap))),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// All batches that arrived together. `None` only after an error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tail::next`].
+    pub async fn next_many(&mut self) -> Option<Result<Vec<FetchedBatch>, ClientError>> {
+        while self.current.batches.is_empty() {
+            match self.next_item().await? {
+                Ok(Item::Chunk(chunk)) => self.current = chunk,
+                Ok(Item::Gap(gap)) => return Some(Err(ClientError::trimmed(gap))),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(self.current.batches.drain(..).collect()))
+    }
+
+    async fn next_item(&mut self) -> Option<Result<Item, ClientError>> {
+        // What the last chunk held is handed out: its credit returns before more is waited for.
+        self.current.charge = None;
+        if self.finished {
+            return None;
+        }
+        let item = self.items.recv().await;
+        self.finished = !matches!(item, Some(Ok(_)));
+        item
+    }
+}

@@ -1,0 +1,324 @@
+//! The task of a tail: one FETCH per server waits for many streams, and those that are answered are asked for again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sbp_frame::OpCode;
+use sbp_messages::{FetchRequest, Retry};
+use sbp_types::StreamId;
+use tokio::sync::mpsc;
+
+use super::followed::{Followed, Then};
+use super::{Item, OnGap, READ_AHEAD, TailOptions};
+use crate::client::Client;
+use crate::clock::now;
+use crate::connection::command::FetchEvent;
+use crate::credit::{Charge, ReceiveCredit};
+use crate::error::ClientError;
+use crate::failure::Failure;
+use crate::fetch::{Part, parts};
+use crate::link::Link;
+use crate::reader::{Chunk, post_fetch};
+use crate::routes::Purpose;
+
+/// Bytes asked for per stream and answer: a tail asks for many streams, most of which have nothing.
+const BATCH_MAX: usize = 256 << 10;
+/// FETCHes of one tail that may wait at once before answered streams are gathered for a while.
+const MANY_CALLS: usize = 32;
+/// How long they are gathered then, and how long the server may hold such a FETCH.
+const GATHER: Duration = Duration::from_millis(10);
+const GATHERED_WAIT: Duration = Duration::from_secs(1);
+/// Streams of one FETCH.
+const ENTRIES: usize = 1_024;
+
+/// A FETCH under way.
+struct UnderWay {
+    link: Arc<Link>,
+    /// Which streams it asks for.
+    streams: Vec<usize>,
+}
+
+pub(super) struct TailTask {
+    client: Client,
+    streams: Vec<Followed>,
+    credit: Arc<ReceiveCredit>,
+    timeout: Duration,
+    on_gap: OnGap,
+    calls: HashMap<u32, UnderWay>,
+    next_tag: u32,
+    events_in: mpsc::UnboundedSender<FetchEvent>,
+    sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
+}
+
+impl TailTask {
+    pub(super) fn new(
+        client: Client,
+        streams: Vec<Followed>,
+        options: TailOptions,
+        events_in: mpsc::UnboundedSender<FetchEvent>,
+        sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
+    ) -> Self {
+        Self {
+            credit: client
+                .core()
+                .credit
+                .part(READ_AHEAD.min(client.config().receive_credit)),
+            timeout: options.timeout.unwrap_or(client.config().timeout),
+            on_gap: options.on_gap,
+            client,
+            streams,
+            calls: HashMap::new(),
+            next_tag: 0,
+            events_in,
+            sender,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut events: mpsc::UnboundedReceiver<FetchEvent>) {
+        loop {
+            let again = self.ask();
+            let event = tokio::select! {
+                event = events.recv() => event,
+                () = self.sender.closed() => return,
+                // Streams wait to be asked for: because of credit, because many FETCHes are under way, or for their time.
+                () = sleep_until(again), if again.is_some() => continue,
+            };
+            if let Err(error) = self.handle_all(event, &mut events) {
+                // An error means that nobody reads any more.
+                drop(self.sender.send(Err(error)));
+                return;
+            }
+        }
+    }
+
+    /// Looks at everything that has arrived, so that streams are asked for again together.
+    fn handle_all(
+        &mut self,
+        first: Option<FetchEvent>,
+        events: &mut mpsc::UnboundedReceiver<FetchEvent>,
+    ) -> Result<(), ClientError> {
+        let mut next = first;
+        while let Some(event) = next {
+            self.handle(event)?;
+            next = events.try_recv().ok();
+        }
+        Ok(())
+    }
+
+    /// Asks for the streams that no FETCH asks for and whose time has come. Returns when to look again, if something is
+    /// left.
+    fn ask(&mut self) -> Option<Instant> {
+        let now = now();
+        let waiting = self.streams.iter().filter(|one| one.asked.is_none());
+        let next_due = waiting.filter_map(|one| one.not_before).filter(|&at| at > now).min();
+        let soon = Some(now + GATHER);
+        let crowded = self.calls.len() >= MANY_CALLS;
+        if self.calls.len() >= 2 * MANY_CALLS {
+            return soon;
+        }
+        let due: Vec<usize> = (0..self.streams.len())
+            .filter(|&index| self.streams.get(index).is_some_and(|one| one.is_due(now)))
+            .collect();
+        let mut quiet_until = None;
+        for (link, group) in self.by_server(due) {
+            if let Some(until) = link.throttles.until(OpCode::FETCH, now) {
+                quiet_until = [quiet_until, Some(until)].into_iter().flatten().min();
+                continue;
+            }
+            for part in group.chunks(ENTRIES) {
+                // Never more than half of what is left: streams that are answered have to be asked for again while the
+                // others still wait.
+                let wanted = BATCH_MAX.saturating_mul(part.len()).min(self.credit.free() / 2);
+                let Some(charge) = self.credit.try_charge(BATCH_MAX, wanted) else {
+                    return soon;
+                };
+                self.fetch(&link, part, charge, crowded);
+            }
+        }
+        [next_due, quiet_until].into_iter().flatten().min()
+    }
+
+    /// Streams by the server that has them.
+    fn by_server(&self, streams: Vec<usize>) -> Vec<(Arc<Link>, Vec<usize>)> {
+        let links = self.client.links();
+        if streams.is_empty() {
+            return Vec::new();
+        }
+        if !links.is_routed() {
+            return vec![(Arc::clone(links.home()), streams)];
+        }
+        let mut groups: Vec<(Arc<Link>, Vec<usize>)> = Vec::new();
+        for index in streams {
+            let Some(one) = self.streams.get(index) else { continue };
+            let link = links.of_stream(one.stream, Purpose::Fetch(one.next()));
+            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &link)) {
+                Some((_, group)) => group.push(index),
+                None => groups.push((link, vec![index])),
+            }
+        }
+        groups
+    }
+
+    fn fetch(&mut self, link: &Arc<Link>, streams: &[usize], charge: Charge, crowded: bool) {
+        let wait = self.client.config().tail_wait;
+        let wait = if crowded { wait.min(GATHERED_WAIT) } else { wait };
+        let tag = self.next_tag;
+        self.next_tag = self.next_tag.wrapping_add(1);
+        let entries = streams.iter().zip(0..).filter_map(|(&index, request_index)| {
+            let followed = self.streams.get_mut(index)?;
+            followed.asked = Some(tag);
+            Some(followed.request(request_index, BATCH_MAX))
+        });
+        let request = FetchRequest {
+            max_wait_ms: i32::try_from(wait.as_millis()).unwrap_or(i32::MAX),
+            min_bytes: 1,
+            fetch_requests: entries.collect(),
+            max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
+        };
+        let under_way = UnderWay {
+            link: Arc::clone(link),
+            streams: streams.to_vec(),
+        };
+        self.calls.insert(tag, under_way);
+        post_fetch(link, &request, self.timeout, charge, tag, self.events_in.clone());
+    }
+
+    /// Takes one event. The error ends the tail.
+    fn handle(&mut self, event: FetchEvent) -> Result<(), ClientError> {
+        let (tag, frame, mut charge, end, endpoint) = match event {
+            FetchEvent::Failed { tag, failure } => return self.handle_failed(tag, &failure),
+            FetchEvent::Frame {
+                tag,
+                frame,
+                charge,
+                end,
+                endpoint,
+            } => (tag, frame, charge, end, endpoint),
+        };
+        let Some(call) = self.calls.get(&tag) else {
+            return Ok(());
+        };
+        let (link, asked) = (Arc::clone(&call.link), call.streams.clone());
+        let taken = match parts(frame, asked.len()) {
+            Ok(taken) => taken,
+            Err(cause) => return self.handle_failed(tag, &Failure::new(cause, Some(&endpoint))),
+        };
+        link.throttles.note(OpCode::FETCH, taken.throttle_ms, now());
+        let mut chunk = Chunk::default();
+        let mut result = Ok(());
+        for part in taken.parts {
+            let place = asked.get(part.index).copied().unwrap_or(usize::MAX);
+            result = self.take(tag, place, part, &endpoint, &mut chunk);
+            if result.is_err() {
+                break;
+            }
+        }
+        if !chunk.batches.is_empty() {
+            chunk.charge = Some(charge.split_held(usize::MAX));
+            // An error means that nobody reads any more, which the loop notices.
+            drop(self.sender.send(Ok(Item::Chunk(chunk))));
+        }
+        if end {
+            self.release(tag);
+        }
+        result
+    }
+
+    /// A FETCH failed: every stream that it has not answered is asked for again after its pause.
+    fn handle_failed(&mut self, tag: u32, failure: &Failure) -> Result<(), ClientError> {
+        let mut elsewhere = false;
+        for index in self.release(tag) {
+            elsewhere |= self.fail(index, failure)? == Then::Elsewhere;
+        }
+        // Once for all of them.
+        if elsewhere && !self.client.links().is_routed() {
+            self.client.link().move_on();
+        }
+        Ok(())
+    }
+
+    /// One stream's attempt failed.
+    fn fail(&mut self, index: usize, failure: &Failure) -> Result<Then, ClientError> {
+        let policy = &self.client.config().retry;
+        let servers = self.client.link().servers_named();
+        let Some(followed) = self.streams.get_mut(index) else {
+            return Ok(Then::Again);
+        };
+        let then = followed.failed(failure, now(), self.timeout, policy, servers)?;
+        let stream = followed.stream;
+        if then == Then::Find || (then == Then::Elsewhere && self.client.links().is_routed()) {
+            self.find(stream);
+        }
+        Ok(then)
+    }
+
+    /// Asks where a stream is, beside everything else. What comes of it shows when the stream is asked for again.
+    fn find(&self, stream: StreamId) {
+        let links = Arc::clone(self.client.links());
+        let deadline = now() + self.timeout;
+        self.client.runtime().spawn(async move {
+            if let Err(error) = links.refresh(stream, deadline).await {
+                tracing::debug!(%stream, %error, "a stream that is followed was not found");
+            }
+        });
+    }
+
+    /// A FETCH is over. Returns the streams that it has not answered; they are asked for again.
+    fn release(&mut self, tag: u32) -> Vec<usize> {
+        let Some(call) = self.calls.remove(&tag) else {
+            return Vec::new();
+        };
+        let mut open = Vec::new();
+        for index in call.streams {
+            if let Some(followed) = self.streams.get_mut(index).filter(|one| one.asked == Some(tag)) {
+                followed.asked = None;
+                open.push(index);
+            }
+        }
+        open
+    }
+
+    fn take(
+        &mut self,
+        tag: u32,
+        place: usize,
+        part: Part,
+        endpoint: &Arc<str>,
+        chunk: &mut Chunk,
+    ) -> Result<(), ClientError> {
+        let policy = self.client.config().retry;
+        let Some(followed) = self.streams.get_mut(place).filter(|one| one.asked == Some(tag)) else {
+            return Ok(());
+        };
+        followed.asked = None;
+        let status = &part.result.status;
+        if !status.is_success() && status.code.rule().retry != Retry::Never {
+            let failure = Failure::new(crate::connection::refused(status, 0), Some(endpoint));
+            return self.fail(place, &failure).map(drop);
+        }
+        let taken = followed.take(part, endpoint)?;
+        let stream = followed.stream;
+        if taken.ended_here {
+            followed.look_again(now(), &policy);
+        }
+        if let Some(gap) = taken.gap {
+            if self.on_gap == OnGap::Fail {
+                return Err(ClientError::trimmed(gap).with_endpoint(Some(endpoint)));
+            }
+            // What came before it of other streams may as well come after it.
+            drop(self.sender.send(Ok(Item::Gap(gap))));
+        }
+        chunk.batches.extend(taken.batches);
+        if taken.ended_here {
+            self.find(stream);
+        }
+        Ok(())
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    if let Some(at) = at {
+        tokio::time::sleep_until(tokio::time::Instant::from_std(at)).await;
+    }
+}

@@ -1,0 +1,82 @@
+//! What servers ask for with `throttle_time_ms`: a pause before the next request of that kind, also after success.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sbp_frame::OpCode;
+use smallvec::SmallVec;
+
+/// A server may ask for silence, but not for more of it than this.
+pub(crate) const THROTTLE_MAX: Duration = Duration::from_secs(30);
+
+/// The pauses that one server asks for, by kind of request.
+#[derive(Debug, Default)]
+pub(crate) struct Throttles {
+    /// Nothing was ever asked for: the usual case, which costs one look.
+    any: AtomicBool,
+    until: Mutex<SmallVec<[(OpCode, Instant); 2]>>,
+}
+
+/// How long an answer asks for, within bounds.
+pub(crate) fn asked_for(throttle_time_ms: i32) -> Duration {
+    Duration::from_millis(u64::try_from(throttle_time_ms).unwrap_or(0)).min(THROTTLE_MAX)
+}
+
+/// Up to a tenth more, so that those who were asked together do not come back together.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    pause + pause.mul_f64(fastrand::f64() / 10.0)
+}
+
+impl Throttles {
+    /// An answer asks for a pause.
+    pub(crate) fn note(&self, opcode: OpCode, throttle_time_ms: i32, now: Instant) {
+        let pause = asked_for(throttle_time_ms);
+        if pause.is_zero() {
+            return;
+        }
+        let until = now + jittered(pause);
+        let mut known = self.until.lock();
+        match known.iter_mut().find(|(kind, _)| *kind == opcode) {
+            Some((_, at)) => *at = until.max(*at),
+            None => known.push((opcode, until)),
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Until when requests of a kind are to wait.
+    pub(crate) fn until(&self, opcode: OpCode, now: Instant) -> Option<Instant> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let known = self.until.lock();
+        let found = known.iter().find(|(kind, _)| *kind == opcode);
+        found.map(|&(_, at)| at).filter(|&at| at > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use sbp_frame::OpCode;
+
+    use super::Throttles;
+
+    #[test]
+    fn a_pause_is_for_its_kind_and_has_an_end() {
+        let throttles = Throttles::default();
+        let now = Instant::now();
+        for (ms, least, most) in [(0, 0, 0), (-5, 0, 0), (1_000, 1_000, 1_100), (500, 1_000, 1_100)] {
+            throttles.note(OpCode::FETCH, ms, now);
+            let until = throttles.until(OpCode::FETCH, now);
+            let pause = until.map_or(Duration::ZERO, |at| at - now);
+            let within = Duration::from_millis(least)..=Duration::from_millis(most);
+            assert!(within.contains(&pause), "{ms}: {pause:?}");
+        }
+        assert_eq!(throttles.until(OpCode::APPEND, now), None);
+        assert_eq!(throttles.until(OpCode::FETCH, now + Duration::from_secs(2)), None);
+        throttles.note(OpCode::APPEND, i32::MAX, now);
+        assert_eq!(throttles.until(OpCode::APPEND, now + Duration::from_secs(34)), None);
+    }
+}
