@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::OpenError;
 use crate::files::{
-    LOCK, SUPERBLOCK, at, checkpoint_sequence, corrupt, read_small, segment_number, unreadable, write_small_always,
+    LOCK, SUPERBLOCK, SegmentId, at, checkpoint_sequence, corrupt, read_small, unreadable, write_small_always,
 };
 use crate::format::superblock::Superblock;
 use crate::fs::{FileLock, FileSystem};
@@ -37,7 +37,7 @@ pub(crate) fn claim(fs: &dyn FileSystem, directory: &Path) -> Result<Claimed, Op
             let names = fs.list(directory).map_err(at(directory))?;
             if names
                 .iter()
-                .any(|name| segment_number(name).is_some() || checkpoint_sequence(name).is_some())
+                .any(|name| SegmentId::parse(name).is_some() || checkpoint_sequence(name).is_some())
             {
                 return Err(corrupt(path, "missing, and there is a log"));
             }

@@ -69,6 +69,10 @@ pub struct LogConfig {
     pub reserve_bytes: u64,
     /// A checkpoint is written after this much log, or after four times its own size if that is more.
     pub checkpoint_bytes: u64,
+    /// A sealed segment is rewritten, range by range and together with its neighbours, when no more than this percentage
+    /// of it is still needed. 0: never. 100: every one once, so that long reads of one range among many are sequential,
+    /// for the price of writing everything twice.
+    pub rewrite_percent: u8,
     /// How long a writer without a batch in the log is remembered, by the append times in the log.
     pub writer_retention: Duration,
     /// Who does the work beside the writer thread.
@@ -90,6 +94,7 @@ impl LogConfig {
             hot_tail_bytes: 64 << 20,
             reserve_bytes: 16 << 20,
             checkpoint_bytes: 1 << 30,
+            rewrite_percent: 50,
             writer_retention: Duration::from_hours(7 * 24),
             helpers: Helpers::Threads,
             #[cfg(feature = "testing")]

@@ -15,17 +15,39 @@ pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const ASIDE: &str = ".tmp";
 
 const SEGMENT: &str = "segment-";
+const REMAINS: &str = "remains-";
 const CHECKPOINT: &str = "checkpoint-";
 
 /// No small file of this format comes near this; anything longer is not read into memory.
 const SMALL_FILE_LIMIT: u64 = 8 << 30;
 
-pub(crate) fn segment_name(number: u64) -> String {
-    format!("{SEGMENT}{number:016x}")
+/// A file that holds records. The numbers of both kinds are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SegmentId {
+    /// A part of the chain of groups.
+    Chain(u64),
+    /// What was left of older ones, put in order.
+    Remains(u64),
 }
 
-pub(crate) fn segment_number(name: &str) -> Option<u64> {
-    number(name, SEGMENT)
+impl SegmentId {
+    pub(crate) fn file_name(self) -> String {
+        match self {
+            Self::Chain(number) => format!("{SEGMENT}{number:016x}"),
+            Self::Remains(number) => format!("{REMAINS}{number:016x}"),
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let chain = number(name, SEGMENT).map(Self::Chain);
+        chain.or_else(|| number(name, REMAINS).map(Self::Remains))
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Self::Chain(number) | Self::Remains(number) => number,
+        }
+    }
 }
 
 pub(crate) fn checkpoint_name(sequence: u64) -> String {

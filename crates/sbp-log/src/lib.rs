@@ -27,6 +27,7 @@ mod read;
 mod recover;
 mod recovered;
 mod retention;
+mod rewrite;
 mod segment;
 mod shared;
 mod stats;

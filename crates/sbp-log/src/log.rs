@@ -18,7 +18,7 @@ use crate::upkeep::{Job, JobSink, write_checkpoint};
 use crate::writer::{Syncer, Writer};
 use crate::{
     Clock, Damage, DamagedInterval, FileSystem, Helpers, LogConfig, LogEntry, LogError, LogStats, OpenError, RangeEnd,
-    ReadError, Recovered, StoredBatch, WriterKey, WriterState, claim, files, recover, upkeep,
+    ReadError, Recovered, StoredBatch, WriterKey, WriterState, claim, files, recover, rewrite, upkeep,
 };
 
 /// Told by the writer thread how each group of appends ended.
@@ -90,12 +90,16 @@ impl<T: Send + 'static> Log<T> {
             checkpoints: recovery.checkpoints.into(),
             footers: Default::default(),
             counters: Default::default(),
+            rewriting: Default::default(),
+            moved: AtomicU64::new(0),
             synced_below: AtomicU64::new(newest),
             state: State {
                 index: recovery.index,
                 tail: HotTail::new(config.hot_tail_bytes),
                 writers: recovery.writers,
                 segments: recovery.segments,
+                remains: recovery.remains,
+                retired: recovery.retired,
                 last: recovery.last,
             }
             .into(),
@@ -267,25 +271,28 @@ impl<T: Send + 'static> Log<T> {
     /// Whether any segment still holds records of this range, released or not: until none does, a restart may find them.
     #[must_use]
     pub fn holds(&self, key: RangeKey) -> bool {
-        self.shared
-            .state
-            .read()
-            .segments
-            .values()
-            .any(|live| live.keys.contains(&key))
+        self.shared.state.read().keys_on_disk().any(|held| held == key)
     }
 
-    /// Whether any segment still holds records of any range of this stream, released or not.
+    /// Whether any segment still holds records of any range of this stream, released or not, or the end of one is
+    /// remembered. A checkpoint older than the newest may tell of more.
     #[must_use]
     pub fn holds_stream(&self, stream: StreamId) -> bool {
         let state = self.shared.state.read();
-        let mut keys = state.segments.values().flat_map(|live| &live.keys);
-        keys.any(|key| key.stream == stream)
+        let remembered = state.index.iter().any(|(key, _)| key.stream == stream);
+        remembered || state.keys_on_disk().any(|held| held.stream == stream)
     }
 
     /// Writes a checkpoint now and removes segments that nothing needs. Blocks on the disk.
     pub fn checkpoint(&self) -> std::io::Result<()> {
         write_checkpoint(&self.shared)
+    }
+
+    /// Gives released room back now rather than after some more log: rewrites what is left of mostly released segments, and
+    /// writes checkpoints until files without use are gone, if they are worth it. How many bytes went. Blocks on the disk;
+    /// cheap when there is nothing to do.
+    pub fn reclaim(&self) -> std::io::Result<u64> {
+        rewrite::reclaim(&self.shared)
     }
 
     /// The damaged offsets of a range, ordered. Grows when a read finds more.
@@ -346,6 +353,10 @@ impl<T: Send + 'static> Log<T> {
     pub fn stats(&self) -> LogStats {
         let counters = &self.shared.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let segments = {
+            let state = self.shared.state.read();
+            state.segments.len() + state.remains.len()
+        };
         LogStats {
             durability: self.shared.config.durability,
             groups: load(&counters.groups),
@@ -357,8 +368,10 @@ impl<T: Send + 'static> Log<T> {
             sync_time: Duration::from_nanos(load(&counters.sync_nanos)),
             hot_reads: load(&counters.hot_reads),
             cold_reads: load(&counters.cold_reads),
-            segments: self.shared.state.read().segments.len() as u64,
+            segments: segments as u64,
             checkpoints: load(&counters.checkpoints),
+            disk_reads: load(&counters.disk_reads),
+            rewritten_bytes: load(&counters.rewritten_bytes),
         }
     }
 

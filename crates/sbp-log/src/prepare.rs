@@ -42,7 +42,7 @@ impl Maker {
                 &self.files,
                 &self.directory,
                 SegmentHeader {
-                    number: self.next_number.fetch_add(1, Ordering::Relaxed),
+                    number: self.take_number(),
                     salt: fastrand::u64(..),
                     capacity: self.capacity,
                     created: self.clock.now().0,
@@ -51,6 +51,11 @@ impl Maker {
                 },
             )
         })
+    }
+
+    /// A number that no file has.
+    pub(crate) fn take_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
     fn fill_reserve(&self) -> io::Result<()> {

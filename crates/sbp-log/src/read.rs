@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use sbp_types::{Offset, RangeKey, TimestampMs};
@@ -88,7 +89,7 @@ impl State {
             return None;
         };
         Some(Load {
-            segment: self.segments.get(&run.segment)?.segment.clone(),
+            segment: self.live(run.segment)?.segment.clone(),
             position,
             count,
             crc,
@@ -112,8 +113,18 @@ impl Shared {
             at_least_one,
             reach: Reach::Disk,
         };
-        let found = self.find(key, &look)?;
-        self.fetch(key, found)
+        self.again_if_moved(|| self.fetch(key, self.find(key, &look)?))
+    }
+
+    /// Reads, and reads again if that failed while batches moved to another file: the one it was looking at may be gone.
+    pub(crate) fn again_if_moved<R>(&self, read: impl Fn() -> Result<R, ReadError>) -> Result<R, ReadError> {
+        loop {
+            let before = self.moved.load(Ordering::Acquire);
+            match read() {
+                Err(ReadError::Io { .. }) if self.moved.load(Ordering::Acquire) != before => {}
+                other => return other,
+            }
+        }
     }
 
     /// See [`Log::read_hot`](crate::Log::read_hot).
@@ -163,7 +174,7 @@ impl Shared {
             if run.first >= stop {
                 break;
             }
-            let Some(live) = state.segments.get(&run.segment) else {
+            let Some(live) = state.live(run.segment) else {
                 break;
             };
             let Some(entries) = self.entries_of(run) else {
@@ -268,6 +279,7 @@ impl Shared {
         let span = usize::try_from(record_end(&last.entry) - start).unwrap_or(usize::MAX);
         let mut buffer = vec![0; span];
         first.segment.file.read_at(start, &mut buffer).map_err(read_failed)?;
+        count(&self.counters.disk_reads, 1);
         let useful: usize = together.iter().map(|found| found.entry.length as usize).sum();
         let whole = Bytes::from(buffer);
         for found in together {
@@ -306,6 +318,10 @@ impl Shared {
         from: Offset,
         time: TimestampMs,
     ) -> Result<Option<Offset>, ReadError> {
+        self.again_if_moved(|| self.find_timestamp_once(key, from, time))
+    }
+
+    fn find_timestamp_once(&self, key: RangeKey, from: Offset, time: TimestampMs) -> Result<Option<Offset>, ReadError> {
         loop {
             let load = {
                 let state = self.state.read();

@@ -105,8 +105,14 @@ impl Shared {
     fn dated(&self, key: RangeKey, at: Offset, high: Offset) -> Result<Option<Dated>, ReadError> {
         let mut from = at;
         while from < high {
-            let found = match self.find(key, &Look::one_at(from)) {
-                Ok(found) => found,
+            let read = || {
+                let found = self.find(key, &Look::one_at(from))?;
+                let head = found.first().map(|found| self.read_head(found)).transpose()?;
+                Ok(found.first().map(|found| found.entry).zip(head))
+            };
+            let (entry, head) = match self.again_if_moved(read) {
+                Ok(Some((entry, head))) if entry.base < high => (entry, head),
+                Ok(_) => return Ok(None),
                 Err(ReadError::Damaged { to, .. }) => {
                     from = to;
                     continue;
@@ -117,15 +123,11 @@ impl Shared {
                 }
                 Err(error) => return Err(error),
             };
-            let Some(found) = found.first().filter(|found| found.entry.base < high) else {
-                return Ok(None);
-            };
-            let head = self.read_head(found)?;
             return Ok(Some(Dated {
-                base: found.entry.base,
-                end: found.entry.end,
+                base: entry.base,
+                end: entry.end,
                 append_time: head
-                    .filter(|record| record.head.key == key && record.head.base_offset == found.entry.base)
+                    .filter(|record| record.head.key == key && record.head.base_offset == entry.base)
                     .map(|record| record.head.append_time),
             }));
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Durability;
-use crate::files::{ASIDE, segment_name};
+use crate::files::{ASIDE, SegmentId};
 use crate::format::record::RecordHead;
 use crate::format::segment::{FIRST_GROUP, SegmentHeader};
 use crate::fs::{File, FileSystem, OpenMode};
@@ -32,7 +32,7 @@ impl Segment {
         directory: &Path,
         header: SegmentHeader,
     ) -> io::Result<Self> {
-        let name = segment_name(header.number);
+        let name = SegmentId::Chain(header.number).file_name();
         let aside = directory.join(format!("{name}{ASIDE}"));
         let file = match fill(fs, &aside, header) {
             Ok(file) => file,

@@ -1,14 +1,16 @@
 //! What the log's threads and its readers share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use sbp_types::RangeKey;
+use sbp_types::{Offset, RangeKey};
 
 use crate::LogConfig;
+use crate::files::SegmentId;
 use crate::footers::FooterCache;
+use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
 use crate::format::superblock::Superblock;
 use crate::fs::{File, FileLock, FileSystem};
@@ -27,8 +29,67 @@ pub(crate) struct State {
     pub(crate) writers: Writers,
     /// Segments with groups, by number. The last one is being written.
     pub(crate) segments: BTreeMap<u64, LiveSegment>,
+    /// Files with what was left of older segments, by number.
+    pub(crate) remains: BTreeMap<u64, LiveSegment>,
+    /// Files that no checkpoint to come will list; they go when no kept one needs them.
+    pub(crate) retired: BTreeMap<SegmentId, Retired>,
     /// The last group that is synced.
     pub(crate) last: GroupMark,
+}
+
+impl State {
+    /// The file that a run is in.
+    pub(crate) fn live(&self, number: u64) -> Option<&LiveSegment> {
+        self.segments.get(&number).or_else(|| self.remains.get(&number))
+    }
+
+    /// Takes files out of use.
+    pub(crate) fn retire(&mut self, numbers: &[u64]) {
+        let mut left = HashSet::new();
+        for number in numbers {
+            let chain = self
+                .segments
+                .remove(number)
+                .map(|live| (SegmentId::Chain(*number), live));
+            let gone = chain.or_else(|| Some((SegmentId::Remains(*number), self.remains.remove(number)?)));
+            let Some((id, live)) = gone else { continue };
+            left.extend(live.keys.iter().copied());
+            let bytes = if live.sealed { live.end } else { live.segment.capacity };
+            self.retired.insert(id, Retired { keys: live.keys, bytes });
+        }
+        // A range that was given up is remembered until nothing of it is left: a restart would find what there is. It may
+        // have lost its last file before.
+        left.extend(self.index.keys_where(|range| range.released == Offset(i64::MAX)));
+        left.retain(|key| {
+            self.index
+                .get(*key)
+                .is_some_and(|range| range.released == Offset(i64::MAX))
+        });
+        for live in self.segments.values().chain(self.remains.values()) {
+            for key in &live.keys {
+                left.remove(key);
+            }
+        }
+        for key in left {
+            self.index.remove(key);
+        }
+    }
+
+    /// The ranges that some file holds records of, once per file.
+    pub(crate) fn keys_on_disk(&self) -> impl Iterator<Item = RangeKey> {
+        let live = self.segments.values().chain(self.remains.values());
+        let retired = self.retired.values().flat_map(|retired| &retired.keys);
+        live.flat_map(|live| &live.keys).chain(retired).copied()
+    }
+}
+
+/// A file on its way out.
+#[derive(Debug, Default)]
+pub(crate) struct Retired {
+    /// The ranges it holds records of.
+    pub(crate) keys: Vec<RangeKey>,
+    /// Its length.
+    pub(crate) bytes: u64,
 }
 
 /// A lock around [`State`]. Never taken while waiting for the disk; the queue's lock comes before it.
@@ -44,10 +105,15 @@ pub(crate) struct LiveSegment {
     pub(crate) end: u64,
     /// The ranges that have a run in it.
     pub(crate) keys: Vec<RangeKey>,
+    /// Its place among all files, by what they hold: its number in the chain, and for remains the largest of those they
+    /// took the place of.
+    pub(crate) order: u64,
     /// Whether it has its footer.
     pub(crate) sealed: bool,
     /// Whether damage in it hides records: it is kept for whoever can read more of it.
     pub(crate) damaged: bool,
+    /// Whether something in it could not be read when it was to be rewritten: it is not tried again.
+    pub(crate) left_alone: bool,
 }
 
 /// Everything but the queue.
@@ -64,6 +130,10 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: Mutex<Checkpoints>,
     /// With durability `none`: segments below this number are on stable storage.
     pub(crate) synced_below: AtomicU64,
+    /// Held by who rewrites segments.
+    pub(crate) rewriting: Mutex<()>,
+    /// How many times batches have moved from one file to another: a read that failed meanwhile is worth another try.
+    pub(crate) moved: AtomicU64,
     /// Held for as long as the log lives.
     pub(crate) _lock: Box<dyn FileLock>,
 }
@@ -71,14 +141,50 @@ pub(crate) struct Shared {
 /// The checkpoints on the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
-    /// Oldest first, at most two, each with the segments it lists.
-    pub(crate) kept: Vec<(u64, Vec<u64>)>,
+    /// Oldest first, at most two.
+    pub(crate) kept: Vec<KeptCheckpoint>,
     /// The largest sequence number ever seen.
     pub(crate) sequence: u64,
     /// The size of the last one.
     pub(crate) size: u64,
-    /// Segments that no checkpoint to come will list; they go when no kept one does.
-    pub(crate) retired: Vec<u64>,
+}
+
+/// A checkpoint on the disk, and what a start from it would need.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptCheckpoint {
+    pub(crate) sequence: u64,
+    /// The segment it ends in.
+    pub(crate) covered: u64,
+    pub(crate) files: Vec<SegmentId>,
+}
+
+impl KeptCheckpoint {
+    pub(crate) fn of(sequence: u64, checkpoint: &Checkpoint) -> Self {
+        let chain = checkpoint.segments.iter().map(|item| SegmentId::Chain(item.number));
+        let remains = checkpoint
+            .remains
+            .iter()
+            .map(|item| SegmentId::Remains(item.segment.number));
+        Self {
+            sequence,
+            covered: checkpoint.covered.segment,
+            files: chain.chain(remains).collect(),
+        }
+    }
+
+    /// One that cannot be read, so that no start will begin from it.
+    pub(crate) fn unreadable(sequence: u64) -> Self {
+        Self {
+            sequence,
+            covered: u64::MAX,
+            files: Vec::new(),
+        }
+    }
+
+    /// Whether a start from it would read a file: what it lists, and every later part of the chain.
+    pub(crate) fn needs(&self, id: SegmentId) -> bool {
+        self.files.contains(&id) || matches!(id, SegmentId::Chain(number) if number > self.covered)
+    }
 }
 
 /// What [`LogStats`](crate::LogStats) is made of.
@@ -94,6 +200,8 @@ pub(crate) struct Counters {
     pub(crate) hot_reads: AtomicU64,
     pub(crate) cold_reads: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
+    pub(crate) disk_reads: AtomicU64,
+    pub(crate) rewritten_bytes: AtomicU64,
 }
 
 /// Adds to a counter that nothing is ordered by.

@@ -27,6 +27,10 @@ pub struct LogStats {
     pub hot_reads: u64,
     /// Batches that readers got from the disk.
     pub cold_reads: u64,
+    /// Reads of the disk for those.
+    pub disk_reads: u64,
+    /// Bytes written to put what was left of old segments in order.
+    pub rewritten_bytes: u64,
     /// Segments that exist, the prepared one not counted.
     pub segments: u64,
     /// Checkpoints written.

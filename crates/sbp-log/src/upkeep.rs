@@ -1,21 +1,21 @@
 //! What need not happen while anybody waits: footers, checkpoints, and removing segments.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use sbp_types::{Offset, RangeKey};
+use sbp_types::RangeKey;
 
 use crate::Durability;
-use crate::files::{checkpoint_name, remove_if_there, segment_name, write_small_always};
+use crate::files::{SegmentId, checkpoint_name, remove_if_there, write_small_always};
 use crate::format::block_up;
-use crate::format::checkpoint::{Checkpoint, RangeItem, SegmentItem};
+use crate::format::checkpoint::{Checkpoint, RangeItem, RemainsItem, SegmentItem};
 use crate::format::footer::{FooterBuilder, IndexEntry};
 use crate::fs::File;
 use crate::index::Entries;
-use crate::shared::{Shared, State, count};
+use crate::rewrite::rewrite;
+use crate::shared::{KeptCheckpoint, LiveSegment, Shared, State, count};
 
 /// One thing to do.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,12 @@ impl JobSink {
 pub(crate) fn run(shared: &Shared, job: Job) {
     let done = match job {
         Job::Seal(number) => seal(shared, number),
-        Job::Checkpoint => write_checkpoint(shared),
+        Job::Checkpoint => {
+            if let Err(error) = rewrite(shared) {
+                tracing::warn!(%error, "rewriting old segments failed");
+            }
+            write_checkpoint(shared)
+        }
     };
     if let Err(error) = done {
         tracing::warn!(%error, ?job, "upkeep of the log failed");
@@ -113,13 +118,14 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a checkpoint at the last synced group, forgets the oldest one, and removes segments that nothing needs.
+/// Writes a checkpoint at the last synced group, forgets the oldest one, and removes files that nothing needs.
 pub(crate) fn write_checkpoint(shared: &Shared) -> io::Result<()> {
     let mut checkpoints = shared.checkpoints.lock();
     let mut checkpoint = {
         let mut state = shared.state.write();
         forget_writers(&mut state, shared.config.writer_retention);
-        snapshot(&mut state, &mut checkpoints.retired)
+        retire(&mut state);
+        snapshot(&state)
     };
     if shared.config.durability == Durability::None {
         // A checkpoint proves every end it lists.
@@ -133,72 +139,77 @@ pub(crate) fn write_checkpoint(shared: &Shared) -> io::Result<()> {
     write_small_always(&*shared.fs, directory, &name, &bytes)?;
     count(&shared.counters.checkpoints, 1);
     checkpoints.size = bytes.len() as u64;
-    checkpoints.kept.push((
-        checkpoint.sequence,
-        checkpoint.segments.iter().map(|item| item.number).collect(),
-    ));
+    checkpoints
+        .kept
+        .push(KeptCheckpoint::of(checkpoint.sequence, &checkpoint));
     let mut removed = false;
     while checkpoints.kept.len() > 2 {
-        let (oldest, _) = checkpoints.kept.remove(0);
-        remove_if_there(&*shared.fs, &directory.join(checkpoint_name(oldest)))?;
+        let oldest = checkpoints.kept.remove(0);
+        remove_if_there(&*shared.fs, &directory.join(checkpoint_name(oldest.sequence)))?;
         removed = true;
     }
     if removed {
-        // A segment may go only when the checkpoint that lists it is gone for good.
+        // A file may go only when the checkpoint that needs it is gone for good.
         shared.fs.sync_dir(directory)?;
     }
-    let listed: HashSet<u64> = checkpoints
-        .kept
-        .iter()
-        .flat_map(|(_, segments)| segments.iter().copied())
-        .collect();
-    let (keep, go): (Vec<_>, Vec<_>) = checkpoints.retired.iter().partition(|number| listed.contains(number));
-    for number in &go {
-        remove_if_there(&*shared.fs, &directory.join(segment_name(*number)))?;
+    remove_retired(shared, &checkpoints.kept)
+}
+
+/// Removes the files that no kept checkpoint needs.
+fn remove_retired(shared: &Shared, kept: &[KeptCheckpoint]) -> io::Result<()> {
+    let needed = |id: SegmentId| kept.iter().any(|checkpoint| checkpoint.needs(id));
+    let go: Vec<SegmentId> = {
+        let state = shared.state.read();
+        state.retired.keys().copied().filter(|id| !needed(*id)).collect()
+    };
+    if go.is_empty() {
+        return Ok(());
     }
-    checkpoints.retired = keep;
-    if !go.is_empty() {
-        shared.fs.sync_dir(directory)?;
+    let directory = &shared.config.directory;
+    for id in &go {
+        remove_if_there(&*shared.fs, &directory.join(id.file_name()))?;
+    }
+    shared.fs.sync_dir(directory)?;
+    let mut state = shared.state.write();
+    for id in &go {
+        state.retired.remove(id);
     }
     Ok(())
 }
 
-/// The state as a checkpoint. Segments in which nothing is needed leave it here, and readers do not see them any more.
-fn snapshot(state: &mut State, retired: &mut Vec<u64>) -> Checkpoint {
-    retire(state, retired);
-    let mut checkpoint = Checkpoint {
+/// The state as a checkpoint.
+fn snapshot(state: &State) -> Checkpoint {
+    let item = |live: &LiveSegment| SegmentItem {
+        number: live.segment.number,
+        salt: live.segment.salt,
+        first_group: live.first_group,
+        last_group: live.last.number,
+        damaged: live.damaged,
+    };
+    let remains = state.remains.values().map(|live| RemainsItem {
+        segment: item(live),
+        order: live.order,
+    });
+    let ranges = state.index.iter().filter(|(_, range)| range.known);
+    let ranges = ranges.map(|(key, range)| RangeItem {
+        key,
+        first: range.first(),
+        released: range.released,
+        end: range.end,
+        epoch: range.epoch,
+        proven: range.proven,
+        damage: range.damage.clone(),
+    });
+    Checkpoint {
+        sequence: 0,
         covered: state.last,
         unlisted_damage: state.index.unlisted_damage,
-        segments: state
-            .segments
-            .values()
-            .map(|live| SegmentItem {
-                number: live.segment.number,
-                salt: live.segment.salt,
-                first_group: live.first_group,
-                last_group: live.last.number,
-                damaged: live.damaged,
-            })
-            .collect(),
+        segments: state.segments.values().map(item).collect(),
+        remains: remains.collect(),
+        ranges: ranges.collect(),
         newest_append: state.writers.newest(),
         writers: state.writers.ordered(),
-        ..Checkpoint::default()
-    };
-    checkpoint.ranges = state
-        .index
-        .iter()
-        .filter(|(_, range)| range.known)
-        .map(|(key, range)| RangeItem {
-            key,
-            first: range.first(),
-            released: range.released,
-            end: range.end,
-            epoch: range.epoch,
-            proven: range.proven,
-            damage: range.damage.clone(),
-        })
-        .collect();
-    checkpoint
+    }
 }
 
 /// Writers without a batch in the log that have been silent for long enough go before a checkpoint, never in between:
@@ -210,38 +221,25 @@ fn forget_writers(state: &mut State, retention: Duration) {
     });
 }
 
-fn retire(state: &mut State, retired: &mut Vec<u64>) {
+/// Files in which nothing is needed leave the state, and readers do not see them any more.
+pub(crate) fn retire(state: &mut State) {
+    for (_, range) in state.index.iter_mut() {
+        // What was under way when its range was released is here only now.
+        range.release(range.released);
+    }
     let newest = state.last.segment;
-    let State { index, segments, .. } = state;
     let needed = |number: u64, key: &RangeKey| {
-        index
-            .get(*key)
-            .is_some_and(|range| range.runs.iter().any(|run| run.segment == number))
+        let range = state.index.get(*key);
+        range.is_some_and(|range| range.runs.iter().any(|run| run.segment == number))
     };
-    let dead: Vec<u64> = segments
-        .iter()
+    let all = state.segments.iter().chain(&state.remains);
+    let dead: Vec<u64> = all
         .filter(|(number, live)| {
             **number != newest && !live.damaged && !live.keys.iter().any(|key| needed(**number, key))
         })
         .map(|(number, _)| *number)
         .collect();
-    let mut left = HashSet::new();
-    for number in &dead {
-        if let Some(live) = segments.remove(number) {
-            left.extend(live.keys);
-        }
-    }
-    retired.extend(dead);
-    // A range that was given up is remembered until nothing of it is left: a restart would find what there is.
-    left.retain(|key| index.get(*key).is_some_and(|range| range.released == Offset(i64::MAX)));
-    for live in segments.values() {
-        for key in &live.keys {
-            left.remove(key);
-        }
-    }
-    for key in left {
-        index.remove(key);
-    }
+    state.retire(&dead);
 }
 
 /// Starts the thread that does jobs.

@@ -256,8 +256,10 @@ impl<T: Send + 'static> Writer<T> {
                 last: group.mark,
                 end: FIRST_GROUP,
                 keys: Vec::new(),
+                order: group.mark.segment,
                 sealed: false,
                 damaged: false,
+                left_alone: false,
             });
             live.last = group.mark;
             live.end = group.end();

@@ -20,6 +20,14 @@ pub(crate) struct SegmentItem {
     pub(crate) damaged: bool,
 }
 
+/// A file of remains. Its group numbers are its own, none above that of the newest segment it was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RemainsItem {
+    pub(crate) segment: SegmentItem,
+    /// Its place among the segments' numbers.
+    pub(crate) order: u64,
+}
+
 /// A range as it was at the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RangeItem {
@@ -47,6 +55,7 @@ pub(crate) struct Checkpoint {
     /// Whether damage may hide the only records of ranges that are not listed.
     pub(crate) unlisted_damage: bool,
     pub(crate) segments: Vec<SegmentItem>,
+    pub(crate) remains: Vec<RemainsItem>,
     pub(crate) ranges: Vec<RangeItem>,
     /// The newest append time in the log.
     pub(crate) newest_append: TimestampMs,
@@ -59,6 +68,8 @@ const SECTION_SEGMENTS: u32 = 1;
 const SECTION_RANGES: u32 = 2;
 /// Left out when there are no writers: a release that does not know it then still reads the directory.
 const SECTION_WRITERS: u32 = 3;
+/// Left out when there are none, for the same reason.
+const SECTION_REMAINS: u32 = 4;
 
 const SECTION_VERSION: u32 = 1;
 
@@ -70,15 +81,7 @@ impl Checkpoint {
         out.extend_from_slice(&u32::from(self.unlisted_damage).to_le_bytes());
         put_section(&mut out, SECTION_SEGMENTS, |out| {
             for item in &self.segments {
-                for word in [
-                    item.number,
-                    item.salt,
-                    item.first_group,
-                    item.last_group,
-                    u64::from(item.damaged),
-                ] {
-                    out.extend_from_slice(&word.to_le_bytes());
-                }
+                put_segment(out, item);
             }
         });
         put_section(&mut out, SECTION_RANGES, |out| {
@@ -91,6 +94,14 @@ impl Checkpoint {
                 out.extend_from_slice(&self.newest_append.0.to_le_bytes());
                 for (key, state) in &self.writers {
                     put_writer(out, key, state);
+                }
+            });
+        }
+        if !self.remains.is_empty() {
+            put_section(&mut out, SECTION_REMAINS, |out| {
+                for item in &self.remains {
+                    put_segment(out, &item.segment);
+                    out.extend_from_slice(&item.order.to_le_bytes());
                 }
             });
         }
@@ -116,6 +127,7 @@ impl Checkpoint {
             match (tag, version) {
                 (SECTION_SEGMENTS, SECTION_VERSION) => checkpoint.segments = take_segments(section)?,
                 (SECTION_RANGES, SECTION_VERSION) => checkpoint.ranges = take_ranges(section)?,
+                (SECTION_REMAINS, SECTION_VERSION) => checkpoint.remains = take_remains(section)?,
                 (SECTION_WRITERS, SECTION_VERSION) => {
                     (checkpoint.newest_append, checkpoint.writers) = take_writers(section)?;
                 }
@@ -142,19 +154,51 @@ fn put_section(out: &mut Vec<u8>, tag: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     super::put(out, length_at, length.to_le_bytes());
 }
 
+fn put_segment(out: &mut Vec<u8>, item: &SegmentItem) {
+    for word in [
+        item.number,
+        item.salt,
+        item.first_group,
+        item.last_group,
+        u64::from(item.damaged),
+    ] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+fn take_segment(fields: &mut Fields<'_>) -> SegmentItem {
+    SegmentItem {
+        number: fields.u64(),
+        salt: fields.u64(),
+        first_group: fields.u64(),
+        last_group: fields.u64(),
+        damaged: fields.u64() & 1 != 0,
+    }
+}
+
 fn take_segments(section: &[u8]) -> Result<Vec<SegmentItem>, Unreadable> {
     let mut fields = Fields::new(section);
     let mut items = Vec::new();
     while !fields.is_at_end() {
-        let item = SegmentItem {
-            number: fields.u64(),
-            salt: fields.u64(),
-            first_group: fields.u64(),
-            last_group: fields.u64(),
-            damaged: fields.u64() & 1 != 0,
-        };
+        let item = take_segment(&mut fields);
         if !fields.ok() {
             return Err(Unreadable::Bad("a segment's entry is cut"));
+        }
+        items.push(item);
+    }
+    Ok(items)
+}
+
+fn take_remains(section: &[u8]) -> Result<Vec<RemainsItem>, Unreadable> {
+    let mut fields = Fields::new(section);
+    let mut items = Vec::new();
+    while !fields.is_at_end() {
+        let item = RemainsItem {
+            segment: take_segment(&mut fields),
+            order: fields.u64(),
+        };
+        if !fields.ok() {
+            return Err(Unreadable::Bad("an entry of remains is cut"));
         }
         items.push(item);
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs, WriterId};
 
-use super::checkpoint::{Checkpoint, RangeItem, SegmentItem};
+use super::checkpoint::{Checkpoint, RangeItem, RemainsItem, SegmentItem};
 use super::clean::GroupMark;
 use super::footer::{FooterBuilder, FooterRun, IndexEntry, Trailer};
 use super::group::{GroupHeader, Remains, judge_remains};
@@ -295,19 +295,23 @@ proptest! {
         numbers: (u64, u64, u64, u64, u32),
         unlisted_damage: bool,
         segments in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 0..4),
+        remains in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 0..4),
         ranges in prop::collection::vec(any_range(), 0..4),
         writers in prop::collection::vec(any_writer(), 0..4),
         newest: i64,
         cut in 0..64usize,
     ) {
         let (sequence, number, segment, position, checksum) = numbers;
-        let segments = segments.into_iter().map(|(number, salt, first_group, last_group, damaged)| {
+        let item = |(number, salt, first_group, last_group, damaged)| {
             SegmentItem { number, salt, first_group, last_group, damaged }
-        });
+        };
+        let segments = segments.into_iter().map(item).collect();
+        let remains: Vec<_> =
+            remains.into_iter().map(|words| RemainsItem { segment: item(words), order: words.0 }).collect();
         let covered = GroupMark { number, segment, position, checksum };
         let newest_append = TimestampMs(if writers.is_empty() { 0 } else { newest });
         let checkpoint =
-            Checkpoint { sequence, covered, unlisted_damage, segments: segments.collect(), ranges, newest_append, writers };
+            Checkpoint { sequence, covered, unlisted_damage, segments, remains, ranges, newest_append, writers };
         let bytes = checkpoint.encode();
         prop_assert_eq!(Checkpoint::parse(&bytes[..bytes.len() - 1 - cut % bytes.len()]).ok(), None);
         prop_assert_eq!(Checkpoint::parse(&bytes), Ok(checkpoint));

@@ -135,18 +135,7 @@ impl RangeState {
     pub(crate) fn add_run(&mut self, segment: u64, run: &FooterRun) {
         self.reach(run.first, run.end);
         self.epoch = run.epoch;
-        self.runs.push(Run {
-            segment,
-            first: run.first,
-            end: run.end,
-            bytes: run.bytes,
-            max_timestamp: run.max_timestamp,
-            entries: Entries::Stored {
-                position: run.position,
-                count: run.count,
-                crc: run.crc,
-            },
-        });
+        self.runs.push(Run::stored(segment, run));
     }
 
     /// Moves the end to `end`; what lies between the old one and `base` is damaged.
@@ -219,6 +208,22 @@ impl RangeState {
 }
 
 impl Run {
+    /// A run whose entries are in its segment's footer.
+    pub(crate) fn stored(segment: u64, run: &FooterRun) -> Self {
+        Self {
+            segment,
+            first: run.first,
+            end: run.end,
+            bytes: run.bytes,
+            max_timestamp: run.max_timestamp,
+            entries: Entries::Stored {
+                position: run.position,
+                count: run.count,
+                crc: run.crc,
+            },
+        }
+    }
+
     fn begin(segment: u64, entry: IndexEntry) -> Self {
         Self {
             segment,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::OpenError;
-use crate::files::{self, ASIDE, CLEAN, at, corrupt, read_small, unreadable};
+use crate::files::{self, ASIDE, CLEAN, SegmentId, at, corrupt, read_small, unreadable};
 use crate::format::Unreadable;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
@@ -15,7 +15,7 @@ use crate::format::segment::{FIRST_GROUP, SegmentHeader};
 use crate::fs::{File, FileSystem};
 use crate::handle::OpenFiles;
 use crate::segment::Segment;
-use crate::shared::Checkpoints;
+use crate::shared::{Checkpoints, KeptCheckpoint};
 
 /// A segment with the length its file has.
 #[derive(Clone, Debug)]
@@ -44,6 +44,12 @@ impl SegmentFile {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) segments: BTreeMap<u64, SegmentFile>,
+    /// Remains of older segments.
+    pub(crate) remains: BTreeMap<u64, SegmentFile>,
+    /// Files that only an older checkpoint needs.
+    pub(crate) retired: Vec<(SegmentId, SegmentFile)>,
+    /// The largest number a file has.
+    pub(crate) newest: u64,
     /// Readable checkpoints, oldest first.
     read: Vec<Checkpoint>,
     pub(crate) checkpoints: Checkpoints,
@@ -62,8 +68,8 @@ impl Directory {
             let file = path.join(name);
             if name.ends_with(ASIDE) {
                 found.litter.push(file);
-            } else if let Some(number) = files::segment_number(name) {
-                found.add_segment(open, file, number)?;
+            } else if let Some(id) = SegmentId::parse(name) {
+                found.add_segment(open, file, id)?;
             } else if let Some(sequence) = files::checkpoint_sequence(name) {
                 found.add_checkpoint(fs, &file, sequence)?;
             }
@@ -75,13 +81,14 @@ impl Directory {
         Ok(found)
     }
 
-    fn add_segment(&mut self, open: &Arc<OpenFiles>, path: PathBuf, number: u64) -> Result<(), OpenError> {
+    fn add_segment(&mut self, open: &Arc<OpenFiles>, path: PathBuf, id: SegmentId) -> Result<(), OpenError> {
+        self.newest = self.newest.max(id.number());
         let file = open.handle(&path, None);
         let length = file.len().map_err(at(&path))?;
         let mut header = vec![0; usize::try_from(length.min(SegmentHeader::LEN as u64)).unwrap_or(0)];
         file.read_at(0, &mut header).map_err(at(&path))?;
         let header = match SegmentHeader::parse(&header) {
-            Ok(header) if header.number == number => header,
+            Ok(header) if header.number == id.number() => header,
             Ok(_) => return Err(corrupt(path, "the segment's header has another number than its name")),
             Err(Unreadable::Bad(what)) => {
                 let mut rest = vec![0; usize::try_from(length.saturating_sub(FIRST_GROUP)).unwrap_or(0)];
@@ -98,7 +105,11 @@ impl Directory {
             Err(newer) => return Err(unreadable(&path, newer)),
         };
         let segment = Arc::new(Segment::opened(file, &header));
-        self.segments.insert(number, SegmentFile { segment, path, length });
+        let file = SegmentFile { segment, path, length };
+        match id {
+            SegmentId::Chain(number) => self.segments.insert(number, file),
+            SegmentId::Remains(number) => self.remains.insert(number, file),
+        };
         Ok(())
     }
 
@@ -109,15 +120,14 @@ impl Directory {
         self.checkpoints.sequence = self.checkpoints.sequence.max(sequence);
         match Checkpoint::parse(&bytes) {
             Ok(checkpoint) => {
-                let segments = checkpoint.segments.iter().map(|item| item.number).collect();
-                self.checkpoints.kept.push((sequence, segments));
+                self.checkpoints.kept.push(KeptCheckpoint::of(sequence, &checkpoint));
                 self.checkpoints.size = bytes.len() as u64;
                 self.read.push(checkpoint);
             }
             Err(Unreadable::Bad(what)) => {
                 self.notes
                     .push(format!("{}: {what}; the one before is used", path.display()));
-                self.checkpoints.kept.push((sequence, Vec::new()));
+                self.checkpoints.kept.push(KeptCheckpoint::unreadable(sequence));
             }
             Err(newer) => return Err(unreadable(path, newer)),
         }
@@ -131,35 +141,40 @@ impl Directory {
             self.retire_unlisted(newest);
             return Ok(Some(newest.clone()));
         }
-        let lost = !self.checkpoints.kept.is_empty();
-        match self.segments.iter().next() {
-            Some((number, file)) if lost && *number != 1 => Err(corrupt(
+        if self.checkpoints.kept.is_empty() {
+            // No checkpoint ever listed them, so the segments they were made from are all there.
+            let unlisted = std::mem::take(&mut self.remains);
+            self.litter.extend(unlisted.into_values().map(|file| file.path));
+            return Ok(None);
+        }
+        let first = self.segments.iter().next();
+        let begins_elsewhere = first.filter(|(number, _)| **number != 1).map(|(_, file)| file);
+        match self.remains.values().next().or(begins_elsewhere) {
+            Some(file) => Err(corrupt(
                 &file.path,
                 "no checkpoint is readable, and the log does not begin here",
             )),
-            _ => Ok(None),
+            None => Ok(None),
         }
     }
 
-    /// Segments from before the checkpoint that it does not list: nothing in them is needed. They stay while the older
-    /// checkpoint lists them.
+    /// Files from before the checkpoint that it does not list: nothing in them is needed. They stay while the older
+    /// checkpoint needs them.
     fn retire_unlisted(&mut self, newest: &Checkpoint) {
-        let listed =
-            |checkpoint: &Checkpoint, number: u64| checkpoint.segments.iter().any(|item| item.number == number);
-        let old: Vec<u64> = self
-            .segments
-            .range(..=newest.covered.segment)
-            .map(|(number, _)| *number)
-            .filter(|number| !listed(newest, *number))
-            .collect();
-        for number in old {
-            let Some(file) = self.segments.remove(&number) else {
-                continue;
+        let listed = KeptCheckpoint::of(0, newest);
+        let older: Vec<_> = self.read.iter().map(|older| KeptCheckpoint::of(0, older)).collect();
+        let chain = self.segments.keys().map(|number| SegmentId::Chain(*number));
+        let remains = self.remains.keys().map(|number| SegmentId::Remains(*number));
+        let unlisted: Vec<_> = chain.chain(remains).filter(|id| !listed.needs(*id)).collect();
+        for id in unlisted {
+            let file = match id {
+                SegmentId::Chain(number) => self.segments.remove(&number),
+                SegmentId::Remains(number) => self.remains.remove(&number),
             };
-            if self.read.iter().any(|older| listed(older, number)) {
-                self.checkpoints.retired.push(number);
-            } else {
-                self.litter.push(file.path);
+            match file {
+                Some(file) if older.iter().any(|older| older.needs(id)) => self.retired.push((id, file)),
+                Some(file) => self.litter.push(file.path),
+                None => {}
             }
         }
     }

@@ -14,14 +14,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::OpenError;
-use crate::files::{at, corrupt};
+use crate::files::{SegmentId, at, corrupt};
+use crate::format::checkpoint::SegmentItem;
 use crate::format::clean::GroupMark;
 use crate::format::footer::{FooterRun, Trailer};
 use crate::fs::{File, FileSystem};
 use crate::handle::OpenFiles;
 use crate::index::{Entries, Index};
 use crate::segment::Segment;
-use crate::shared::{Checkpoints, LiveSegment};
+use crate::shared::{Checkpoints, LiveSegment, Retired};
 use crate::writers::Writers;
 use crate::{Durability, LogConfig};
 
@@ -34,6 +35,8 @@ pub(crate) struct Recovery {
     pub(crate) index: Index,
     pub(crate) writers: Writers,
     pub(crate) segments: BTreeMap<u64, LiveSegment>,
+    pub(crate) remains: BTreeMap<u64, LiveSegment>,
+    pub(crate) retired: BTreeMap<SegmentId, Retired>,
     pub(crate) last: GroupMark,
     /// The segment to go on in, if there is one.
     pub(crate) active: Option<(Arc<Segment>, u64)>,
@@ -74,11 +77,13 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         index: std::mem::take(&mut scanner.index),
         writers: std::mem::take(&mut scanner.writers),
         segments: std::mem::take(&mut scanner.live),
+        remains: std::mem::take(&mut scanner.remains),
+        retired: retired(&directory).map_err(at(path))?,
         last,
         active: None,
         unsealed: Vec::new(),
         full: Vec::new(),
-        next_segment: directory.segments.keys().next_back().map_or(1, |number| number + 1),
+        next_segment: directory.newest + 1,
         checkpoints: std::mem::take(&mut directory.checkpoints),
         notes: std::mem::take(&mut directory.notes),
         clean: clean.is_some() && matches!(tail, Tail::End),
@@ -92,30 +97,37 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
     Ok(recovery)
 }
 
-/// The segments the checkpoint covers whole: from their footers, or group by group where there is none.
+/// The files the checkpoint covers whole: from their footers, or group by group where there is none. In the order of what
+/// they hold, so that every range's records come in the order of their offsets.
 fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Result<(), OpenError> {
     let checkpoint = scanner.checkpoint.clone();
-    for item in &checkpoint.segments {
-        let name = path.join(crate::files::segment_name(item.number));
-        let Some(file) = directory.segments.get(&item.number) else {
+    let chain = checkpoint.segments.iter().map(|item| (item.number, item, None));
+    let remains = checkpoint.remains.iter();
+    let remains = remains.map(|remains| (remains.order, &remains.segment, Some(remains.order)));
+    let mut files: Vec<_> = chain.chain(remains).collect();
+    files.sort_by_key(|(order, ..)| *order);
+    for (_, item, remains) in files {
+        let (id, file) = match remains {
+            Some(_) => (SegmentId::Remains(item.number), directory.remains.get(&item.number)),
+            None => (SegmentId::Chain(item.number), directory.segments.get(&item.number)),
+        };
+        let name = path.join(id.file_name());
+        let Some(file) = file else {
             return Err(corrupt(name, "the checkpoint lists this segment, and it is missing"));
         };
         if file.segment.salt != item.salt {
             return Err(corrupt(name, "this is not the segment that the checkpoint lists"));
         }
-        if item.number == checkpoint.covered.segment {
+        if id == SegmentId::Chain(checkpoint.covered.segment) {
             scanner.begin_at(item.first_group);
             continue;
         }
-        let footer = read_footer(&file.segment).map_err(at(&name))?;
-        match footer.filter(|(trailer, _)| trailer.last.number == item.last_group && !item.damaged) {
-            Some((trailer, runs)) => scanner.add_footer(file, &trailer, &runs),
-            None => {
-                scanner.notes.push(format!("{}: footer rebuilt", name.display()));
-                scanner.begin_at(item.first_group);
-                scanner.walk(std::slice::from_ref(file), false)?;
-                scanner.close_covered(file, item);
-            }
+        load_one(scanner, file, item, &name)?;
+        if let Some(live) = scanner.live.get_mut(&item.number) {
+            live.damaged |= item.damaged;
+        }
+        if let Some(order) = remains {
+            scanner.set_aside(item.number, order);
         }
     }
     for item in &checkpoint.segments {
@@ -124,6 +136,33 @@ fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Re
         }
     }
     Ok(())
+}
+
+fn load_one(scanner: &mut Scanner, file: &SegmentFile, item: &SegmentItem, name: &Path) -> Result<(), OpenError> {
+    let footer = read_footer(&file.segment).map_err(at(name))?;
+    match footer.filter(|(trailer, _)| trailer.last.number == item.last_group && !item.damaged) {
+        Some((trailer, runs)) => scanner.add_footer(file, &trailer, &runs),
+        None => {
+            scanner.notes.push(format!("{}: footer rebuilt", name.display()));
+            scanner.begin_at(item.first_group);
+            scanner.walk(std::slice::from_ref(file), false)?;
+            scanner.close_covered(file, item);
+        }
+    }
+    Ok(())
+}
+
+/// What is in the files on their way out, as far as their footers tell.
+fn retired(directory: &Directory) -> std::io::Result<BTreeMap<SegmentId, Retired>> {
+    let mut retired = BTreeMap::new();
+    for (id, file) in &directory.retired {
+        let keys = read_footer(&file.segment)?
+            .map(|(_, runs)| runs.iter().map(|run| run.key).collect())
+            .unwrap_or_default();
+        let bytes = file.length;
+        retired.insert(*id, Retired { keys, bytes });
+    }
+    Ok(retired)
 }
 
 /// A segment's footer, if it is there and right.

@@ -48,6 +48,8 @@ pub(crate) struct Scanner {
     /// As the checkpoint has them, then moved on by every later head.
     pub(crate) writers: Writers,
     pub(crate) live: BTreeMap<u64, LiveSegment>,
+    /// Remains of older segments, which are no part of the chain.
+    pub(crate) remains: BTreeMap<u64, LiveSegment>,
     pub(crate) chain: Chain,
     /// The last valid group and its length.
     pub(crate) last: Option<(GroupMark, u32)>,
@@ -74,6 +76,7 @@ impl Scanner {
             index,
             writers,
             live: BTreeMap::new(),
+            remains: BTreeMap::new(),
             chain: Chain {
                 number: covered.number,
                 checksum: Some(covered.checksum),
@@ -103,6 +106,26 @@ impl Scanner {
         Ok(self.image.1.clone())
     }
 
+    /// A file of remains has been read: nothing of it is a place in the chain.
+    pub(crate) fn set_aside(&mut self, number: u64, order: u64) {
+        if let Some(live) = self.live.remove(&number) {
+            self.remains.insert(
+                number,
+                LiveSegment {
+                    order,
+                    sealed: true,
+                    ..live
+                },
+            );
+        }
+        let covered = self.checkpoint.covered;
+        self.last = None;
+        self.chain = Chain {
+            number: covered.number,
+            checksum: Some(covered.checksum),
+        };
+    }
+
     /// Takes over a covered segment's footer.
     pub(crate) fn add_footer(&mut self, file: &SegmentFile, trailer: &Trailer, runs: &[FooterRun]) {
         for run in runs {
@@ -114,8 +137,10 @@ impl Scanner {
             last: trailer.last,
             end: file.length,
             keys: runs.iter().map(|run| run.key).collect(),
+            order: file.segment.number,
             sealed: true,
             damaged: false,
+            left_alone: false,
         };
         self.live.insert(file.segment.number, live);
     }
@@ -303,8 +328,10 @@ impl Scanner {
             last: mark,
             end,
             keys: Vec::new(),
+            order: file.segment.number,
             sealed: false,
             damaged: false,
+            left_alone: false,
         });
         if mark.number >= live.last.number {
             live.last = mark;

@@ -389,6 +389,40 @@ fn an_unreadable_checkpoint_falls_back_to_the_one_before() {
 }
 
 #[test]
+fn what_lived_and_died_between_two_checkpoints_stays_for_the_older_one() {
+    let config = LogConfig {
+        checkpoint_bytes: 1 << 30,
+        ..small_config()
+    };
+    let (fs, mut sent) = written(&config, THREE);
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    log.checkpoint().unwrap();
+    append(&log, &acks, &[(5, 1, 9_000); 12], &mut sent);
+    append(&log, &acks, &[(1, 1, 9_000); 6], &mut sent);
+    log.release(key(5), Offset(12));
+    log.checkpoint().unwrap();
+    assert!(log.holds(key(5)), "a start from the older checkpoint would find it");
+    drop(log);
+    let newest = Path::new("/log").join(newest_checkpoint(&fs));
+    fs.damage(&newest, |bytes| bytes[40] ^= 1).unwrap();
+    let (log, recovered, _) = open(&fs, &config).unwrap();
+    assert_eq!(recovered.damage, sbp_log::Damage::default());
+    assert_eq!(check_served(&log, &sent).len(), sent.len());
+    let before = segments(&fs).len();
+    log.release(key(5), Offset(12));
+    for _ in 0..3 {
+        log.checkpoint().unwrap();
+    }
+    assert!(segments(&fs).len() + 4 <= before, "room comes back all the same");
+}
+
+fn newest_checkpoint(fs: &SimFileSystem) -> String {
+    let names = fs.list(Path::new("/log")).unwrap();
+    let checkpoints = names.into_iter().filter(|name| name.starts_with("checkpoint-"));
+    checkpoints.max().unwrap()
+}
+
+#[test]
 fn without_durability_damage_cuts_and_is_no_corruption() {
     let config = LogConfig {
         durability: Durability::None,

@@ -1,0 +1,185 @@
+//! Which files to rewrite: decided from sizes alone.
+
+use crate::format::BLOCK;
+
+/// A file, by what is still needed of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) number: u64,
+    pub(crate) nature: Nature,
+    pub(crate) file_bytes: u64,
+    pub(crate) live_bytes: u64,
+}
+
+/// What may be done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nature {
+    /// Sealed, its batches in the order in which they came.
+    Chain,
+    /// Rewritten before, its batches in the order of their ranges.
+    Remains,
+    /// Being written, damaged, or not readable: it stays as it is.
+    Fixed,
+}
+
+/// What is worth the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Policy {
+    /// A sealed segment is rewritten when no more than this part of it is needed.
+    pub(crate) percent: u64,
+    /// The most that goes into one file.
+    pub(crate) largest: u64,
+}
+
+/// Remains are in order already: only room is a reason to rewrite them for their own sake.
+const REMAINS_PERCENT: u64 = 50;
+
+/// A file's header, and the last blocks of its groups and footer.
+const FRAME_BYTES: u64 = 3 * BLOCK;
+
+impl Candidate {
+    fn is_dead(&self) -> bool {
+        self.live_bytes == 0 && self.nature != Nature::Fixed
+    }
+
+    fn is_wasteful(&self, policy: &Policy) -> bool {
+        let (percent, needed) = match self.nature {
+            Nature::Chain => (policy.percent, self.live_bytes),
+            // Never rewritten to the size it has: header, padding and footer count.
+            Nature::Remains => (
+                policy.percent.min(REMAINS_PERCENT),
+                FRAME_BYTES + self.live_bytes + self.live_bytes / 4,
+            ),
+            Nature::Fixed => return false,
+        };
+        percent > 0 && needed.saturating_mul(100) <= self.file_bytes.saturating_mul(percent)
+    }
+}
+
+/// The first neighbours worth rewriting into one file, in their order; empty when there are none.
+///
+/// Only neighbours go together, because then each range's part of the new file is without a hole. Remains beside them are
+/// taken along for as long as that writes no more than what is won: every byte is carried a few times, not every time.
+pub(crate) fn choose(files: &[Candidate], policy: &Policy) -> Vec<u64> {
+    let mut rest = files;
+    while let Some((first, behind)) = rest.split_first() {
+        let mut chosen = neighbours(*first, behind, policy);
+        while !chosen.is_empty() && !is_worth(&chosen, policy) {
+            chosen.pop();
+        }
+        if !chosen.is_empty() {
+            return chosen.iter().map(|file| file.number).collect();
+        }
+        rest = behind;
+    }
+    Vec::new()
+}
+
+fn neighbours(first: Candidate, behind: &[Candidate], policy: &Policy) -> Vec<Candidate> {
+    let mut chosen = Vec::new();
+    let mut total = 0u64;
+    for file in std::iter::once(&first).chain(behind) {
+        if file.is_dead() {
+            // It goes by itself, and nothing of it lies between its neighbours.
+            continue;
+        }
+        total = total.saturating_add(file.live_bytes);
+        let fits = total <= policy.largest || chosen.is_empty();
+        let along = file.is_wasteful(policy) || file.nature == Nature::Remains;
+        if !fits || !along {
+            break;
+        }
+        chosen.push(*file);
+    }
+    chosen
+}
+
+fn is_worth(chosen: &[Candidate], policy: &Policy) -> bool {
+    let (wasteful, carried): (Vec<_>, Vec<_>) = chosen.iter().partition(|file| file.is_wasteful(policy));
+    let sum = |files: &[Candidate], bytes: fn(&Candidate) -> u64| files.iter().map(bytes).sum::<u64>();
+    !wasteful.is_empty() && sum(&carried, |file| file.live_bytes) <= sum(&wasteful, |file| file.file_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Candidate, Nature, Policy, choose};
+
+    const FIXED: Nature = Nature::Fixed;
+    const CHAIN: Nature = Nature::Chain;
+    const REMAINS: Nature = Nature::Remains;
+
+    /// Files numbered from 1: nature, size, what is needed of it, in MiB.
+    fn chosen(percent: u64, files: &[(Nature, u64, u64)]) -> Vec<u64> {
+        let number = (1..).zip(files);
+        let files: Vec<_> = number
+            .map(|(number, (nature, file_bytes, live_bytes))| Candidate {
+                number,
+                nature: *nature,
+                file_bytes: file_bytes << 20,
+                live_bytes: live_bytes << 20,
+            })
+            .collect();
+        choose(
+            &files,
+            &Policy {
+                percent,
+                largest: 100 << 20,
+            },
+        )
+    }
+
+    #[test]
+    fn what_is_mostly_dead_goes_with_its_neighbours() {
+        assert_eq!(chosen(50, &[]), []);
+        assert_eq!(chosen(50, &[(CHAIN, 100, 90), (CHAIN, 100, 51)]), []);
+        assert_eq!(chosen(50, &[(CHAIN, 100, 90), (CHAIN, 100, 50), (CHAIN, 100, 60)]), [2]);
+        assert_eq!(
+            chosen(50, &[(CHAIN, 100, 20), (CHAIN, 100, 30), (CHAIN, 100, 40)]),
+            [1, 2, 3]
+        );
+        assert_eq!(
+            chosen(50, &[(CHAIN, 100, 50), (CHAIN, 100, 50), (CHAIN, 100, 1)]),
+            [1, 2],
+            "one file's worth"
+        );
+        assert_eq!(
+            chosen(50, &[(CHAIN, 100, 20), (CHAIN, 100, 0), (CHAIN, 100, 40)]),
+            [1, 3],
+            "the dead separate nobody"
+        );
+        assert_eq!(chosen(50, &[(CHAIN, 100, 20), (FIXED, 100, 0), (CHAIN, 100, 40)]), [1]);
+        assert_eq!(chosen(50, &[(FIXED, 100, 1)]), []);
+        assert_eq!(chosen(50, &[(CHAIN, 100, 0)]), []);
+    }
+
+    #[test]
+    fn remains_are_taken_along_but_not_for_ever() {
+        assert_eq!(
+            chosen(50, &[(REMAINS, 40, 40), (REMAINS, 40, 40)]),
+            [],
+            "nothing to win"
+        );
+        assert_eq!(chosen(50, &[(REMAINS, 40, 20)]), [], "hardly anything");
+        assert_eq!(chosen(50, &[(REMAINS, 40, 15)]), [1]);
+        assert_eq!(chosen(50, &[(REMAINS, 40, 40), (CHAIN, 100, 10)]), [1, 2]);
+        assert_eq!(chosen(50, &[(CHAIN, 100, 10), (REMAINS, 40, 40)]), [1, 2]);
+        assert_eq!(
+            chosen(50, &[(REMAINS, 70, 70), (CHAIN, 60, 10)]),
+            [2],
+            "more carried than won"
+        );
+        assert_eq!(chosen(50, &[(CHAIN, 60, 10), (REMAINS, 70, 70)]), [1]);
+    }
+
+    #[test]
+    fn everything_is_put_in_order_once_or_nothing_is() {
+        assert_eq!(chosen(0, &[(CHAIN, 100, 1)]), []);
+        assert_eq!(chosen(100, &[(CHAIN, 100, 100), (CHAIN, 100, 100)]), [1]);
+        assert_eq!(chosen(100, &[(REMAINS, 100, 100), (REMAINS, 100, 51)]), []);
+        assert_eq!(
+            chosen(100, &[(CHAIN, 200, 150)]),
+            [1],
+            "a file larger than others are now"
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! What is needed of some files: every range's batches in the order of their offsets, range after range.
+
+use std::sync::Arc;
+
+use sbp_types::{Epoch, RangeKey};
+
+use super::copy::NotWritten;
+use crate::format::footer::IndexEntry;
+use crate::read::Load;
+use crate::segment::Segment;
+use crate::shared::Shared;
+
+/// A batch and the file it is in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Which of the sources.
+    pub(crate) source: usize,
+    pub(crate) entry: IndexEntry,
+}
+
+/// One range's part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) key: RangeKey,
+    pub(crate) epoch: Epoch,
+    /// How many pieces.
+    pub(crate) pieces: usize,
+}
+
+/// Files that are to become one.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// The largest of their places, which the new file takes.
+    pub(crate) order: u64,
+    /// The largest number a group in them has.
+    pub(crate) last_group: u64,
+    /// Ordered by key.
+    pub(crate) parts: Vec<Part>,
+    /// Of all parts, one part after the other.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// What becomes of a range.
+enum Added {
+    /// All of its pieces are there.
+    Whole,
+    /// Some entries have to come from the disk first.
+    Load(Load),
+    /// This file does not tell all of its batches.
+    Incomplete { source: u64 },
+}
+
+/// Gathers what is needed of these files. Footers may have to come from the disk. `None` if one of them is gone by now.
+pub(crate) fn collect(shared: &Shared, numbers: &[u64]) -> Result<Option<Sources>, NotWritten> {
+    let (mut sources, keys) = {
+        let state = shared.state.read();
+        let Some(files) = numbers
+            .iter()
+            .map(|number| state.live(*number))
+            .collect::<Option<Vec<_>>>()
+        else {
+            return Ok(None);
+        };
+        let sources = Sources {
+            segments: files.iter().map(|live| live.segment.clone()).collect(),
+            order: files.iter().map(|live| live.order).max().unwrap_or(0),
+            last_group: files.iter().map(|live| live.last.number).max().unwrap_or(0),
+            parts: Vec::new(),
+            pieces: Vec::new(),
+        };
+        let mut keys: Vec<RangeKey> = files.iter().flat_map(|live| live.keys.iter().copied()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        (sources, keys)
+    };
+    for key in keys {
+        loop {
+            match sources.add(shared, key) {
+                Added::Whole => break,
+                Added::Load(load) => shared.load(key, &load)?,
+                Added::Incomplete { source } => return Err(NotWritten::Damaged { source }),
+            }
+        }
+    }
+    Ok(Some(sources))
+}
+
+impl Sources {
+    fn add(&mut self, shared: &Shared, key: RangeKey) -> Added {
+        let state = shared.state.read();
+        let Some(range) = state.index.get(key) else {
+            return Added::Whole;
+        };
+        let before = self.pieces.len();
+        for run in &range.runs {
+            let of_run = |segment: &Arc<Segment>| segment.number == run.segment;
+            let Some(source) = self.segments.iter().position(of_run) else {
+                continue;
+            };
+            let Some(entries) = shared.entries_of(run) else {
+                self.pieces.truncate(before);
+                let incomplete = Added::Incomplete { source: run.segment };
+                return state.load_of(run).map_or(incomplete, Added::Load);
+            };
+            let from = run.first.max(range.released);
+            let mut next = from;
+            for entry in entries.from(from) {
+                if entry.base > next {
+                    return Added::Incomplete { source: run.segment };
+                }
+                next = entry.end;
+                self.pieces.push(Piece { source, entry });
+            }
+            if next < run.end {
+                return Added::Incomplete { source: run.segment };
+            }
+        }
+        let pieces = self.pieces.len() - before;
+        if pieces > 0 {
+            let epoch = range.epoch;
+            self.parts.push(Part { key, epoch, pieces });
+        }
+        Added::Whole
+    }
+}

@@ -1,0 +1,222 @@
+//! Writing a file of remains: reads every needed record of its sources, checks it, and writes it in its new place.
+
+use std::io;
+use std::sync::Arc;
+
+use sbp_types::{Epoch, RangeKey};
+
+use super::collect::{Piece, Sources};
+use super::layout::GroupLayout;
+use crate::files::{ASIDE, SegmentId};
+use crate::format::clean::GroupMark;
+use crate::format::footer::{FooterBuilder, FooterRun, IndexEntry};
+use crate::format::group::GroupHeader;
+use crate::format::record::RecordHead;
+use crate::format::segment::SegmentHeader;
+use crate::format::{Crc32c, block_up, crc32c};
+use crate::fs::{File, OpenMode};
+use crate::segment::Segment;
+use crate::shared::{LiveSegment, Shared};
+use crate::{Durability, ReadError};
+
+/// So many bytes are handed to the operating system before they are synced: one large sync would hold up the log's own.
+const SYNC_EVERY: u64 = 4 << 20;
+
+/// A file of remains, durable under its name.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) live: LiveSegment,
+    pub(crate) runs: Vec<FooterRun>,
+    pub(crate) bytes: u64,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(crate) enum NotWritten {
+    /// A record of this source cannot be read.
+    Damaged {
+        source: u64,
+    },
+    Io(io::Error),
+}
+
+impl From<io::Error> for NotWritten {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<ReadError> for NotWritten {
+    fn from(error: ReadError) -> Self {
+        Self::Io(io::Error::other(error))
+    }
+}
+
+/// Writes the pieces of `sources` as laid out. Under its name only when all of it is durable.
+pub(crate) fn write(shared: &Shared, sources: &Sources, groups: &[GroupLayout]) -> Result<Written, NotWritten> {
+    let maker = &shared.maker;
+    let header = SegmentHeader {
+        number: maker.take_number(),
+        salt: fastrand::u64(..),
+        capacity: groups.last().map_or(0, GroupLayout::end),
+        created: maker.clock.now().0,
+        boot_id: maker.boot_id,
+        // It is synced before it counts, whatever the log's own groups are.
+        durability: Durability::Fsync,
+    };
+    let name = SegmentId::Remains(header.number).file_name();
+    let directory = &shared.config.directory;
+    let aside = directory.join(format!("{name}{ASIDE}"));
+    let mut output = Output {
+        file: maker.fs.open(&aside, OpenMode::Truncate)?,
+        header,
+        mask: RecordHead::mask(header.salt),
+        first_group: sources.last_group + 1 - groups.len() as u64,
+        mark: GroupMark::default(),
+        entries: Vec::with_capacity(sources.pieces.len()),
+        unsynced: 0,
+    };
+    let filled = output.fill(sources, groups);
+    let (runs, bytes) = match filled {
+        Ok(done) => done,
+        Err(error) => {
+            // Half a file would keep the room that it was to give back.
+            let _ = maker.fs.remove(&aside);
+            return Err(error);
+        }
+    };
+    let path = directory.join(name);
+    maker.fs.rename(&aside, &path)?;
+    maker.fs.sync_dir(directory)?;
+    let segment = Arc::new(Segment::opened(maker.files.handle(&path, None), &header));
+    let live = LiveSegment {
+        segment,
+        first_group: output.first_group,
+        last: output.mark,
+        end: bytes,
+        keys: runs.iter().map(|run| run.key).collect(),
+        order: sources.order,
+        sealed: true,
+        damaged: false,
+        left_alone: false,
+    };
+    Ok(Written { live, runs, bytes })
+}
+
+struct Output {
+    file: Arc<dyn File>,
+    header: SegmentHeader,
+    mask: u32,
+    first_group: u64,
+    /// The last group written.
+    mark: GroupMark,
+    entries: Vec<IndexEntry>,
+    unsynced: u64,
+}
+
+impl Output {
+    fn fill(&mut self, sources: &Sources, groups: &[GroupLayout]) -> Result<(Vec<FooterRun>, u64), NotWritten> {
+        self.file.write_at(0, &self.header.encode())?;
+        for (number, group) in (self.first_group..).zip(groups) {
+            self.write_group(sources, group, number)?;
+        }
+        let at = groups.last().map_or(0, GroupLayout::end);
+        let mut footer = FooterBuilder::new(at);
+        let mut entries = self.entries.as_slice();
+        for part in &sources.parts {
+            let (of_part, rest) = entries.split_at(part.pieces.min(entries.len()));
+            entries = rest;
+            if let Some(run) = footer_run(part.key, part.epoch, of_part) {
+                footer.push(run, of_part.iter().copied());
+            }
+        }
+        let (bytes, runs) = footer.finish(self.header.salt, self.first_group, self.mark);
+        self.file.write_at(at, &bytes)?;
+        self.file.sync_data()?;
+        Ok((runs, at + bytes.len() as u64))
+    }
+
+    fn write_group(&mut self, sources: &Sources, group: &GroupLayout, number: u64) -> Result<(), NotWritten> {
+        let length = usize::try_from(group.length).map_err(io::Error::other)?;
+        let mut bytes = Vec::with_capacity(length.next_multiple_of(4_096));
+        bytes.resize(GroupHeader::LEN, 0);
+        let pieces = sources.pieces.get(group.records.clone()).unwrap_or_default();
+        for piece in pieces {
+            let position = group.position + bytes.len() as u64;
+            append_record(&mut bytes, sources, piece, self.mask)?;
+            self.entries.push(IndexEntry {
+                position: u32::try_from(position).unwrap_or(u32::MAX),
+                ..piece.entry
+            });
+        }
+        let mut header = GroupHeader {
+            number,
+            salt: self.header.salt,
+            length: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            previous: self.mark.checksum,
+            records: u32::try_from(pieces.len()).unwrap_or(u32::MAX),
+            durability: Durability::Fsync,
+            checksum: 0,
+        };
+        let mut sum = Crc32c::new();
+        let (head, records) = bytes.split_at_mut(GroupHeader::LEN);
+        sum.update(records);
+        head.copy_from_slice(&header.seal(sum));
+        self.mark = GroupMark {
+            number,
+            segment: self.header.number,
+            position: group.position,
+            checksum: header.checksum,
+        };
+        let padded = usize::try_from(block_up(group.length)).map_err(io::Error::other)?;
+        bytes.resize(padded, 0);
+        self.file.write_at(group.position, &bytes)?;
+        self.unsynced += bytes.len() as u64;
+        if self.unsynced >= SYNC_EVERY {
+            self.unsynced = 0;
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+}
+
+/// A record as it was, but for the mask of its head's checksum.
+fn append_record(out: &mut Vec<u8>, sources: &Sources, piece: &Piece, mask: u32) -> Result<(), NotWritten> {
+    let Some(segment) = sources.segments.get(piece.source) else {
+        return Err(io::Error::other("a piece without a source").into());
+    };
+    let length = piece.entry.length as usize;
+    let mut stored = vec![0; RecordHead::LEN + length];
+    segment.file.read_at(u64::from(piece.entry.position), &mut stored)?;
+    let (_, batch) = stored.split_at(RecordHead::LEN);
+    let record = RecordHead::parse(&stored, segment.mask).filter(|record| {
+        record.head.base_offset == piece.entry.base
+            && record.head.end_offset() == Some(piece.entry.end)
+            && record.batch_len == piece.entry.length
+            && record.batch_crc == crc32c(batch)
+    });
+    let Some(record) = record else {
+        return Err(NotWritten::Damaged { source: segment.number });
+    };
+    let end = out.len() + RecordHead::stored_len(length);
+    out.extend_from_slice(&record.encode(mask));
+    out.extend_from_slice(batch);
+    out.resize(end, 0);
+    Ok(())
+}
+
+fn footer_run(key: RangeKey, epoch: Epoch, entries: &[IndexEntry]) -> Option<FooterRun> {
+    let (first, last) = (entries.first()?, entries.last()?);
+    let times = entries.iter().map(|entry| entry.max_timestamp);
+    Some(FooterRun {
+        key,
+        epoch,
+        first: first.base,
+        end: last.end,
+        bytes: entries.iter().map(|entry| u64::from(entry.length)).sum(),
+        max_timestamp: times.max().unwrap_or_default(),
+        position: 0,
+        count: 0,
+        crc: 0,
+    })
+}

@@ -1,0 +1,188 @@
+//! Rewriting what is left of old segments, range by range: room comes back, and a long read of one range among many
+//! finds its batches side by side.
+//!
+//! The new file is complete and durable under its name before the index leads to it, and it counts for a start only when
+//! a checkpoint lists it. Its sources go when no kept checkpoint needs them. Whenever the power goes, one of both is there
+//! and listed; the other one is not, and is removed.
+
+mod choose;
+mod collect;
+mod copy;
+mod layout;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use crate::files::{SegmentId, remove_if_there};
+use crate::format::record::RecordHead;
+use crate::format::segment::FIRST_GROUP;
+use crate::index::{Entries, KeyMap, Run};
+use crate::prepare::NextRoom;
+use crate::shared::{LiveSegment, Shared, State, count};
+use crate::upkeep::{retire, write_checkpoint};
+use choose::{Candidate, Nature, Policy, choose};
+use collect::{Sources, collect};
+use copy::{NotWritten, Written};
+use layout::lay_out;
+
+/// A checkpoint is worth writing for so many times its size in files that go with it.
+const WORTH_A_CHECKPOINT: u64 = 4;
+
+/// See [`Log::reclaim`](crate::Log::reclaim).
+pub(crate) fn reclaim(shared: &Shared) -> io::Result<u64> {
+    rewrite(shared)?;
+    let waiting = || {
+        let mut state = shared.state.write();
+        retire(&mut state);
+        state.retired.values().map(|retired| retired.bytes).sum::<u64>()
+    };
+    let before = waiting();
+    let mut left = before;
+    // The first checkpoint does not list them any more, the second lets the one that does go.
+    for _ in 0..2 {
+        let size = shared.checkpoints.lock().size;
+        if left == 0 || left < size.saturating_mul(WORTH_A_CHECKPOINT) {
+            break;
+        }
+        write_checkpoint(shared)?;
+        left = waiting();
+    }
+    Ok(before.saturating_sub(left))
+}
+
+/// Rewrites everything that is worth it. What was done counts only with the next checkpoint. How many files went.
+pub(crate) fn rewrite(shared: &Shared) -> io::Result<usize> {
+    let _alone = shared.rewriting.lock();
+    let files = {
+        let state = shared.state.read();
+        state.segments.len() + state.remains.len()
+    };
+    let mut gone = 0;
+    // Every pass takes at least one file, so it ends by itself; should it not, this ends it.
+    for _ in 0..files {
+        let chosen = choose_now(shared);
+        if chosen.is_empty() || shared.prepared.room() != NextRoom::Some {
+            break;
+        }
+        gone += rewrite_these(shared, &chosen)?;
+    }
+    Ok(gone)
+}
+
+fn choose_now(shared: &Shared) -> Vec<u64> {
+    let policy = Policy {
+        percent: u64::from(shared.config.rewrite_percent),
+        largest: shared.config.segment_bytes.saturating_sub(FIRST_GROUP),
+    };
+    if policy.percent == 0 {
+        return Vec::new();
+    }
+    choose(&candidates(&shared.state.read()), &policy)
+}
+
+/// Every file in the order of what it holds.
+fn candidates(state: &State) -> Vec<Candidate> {
+    let mut live_bytes: HashMap<u64, u64> = HashMap::new();
+    for (_, range) in state.index.iter() {
+        for run in &range.runs {
+            let entries = match &run.entries {
+                Entries::Resident(entries) => entries.len() as u64,
+                Entries::Stored { count, .. } => u64::from(*count),
+            };
+            let needed = run.bytes_from(range.released);
+            let heads = entries * RecordHead::LEN as u64;
+            let heads = u128::from(heads) * u128::from(needed) / u128::from(run.bytes.max(1));
+            *live_bytes.entry(run.segment).or_default() += needed + u64::try_from(heads).unwrap_or(0) + 1;
+        }
+    }
+    let newest = state.last.segment;
+    let files = state.segments.values().map(|live| (live, Nature::Chain));
+    let files = files.chain(state.remains.values().map(|live| (live, Nature::Remains)));
+    let mut files: Vec<(&LiveSegment, Nature)> = files.collect();
+    files.sort_unstable_by_key(|(live, _)| live.order);
+    let candidate = |(live, nature): &(&LiveSegment, Nature)| {
+        let number = live.segment.number;
+        let fixed = number == newest || !live.sealed || live.damaged || live.left_alone;
+        Candidate {
+            number,
+            nature: if fixed { Nature::Fixed } else { *nature },
+            file_bytes: live.end,
+            live_bytes: live_bytes.get(&number).copied().unwrap_or(0),
+        }
+    };
+    files.iter().map(candidate).collect()
+}
+
+/// Rewrites some files into one; how many went.
+fn rewrite_these(shared: &Shared, numbers: &[u64]) -> io::Result<usize> {
+    let copied = collect(shared, numbers).and_then(|sources| match sources {
+        Some(sources) if !sources.pieces.is_empty() => {
+            let lengths: Vec<u32> = sources.pieces.iter().map(|piece| piece.entry.length).collect();
+            let groups = lay_out(&lengths, shared.config.group_bytes as u64, sources.last_group);
+            let written = copy::write(shared, &sources, &groups)?;
+            Ok(Some((sources, written)))
+        }
+        _ => Ok(None),
+    });
+    let (sources, written) = match copied {
+        Ok(Some(copied)) => copied,
+        Ok(None) => return Ok(0),
+        Err(NotWritten::Damaged { source }) => {
+            tracing::error!(segment = source, "a batch cannot be read; its segment stays as it is");
+            leave_alone(shared, source);
+            return Ok(0);
+        }
+        Err(NotWritten::Io(error)) => return Err(error),
+    };
+    let segment = written.live.segment.clone();
+    let bytes = written.bytes;
+    if !adopt(&mut shared.state.write(), &sources, written) {
+        // All of it was released in the meantime. Whatever else it was would be the same the next time.
+        numbers.iter().for_each(|number| leave_alone(shared, *number));
+        let name = SegmentId::Remains(segment.number).file_name();
+        remove_if_there(&*shared.fs, &shared.config.directory.join(name))?;
+        return Ok(0);
+    }
+    shared.moved.fetch_add(1, Ordering::Release);
+    count(&shared.counters.rewritten_bytes, bytes);
+    Ok(numbers.len())
+}
+
+fn leave_alone(shared: &Shared, number: u64) {
+    let state = &mut *shared.state.write();
+    let file = state.segments.get_mut(&number);
+    if let Some(live) = file.or_else(|| state.remains.get_mut(&number)) {
+        live.left_alone = true;
+    }
+}
+
+/// Lets the index lead to the new file instead of its sources; whether it leads there at all. What was released meanwhile
+/// stays so.
+fn adopt(state: &mut State, sources: &Sources, written: Written) -> bool {
+    let old: Vec<u64> = sources.segments.iter().map(|segment| segment.number).collect();
+    let number = written.live.segment.number;
+    let runs: KeyMap<_> = written.runs.iter().map(|run| (run.key, run)).collect();
+    // A run without its part in the new file would be lost with its source: all or none.
+    let all = state.index.iter().all(|(key, range)| {
+        let last = range.runs.iter().rfind(|run| old.contains(&run.segment));
+        last.is_none_or(|last| runs.get(&key).is_some_and(|stored| stored.end == last.end))
+    });
+    let mut adopted = false;
+    for (key, stored) in runs.into_iter().filter(|_| all) {
+        let Some(range) = state.index.get_mut(key) else {
+            continue;
+        };
+        let Some(at) = range.runs.iter().position(|run| old.contains(&run.segment)) else {
+            continue;
+        };
+        range.runs.retain(|run| !old.contains(&run.segment));
+        range.runs.insert(at, Run::stored(number, stored));
+        adopted = true;
+    }
+    if adopted {
+        state.remains.insert(number, written.live);
+        state.retire(&old);
+    }
+    adopted
+}
