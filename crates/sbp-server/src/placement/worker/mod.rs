@@ -6,6 +6,8 @@
 mod burial;
 mod orders;
 mod promise;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,0 +1,188 @@
+//! Requests about streams and ranges, one thing at a time.
+
+use sbp_messages::{
+    AppendInfo, AppendRequest, AppendResponse, AppendResult, CreateRangeRequest, CreateRangeResponse,
+    CreateStreamsRequest, CreateStreamsResponse, DeleteStreamsRequest, DeleteStreamsResponse, DescribeRangesRequest,
+    DescribeRangesResponse, ErrorCode, KeyValue, ListRangesRequest, ListRangesResponse, Range, RangeCriteria, RangeId,
+    RangeServer, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult, Status, Stream, TrimStreamResult,
+    TrimStreamsRequest, TrimStreamsResponse, TrimmedStream, UpdateStreamsRequest, UpdateStreamsResponse,
+};
+use sbp_types::{Offset, RangeIndex, ServerId, StreamId};
+
+use super::{Peer, raw_batch};
+
+/// A peer that speaks of one thing at a time.
+pub trait Admin {
+    fn delete(&mut self, stream: StreamId) -> Status;
+    fn update(&mut self, stream: Stream) -> (Stream, Status);
+    fn trim(&mut self, stream: StreamId, start: i64) -> TrimStreamResult;
+    fn seal(&mut self, range: RangeId, kind: SealKind) -> SealRangesResult;
+    fn make_range(&mut self, range: Range) -> CreateRangeResponse;
+    fn ranges(&mut self, stream: StreamId) -> Vec<Range>;
+    fn describe_range(&mut self, stream: StreamId, index: i32) -> Result<Range, ErrorCode>;
+    fn append_to(&mut self, stream: StreamId, index: i32) -> AppendResult;
+}
+
+impl Admin for Peer {
+    fn delete(&mut self, stream: StreamId) -> Status {
+        let request = DeleteStreamsRequest {
+            streams: vec![numbered(stream)],
+            ..Default::default()
+        };
+        let (mut response, _): (DeleteStreamsResponse, _) = self.call(&request, b"");
+        let result = response.delete_responses.remove(0);
+        assert_eq!(result.deleted_stream.unwrap().stream_id, stream);
+        result.status
+    }
+
+    fn update(&mut self, stream: Stream) -> (Stream, Status) {
+        let request = UpdateStreamsRequest {
+            streams: vec![stream],
+            ..Default::default()
+        };
+        let (mut response, _): (UpdateStreamsResponse, _) = self.call(&request, b"");
+        let result = response.update_responses.remove(0);
+        (result.stream.unwrap(), result.status)
+    }
+
+    fn trim(&mut self, stream: StreamId, start: i64) -> TrimStreamResult {
+        let request = TrimStreamsRequest {
+            trimmed_streams: vec![TrimmedStream {
+                stream_id: stream,
+                trim_offset: Offset(start),
+            }],
+            ..Default::default()
+        };
+        let (mut response, _): (TrimStreamsResponse, _) = self.call(&request, b"");
+        response.trim_responses.remove(0)
+    }
+
+    fn seal(&mut self, range: RangeId, kind: SealKind) -> SealRangesResult {
+        let request = SealRangesRequest {
+            ranges: vec![range],
+            kind,
+            ..Default::default()
+        };
+        let (mut response, _): (SealRangesResponse, _) = self.call(&request, b"");
+        response.seal_responses.remove(0)
+    }
+
+    fn make_range(&mut self, range: Range) -> CreateRangeResponse {
+        let request = CreateRangeRequest {
+            range: Some(range),
+            ..Default::default()
+        };
+        self.call(&request, b"").0
+    }
+
+    fn ranges(&mut self, stream: StreamId) -> Vec<Range> {
+        let request = ListRangesRequest {
+            range_criteria: vec![of_stream(stream)],
+            ..Default::default()
+        };
+        let (mut response, _): (ListRangesResponse, _) = self.call(&request, b"");
+        let result = response.list_responses.remove(0);
+        assert!(result.status.is_success(), "{}", result.status);
+        result.ranges
+    }
+
+    fn describe_range(&mut self, stream: StreamId, index: i32) -> Result<Range, ErrorCode> {
+        let request = DescribeRangesRequest {
+            ranges: vec![range_id(stream, index)],
+            ..Default::default()
+        };
+        let (mut response, _): (DescribeRangesResponse, _) = self.call(&request, b"");
+        let result = response.describe_responses.remove(0);
+        result.range.ok_or(result.status.code)
+    }
+
+    fn append_to(&mut self, stream: StreamId, index: i32) -> AppendResult {
+        let batch = raw_batch(b"to a range");
+        let request = AppendRequest {
+            append_requests: [AppendInfo {
+                stream_id: stream,
+                batch_length: i32::try_from(batch.len()).unwrap(),
+                range_index: RangeIndex(index),
+                ..AppendInfo::default()
+            }]
+            .into_iter()
+            .collect(),
+            ..Default::default()
+        };
+        let (mut response, _): (AppendResponse, _) = self.call(&request, &batch);
+        response.append_responses.remove(0)
+    }
+}
+
+pub fn numbered(stream_id: StreamId) -> Stream {
+    Stream {
+        stream_id,
+        ..Stream::default()
+    }
+}
+
+pub fn of_stream(stream_id: StreamId) -> RangeCriteria {
+    RangeCriteria {
+        stream_id,
+        range_server: None,
+    }
+}
+
+pub fn on_server(id: i32) -> RangeServer {
+    RangeServer {
+        server_id: ServerId(id),
+        ..RangeServer::default()
+    }
+}
+
+pub fn range_id(stream_id: StreamId, index: i32) -> RangeId {
+    RangeId {
+        stream_id,
+        range_index: RangeIndex(index),
+        ..RangeId::default()
+    }
+}
+
+/// Index, start, end and next offset.
+pub fn bounds(range: &Range) -> (i32, i64, i64, i64) {
+    (
+        range.range_index.0,
+        range.start_offset.0,
+        range.end_offset.0,
+        range.next_offset.0,
+    )
+}
+
+pub fn created(peer: &mut Peer, streams: Vec<Stream>) -> Vec<(Stream, Option<Range>, ErrorCode)> {
+    let request = CreateStreamsRequest {
+        streams,
+        ..Default::default()
+    };
+    let (response, _): (CreateStreamsResponse, _) = peer.call(&request, b"");
+    let results = response.create_responses.into_iter();
+    results
+        .map(|result| (result.stream.unwrap(), result.range, result.status.code))
+        .collect()
+}
+
+pub fn stream_named(name: &str) -> Stream {
+    Stream {
+        name: name.to_owned(),
+        ..Stream::default()
+    }
+}
+
+pub fn pair(key: &str, value: &str) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+/// The number of the server, as its ranges tell it.
+pub fn server_id(peer: &mut Peer) -> i32 {
+    let probe = peer.create("whose");
+    let range = peer.ranges(probe).remove(0);
+    assert!(peer.delete(probe).is_success());
+    range.primary().unwrap().server_id.0
+}
