@@ -539,3 +539,29 @@ fn a_deleted_stream_is_forgotten_when_nothing_of_it_is_left() {
     stop(storage);
     stop(start(&disk).unwrap());
 }
+
+#[test]
+fn a_full_disk_can_be_freed() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let parts = parts(&disk);
+    let (storage, stream) = with_two_records(&parts, &listener);
+    let mut model = Model::default();
+    model.streams.entry(stream).or_default().records = (0..2).map(|n| (Offset(n), Bytes::new())).collect();
+    let mut life = Life {
+        storage: &storage,
+        listener: &listener,
+        model: &mut model,
+        random: fastrand::Rng::with_seed(1),
+    };
+    disk.set_capacity(Some(0));
+    while append_one(&storage, &listener, stream).map(|offset| {
+        life.stream(stream).records.insert(offset, Bytes::new());
+    }) != Err(ErrorCode::INSUFFICIENT_STORAGE)
+    {}
+    assert!(life.seal(stream, SealFor::PlacementDriver).is_ok(), "a seal");
+    assert!(life.trim(stream).is_ok(), "a trim");
+    assert!(life.update(stream).is_ok(), "an update");
+    assert!(life.delete(stream).is_ok(), "a deletion");
+    assert_eq!(parts.health.failure(), None);
+    stop(storage);
+}
