@@ -8,4 +8,5 @@ mod failures;
 mod model;
 mod power_loss;
 mod retention;
+mod rewriting;
 mod writers;
