@@ -243,7 +243,10 @@ impl Opened {
         for stream in state.buried() {
             log.release_stream(stream);
         }
-        hub.recall(recovered.writers);
+        // Streams that were given up just now took their writers with them.
+        let mut writers = recovered.writers;
+        writers.retain(|(writer, _)| log.writer(*writer).is_some());
+        hub.recall(writers);
         let ranges = Arc::new(RangeServer::new(hub, log, Arc::clone(clock)));
         Ok(Self {
             directory,

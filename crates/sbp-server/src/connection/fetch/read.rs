@@ -117,9 +117,10 @@ fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget
             Outcome::refused(Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message), Some(positions))
         }
         Ok(batches) => {
-            let batches = batches
-                .into_iter()
-                .take_while(|batch| until.is_none_or(|until| batch.base_offset < until));
+            // The log may have synced more than was confirmed when this was judged; whoever was given that would ask next
+            // for an offset that may be beyond the end still.
+            let until = until.map_or(positions.high_watermark, |until| until.min(positions.high_watermark));
+            let batches = batches.into_iter().take_while(|batch| batch.base_offset < until);
             let outcome = gather(batches, sealed_end, positions);
             *budget = budget.saturating_sub(outcome.length);
             outcome
