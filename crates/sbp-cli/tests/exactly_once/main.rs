@@ -1,0 +1,117 @@
+//! Idempotent writers through a proxy that breaks things, to a server that is killed between sync and acknowledgement:
+//! each record is there once, in order.
+//!
+//! The same trial on a server that forgets its writers has to fail, or it would prove nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod child;
+mod ledger;
+mod load;
+mod trial;
+
+use std::time::Duration;
+
+use sbp_server::ForgetWriters;
+use trial::{Outcome, Trial};
+
+/// Every kind of fault, each so often that `frames` frames meet about `faults` of them.
+fn faults(faults: f64, frames: f64) -> Vec<String> {
+    const KINDS: [(&str, f64); 11] = [
+        ("drop request APPEND", 1.0),
+        ("drop answer APPEND", 1.0),
+        // A call id that is in flight already: the server ends the connection.
+        ("duplicate request APPEND", 1.0),
+        ("duplicate answer APPEND", 4.0),
+        ("reorder=3 answer APPEND", 4.0),
+        ("delay=20ms APPEND", 4.0),
+        ("cut request APPEND", 1.0),
+        ("cut=25 request APPEND", 1.0),
+        ("cut-after request APPEND", 1.0),
+        ("cut answer APPEND", 1.0),
+        ("cut=9 answer APPEND", 1.0),
+    ];
+    let weights: f64 = KINDS.iter().map(|(_, weight)| weight).sum();
+    let rule = |(kind, weight): &(&str, f64)| {
+        // Most kinds are about one direction, which half of the frames have.
+        let probability = 2.0 * faults * weight / (weights * frames);
+        format!("{kind} probability={probability}")
+    };
+    KINDS.iter().map(rule).collect()
+}
+
+fn show(name: &str, outcome: &Outcome) {
+    println!("{name}: {outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_record_is_there_once_and_in_order() {
+    let outcome = Trial {
+        batches: 6_000,
+        kills: 4,
+        trims: true,
+        rules: faults(120.0, 12_000.0),
+        forget: ForgetWriters::Never,
+        limit: Duration::from_secs(120),
+    }
+    .run()
+    .await;
+    show("short trial", &outcome);
+    assert_eq!(outcome.wrong, [""; 0]);
+    assert!(outcome.faults >= 60 && outcome.unacknowledged >= 4, "{outcome}");
+    assert!(outcome.duplicates > 0, "nothing was ever sent twice: {outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "minutes; `make test-long` runs it"]
+async fn a_hundred_thousand_batches_survive_twenty_kills() {
+    let outcome = Trial {
+        batches: 100_000,
+        kills: 20,
+        trims: true,
+        rules: faults(900.0, 200_000.0),
+        forget: ForgetWriters::Never,
+        limit: Duration::from_secs(900),
+    }
+    .run()
+    .await;
+    show("long trial", &outcome);
+    assert_eq!(outcome.wrong, [""; 0]);
+    assert!(outcome.faults >= 500 && outcome.kills == 20, "{outcome}");
+    assert!(outcome.unacknowledged >= 20 && outcome.duplicates > 0, "{outcome}");
+}
+
+/// The trial without any fault but one kill, on a server that forgets its writers as told.
+async fn forgetful(name: &str, forget: ForgetWriters, trims: bool) -> Outcome {
+    let outcome = Trial {
+        batches: 2_000,
+        kills: 1,
+        trims,
+        rules: Vec::new(),
+        forget,
+        limit: Duration::from_secs(60),
+    }
+    .run()
+    .await;
+    show(name, &outcome);
+    outcome
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trial_fails_when_writers_are_kept_in_memory_only() {
+    let outcome = forgetful("writers in memory only", ForgetWriters::AtStart, false).await;
+    assert!(outcome.wrong.iter().any(|wrong| wrong.contains("twice")), "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trial_fails_when_a_trim_drops_writers() {
+    let outcome = forgetful("writers dropped by trim", ForgetWriters::OnRelease, true).await;
+    assert!(outcome.wrong.iter().any(|wrong| wrong.contains("twice")), "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_same_trial_succeeds_when_they_are_remembered() {
+    let outcome = forgetful("writers remembered", ForgetWriters::Never, true).await;
+    assert_eq!(outcome.wrong, [""; 0]);
+    assert!(outcome.duplicates > 0, "{outcome}");
+}
