@@ -22,9 +22,11 @@ enum Step {
     /// Everything but so many of the last records.
     Release(i64, i32, i64),
     Checkpoint,
+    /// Rewrite what is left, and checkpoints.
+    Reclaim,
 }
 
-use Step::{Append, Checkpoint, Release, Seal, Wait};
+use Step::{Append, Checkpoint, Reclaim, Release, Seal, Wait};
 
 /// Three writers; two streams that are trimmed to nothing, one that goes on in another range after a seal.
 const SCRIPT: &[Step] = &[
@@ -45,6 +47,7 @@ const SCRIPT: &[Step] = &[
     Wait,
     Release(1, 0, 0),
     Release(3, 0, 0),
+    Reclaim,
     Append(&[(1, 1, 7, 25_000)]),
     Wait,
     Append(&[(1, 1, 0, 25_000)]),
@@ -289,6 +292,7 @@ impl History {
                 server.log.release(range, below);
             }
             Checkpoint => server.log.checkpoint().ok()?,
+            Reclaim => drop(server.log.reclaim().ok()?),
         }
         Some(())
     }
