@@ -16,12 +16,11 @@ use sbp_types::ServerId;
 use super::append::Appends;
 use super::changes::{Changes, decode};
 use super::cluster;
-use super::describe;
-use super::describes::{DescribeTurn, Describes};
 use super::fault::Fault;
 use super::fetch::{FetchTurn, Fetches};
 use super::port::{ConnectionCommand, Port};
 use super::range_changes;
+use super::ranges::{RangeQueries, RangeTurn};
 use super::reject::reject_status;
 use super::replier::Replier;
 use super::streams;
@@ -38,7 +37,7 @@ pub(crate) struct Connection {
     appends: Appends,
     fetches: Fetches,
     changes: Changes,
-    describes: Describes,
+    range_queries: RangeQueries,
     /// What the peer said that it is, in its first HEARTBEAT.
     peer_role: ClientRole,
     /// The range server that this is a connection of.
@@ -56,7 +55,7 @@ impl Connection {
             appends: Appends::default(),
             fetches: Fetches::default(),
             changes: Changes::default(),
-            describes: Describes::default(),
+            range_queries: RangeQueries::default(),
             peer_role: ClientRole::UNSPECIFIED,
             present: None,
             greeting: None,
@@ -109,12 +108,13 @@ impl Connection {
             }
             OpCode::LIST_RANGES => {
                 let request = decode(&frame, ListRangesRequest::validate)?;
-                describe::handle_list(session, &mut self.replier, &self.node, call, request)
+                let (queries, mut turn) = self.range_turn(session);
+                queries.handle_list(&mut turn, call, request)
             }
             OpCode::DESCRIBE_RANGES => {
                 let request = decode(&frame, DescribeRangesRequest::validate)?;
-                let (describes, mut turn) = self.describe_turn(session);
-                Ok(describes.handle_request(&mut turn, call, request)?)
+                let (queries, mut turn) = self.range_turn(session);
+                queries.handle_describe(&mut turn, call, &request)
             }
             OpCode::SYNC_RANGES => {
                 let request = decode(&frame, SyncRangesRequest::validate)?;
@@ -172,14 +172,14 @@ impl Connection {
         fetches.end_all(&mut turn);
     }
 
-    fn describe_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut Describes, DescribeTurn<'a>) {
-        let turn = DescribeTurn {
+    fn range_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut RangeQueries, RangeTurn<'a>) {
+        let turn = RangeTurn {
             session,
             replier: &mut self.replier,
             node: &self.node,
             port: &self.port,
         };
-        (&mut self.describes, turn)
+        (&mut self.range_queries, turn)
     }
 
     fn fetch_turn<'a>(&'a mut self, session: &'a mut Session, now: Instant) -> (&'a mut Fetches, FetchTurn<'a>) {
@@ -216,8 +216,8 @@ impl Application for Connection {
                     .handle_changed(session, &mut self.replier, &self.node, call, answer);
             }
             ConnectionCommand::Ends { call, keys, ends } => {
-                let (describes, mut turn) = self.describe_turn(session);
-                describes.handle_ends(&mut turn, call, &keys, ends);
+                let (queries, mut turn) = self.range_turn(session);
+                queries.handle_ends(&mut turn, call, &keys, ends);
             }
             ConnectionCommand::Answered { call, answer } => answer.send(session, &mut self.replier, call),
             ConnectionCommand::GoAway => self.go_away(session, now),

@@ -7,18 +7,18 @@
 mod append;
 mod changes;
 mod cluster;
-mod describe;
-mod describes;
 mod fault;
 mod fetch;
 mod handler;
 mod heartbeat;
 mod port;
 mod range_changes;
+mod ranges;
 mod reject;
 mod replier;
 mod results;
 mod streams;
+mod wire_range;
 
 pub(crate) use fault::Fault;
 pub(crate) use fetch::ReadJob;

@@ -32,7 +32,7 @@ pub(crate) enum ConnectionCommand {
         call: CallId,
         answer: Result<Reply, Refusal>,
     },
-    /// A range server has told, for a DESCRIBE_RANGES, where readers of its ranges stand.
+    /// A range server has told, for a question about ranges, where readers of them stand.
     Ends {
         call: CallId,
         keys: Vec<RangeKey>,

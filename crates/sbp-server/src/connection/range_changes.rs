@@ -8,11 +8,11 @@ use sbp_messages::{
 use sbp_session::Session;
 use sbp_types::{Epoch, Offset, StreamId};
 
-use super::describe::{range_weight, wire_range};
 use super::fault::Fault;
 use super::replier::Replier;
 use super::results::send_results;
 use super::streams::failure;
+use super::wire_range::{range_weight, wire_range};
 use crate::node::Node;
 use crate::placement::{NewRange, Outcome, PlacementState, RangeRecord, Reply, SealFor, SealTarget};
 use crate::refusal::Refusal;

@@ -14,10 +14,10 @@ use sbp_record::StreamSchema;
 use sbp_session::Session;
 use sbp_types::{Offset, StreamId};
 
-use super::describe::wire_range;
 use super::fault::Fault;
 use super::replier::Replier;
 use super::results::send_results;
+use super::wire_range::wire_range;
 use crate::node::Node;
 use crate::placement::{
     Described, NewStream, Outcome, Reply, RequestedSettings, SchemaRecord, SettingsUpdate, StreamQuery, StreamRecord,
