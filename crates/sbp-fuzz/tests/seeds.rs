@@ -54,6 +54,24 @@ fn recovery() {
     play("recovery", 2);
 }
 
+/// What fuzzing has found and what was then mended: `findings/<target>/<what it was>`.
+#[test]
+fn findings() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/findings");
+    let mut played = 0;
+    for target in TARGETS {
+        let Ok(entries) = std::fs::read_dir(format!("{folder}/{}", target.name)) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry.expect("a readable folder").path();
+            (target.run)(&std::fs::read(path).expect("a readable file"));
+            played += 1;
+        }
+    }
+    assert!(played > 0, "there are findings");
+}
+
 #[test]
 fn every_target_has_a_test() {
     let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();

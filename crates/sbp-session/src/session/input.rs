@@ -199,7 +199,8 @@ impl Session {
 
     fn handle_response(&mut self, frame: Frame) {
         let call = frame.call_id;
-        let end = frame.flags.ends_answer();
+        // An answer to PING is one frame, also where its sender forgot to say so.
+        let end = frame.flags.ends_answer() || frame.opcode == OpCode::PING;
         // The call was live when the body began to arrive; it may have been cancelled since.
         let Some(own) = self.own.get_mut(call) else { return };
         let (user, queued_at) = (own.user, own.queued_at);
