@@ -1,0 +1,291 @@
+//! Idempotent writers against a real server.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use sbp_client::{Ack, Client, ClientConfig, ErrorKind, ReaderOptions, Records, Span, Writer, WriterOptions};
+use sbp_messages::{ErrorCode, Stream};
+use sbp_record::{Batch, EncodeOptions, RecordsBuilder, encode_raw};
+use sbp_server::{Durability, Server, ServerConfig};
+use sbp_types::{Offset, StreamId, WriterId};
+use tokio::runtime::Handle;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn bounded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future)
+        .await
+        .expect("the test did not end in time")
+}
+
+fn server_at(dir: Option<&Path>, listen: &str) -> Server {
+    Server::start(ServerConfig {
+        data_dir: dir.map(Path::to_owned),
+        listen: listen.to_owned(),
+        durability: Durability::None,
+        shutdown_grace: Duration::from_millis(500),
+        ..ServerConfig::default()
+    })
+    .unwrap()
+}
+
+fn client(address: &str) -> Client {
+    let mut config = ClientConfig::new(address).unwrap();
+    config.retry.backoff_min = Duration::from_millis(5);
+    config.retry.backoff_max = Duration::from_millis(100);
+    Client::new(config, Handle::current())
+}
+
+async fn stream(client: &Client) -> StreamId {
+    let created = client.create_streams(vec![Stream::default()], None).await.unwrap();
+    created.into_iter().next().unwrap().unwrap().stream_id
+}
+
+fn record(number: usize) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+/// The values of all records, in order.
+async fn values(client: &Client, stream: StreamId) -> Vec<String> {
+    let span = Span {
+        stream,
+        start: Offset::EARLIEST,
+        end: Offset::LATEST,
+    };
+    let mut reader = client.reader(vec![span], ReaderOptions::default());
+    let mut all = Vec::new();
+    while let Some(fetched) = reader.next().await {
+        let batch = Batch::decode(fetched.unwrap().bytes, None).unwrap();
+        for record in batch.records().unwrap() {
+            all.push(String::from_utf8(record.value.unwrap().to_vec()).unwrap());
+        }
+    }
+    all
+}
+
+fn numbers(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
+    numbers.into_iter().map(|number| number.to_string()).collect()
+}
+
+fn named(epoch: i64, first_sequence: Option<i64>) -> WriterOptions {
+    WriterOptions {
+        writer_id: Some(WriterId { high: 7, low: 9 }),
+        epoch,
+        first_sequence,
+        ..WriterOptions::default()
+    }
+}
+
+async fn write(writer: &Writer, records: std::ops::Range<usize>) -> Vec<Ack> {
+    let appends: Vec<_> = records.map(|number| writer.append(record(number))).collect();
+    let mut acks = Vec::new();
+    for append in appends {
+        acks.push(append.await.unwrap());
+    }
+    acks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn many_batches_at_once_are_stored_in_the_order_of_the_calls() {
+    let server = server_at(None, "127.0.0.1:0");
+    let client = client(server.address());
+    bounded(async {
+        let stream = stream(&client).await;
+        let writer = client.writer(stream, WriterOptions::default());
+        let acks = write(&writer, 0..1_000).await;
+        for (ack, place) in acks.iter().zip(0..) {
+            assert_eq!(
+                (ack.base_offset, ack.next_offset, ack.duplicate),
+                (Offset(place), Offset(place + 1), false)
+            );
+        }
+        assert_eq!(writer.next_sequence().await.unwrap(), 1_000);
+        // A batch of several records counts them all; a large one goes by reference.
+        let mut three = RecordsBuilder::new();
+        for number in 1_000..1_003 {
+            three.push(Some(&record(number)), None, None, &[]).unwrap();
+        }
+        let several = writer.append(three);
+        let large = writer.append(vec![b'x'; 100_000]);
+        assert_eq!(several.await.unwrap().base_offset, Offset(1_000));
+        assert_eq!(large.await.unwrap().base_offset, Offset(1_003));
+        assert_eq!(writer.next_sequence().await.unwrap(), 1_004);
+        writer.close().await.unwrap();
+        let error = writer.append(record(0)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        assert_eq!(values(&client, stream).await[..1_003], numbers(0..1_003));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_named_writer_goes_on_where_it_stood_or_does_the_same_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server_at(Some(dir.path()), "127.0.0.1:0");
+    let listen = server.address().to_owned();
+    let client = client(&listen);
+    bounded(async {
+        let stream = stream(&client).await;
+        let first = client.writer(stream, named(3, None));
+        assert_eq!(first.next_sequence().await.unwrap(), 0);
+        write(&first, 0..10).await;
+        first.close().await.unwrap();
+        // The server's process is another one.
+        server.shutdown().unwrap();
+        let server = server_at(Some(dir.path()), &listen);
+        let second = client.writer(stream, named(3, None));
+        assert_eq!(second.next_sequence().await.unwrap(), 10);
+        write(&second, 10..12).await;
+        let again = client.writer(stream, named(3, Some(0)));
+        let acks = write(&again, 0..14).await;
+        let duplicates: Vec<_> = acks.iter().map(|ack| ack.duplicate).collect();
+        assert_eq!(duplicates, [&[true; 12][..], &[false; 2]].concat());
+        let places: Vec<_> = acks.iter().map(|ack| ack.base_offset.0).collect();
+        assert_eq!(places, (0..14).collect::<Vec<_>>());
+        assert_eq!(values(&client, stream).await, numbers(0..14));
+        server.shutdown().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_higher_epoch_fences_the_writer_before_it() {
+    let server = server_at(None, "127.0.0.1:0");
+    let client = client(server.address());
+    bounded(async {
+        let stream = stream(&client).await;
+        let old = client.writer(stream, named(1, None));
+        write(&old, 0..3).await;
+        let new = client.writer(stream, named(2, None));
+        assert_eq!(new.next_sequence().await.unwrap(), 0);
+        // Asking fences nobody, writing does.
+        write(&old, 3..4).await;
+        write(&new, 4..5).await;
+        let error = old.append(record(5)).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.code()),
+            (ErrorKind::Rejected, ErrorCode::WRITER_FENCED)
+        );
+        let error = old.append(record(6)).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.code()),
+            (ErrorKind::Rejected, ErrorCode::WRITER_FENCED)
+        );
+        assert!(error.to_string().contains("the writer has stopped"), "{error}");
+        let late = client.writer(stream, named(1, None));
+        assert_eq!(late.next_sequence().await.unwrap_err().code(), ErrorCode::WRITER_FENCED);
+        assert_eq!(values(&client, stream).await, numbers(0..5));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_refused_batch_is_left_out_and_those_behind_it_are_stored() {
+    let server = server_at(None, "127.0.0.1:0");
+    let client = client(server.address());
+    bounded(async {
+        let stream = stream(&client).await;
+        for options in [WriterOptions::default(), named(0, None)] {
+            let before = values(&client, stream).await.len();
+            let writer = client.writer(stream, options);
+            write(&writer, 0..1).await;
+            let mut damaged = BytesMut::new();
+            encode_raw(&EncodeOptions::default(), b"whole", &mut damaged).unwrap();
+            let place = damaged.len() - 16;
+            damaged[place] ^= 1;
+            let good: Vec<_> = (1..20).map(|number| writer.append(record(number))).collect();
+            let bad = writer.append(Records::Encoded {
+                batch: damaged.freeze(),
+                count: 1,
+            });
+            let behind: Vec<_> = (20..60).map(|number| writer.append(record(number))).collect();
+            let error = bad.await.unwrap_err();
+            assert_eq!(
+                (error.kind(), error.code()),
+                (ErrorKind::Rejected, ErrorCode::BATCH_CORRUPT)
+            );
+            for append in good.into_iter().chain(behind) {
+                append.await.unwrap();
+            }
+            assert_eq!(writer.next_sequence().await.unwrap(), 60);
+            assert_eq!(values(&client, stream).await[before..], numbers(0..60));
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn single_records_are_gathered_and_answered_one_by_one() {
+    let server = server_at(None, "127.0.0.1:0");
+    let client = client(server.address());
+    bounded(async {
+        let stream = stream(&client).await;
+        let options = WriterOptions {
+            linger: Duration::from_secs(3_600),
+            batch_bytes: 500,
+            ..WriterOptions::default()
+        };
+        let writer = client.writer(stream, options);
+        let before = client.stats().calls;
+        let appends: Vec<_> = (0..100).map(|number| writer.append(record(number))).collect();
+        // Nothing waits for the time when it is flushed.
+        writer.flush().await.unwrap();
+        for (append, place) in appends.into_iter().zip(0..) {
+            let ack = append.await.unwrap();
+            assert_eq!((ack.base_offset, ack.last_offset), (Offset(place), Offset(place)));
+        }
+        let calls = client.stats().calls - before;
+        assert!(calls <= 3, "{calls} calls");
+        let options = WriterOptions {
+            linger: Duration::from_millis(20),
+            ..options
+        };
+        let writer = client.writer(stream, options);
+        assert_eq!(writer.append(record(100)).await.unwrap().base_offset, Offset(100));
+        assert_eq!(values(&client, stream).await, numbers(0..101));
+    })
+    .await;
+}
+
+/// Shut down and started again under writers that never wait; every append is acknowledged and stored once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_of_the_server_are_nothing_to_a_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = server_at(Some(dir.path()), "127.0.0.1:0");
+    let listen = server.address().to_owned();
+    let client = client(&listen);
+    bounded(async {
+        let stream = stream(&client).await;
+        let writer = client.writer(stream, WriterOptions::default());
+        let writing = tokio::spawn({
+            let writer = writer.clone();
+            async move {
+                let mut appends = Vec::new();
+                for number in 0..3_000 {
+                    writer.ready().await;
+                    appends.push(writer.append(record(number)));
+                    if number % 50 == 0 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                }
+                for append in appends {
+                    append.await.unwrap();
+                }
+            }
+        });
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            server.shutdown().unwrap();
+            server = server_at(Some(dir.path()), &listen);
+        }
+        writing.await.unwrap();
+        assert_eq!(writer.epoch(), 0, "nothing was in doubt");
+        assert_eq!(values(&client, stream).await, numbers(0..3_000));
+        server.shutdown().unwrap();
+    })
+    .await;
+}
