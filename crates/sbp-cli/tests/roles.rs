@@ -1,0 +1,283 @@
+//! A placement driver and two range servers, each a process of its own, that are killed again and again under load.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use sbp_client::{Client, ClientConfig, ReaderOptions, Records, Span, Writer, WriterOptions};
+use sbp_messages::{Range, RangeId, SealKind, Stream};
+use sbp_record::{Batch, RecordsBuilder};
+use sbp_types::{Offset, StreamId};
+use support::{Serving, sbp};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How often each process is killed.
+const KILLS: usize = 20;
+const STREAMS: usize = 6;
+/// Appends of one writer that are on their way together.
+const TOGETHER: usize = 8;
+/// How long after a restart appends, and decisions of the placement driver, may take to go on.
+const BACK_AGAIN: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One of the processes, which comes back at the same address with the same directory.
+struct Role {
+    arguments: Vec<String>,
+    directory: PathBuf,
+    serving: Option<Serving>,
+    address: String,
+}
+
+impl Role {
+    fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let mut role = Self {
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+            directory: directory.to_owned(),
+            serving: None,
+            address: "127.0.0.1:0".to_owned(),
+        };
+        role.restart();
+        role
+    }
+
+    fn restart(&mut self) {
+        let mut command = sbp(&["serve", "--listen", &self.address, "--data-dir"]);
+        let serving = Serving::spawn(command.arg(&self.directory).args(&self.arguments));
+        self.address.clone_from(&serving.address);
+        self.serving = Some(serving);
+    }
+
+    fn kill(&mut self) {
+        let serving = self.serving.take().unwrap();
+        assert!(!serving.end(Signal::KILL).success());
+    }
+}
+
+fn client(address: &str) -> Client {
+    let mut config = ClientConfig::new(address).unwrap();
+    config.timeout = PATIENCE;
+    config.retry.backoff_min = Duration::from_millis(5);
+    config.retry.backoff_max = Duration::from_millis(200);
+    Client::new(config, Handle::current())
+}
+
+/// Asks until it works, for as long as a restart may be felt.
+async fn soon<T, E: std::fmt::Debug>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + BACK_AGAIN;
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) if Instant::now() > deadline => panic!("no answer in time: {error:?}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn create(driver: &Client, name: String) -> StreamId {
+    let wanted = Stream {
+        name,
+        ..Stream::default()
+    };
+    let created = soon(async || {
+        let mut created = driver.create_streams(vec![wanted.clone()], Some(BACK_AGAIN)).await?;
+        created.remove(0)
+    });
+    created.await.stream_id
+}
+
+async fn last_range(driver: &Client, stream: StreamId) -> Range {
+    let ranges = soon(async || driver.list_ranges(stream, Some(BACK_AGAIN)).await).await;
+    ranges.last().unwrap().clone()
+}
+
+fn value(stream: StreamId, number: usize) -> String {
+    format!("{stream}/{number}")
+}
+
+fn one_record(value: &str) -> Records {
+    let mut builder = RecordsBuilder::new();
+    builder.push(Some(value.as_bytes()), None, None, &[]).unwrap();
+    builder.into()
+}
+
+/// A writer that goes on until it is told to stop, and what it was promised.
+struct Load {
+    stream: StreamId,
+    /// Records acknowledged so far.
+    acknowledged: watch::Receiver<usize>,
+    task: JoinHandle<Vec<(Offset, String)>>,
+}
+
+impl Load {
+    fn start(stream: StreamId, writer: Writer, stop: watch::Receiver<bool>) -> Self {
+        let (count, acknowledged) = watch::channel(0);
+        let task = tokio::spawn(async move {
+            let mut promised = Vec::new();
+            while !*stop.borrow() {
+                let values: Vec<_> = (0..TOGETHER).map(|n| value(stream, promised.len() + n)).collect();
+                let appends: Vec<_> = values.iter().map(|value| writer.append(one_record(value))).collect();
+                for (append, value) in appends.into_iter().zip(values) {
+                    let ack = append.await.unwrap_or_else(|error| panic!("{value}: {error}"));
+                    promised.push((ack.base_offset, value));
+                    count.send_replace(promised.len());
+                }
+            }
+            promised
+        });
+        Self {
+            stream,
+            acknowledged,
+            task,
+        }
+    }
+
+    /// Waits until something that is sent from now on is acknowledged.
+    async fn goes_on(&self) {
+        let mut acknowledged = self.acknowledged.clone();
+        let now = *acknowledged.borrow();
+        // What was on its way already does not count.
+        let more = acknowledged.wait_for(|count| *count > now + 2 * TOGETHER);
+        let more = tokio::time::timeout(BACK_AGAIN, more).await;
+        more.unwrap_or_else(|_| panic!("stream {} stands still", self.stream))
+            .unwrap();
+    }
+}
+
+/// Every record of a stream.
+async fn read(client: &Client, stream: StreamId) -> Vec<(Offset, String)> {
+    let span = Span {
+        stream,
+        start: Offset::EARLIEST,
+        end: Offset::LATEST,
+    };
+    let mut reader = client.reader(vec![span], ReaderOptions::default());
+    let mut all = Vec::new();
+    while let Some(fetched) = tokio::time::timeout(PATIENCE, reader.next()).await.unwrap() {
+        let fetched = fetched.unwrap();
+        let batch = Batch::decode(fetched.bytes.clone(), None).unwrap();
+        for record in batch.records().unwrap() {
+            if record.offset >= fetched.from && record.offset < fetched.to {
+                let value = String::from_utf8(record.value.unwrap_or_default().to_vec()).unwrap();
+                all.push((record.offset, value));
+            }
+        }
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut driver_role = Role::start(&path("pd"), &["--role", "placement-driver"]);
+    let address = driver_role.address.clone();
+    let range_server = ["--role", "range-server", "--placement-driver", &address];
+    let mut range_roles = [
+        Role::start(&path("a"), &range_server),
+        Role::start(&path("b"), &range_server),
+    ];
+    let driver = client(&address);
+    // Streams until both servers have some.
+    let mut holders: BTreeMap<StreamId, Range> = BTreeMap::new();
+    while holders.len() < STREAMS {
+        let stream = create(&driver, format!("s{}", holders.len())).await;
+        holders.insert(stream, last_range(&driver, stream).await);
+    }
+    let server_of = |stream: StreamId| holders[&stream].primary().unwrap().clone();
+    let clients: Vec<_> = range_roles.iter().map(|role| client(&role.address)).collect();
+    let place_of = |stream| {
+        let address = server_of(stream).advertise_addr;
+        range_roles.iter().position(|role| role.address == address).unwrap()
+    };
+    let places: BTreeMap<StreamId, usize> = holders.keys().map(|stream| (*stream, place_of(*stream))).collect();
+    for place in 0..range_roles.len() {
+        assert!(
+            places.values().any(|at| *at == place),
+            "both servers hold streams: {places:?}"
+        );
+    }
+    let (stop, stopped) = watch::channel(false);
+    let loads: Vec<_> = places
+        .iter()
+        .map(|(stream, place)| {
+            let options = WriterOptions {
+                timeout: PATIENCE,
+                attempt_timeout: Duration::from_secs(2),
+                ..WriterOptions::default()
+            };
+            Load::start(*stream, clients[*place].writer(*stream, options), stopped.clone())
+        })
+        .collect();
+
+    for load in &loads {
+        load.goes_on().await;
+    }
+    let mut longest = Duration::ZERO;
+    for kill in 0..KILLS {
+        for (place, role) in range_roles.iter_mut().enumerate() {
+            role.kill();
+            role.restart();
+            let back = Instant::now();
+            for load in loads.iter().filter(|load| places[&load.stream] == place) {
+                load.goes_on().await;
+            }
+            longest = longest.max(back.elapsed());
+        }
+        driver_role.kill();
+        for load in &loads {
+            load.goes_on().await;
+        }
+        driver_role.restart();
+        // It decides again: about a new stream, and about the end of a range that is written to.
+        create(&driver, format!("after kill {kill}").replace(' ', "_")).await;
+        let load = &loads[kill % loads.len()];
+        let range = last_range(&driver, load.stream).await;
+        let id = RangeId {
+            stream_id: load.stream,
+            range_index: range.range_index,
+            ..RangeId::default()
+        };
+        let next = soon(async || {
+            let ids = [id];
+            let sealed = driver.seal_ranges(&ids, SealKind::PLACEMENT_DRIVER, Some(BACK_AGAIN));
+            sealed.await?.remove(0)
+        });
+        let next = next.await;
+        assert_eq!(next.range_index.0, range.range_index.0 + 1);
+        assert_eq!(
+            next.primary(),
+            Some(&server_of(load.stream)),
+            "it has kept its number and its place"
+        );
+        load.goes_on().await;
+    }
+    assert!(longest <= BACK_AGAIN, "{longest:?}");
+
+    stop.send_replace(true);
+    let mut total = 0;
+    for load in loads {
+        let promised = load.task.await.unwrap();
+        total += promised.len();
+        let stored = read(&clients[places[&load.stream]], load.stream).await;
+        let expected: Vec<_> = (0..promised.len())
+            .map(|number| (Offset(i64::try_from(number).unwrap()), value(load.stream, number)))
+            .collect();
+        assert_eq!(
+            promised, expected,
+            "stream {}: promised in order, each once",
+            load.stream
+        );
+        assert_eq!(stored, expected, "stream {}: stored in order, each once", load.stream);
+    }
+    println!(
+        "{total} records acknowledged over {} kills; appends went on after {longest:?} at most",
+        3 * KILLS
+    );
+}
