@@ -286,7 +286,11 @@ impl<A: Application> Driver<A> {
     /// Whether the peer may have bytes of ours to read: a reset would take them back.
     fn lingers(&self) -> bool {
         let reason = self.session.close_reason();
-        self.session.stats().bytes_out > 0 && !matches!(reason, Some(CloseReason::NotSbp | CloseReason::Transport(_)))
+        let is_heard = !matches!(
+            reason,
+            Some(CloseReason::NotSbp | CloseReason::Transport(_) | CloseReason::Stalled(_))
+        );
+        is_heard && self.session.stats().bytes_out > 0
     }
 
     /// Goes on without a socket until nothing is left to do.

@@ -5,7 +5,9 @@ use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -17,6 +19,8 @@ pub struct Socket {
     // Dropped first: once the socket is closed its number may belong to another file.
     _registered: Registered,
     stream: TcpStream,
+    /// The kernel took no more bytes at the last try, because the peer takes none.
+    stuck: bool,
 }
 
 impl Socket {
@@ -26,6 +30,20 @@ impl Socket {
         Self {
             _registered: descriptors.register(stream.as_raw_fd()),
             stream,
+            stuck: false,
+        }
+    }
+
+    fn note(&mut self, written: &Poll<io::Result<usize>>) {
+        self.stuck = written.is_pending();
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // The kernel would keep what it has for a peer that takes nothing, for as long as that likes.
+        if self.stuck {
+            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
     }
 }
@@ -38,7 +56,9 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -46,7 +66,9 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.note(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sbp_session::{CloseReason, Session, SessionConfig};
-use sbp_transport::{Mailbox, accept_options, dial, drive, listen, mailbox};
-use tokio::{task::JoinHandle, time::timeout};
+use sbp_transport::{Descriptors, Mailbox, Socket, accept_options, dial, drive, listen, mailbox};
+use tokio::{io::AsyncReadExt, task::JoinHandle, time::timeout};
 
 use crate::apps::{Call, Caller, Echo, Ended, call};
 
@@ -80,6 +80,36 @@ async fn large_payloads_go_both_ways_at_once() {
         for reply in replies {
             assert_eq!(reply.await, Ok(Ended::Answered(payload.clone())));
         }
+    };
+    timeout(PATIENCE, work).await.expect("no hang");
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_nothing_is_reset() {
+    let work = async {
+        let listener = listen("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (peer, accepted) = tokio::join!(dial(&address, PATIENCE), listener.accept());
+        let (mut peer, (accepted, _)) = (peer.expect("a connection"), accepted.expect("a connection"));
+        let config = SessionConfig {
+            stall_timeout: Duration::from_millis(50),
+            ..SessionConfig::client()
+        };
+        let (client, inbox) = mailbox();
+        let (large, reply) = call(vec![0; 15 << 20]);
+        assert!(client.post(large).is_ok());
+        let socket = Socket::new(accepted, &Descriptors::new(1));
+        let reason = drive(socket, Session::new(config, Instant::now()), Caller::default(), inbox).await;
+        assert!(matches!(reason, CloseReason::Stalled(_)), "{reason}");
+        assert!(matches!(reply.await, Ok(Ended::Failed(_))));
+        // Nothing is left to read, and no end that would look like an orderly one.
+        let error = loop {
+            match peer.read(&mut [0; 65_536]).await {
+                Ok(count) => assert!(count > 0, "an orderly end"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     };
     timeout(PATIENCE, work).await.expect("no hang");
 }
