@@ -1,7 +1,7 @@
 //! What a range server does, in figures.
 
 use super::server::RangeServer;
-use super::table::Phase;
+use super::stream::Phase;
 
 /// Figures about the ranges held. Counts are since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

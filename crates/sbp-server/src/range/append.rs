@@ -4,7 +4,7 @@ use sbp_messages::ErrorCode;
 use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
-use super::table::{HostedStream, Phase, RangeState};
+use super::stream::{HostedStream, Phase, RangeState};
 use super::writers::{Claim, Standing, Writer, expected, stand};
 use crate::connection::{NotStored, Stored};
 use crate::refusal::Refusal;

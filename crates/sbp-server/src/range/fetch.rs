@@ -5,7 +5,8 @@ use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Offset, RangeKey, StreamId, TimestampMs};
 use smallvec::SmallVec;
 
-use super::table::{HostedStream, Phase, RangeState, RangeTable};
+use super::stream::{HostedStream, Phase, RangeState};
+use super::table::RangeTable;
 use crate::refusal::Refusal;
 
 /// Bytes returned for an entry that names no limit.

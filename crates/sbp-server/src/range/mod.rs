@@ -5,6 +5,7 @@
 
 mod activity;
 mod append;
+mod command;
 mod fetch;
 mod letters;
 mod log_errors;
@@ -16,6 +17,7 @@ mod pressure;
 mod retention;
 mod seals;
 mod server;
+mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -30,11 +32,12 @@ pub(crate) use fetch::{
 };
 pub(crate) use log_errors::read_refusal;
 pub(crate) use server::{AppendJob, RangeHub, RangeServer, Ranges};
-pub(crate) use table::{HeldRange, Phase, RangeState, StreamFacts};
+pub(crate) use stream::{HeldRange, Phase, RangeState, StreamFacts};
 pub(crate) use upstream::Upstream;
 pub(crate) use writers::Claim;
 #[cfg(test)]
 pub(crate) use {
     append::Verdict,
-    table::{Command, Effect, RangeTable, SealStep},
+    command::{Command, Effect, SealStep},
+    table::RangeTable,
 };

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use sbp_log::{GroupObserver, LogError};
 use sbp_types::{Offset, RangeKey};
 
+use super::command::{Command, Effect, SealStep};
 use super::letters::Letters;
 use super::log_errors;
 use super::seals::{SealAnswers, seal_end};
 use super::server::{AppendContext, LogContext, RangeHub, Ranges};
-use super::table::{Command, Effect, SealStep};
 use crate::connection::{AppendDone, Stored};
 use crate::refusal::Refusal;
 

@@ -6,11 +6,12 @@
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, StreamId};
 
+use super::command::{Command, Effect, SealStep};
 use super::letters::Letters;
 use super::log_errors;
 use super::seals::{SealAnswers, SealDone, seal_end};
 use super::server::{LogContext, RangeServer, Ranges};
-use super::table::{Command, Effect, HeldRange, SealStep, StreamFacts};
+use super::stream::{HeldRange, StreamFacts};
 use crate::refusal::Refusal;
 
 impl RangeServer {

@@ -6,8 +6,9 @@ use sbp_log::{ReadError, WriterKey};
 use sbp_types::{Offset, RangeKey, StreamId, TimestampMs};
 use smallvec::SmallVec;
 
+use super::command::Command;
 use super::server::RangeServer;
-use super::table::{Command, HostedStream, StreamFacts};
+use super::stream::{HostedStream, StreamFacts};
 
 /// A stream that does not keep everything.
 struct Kept {

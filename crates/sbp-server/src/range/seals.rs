@@ -6,7 +6,8 @@ use std::fmt;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey};
 
-use super::table::{RangeTable, SealStep};
+use super::command::SealStep;
+use super::table::RangeTable;
 use crate::refusal::Refusal;
 
 /// Told the end of a sealed range, on whatever thread; must not block.

@@ -13,13 +13,15 @@ use sbp_types::{Offset, RangeKey, StreamId, TimestampMs};
 use smallvec::SmallVec;
 
 use super::append::{AppendEntry, Verdict};
+use super::command::{Command, Effect};
 use super::letters::Letters;
 use super::log_errors;
 use super::parked::{Parked, ParkedJob};
 use super::pending::{Answer, Pending};
 use super::pressure::{DEFAULT_MAX_PENDING, Pressure};
 use super::seals::Seals;
-use super::table::{Command, Effect, RangeState, RangeTable, StreamFacts};
+use super::stream::{RangeState, StreamFacts};
+use super::table::RangeTable;
 use super::upstream::Upstream;
 use super::waiting::Waiting;
 use super::writers::Claim;

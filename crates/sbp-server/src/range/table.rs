@@ -2,237 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sbp_log::{EntryHead, WriterState};
+use sbp_log::EntryHead;
 use sbp_messages::ErrorCode;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, WriterId};
+use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
 use smallvec::SmallVec;
 
 use super::append::{AppendEntry, Verdict, judge_append};
-use super::writers::{Claim, Writer};
+use super::command::{Command, Effect, SealStep};
+use super::stream::{HeldRange, HostedStream, Phase, RangeState, StreamFacts};
+use super::writers::Claim;
 use crate::connection::{NotStored, Stored};
 use crate::refusal::Refusal;
-
-/// One range.
-///
-/// Invariants: `start <= confirmed <= next`; a sealed range has `confirmed == next == end`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RangeState {
-    pub(crate) index: RangeIndex,
-    pub(crate) epoch: Epoch,
-    /// First offset of the range.
-    pub(crate) start: Offset,
-    /// The offset the next record gets: behind everything handed to the log.
-    pub(crate) next: Offset,
-    /// Behind everything that is synced: what readers see.
-    pub(crate) confirmed: Offset,
-    pub(crate) phase: Phase,
-    /// Counts how often promised offsets were taken back, so that a late failure cannot take back newer ones.
-    pub(crate) generation: u32,
-}
-
-impl RangeState {
-    /// Its name.
-    pub(crate) fn key(&self, stream: StreamId) -> RangeKey {
-        RangeKey {
-            stream,
-            range: self.index,
-        }
-    }
-}
-
-/// Whether a range takes appends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// It does.
-    Open,
-    /// It does not, and readers do not know yet: the log still works on what was accepted (no end), or the end is being
-    /// made durable. Ends in `Sealed`, or in `Open` when that fails.
-    Sealing { end: Option<Offset> },
-    /// It never will again; the end is in `confirmed`.
-    Sealed,
-    /// It would, but its last records are damaged on disk, so that nobody knows which offset is next.
-    EndDamaged,
-}
-
-/// What a range server has to know about a stream itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StreamFacts {
-    /// What a typed batch may say it was written with; empty: an opaque stream.
-    pub(crate) fingerprints: SmallVec<[u64; 1]>,
-    /// Milliseconds a record is kept after its append; 0: for ever.
-    pub(crate) retention_period_ms: i64,
-    /// Bytes kept; 0 and less: no bound.
-    pub(crate) retention_bytes: i64,
-}
-
-/// The ranges of one stream, and what its appends must look like.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct HostedStream {
-    pub(crate) facts: StreamFacts,
-    /// First offset that is kept.
-    pub(crate) start: Offset,
-    /// Whether `start` is where the stream begins, not just the ranges of it that are here.
-    pub(crate) start_known: bool,
-    /// By index, never empty.
-    pub(crate) ranges: SmallVec<[RangeState; 1]>,
-    // Clients choose the names, so the hash is keyed.
-    writers: HashMap<WriterId, Writer>,
-}
-
-impl HostedStream {
-    /// The range that takes appends, or the last one when none does.
-    pub(crate) fn last(&self) -> Option<&RangeState> {
-        self.ranges.last()
-    }
-
-    /// Behind the last record that readers may see.
-    pub(crate) fn confirmed_end(&self) -> Offset {
-        self.last().map_or(self.start, |range| range.confirmed)
-    }
-
-    /// An idempotent writer, unless it is unknown.
-    pub(super) fn writer(&self, id: WriterId) -> Option<&Writer> {
-        self.writers.get(&id)
-    }
-
-    /// The writers that have nothing left in the stream.
-    pub(super) fn trimmed_writers(&self) -> impl Iterator<Item = WriterId> {
-        let trimmed = self.writers.iter().filter(|(_, writer)| writer.is_trimmed(self.start));
-        trimmed.map(|(id, _)| *id)
-    }
-
-    /// The log was given a batch.
-    fn promise(&mut self, head: EntryHead) {
-        if let Some(range) = self.range_mut(head.key.range) {
-            range.next = head.end_offset().unwrap_or(range.next);
-        }
-        if head.writer.is_some() {
-            self.writers.entry(head.writer).or_default().promise(head);
-        }
-    }
-
-    /// Nothing from `from` on is there.
-    fn take_back(&mut self, from: Offset) {
-        self.writers.retain(|_, writer| {
-            writer.take_back(from);
-            !writer.is_blank()
-        });
-    }
-
-    /// The names of its ranges.
-    pub(crate) fn keys(&self, id: StreamId) -> impl Iterator<Item = RangeKey> {
-        self.ranges.iter().map(move |range| range.key(id))
-    }
-
-    /// What is held of one of its ranges.
-    pub(crate) fn held(&self, key: RangeKey, range: &RangeState) -> HeldRange {
-        HeldRange {
-            key,
-            epoch: range.epoch,
-            start: range.start.max(self.start),
-            end: (range.phase == Phase::Sealed).then_some(range.confirmed),
-        }
-    }
-
-    fn range_mut(&mut self, index: RangeIndex) -> Option<&mut RangeState> {
-        self.ranges.iter_mut().find(|range| range.index == index)
-    }
-}
-
-/// What the range server remembers of a range it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeldRange {
-    pub(crate) key: RangeKey,
-    pub(crate) epoch: Epoch,
-    /// Its first offset.
-    pub(crate) start: Offset,
-    /// One past its last offset, once it is sealed.
-    pub(crate) end: Option<Offset>,
-}
-
-/// What can happen to the table.
-#[derive(Debug)]
-pub(crate) enum Command<'a> {
-    /// The range exists from now on.
-    Open {
-        stream: StreamId,
-        facts: StreamFacts,
-        range: RangeState,
-    },
-    /// The log remembers this writer.
-    Recall {
-        stream: StreamId,
-        writer: WriterId,
-        state: WriterState,
-    },
-    /// The log has forgotten this writer.
-    Forget { stream: StreamId, writer: WriterId },
-    /// The stream's settings have changed.
-    Describe { stream: StreamId, facts: StreamFacts },
-    /// Somebody wants to append.
-    Append(&'a AppendEntry),
-    /// The log did not queue what appends were promised from `base` on; nothing was promised since.
-    TakeBack { key: RangeKey, base: Offset },
-    /// The log did not write what it had queued under this generation: nothing from `base` on is there.
-    Abandon {
-        key: RangeKey,
-        base: Offset,
-        generation: u32,
-    },
-    /// Everything before `end` is synced.
-    Confirm { key: RangeKey, end: Offset },
-    /// The range takes no more appends.
-    Seal { key: RangeKey },
-    /// The log has ended everything that the range accepted before it was sealed.
-    Drain { key: RangeKey },
-    /// The end is durable: everybody may know it.
-    Publish { key: RangeKey, end: Offset },
-    /// The end could not be made durable: the range goes on.
-    Unseal { key: RangeKey },
-    /// Nothing below `start` is needed any more.
-    Trim { stream: StreamId, start: Offset },
-    /// The stream is gone.
-    Delete { stream: StreamId },
-}
-
-/// What a command comes to.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// Nothing that anybody waits for.
-    None,
-    /// What to do with the append.
-    Judged(Verdict),
-    /// Who waits for this stream has to look again.
-    Advanced(StreamId),
-    /// Nothing that was promised in the range from here on is, or will be, there.
-    TakenBack { key: RangeKey, from: Offset },
-    /// How far a seal is.
-    Seal(SealStep),
-    /// The stream begins later: `gone` are the ranges that went, `first` the first one left.
-    Trimmed {
-        first: RangeKey,
-        gone: SmallVec<[RangeKey; 1]>,
-    },
-    /// The stream went, with these ranges.
-    Deleted(SmallVec<[RangeKey; 1]>),
-}
-
-/// How far a seal is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SealStep {
-    /// It begins now: the log has to be waited for.
-    Begun,
-    /// It began before; the log is being waited for.
-    UnderWay,
-    /// The end is known, and stays.
-    Done(Offset),
-    /// There is no such range here.
-    Unknown,
-    /// Nobody knows where the range ends.
-    EndDamaged,
-    /// The range is open: the seal was undone.
-    Undone,
-}
 
 /// Every range this server holds, by stream.
 #[derive(Clone, Debug, Default)]
@@ -259,7 +39,7 @@ impl RangeTable {
             }
             Command::Recall { stream, writer, state } => {
                 if let Some(hosted) = self.streams.get_mut(&stream) {
-                    hosted.writers.insert(writer, Writer::recovered(state));
+                    hosted.recall(writer, state);
                 }
                 Effect::None
             }

@@ -42,8 +42,14 @@ pub(super) enum Standing {
 }
 
 impl Writer {
-    /// A writer as the log remembers it.
-    pub(super) fn recovered(stored: WriterState) -> Self {
+    /// A writer as the log remembers it, but for batches at `end` or behind.
+    pub(super) fn recovered(mut stored: WriterState, end: Option<Offset>) -> Self {
+        while let Some(batch) = stored
+            .window
+            .pop_back_if(|batch| end.is_some_and(|end| batch.base_offset >= end))
+        {
+            stored.next_sequence = batch.base_sequence;
+        }
         Self {
             stored,
             promised: VecDeque::new(),

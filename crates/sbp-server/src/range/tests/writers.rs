@@ -298,6 +298,57 @@ fn a_writer_goes_on_in_the_next_range() {
     );
 }
 
+#[test]
+fn what_lies_behind_the_end_of_a_sealed_range_is_no_repeat() {
+    let stored = |sequence, base_offset| sbp_log::EntryHead {
+        key: KEY,
+        base_offset: Offset(base_offset),
+        count: 1,
+        writer: ME,
+        writer_epoch: 1,
+        base_sequence: sequence,
+        ..Default::default()
+    };
+    let mut state = sbp_log::WriterState::default();
+    for (sequence, offset) in [(0, 18), (1, 19), (2, 20), (3, 21)] {
+        state.record(&stored(sequence, offset));
+    }
+    for (sealed, expected) in [
+        (true, (ErrorCode::NONE, 20, 21, 3)),
+        (false, (ErrorCode::NONE, 20, 21, 4)),
+    ] {
+        let mut table = table();
+        confirm(&mut table, if sealed { 20 } else { 22 });
+        if sealed {
+            publish(&mut table, 20);
+        }
+        table.apply(Command::Recall {
+            stream: OPAQUE,
+            writer: ME,
+            state: state.clone(),
+        });
+        let again = judge(&mut table, &mine(1, 1, 1));
+        assert!(matches!(again, Verdict::Done(stored) if stored.base_offset == Offset(19)));
+        let verdict = judge(&mut table, &mine(1, 2, 1));
+        assert_eq!(matches!(verdict, Verdict::Store { .. }), sealed, "{verdict:?}");
+        assert_eq!(answer(&verdict), expected);
+    }
+}
+
+/// Seals the stream's range and opens the next one.
+fn publish(table: &mut RangeTable, end: i64) {
+    table.apply(Command::Seal { key: KEY });
+    table.apply(Command::Publish {
+        key: KEY,
+        end: Offset(end),
+    });
+    table.apply(Command::Open {
+        stream: OPAQUE,
+        facts: StreamFacts::default(),
+        range: range(1, end, end, Phase::Open),
+    });
+}
+
 /// The rules once more, by a list of everything ever stored, against random traffic with losses.
 #[test]
 fn random_traffic_stores_each_record_once_and_in_order() {
