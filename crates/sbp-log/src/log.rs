@@ -100,6 +100,7 @@ impl<T: Send + 'static> Log<T> {
                 segments: recovery.segments,
                 remains: recovery.remains,
                 retired: recovery.retired,
+                reclaimable: true,
                 last: recovery.last,
             }
             .into(),
@@ -254,6 +255,7 @@ impl<T: Send + 'static> Log<T> {
         if let Some(range) = state.index.get_mut(key) {
             range.release(below);
         }
+        state.reclaimable = true;
         #[cfg(feature = "testing")]
         self.shared.forget_released(&mut state, key, below);
     }
@@ -266,6 +268,7 @@ impl<T: Send + 'static> Log<T> {
             range.release(Offset(i64::MAX));
         }
         state.writers.forget_stream(stream);
+        state.reclaimable = true;
     }
 
     /// Whether any segment still holds records of this range, released or not: until none does, a restart may find them.

@@ -151,5 +151,6 @@ fn newest_keeping(keep: u64, entries: impl DoubleEndedIterator<Item = IndexEntry
 }
 
 fn middle(low: Offset, high: Offset) -> Offset {
-    Offset(low.0 + (high.0 - low.0) / 2)
+    let half = i64::try_from(high.distance_from(low) / 2).unwrap_or(i64::MAX);
+    low.checked_add(half).unwrap_or(low)
 }

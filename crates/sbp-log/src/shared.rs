@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub(crate) remains: BTreeMap<u64, LiveSegment>,
     /// Files that no checkpoint to come will list; they go when no kept one needs them.
     pub(crate) retired: BTreeMap<SegmentId, Retired>,
+    /// Whether anything was released, or a segment sealed, since room was last given back.
+    pub(crate) reclaimable: bool,
     /// The last group that is synced.
     pub(crate) last: GroupMark,
 }

@@ -113,6 +113,7 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
     if let Some(live) = state.segments.get_mut(&number) {
         live.sealed = true;
     }
+    state.reclaimable = true;
     drop(state);
     segment.file.unpin();
     Ok(())

@@ -83,7 +83,7 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         active: None,
         unsealed: Vec::new(),
         full: Vec::new(),
-        next_segment: directory.newest + 1,
+        next_segment: directory.newest.saturating_add(1),
         checkpoints: std::mem::take(&mut directory.checkpoints),
         notes: std::mem::take(&mut directory.notes),
         clean: clean.is_some() && matches!(tail, Tail::End),

@@ -71,7 +71,7 @@ pub(crate) fn write(shared: &Shared, sources: &Sources, groups: &[GroupLayout]) 
         file: maker.fs.open(&aside, OpenMode::Truncate)?,
         header,
         mask: RecordHead::mask(header.salt),
-        first_group: sources.last_group + 1 - groups.len() as u64,
+        first_group: sources.last_group.saturating_sub(groups.len() as u64 - 1),
         mark: GroupMark::default(),
         entries: Vec::with_capacity(sources.pieces.len()),
         unsynced: 0,

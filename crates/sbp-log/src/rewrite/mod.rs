@@ -31,6 +31,17 @@ const WORTH_A_CHECKPOINT: u64 = 4;
 
 /// See [`Log::reclaim`](crate::Log::reclaim).
 pub(crate) fn reclaim(shared: &Shared) -> io::Result<u64> {
+    if !std::mem::take(&mut shared.state.write().reclaimable) {
+        return Ok(0);
+    }
+    let freed = reclaim_now(shared);
+    if freed.is_err() {
+        shared.state.write().reclaimable = true;
+    }
+    freed
+}
+
+fn reclaim_now(shared: &Shared) -> io::Result<u64> {
     rewrite(shared)?;
     let waiting = || {
         let mut state = shared.state.write();

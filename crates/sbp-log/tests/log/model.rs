@@ -28,6 +28,7 @@ enum Op {
         keep: usize,
     },
     Checkpoint,
+    Reclaim,
     Shutdown,
     PowerCut(u64),
 }
@@ -43,8 +44,9 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (1..4i64, 0..40i64, 0..20_000usize)
             .prop_map(|(stream, from, max_bytes)| Op::Read { stream, from, max_bytes }),
         2 => (1..4i64, 0..40i64, 1_000..1_050i64).prop_map(|(stream, from, time)| Op::Find { stream, from, time }),
-        1 => (1..4i64, 0..6usize).prop_map(|(stream, keep)| Op::Release { stream, keep }),
+        2 => (1..4i64, 0..6usize).prop_map(|(stream, keep)| Op::Release { stream, keep }),
         1 => Just(Op::Checkpoint),
+        2 => Just(Op::Reclaim),
         1 => Just(Op::Shutdown),
         1 => any::<u64>().prop_map(Op::PowerCut),
     ]
@@ -183,6 +185,7 @@ impl World {
             Op::Find { stream, from, time } => self.find(*stream, *from, *time),
             Op::Release { stream, keep } => self.release(*stream, *keep),
             Op::Checkpoint => self.opened.as_ref().unwrap().0.checkpoint().unwrap(),
+            Op::Reclaim => drop(self.opened.as_ref().unwrap().0.reclaim().unwrap()),
             Op::Shutdown => {
                 self.opened.take().unwrap().0.shutdown().unwrap();
                 self.fs = self.fs.power_cut(Survival::Nothing);

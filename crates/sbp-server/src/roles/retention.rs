@@ -22,7 +22,14 @@ pub(crate) async fn trim_what_is_due(node: Weak<Node>, every: Duration) {
             return;
         };
         // It may read from the disk.
-        let due = tokio::task::spawn_blocking(move || ranges.retention_due(now)).await;
+        let due = tokio::task::spawn_blocking(move || {
+            // Room that the last trims made: cheap when they made none.
+            if let Err(error) = ranges.log.reclaim() {
+                tracing::warn!(%error, "released room could not be given back yet");
+            }
+            ranges.retention_due(now)
+        })
+        .await;
         let due = due.unwrap_or_default();
         if due.is_empty() {
             continue;
