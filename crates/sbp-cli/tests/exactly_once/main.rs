@@ -45,40 +45,22 @@ fn show(name: &str, outcome: &Outcome) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_record_is_there_once_and_in_order() {
-    let outcome = Trial {
-        batches: 6_000,
-        kills: 4,
-        trims: true,
-        rules: faults(120.0, 12_000.0),
-        forget: ForgetWriters::Never,
-        limit: Duration::from_secs(120),
-    }
-    .run()
-    .await;
-    show("short trial", &outcome);
-    assert_eq!(outcome.wrong, [""; 0]);
-    assert!(outcome.faults >= 60 && outcome.unacknowledged >= 4, "{outcome}");
-    assert!(outcome.duplicates > 0, "nothing was ever sent twice: {outcome}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "minutes; `make test-long` runs it"]
-async fn a_hundred_thousand_batches_survive_twenty_kills() {
+async fn a_hundred_thousand_batches_are_there_once_and_in_order() {
     let outcome = Trial {
         batches: 100_000,
         kills: 20,
         trims: true,
         rules: faults(900.0, 200_000.0),
         forget: ForgetWriters::Never,
-        limit: Duration::from_secs(900),
+        limit: Duration::from_secs(600),
     }
     .run()
     .await;
-    show("long trial", &outcome);
+    show("trial", &outcome);
     assert_eq!(outcome.wrong, [""; 0]);
     assert!(outcome.faults >= 500 && outcome.kills == 20, "{outcome}");
-    assert!(outcome.unacknowledged >= 20 && outcome.duplicates > 0, "{outcome}");
+    // At each kill something was synced that its writer did not know of, and it was recognised when it came again.
+    assert!(outcome.unacknowledged >= 20 && outcome.duplicates >= 20, "{outcome}");
 }
 
 /// The trial without any fault but one kill, on a server that forgets its writers as told.

@@ -107,7 +107,9 @@ impl Trial {
             let due = self.batches * kill / (self.kills + 1);
             scene.wait_for_acknowledged(due, &writers).await;
             let trim = self.trims && (kill % 2 == 0 || self.kills == 1);
-            outcome.unacknowledged += scene.kill_before_acknowledgement(trim).await;
+            let unacknowledged = scene.kill_before_acknowledgement(trim).await;
+            assert!(unacknowledged > 0, "the server was killed with nothing to acknowledge");
+            outcome.unacknowledged += unacknowledged;
             outcome.kills += 1;
         }
         let mut acked = Vec::new();
