@@ -191,7 +191,6 @@ async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
         holders.insert(stream, last_range(&driver, stream).await);
     }
     let server_of = |stream: StreamId| holders[&stream].primary().unwrap().clone();
-    let clients: Vec<_> = range_roles.iter().map(|role| client(&role.address)).collect();
     let place_of = |stream| {
         let address = server_of(stream).advertise_addr;
         range_roles.iter().position(|role| role.address == address).unwrap()
@@ -206,13 +205,13 @@ async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
     let (stop, stopped) = watch::channel(false);
     let loads: Vec<_> = places
         .iter()
-        .map(|(stream, place)| {
+        .map(|(stream, _)| {
             let options = WriterOptions {
                 timeout: PATIENCE,
                 attempt_timeout: Duration::from_secs(2),
                 ..WriterOptions::default()
             };
-            Load::start(*stream, clients[*place].writer(*stream, options), stopped.clone())
+            Load::start(*stream, driver.writer(*stream, options), stopped.clone())
         })
         .collect();
 
@@ -265,7 +264,7 @@ async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
     for load in loads {
         let promised = load.task.await.unwrap();
         total += promised.len();
-        let stored = read(&clients[places[&load.stream]], load.stream).await;
+        let stored = read(&driver, load.stream).await;
         let expected: Vec<_> = (0..promised.len())
             .map(|number| (Offset(i64::try_from(number).unwrap()), value(load.stream, number)))
             .collect();

@@ -93,8 +93,7 @@ impl Running {
         } = parts;
         let identity = Identity { server_id, advertise };
         let session = session_config(config);
-        let (durability, decides) = (config.durability.name(), placement.is_some());
-        let offer = Offer::new(durability, &identity, decides, told_limits(&session));
+        let offer = Offer::new(config.durability.name(), &identity, told_limits(&session));
         let limits = ConnectionLimits {
             answer_bytes: session.limits.answer_bytes,
             waits: session.limits.waits,

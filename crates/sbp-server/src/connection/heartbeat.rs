@@ -27,20 +27,18 @@ pub(crate) struct ToldLimits {
 }
 
 impl Offer {
-    /// `decides` says whether the placement driver's half is here.
-    pub(crate) fn new(durability: &str, identity: &Identity, decides: bool, limits: ToldLimits) -> Self {
-        let mut offered = Vec::new();
-        if decides {
-            offered.push(Feature::new(features::NAMES, "1"));
-        }
+    /// What requests may say is the same for both halves of the server: a half that does not serve an operation refuses
+    /// it, and the peer goes to the other one. Only a range server has a number, and a durability.
+    pub(crate) fn new(durability: &str, identity: &Identity, limits: ToldLimits) -> Self {
+        let mut offered = vec![
+            Feature::new(features::NAMES, "1"),
+            Feature::new(features::CONDITIONAL_APPEND, "1"),
+            Feature::new(features::IDEMPOTENCE, sbp_log::WRITER_WINDOW.to_string()),
+            Feature::new(features::BOUNDED_FETCH, "1"),
+        ];
         if let Some(server) = identity.range_server() {
-            offered.extend([
-                Feature::new(features::CONDITIONAL_APPEND, "1"),
-                Feature::new(features::IDEMPOTENCE, sbp_log::WRITER_WINDOW.to_string()),
-                Feature::new(features::BOUNDED_FETCH, "1"),
-                Feature::new(features::DURABILITY, durability),
-                Feature::new(features::SERVER_ID, server.server_id.to_string()),
-            ]);
+            offered.push(Feature::new(features::DURABILITY, durability));
+            offered.push(Feature::new(features::SERVER_ID, server.server_id.to_string()));
         }
         Self {
             features: offered,
@@ -107,7 +105,7 @@ mod tests {
             features: names.iter().map(|name| Feature::new(name, "whatever")).collect(),
             ..Default::default()
         };
-        Offer::new("fsync", &identity, true, limits).answer(&identity, 9, request)
+        Offer::new("fsync", &identity, limits).answer(&identity, 9, request)
     }
 
     #[test]
