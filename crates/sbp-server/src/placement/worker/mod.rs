@@ -370,6 +370,8 @@ impl Worker {
             for operation in operations {
                 if undone {
                     self.go_on(operation.sealing);
+                } else {
+                    self.strand(operation.sealing);
                 }
                 self.finish(operation.id, Err(refusal.clone()));
             }
@@ -440,6 +442,15 @@ impl Worker {
     fn go_on(&self, sealing: Option<RangeKey>) {
         if let (Some(key), Some(local)) = (sealing, &self.local) {
             local.ranges.unseal(key);
+        }
+    }
+
+    /// A range in this process that was to be sealed, and may be on the disk, takes no appends, and nobody waits for its
+    /// next one: a restart finds out.
+    fn strand(&self, sealing: Option<RangeKey>) {
+        if let (Some(key), Some(local)) = (sealing, &self.local) {
+            local.ranges.hub.set_knows_all(false);
+            local.ranges.answered(key.stream);
         }
     }
 

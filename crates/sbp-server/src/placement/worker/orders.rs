@@ -36,6 +36,9 @@ impl Worker {
             }
             return false;
         }
+        if let Some(local) = &self.local {
+            local.ranges.hub.share();
+        }
         // A range server elsewhere has published the end of its own seal.
         if matches!(action, Action::Publish(..)) {
             return false;

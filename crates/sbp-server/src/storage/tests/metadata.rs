@@ -426,7 +426,7 @@ fn ranges_tile_and_answers_stand_when_the_power_goes() {
     for seed in 1..=seeds {
         let length = script_length(&listener, seed);
         // Another few places with every seed.
-        for operation in (1 + seed % 7..=length + 1).step_by(7) {
+        for operation in (1 + seed % 11..=length + 1).step_by(11) {
             if let Err(problem) = crash(&listener, seed, operation, false) {
                 panic!("seed {seed}, power off at operation {operation} of {length}: {problem}");
             }
@@ -445,13 +445,14 @@ fn a_disk_that_does_not_sync_is_noticed_here_too() {
     assert!(noticed);
 }
 
-/// Appends to a stream until the log has gone on in another segment, a few times.
-fn fill(storage: &Storage, listener: &Listener, stream: StreamId) {
-    let before = storage.ranges.log.stats().segments;
+/// Appends to a stream until the log has gone on in another segment, a few times. Gives the stream's end.
+fn fill(storage: &Storage, listener: &Listener, stream: StreamId) -> Offset {
+    let groups = || storage.ranges.log.stats().written_bytes;
+    let before = groups();
     for _append in 0..1_000 {
-        append_one(storage, listener, stream).unwrap();
-        if storage.ranges.log.stats().segments > before + 2 {
-            return;
+        let offset = append_one(storage, listener, stream).unwrap();
+        if groups() > before + 3 * small_log().segment_bytes {
+            return Offset(offset.0 + 1);
         }
     }
     panic!("the log does not go on in another segment");
@@ -508,7 +509,9 @@ fn a_deleted_stream_is_forgotten_when_nothing_of_it_is_left() {
     for round in 0..6 {
         stop(storage);
         storage = start(&disk).unwrap_or_else(|error| panic!("round {round}: {error}"));
-        fill(&storage, &listener, kept);
+        // What is kept must not keep the segment that it shares with a deleted stream.
+        let end = fill(&storage, &listener, kept);
+        ask(&storage, Request::TrimStreams(vec![Ok((kept, end))]));
         storage.ranges.log.checkpoint().unwrap();
         for _sweep in 0..2 {
             storage.placement.sweep();
@@ -563,5 +566,34 @@ fn a_full_disk_can_be_freed() {
     assert!(life.update(stream).is_ok(), "an update");
     assert!(life.delete(stream).is_ok(), "a deletion");
     assert_eq!(parts.health.failure(), None);
+    stop(storage);
+}
+
+#[test]
+fn nothing_is_appended_behind_an_end_that_may_be_on_the_disk() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let parts = parts(&disk);
+    let (storage, stream) = with_two_records(&parts, &listener);
+    disk.fail(Operation::Sync, 0, io::ErrorKind::Other);
+    let mut life = Life {
+        storage: &storage,
+        listener: &listener,
+        model: &mut Model::default(),
+        random: fastrand::Rng::with_seed(1),
+    };
+    life.model.streams.entry(stream).or_default();
+    assert!(life.seal(stream, SealFor::PlacementDriver).is_err());
+    assert_eq!(parts.health.failure().unwrap().what, "the metadata store");
+    // At once, and not never: an append does not wait for a range that will not come.
+    assert_eq!(
+        append_one(&storage, &listener, stream),
+        Err(ErrorCode::RANGE_ALREADY_SEALED)
+    );
+    assert_eq!(read(&storage, stream).len(), 2);
+    stop(storage);
+    let storage = open(&self::parts(&disk), small_log(), Arc::new(NoOthers)).unwrap();
+    let next = append_one(&storage, &listener, stream);
+    assert_eq!(next, Ok(Offset(2)), "in whichever range a restart finds");
+    assert_eq!(read(&storage, stream).len(), 3);
     stop(storage);
 }
