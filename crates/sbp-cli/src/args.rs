@@ -232,6 +232,7 @@ pub(crate) struct Ping {
 Examples:
   sbp bench append --size 64 --concurrency 256 --seconds 5
   sbp bench append --embedded --durability none --records 1000000
+  sbp bench append --api writer --concurrency 64     idempotent; compare with --api await
   sbp bench fetch --decode                   read what bench append wrote, down to Arrow columns
   sbp bench floor --dir ./data               what sockets and disk can do here without any of this")]
 pub(crate) struct Bench {
@@ -264,6 +265,9 @@ pub(crate) struct BenchAppend {
     /// Appends in flight.
     #[arg(long, default_value_t = 256)]
     pub(crate) concurrency: usize,
+    /// How appends are handed to the client.
+    #[arg(long, value_enum, default_value_t = Api::Submit)]
+    pub(crate) api: Api,
     /// Streams, appended to in turn; they are called bench/0, bench/1 and so on.
     #[arg(long, default_value_t = 1)]
     pub(crate) streams: usize,
@@ -276,6 +280,28 @@ pub(crate) struct BenchAppend {
     /// One JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How a benchmark hands appends to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Api {
+    /// All that is due in one hand-over, as bindings do it.
+    Submit,
+    /// One future for each append.
+    Await,
+    /// One future for each append of an idempotent writer, one writer for each stream; each has up to 64 in flight.
+    Writer,
+}
+
+impl Api {
+    /// The word for it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Await => "await",
+            Self::Writer => "writer",
+        }
+    }
 }
 
 #[derive(Args, Debug)]

@@ -107,11 +107,26 @@ fn benchmarks_report_what_they_measured() {
     let report: serde_json::Value = serde_json::from_str(&text(&run(&server, &append, ""))).unwrap();
     assert_eq!(report["records"], 2_000);
     assert!(report["records_per_s"].as_f64().unwrap() > 0.0 && report["p50_us"].as_u64().unwrap() > 0);
+    for api in ["await", "writer"] {
+        let append = [
+            "bench",
+            "append",
+            "--records",
+            "1000",
+            "--batch",
+            "5",
+            "--api",
+            api,
+            "--json",
+        ];
+        let report: serde_json::Value = serde_json::from_str(&text(&run(&server, &append, ""))).unwrap();
+        assert_eq!((&report["records"], &report["api"]), (&1_000.into(), &api.into()));
+    }
     let fetch = run(&server, &["bench", "fetch", "--decode", "--json"], "");
     let report: serde_json::Value = serde_json::from_str(&text(&fetch)).unwrap();
     assert_eq!(
         (&report["records"], &report["rows_decoded"]),
-        (&2_000.into(), &2_000.into())
+        (&4_000.into(), &4_000.into())
     );
 }
 

@@ -529,9 +529,15 @@ async fn readers_and_tails_give_up_on_a_server_that_stays_away() {
     let client = client(&address);
     let stream = bounded(streams(&client, &["s"])).await[0];
     let timeout = Some(Duration::from_millis(500));
-    let mut tail = bounded(client.tail(&[(stream, Position::Latest)], TailOptions { timeout }))
-        .await
-        .unwrap();
+    let mut tail = bounded(client.tail(
+        &[(stream, Position::Latest)],
+        TailOptions {
+            timeout,
+            ..TailOptions::default()
+        },
+    ))
+    .await
+    .unwrap();
     server.shutdown().unwrap();
     let options = ReaderOptions {
         timeout,

@@ -15,9 +15,10 @@ use sbp_record::RecordsBuilder;
 use sbp_types::StreamId;
 use smallvec::smallvec;
 
+use super::awaited::Awaited;
 use super::usage::cpu_time;
 use super::{Report, embed, histogram, micros, per_second, ratio};
-use crate::args::BenchAppend;
+use crate::args::{Api, BenchAppend};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::{Terminal, progress};
@@ -65,17 +66,21 @@ pub(crate) fn run(mut bench: BenchAppend, terminal: &mut Terminal) -> Result<(),
         .map(|stream| Ok(stream?.stream_id))
         .collect::<Result<Vec<_>, ClientError>>()?;
 
-    let mut load = Load::new(&session.client, streams, &bench);
+    let mut load = match bench.api {
+        Api::Submit => Driver::Submitted(Box::new(Load::new(&session.client, streams, &bench))),
+        Api::Await => Driver::Awaited(Awaited::new(&session, &streams, &bench, false)),
+        Api::Writer => Driver::Awaited(Awaited::new(&session, &streams, &bench, true)),
+    };
     let batch = u64::try_from(bench.batch.max(1)).unwrap_or(1);
     let goal = match bench.records {
         Some(records) => Goal::Appends(records.div_ceil(batch)),
         None => {
-            load.run(Goal::Time(Duration::from_millis(bench.seconds * 100)), false)?;
+            load.run(&session, Goal::Time(Duration::from_millis(bench.seconds * 100)), false)?;
             Goal::Time(Duration::from_secs(bench.seconds))
         }
     };
     let before = (session.client.stats(), cpu_time());
-    let measured = load.run(goal, true)?;
+    let measured = load.run(&session, goal, true)?;
     let after = (session.client.stats(), cpu_time());
 
     let mut report = Report::default();
@@ -86,6 +91,7 @@ pub(crate) fn run(mut bench: BenchAppend, terminal: &mut Terminal) -> Result<(),
             .features()
             .map_or("unknown", |features| features.durability.as_str()),
     );
+    report.text("api", bench.api.name());
     report.count("record bytes", u64::try_from(bench.size).unwrap_or(0));
     report.count("records/append", batch);
     report.count("in flight", u64::try_from(bench.concurrency).unwrap_or(0));
@@ -131,15 +137,46 @@ fn costs(
 }
 
 #[derive(Clone, Copy)]
-enum Goal {
+pub(super) enum Goal {
     Time(Duration),
     Appends(u64),
 }
 
-struct Measured {
-    appends: u64,
-    time: Duration,
-    latency: Histogram<u64>,
+impl Goal {
+    /// Whether there is another append to be submitted behind those that were.
+    pub(super) fn goes_on(self, begin: Instant, submitted: u64) -> bool {
+        match self {
+            Self::Appends(appends) => submitted < appends,
+            Self::Time(time) => begin.elapsed() < time,
+        }
+    }
+}
+
+pub(super) struct Measured {
+    pub(super) appends: u64,
+    pub(super) time: Duration,
+    pub(super) latency: Histogram<u64>,
+}
+
+/// A record of that many bytes.
+pub(super) fn record(size: usize) -> Bytes {
+    let letters = (0..size).map(|index| b'a' + u8::try_from(index % 26).unwrap_or(0));
+    letters.collect::<Vec<_>>().into()
+}
+
+/// How appends are handed to the client.
+enum Driver<'a> {
+    Submitted(Box<Load<'a>>),
+    Awaited(Awaited),
+}
+
+impl Driver<'_> {
+    fn run(&mut self, session: &Session, goal: Goal, show: bool) -> Result<Measured, CliError> {
+        match self {
+            Self::Submitted(load) => load.run(goal, show),
+            Self::Awaited(awaited) => awaited.run(session, goal),
+        }
+    }
 }
 
 /// Keeps a number of appends in flight.
@@ -161,14 +198,11 @@ struct Load<'a> {
 
 impl<'a> Load<'a> {
     fn new(client: &'a Client, streams: Vec<StreamId>, bench: &BenchAppend) -> Self {
-        let record: Vec<u8> = (0..bench.size)
-            .map(|index| b'a' + u8::try_from(index % 26).unwrap_or(0))
-            .collect();
         Self {
             client,
             streams,
             next_stream: 0,
-            record: record.into(),
+            record: record(bench.size),
             batch: bench.batch.max(1),
             concurrency: bench.concurrency.max(1),
             options: AppendOptions::default(),

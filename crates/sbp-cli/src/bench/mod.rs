@@ -1,6 +1,7 @@
 //! `sbp bench`: figures that are measured, with what they cost.
 
 mod append;
+mod awaited;
 mod fetch;
 mod floor;
 mod usage;

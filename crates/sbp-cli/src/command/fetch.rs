@@ -39,7 +39,10 @@ pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError
             When::Offset(offset) => Position::At(offset),
             When::Time(time) => Position::Time(time),
         };
-        let options = TailOptions { timeout };
+        let options = TailOptions {
+            timeout,
+            ..TailOptions::default()
+        };
         let mut tail = session.wait(session.client.tail(&[(stream.stream_id, position)], options))?;
         while let Some(batches) = session.wait(tail.next_many()) {
             for batch in batches? {

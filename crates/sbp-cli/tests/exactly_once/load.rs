@@ -96,7 +96,7 @@ pub(crate) async fn read(client: Client, streams: Vec<StreamId>, ledger: Arc<Mut
         let mut ledger = ledger.lock();
         for record in batch.records().unwrap() {
             if record.offset >= fetched.from && record.offset < fetched.to {
-                let written = Written::parse(record.value.as_deref().unwrap_or_default());
+                let written = Written::parse(record.value.unwrap_or_default());
                 ledger.add(fetched.stream, record.offset.0, written.unwrap());
             }
         }

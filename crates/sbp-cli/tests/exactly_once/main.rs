@@ -40,6 +40,8 @@ fn faults(faults: f64, frames: f64) -> Vec<String> {
     KINDS.iter().map(rule).collect()
 }
 
+/// Figures of the run, for whoever runs it with `--nocapture`.
+#[allow(clippy::print_stdout, reason = "a test's report")]
 fn show(name: &str, outcome: &Outcome) {
     println!("{name}: {outcome}");
 }
