@@ -214,6 +214,89 @@ fn a_footer_reads_as_written() {
     assert_eq!(IndexEntry::parse_all(&bytes[..64], runs[1].crc), None);
 }
 
+/// Envelope, sequence, mark, flags, and the two sections that every checkpoint has.
+const EMPTY_CHECKPOINT: &str = concat!(
+    "534250434845434b",
+    "01000000",
+    "0900000000000000",
+    "0500000000000000",
+    "0400000000000000",
+    "0010000000000000",
+    "07000000",
+    "00000000",
+    "01000000010000000000000000000000",
+    "02000000010000000000000000000000",
+);
+
+fn checkpoint() -> Checkpoint {
+    Checkpoint {
+        sequence: 9,
+        covered: GroupMark {
+            number: 5,
+            segment: 4,
+            position: 4_096,
+            checksum: 7,
+        },
+        ..Checkpoint::default()
+    }
+}
+
+#[test]
+fn a_checkpoint_without_writers_and_remains_has_the_bytes_it_always_had() {
+    let bytes = checkpoint().encode();
+    assert_eq!(hex(&bytes[..bytes.len() - 4]), EMPTY_CHECKPOINT);
+    assert_eq!(Checkpoint::parse(&bytes), Ok(checkpoint()));
+}
+
+#[test]
+fn writers_and_remains_have_these_bytes() {
+    let mut state = WriterState::default();
+    state.record(&head().head);
+    let with = Checkpoint {
+        remains: vec![RemainsItem {
+            segment: SegmentItem {
+                number: 3,
+                salt: 0x5a,
+                first_group: 1,
+                last_group: 2,
+                damaged: true,
+            },
+            order: 2,
+        }],
+        newest_append: TimestampMs(11),
+        writers: vec![(WriterKey::of(&head().head).expect("a writer"), state)],
+        ..checkpoint()
+    };
+    let text = concat!(
+        // Writers: the newest append time; stream, name, epoch, next sequence, last append and offset, range, window.
+        "03000000010000006000000000000000",
+        "0b00000000000000",
+        "0807060504030201",
+        "aa00000000000000",
+        "bb00000000000000",
+        "0200000000000000",
+        "2f00000000000000",
+        "0068e5cf8b010000",
+        "ef03000000000000",
+        "14131211",
+        "01000000",
+        "2800000000000000",
+        "0700000000000000",
+        "e803000000000000",
+        // Remains.
+        "04000000010000003000000000000000",
+        "0300000000000000",
+        "5a00000000000000",
+        "0100000000000000",
+        "0200000000000000",
+        "0100000000000000",
+        "0200000000000000",
+    );
+    let bytes = with.encode();
+    assert_eq!(hex(&bytes[..bytes.len() - 4]), format!("{EMPTY_CHECKPOINT}{text}"));
+    assert_eq!(Checkpoint::parse(&bytes), Ok(with));
+}
+
 #[test]
 fn only_what_an_interrupted_write_leaves_is_torn() {
     let mut header = group();

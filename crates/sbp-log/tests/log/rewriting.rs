@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sbp_log::testing::{SimFileSystem, Survival};
-use sbp_log::{Damage, FileSystem, Helpers, Log, LogConfig};
-use sbp_types::{Offset, RangeKey};
+use sbp_log::{Damage, FileSystem, Helpers, Log, LogConfig, RealFileSystem, SystemClock};
+use sbp_types::{Offset, RangeKey, TimestampMs};
 
 use crate::common::{Acks, batch, entry, key, open, served, small_config};
 
@@ -299,4 +301,61 @@ fn a_disk_without_room_for_remains_keeps_everything() {
     fs.set_capacity(None);
     assert!(log.reclaim().unwrap() > 0);
     assert_eq!(needed(&served(&log), &[(2, 12), (3, 11)]), before);
+}
+
+#[test]
+fn readers_and_appends_go_on_while_files_come_and_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = LogConfig {
+        segment_bytes: 64 << 10,
+        group_bytes: 16 << 10,
+        hot_tail_bytes: 0,
+        checkpoint_bytes: 1 << 30,
+        rewrite_percent: 80,
+        ..LogConfig::temporary(directory.path())
+    };
+    let acks = Arc::new(Acks::default());
+    let clock = Arc::new(SystemClock::new());
+    let (log, _) = Log::open(Arc::new(RealFileSystem), clock, config, acks.clone()).unwrap();
+    append(&log, &acks, &[(1, 700)]);
+    let done = AtomicBool::new(false);
+    let reads = std::thread::scope(|scope| {
+        let reader = || {
+            let mut reads = 0u64;
+            while !done.load(Ordering::Acquire) {
+                let end = log.synced_end(key(1)).unwrap();
+                let mut at = Offset(0);
+                while at < end {
+                    let got = log.read(key(1), at, 4_000, true).unwrap();
+                    assert_eq!(got.first().map(|stored| stored.base_offset), Some(at));
+                    at = Offset(at.0 + got.len() as i64);
+                    reads += 1;
+                }
+                assert_eq!(
+                    log.offset_appended_since(key(1), TimestampMs(1_000 + end.0 - 1))
+                        .unwrap(),
+                    Offset(end.0 - 1)
+                );
+                log.find_timestamp(key(1), Offset(0), TimestampMs(1_000 + end.0 / 2))
+                    .unwrap()
+                    .unwrap();
+            }
+            reads
+        };
+        let readers = [scope.spawn(reader), scope.spawn(reader)];
+        for round in 0..60 {
+            append(&log, &acks, &[(1, 700), (2, 9_000), (1, 10), (2, 9_000)]);
+            log.release(key(2), log.synced_end(key(2)).unwrap());
+            if round % 4 == 3 {
+                log.reclaim().unwrap();
+            }
+        }
+        done.store(true, Ordering::Release);
+        readers.map(|reader| reader.join().unwrap()).iter().sum::<u64>()
+    });
+    let stats = log.stats();
+    assert!(
+        stats.rewritten_bytes > 0 && stats.segments < 12 && reads > 100,
+        "{stats:?} {reads}"
+    );
 }
