@@ -230,8 +230,8 @@ impl<'a> View<'a> {
             id,
             stream,
             end: stream.confirmed_end(),
-            knows_start: table.knows_all || stream.start_known,
-            knows_end: table.knows_all || !goes_on,
+            knows_start: table.knows_all() || stream.start_known,
+            knows_end: table.knows_all() || !goes_on,
         }
     }
 

@@ -39,5 +39,5 @@ pub(crate) use writers::Claim;
 pub(crate) use {
     append::Verdict,
     command::{Command, Effect, SealStep},
-    table::RangeTable,
+    table::{RangeTable, Scope},
 };

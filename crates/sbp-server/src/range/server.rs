@@ -21,7 +21,7 @@ use super::pending::{Answer, Pending};
 use super::pressure::{DEFAULT_MAX_PENDING, Pressure};
 use super::seals::Seals;
 use super::stream::{RangeState, StreamFacts};
-use super::table::RangeTable;
+use super::table::{RangeTable, Scope};
 use super::upstream::Upstream;
 use super::waiting::Waiting;
 use super::writers::Claim;
@@ -115,7 +115,15 @@ impl RangeHub {
 
     /// Says whether every range that exists is here, so that what is not here does not exist.
     pub(crate) fn set_knows_all(&self, knows_all: bool) {
-        self.ranges.lock().table.knows_all = knows_all;
+        self.ranges.lock().table.scope = if knows_all { Scope::Everything } else { Scope::Told };
+    }
+
+    /// The placement driver in this process has placed a range on another server.
+    pub(crate) fn share(&self) {
+        let scope = &mut self.ranges.lock().table.scope;
+        if *scope == Scope::Everything {
+            *scope = Scope::Shared;
+        }
     }
 }
 

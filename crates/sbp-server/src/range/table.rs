@@ -19,8 +19,19 @@ use crate::refusal::Refusal;
 pub(crate) struct RangeTable {
     streams: HashMap<StreamId, HostedStream>,
     deleted: HashSet<StreamId>,
-    /// Whether every range that exists is here: what is not here does not exist.
-    pub(crate) knows_all: bool,
+    pub(crate) scope: Scope,
+}
+
+/// How much of what exists this server knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Every range is here: what is not here does not exist.
+    Everything,
+    /// The placement driver is in this process, so that a seal brings the next range; other servers hold ranges too.
+    Shared,
+    /// What it is told: the placement driver is somewhere else.
+    #[default]
+    Told,
 }
 
 impl RangeTable {
@@ -101,9 +112,14 @@ impl RangeTable {
         self.streams.iter().map(|(id, stream)| (*id, stream))
     }
 
+    /// Whether every range that exists is here.
+    pub(crate) fn knows_all(&self) -> bool {
+        self.scope == Scope::Everything
+    }
+
     /// Whether nothing is known about a stream that may exist.
     pub(crate) fn is_unknown(&self, id: StreamId) -> bool {
-        !self.knows_all && id.is_valid() && !self.streams.contains_key(&id) && !self.deleted.contains(&id)
+        !self.knows_all() && id.is_valid() && !self.streams.contains_key(&id) && !self.deleted.contains(&id)
     }
 
     /// Why there is nothing to say about a stream that is not here.
@@ -168,7 +184,7 @@ impl RangeTable {
         if let Some(writer) = claim.and_then(|claim| stream.writers.get_mut(&claim.writer)) {
             writer.settle(confirmed);
         }
-        let verdict = judge_append(stream, self.knows_all, entry);
+        let verdict = judge_append(stream, self.scope != Scope::Told, entry);
         if let Verdict::Store {
             key,
             base_offset,

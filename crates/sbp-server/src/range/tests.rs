@@ -36,7 +36,7 @@ fn range(index: i32, start: i64, end: i64, phase: Phase) -> RangeState {
 /// An open stream 0..10, a typed one, a sealed one, one with a damaged end, and one with two ranges 0..10..15.
 fn table() -> RangeTable {
     let mut table = RangeTable::default();
-    table.knows_all = true;
+    table.scope = Scope::Everything;
     let mut open = |stream, fingerprints: SmallVec<[u64; 1]>, range| {
         let facts = StreamFacts {
             fingerprints,

@@ -68,23 +68,17 @@ fn what_cannot_be_sealed_says_why() {
 #[test]
 fn appends_wait_while_a_range_is_sealed_where_the_next_one_will_be() {
     let explicit = with(OPAQUE, |entry| entry.range = RangeIndex(0));
-    for (knows_all, open, named) in [
-        (true, None, Some(ErrorCode::RANGE_ALREADY_SEALED)),
-        (
-            false,
-            Some(ErrorCode::RANGE_ALREADY_SEALED),
-            Some(ErrorCode::RANGE_ALREADY_SEALED),
-        ),
-    ] {
+    let sealed = Some(ErrorCode::RANGE_ALREADY_SEALED);
+    for (scope, open) in [(Scope::Everything, None), (Scope::Shared, None), (Scope::Told, sealed)] {
         let mut table = table();
-        table.knows_all = knows_all;
+        table.scope = scope;
         seal(&mut table, key(OPAQUE, 0));
         let refused = |verdict| match verdict {
             Verdict::Park => None,
             verdict => Some(code(&verdict)),
         };
         assert_eq!(refused(judge(&mut table, &entry(OPAQUE))), open);
-        assert_eq!(refused(judge(&mut table, &explicit)), named);
+        assert_eq!(refused(judge(&mut table, &explicit)), sealed);
         assert_eq!(refused(judge(&mut table, &with(OPAQUE, empty))), Some(ErrorCode::NONE));
         table.apply(Command::Unseal { key: key(OPAQUE, 0) });
         assert_eq!(code(&judge(&mut table, &explicit)), ErrorCode::NONE);
@@ -164,15 +158,15 @@ fn a_trim_moves_the_start_and_takes_ranges_but_never_the_last() {
 
 #[test]
 fn a_deleted_stream_is_remembered() {
-    for knows_all in [true, false] {
+    for scope in [Scope::Everything, Scope::Shared, Scope::Told] {
         let mut table = table();
-        table.knows_all = knows_all;
+        table.scope = scope;
         let gone = table.apply(Command::Delete { stream: SPLIT });
         assert_eq!(gone, Effect::Deleted(smallvec![key(SPLIT, 0), key(SPLIT, 1)]));
         assert_eq!(table.apply(Command::Delete { stream: SPLIT }), Effect::None);
         assert_eq!(code(&judge(&mut table, &entry(SPLIT))), ErrorCode::NOT_FOUND);
         let unknown = code(&judge(&mut table, &entry(StreamId(99))));
-        let expected = if knows_all {
+        let expected = if scope == Scope::Everything {
             ErrorCode::NOT_FOUND
         } else {
             ErrorCode::RANGE_NOT_FOUND
