@@ -2,11 +2,17 @@
 
 mod support;
 
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use bytes::{Bytes, BytesMut};
 use sbp_messages::{
-    DeleteStreamsRequest, DeleteStreamsResponse, DescribePlacementDriverClusterRequest,
+    AppendResponse, AppendResult, DeleteStreamsRequest, DeleteStreamsResponse, DescribePlacementDriverClusterRequest,
     DescribePlacementDriverClusterResponse, DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, FetchResponse,
     IdAllocationRequest, IdAllocationResponse, Message, ReportMetricsRequest, ReportMetricsResponse, SealKind, Stream,
 };
+use sbp_record::{EncodeOptions, RecordsBuilder, StreamSchema, encode_arrow, inspect};
 use sbp_types::{Epoch, ServerId, StreamId};
 use support::admin::*;
 use support::*;
@@ -43,11 +49,17 @@ fn a_stream_comes_with_its_first_range_and_the_settings_in_force() {
         replica_nums: 2,
         ..stream_named("two")
     };
-    let codes: Vec<_> = created(&mut peer, vec![other, two_copies])
-        .into_iter()
-        .map(|(_, _, code)| code)
-        .collect();
-    assert_eq!(codes, [ErrorCode::ALREADY_EXISTS, ErrorCode::PD_NO_AVAILABLE_RS]);
+    let results = created(&mut peer, vec![other, two_copies, stream_named("A")]);
+    let codes: Vec<_> = results.iter().map(|(_, _, code)| *code).collect();
+    assert_eq!(
+        codes,
+        [
+            ErrorCode::ALREADY_EXISTS,
+            ErrorCode::PD_NO_AVAILABLE_RS,
+            ErrorCode::NONE
+        ]
+    );
+    assert_eq!(results[2].0.stream_id, StreamId(3), "names differ byte by byte");
 }
 
 #[test]
@@ -279,4 +291,79 @@ fn a_cluster_of_one_leads_itself_and_takes_reports() {
     assert!(response.status.is_success());
     let (response, _): (ReportMetricsResponse, _) = peer.call(&report(None), b"");
     assert_eq!(response.status.code, ErrorCode::INVALID_REQUEST);
+}
+
+/// Appends one batch as it is.
+fn append_batch(peer: &mut Peer, stream: StreamId, batch: &Bytes) -> AppendResult {
+    let (mut response, _): (AppendResponse, _) = peer.call(&append_request(&[(stream, batch.len())]), batch);
+    response.append_responses.remove(0)
+}
+
+#[test]
+fn a_trim_inside_a_batch_leaves_the_batch_whole() {
+    let server = start(None);
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    let (mut records, mut batch) = (RecordsBuilder::new(), BytesMut::new());
+    for value in [b"a", b"b", b"c", b"d"] {
+        records.push(Some(value), None, None, &[]).unwrap();
+    }
+    records.finish(&EncodeOptions::default(), &mut batch).unwrap();
+    let batch = batch.freeze();
+    assert_eq!(append_batch(&mut peer, stream, &batch).next_offset.0, 4);
+    peer.store(stream, b"e");
+    assert_eq!(bounds(&peer.trim(stream, 2).range.unwrap()), (0, 2, -1, 5));
+    let (response, payload): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 2)]), b"");
+    let result = &response.fetch_responses[0];
+    assert_eq!((result.base_offset.0, result.start_offset.0), (0, 2));
+    assert_eq!(
+        (result.next_offset.0, result.record_count),
+        (5, 5),
+        "whole batches are counted"
+    );
+    let head = inspect(&[payload.slice(..batch.len())], true).unwrap();
+    assert_eq!((head.base_offset.0, head.record_count), (0, 4));
+    let (response, _): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 1)]), b"");
+    assert_eq!(
+        response.fetch_responses[0].status.code,
+        ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS
+    );
+}
+
+/// A schema of so many integer columns, of which only the first one must be there, and one row of it.
+fn columns(count: usize) -> (StreamSchema, Bytes) {
+    let field = |place| Field::new(format!("c{place}"), DataType::Int64, place > 0);
+    let fields = Arc::new(Schema::new((0..count).map(field).collect::<Vec<_>>()));
+    let schema = StreamSchema::from_arrow(&fields).unwrap();
+    let values = (0..count).map(|_| Arc::new(Int64Array::from(vec![7])) as ArrayRef);
+    let rows = RecordBatch::try_new(fields, values.collect()).unwrap();
+    let mut batch = BytesMut::new();
+    encode_arrow(&EncodeOptions::default(), &schema, &rows, &mut batch).unwrap();
+    (schema, batch.freeze())
+}
+
+#[test]
+fn a_stream_whose_schema_has_grown_takes_batches_of_either() {
+    let server = start(None);
+    let mut peer = Peer::connect(&server);
+    let ((old, narrow), (new, wide)) = (columns(1), columns(2));
+    let typed = |schema: &StreamSchema, stream| Stream {
+        schema: Some(schema.to_ipc().into()),
+        ..stream
+    };
+    let id = created(&mut peer, vec![typed(&old, Stream::default())])
+        .remove(0)
+        .0
+        .stream_id;
+    let code = |peer: &mut Peer, batch| append_batch(peer, id, batch).status.code;
+    assert_eq!(code(&mut peer, &narrow), ErrorCode::NONE);
+    assert_eq!(code(&mut peer, &wide), ErrorCode::SCHEMA_MISMATCH);
+    let (stream, status) = peer.update(typed(&new, numbered(id)));
+    assert!(status.is_success(), "{status}");
+    assert_eq!(StreamSchema::from_ipc(&stream.schema.unwrap()).unwrap(), new);
+    assert_eq!(code(&mut peer, &wide), ErrorCode::NONE);
+    assert_eq!(code(&mut peer, &narrow), ErrorCode::NONE);
+    let (_, status) = peer.update(typed(&old, numbered(id)));
+    assert_eq!(status.code, ErrorCode::INVALID_REQUEST, "it does not shrink");
+    assert_eq!(code(&mut peer, &raw_batch(b"opaque")), ErrorCode::SCHEMA_MISMATCH);
 }
