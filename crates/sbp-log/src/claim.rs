@@ -47,7 +47,7 @@ pub(crate) fn claim(fs: &dyn FileSystem, directory: &Path) -> Result<Claimed, Op
             }
         }
     };
-    superblock.boot_id += 1;
+    superblock.boot_id = superblock.boot_id.saturating_add(1);
     write_small_always(fs, directory, SUPERBLOCK, &superblock.encode()).map_err(at(&path))?;
     Ok(Claimed { lock, superblock })
 }

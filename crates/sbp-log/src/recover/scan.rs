@@ -36,7 +36,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     fn continues(&self, header: &GroupHeader) -> bool {
-        header.number == self.number + 1 && self.checksum.is_none_or(|checksum| checksum == header.previous)
+        self.number.checked_add(1) == Some(header.number) && self.checksum.is_none_or(|checksum| checksum == header.previous)
     }
 }
 

@@ -147,7 +147,7 @@ impl Scanner {
             known &= self.salvage_segment(file, start, end)?;
         }
         known &= match until {
-            Some((_, header)) => self.chain.number + 1 == header.number,
+            Some((_, header)) => self.chain.number.checked_add(1) == Some(header.number),
             None => !self.is_short_of_promised(),
         };
         self.damaged = true;
@@ -195,7 +195,7 @@ impl Scanner {
                 .unwrap_or_default();
             let header = GroupHeader::parse(bytes, file.segment.salt);
             let header = header.filter(|header| header.number > self.chain.number);
-            let number = header.map_or(self.chain.number + 1, |header| header.number);
+            let number = header.map_or(self.chain.number.saturating_add(1), |header| header.number);
             let checksum = header.map_or(0, |header| header.checksum);
             let mark = GroupMark {
                 number,
@@ -214,7 +214,7 @@ impl Scanner {
                 };
                 return Ok(false);
             };
-            let follows = header.number == self.chain.number + 1;
+            let follows = self.chain.number.checked_add(1) == Some(header.number);
             self.chain = Chain {
                 number: header.number,
                 checksum: Some(header.checksum),
@@ -245,7 +245,7 @@ impl Scanner {
             let Some(record) = RecordHead::parse(bytes, file.segment.mask) else {
                 return Ok(false);
             };
-            let number = self.chain.number.max(header.map_or(0, |header| header.number - 1)) + 1;
+            let number = self.chain.number.max(header.map_or(0, |header| header.number.saturating_sub(1))).saturating_add(1);
             if number > self.checkpoint.covered.number {
                 self.settle();
             }

@@ -9,7 +9,7 @@ use sbp_types::{Offset, RangeKey};
 
 use crate::common::{batch, entry, key, open, small_config};
 
-type Sent = BTreeMap<(RangeKey, i64), (i64, Vec<u8>)>;
+pub(crate) type Sent = BTreeMap<(RangeKey, i64), (i64, Vec<u8>)>;
 
 /// Where groups begin.
 const BLOCK: usize = 4096;
@@ -32,7 +32,7 @@ fn written(config: &LogConfig, batches: &[(i64, i64, usize)]) -> (SimFileSystem,
     (fs.power_cut(Survival::Everything), sent)
 }
 
-fn append(log: &Log<u64>, acks: &crate::common::Acks, batches: &[(i64, i64, usize)], sent: &mut Sent) {
+pub(crate) fn append(log: &Log<u64>, acks: &crate::common::Acks, batches: &[(i64, i64, usize)], sent: &mut Sent) {
     for (stream, count, length) in batches {
         let number = sent.len() as u64;
         let bytes = batch(number, *length);
@@ -46,7 +46,7 @@ fn append(log: &Log<u64>, acks: &crate::common::Acks, batches: &[(i64, i64, usiz
 }
 
 /// Reads every offset that was sent; whatever is served must be what was sent. The offsets that were served.
-fn check_served(log: &Log<u64>, sent: &Sent) -> Vec<(RangeKey, i64)> {
+pub(crate) fn check_served(log: &Log<u64>, sent: &Sent) -> Vec<(RangeKey, i64)> {
     let mut good = Vec::new();
     for ((key, offset), (count, bytes)) in sent {
         match log.read(*key, Offset(*offset), 0, true) {
@@ -256,7 +256,7 @@ fn a_damaged_batch_marks_its_own_offsets_and_the_log_goes_on() {
 }
 
 /// Enough for several segments, each with a footer.
-fn many() -> Vec<(i64, i64, usize)> {
+pub(crate) fn many() -> Vec<(i64, i64, usize)> {
     (0..24)
         .map(|number| {
             (
@@ -462,7 +462,7 @@ fn without_durability_damage_cuts_and_is_no_corruption() {
 }
 
 /// Something a disk, or somebody with a disk editor, might do to a file.
-fn vandalise(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
+pub(crate) fn vandalise(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
     let sectors = bytes.len() / 512;
     match random.u8(..6) {
         _ if sectors < 16 => {

@@ -11,6 +11,7 @@ use sbp_log::{Damage, FileSystem, Helpers, Log, LogConfig, RealFileSystem, Syste
 use sbp_types::{Offset, RangeKey, TimestampMs};
 
 use crate::common::{Acks, batch, entry, key, open, served, small_config};
+use crate::damage;
 
 type Content = BTreeMap<(RangeKey, i64), (i64, Vec<u8>)>;
 
@@ -357,5 +358,61 @@ fn readers_and_appends_go_on_while_files_come_and_go() {
     assert!(
         stats.rewritten_bytes > 0 && stats.segments < 12 && reads > 100,
         "{stats:?} {reads}"
+    );
+}
+
+#[test]
+fn whatever_happens_to_remains_nothing_wrong_is_served() {
+    // Everything that can be is in remains, and every file may be hit.
+    let config = LogConfig {
+        rewrite_percent: 100,
+        ..quiet()
+    };
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    let mut sent = damage::Sent::new();
+    damage::append(&log, &acks, &damage::many(), &mut sent);
+    log.reclaim().unwrap();
+    drop(log);
+    assert!(files(&fs, "remains-") >= 2 && files(&fs, "segment-") <= 3);
+    let (mut opened, mut complete) = (0, 0);
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let disk = fs.power_cut(Survival::Everything);
+        let names = disk.list(Path::new("/log")).unwrap();
+        let name = Path::new("/log").join(&names[random.usize(..names.len())]);
+        disk.damage(&name, |bytes| damage::vandalise(bytes, &mut random))
+            .unwrap();
+        let Ok((log, recovered, _)) = open(&disk, &config) else {
+            continue;
+        };
+        opened += 1;
+        let good = damage::check_served(&log, &sent);
+        complete += u64::from(good.len() == sent.len());
+        assert!(
+            good.len() == sent.len() || log.ranges().into_iter().any(|range| !log.damage(range).is_empty()),
+            "seed {seed}, {}: something is gone and nobody says so",
+            name.display()
+        );
+        let _ = log.reclaim();
+        assert_eq!(
+            damage::check_served(&log, &sent),
+            good,
+            "seed {seed}, {}",
+            name.display()
+        );
+        drop(log);
+        let (log, ..) = open(&disk.power_cut(Survival::Nothing), &config)
+            .unwrap_or_else(|error| panic!("seed {seed}, {}: {error}, first {:?}", name.display(), recovered.notes));
+        assert_eq!(
+            damage::check_served(&log, &sent),
+            good,
+            "seed {seed}, {}",
+            name.display()
+        );
+    }
+    assert!(
+        opened > 50 && complete > 20 && complete < opened,
+        "{opened} opened, {complete} complete"
     );
 }
