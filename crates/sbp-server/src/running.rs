@@ -23,10 +23,10 @@ use crate::listener::Acceptor;
 use crate::node::{ConnectionLimits, Identity, Node};
 use crate::range::RangeServer;
 use crate::readers::Readers;
-use crate::roles::{Halves, Surroundings, keep_in_touch, trim_what_is_due};
+use crate::roles::{Halves, Surroundings, keep_in_touch, trim_what_is_due, watch_itself};
 use crate::stats::{Counters, ServerStats};
 use crate::storage::StorageParts;
-use crate::{Durability, ServerConfig, ShutdownError, StartError};
+use crate::{Durability, Roles, ServerConfig, ShutdownError, StartError};
 
 /// What connections may take beyond the grace to write their last bytes.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
@@ -63,6 +63,7 @@ impl Running {
             move |source| StartError::Io { what, source }
         };
         let local = listener.local_addr().map_err(io("read the address listened on"))?;
+        check_advertised(config, local)?;
         let data_dir = DataDir::new(config.data_dir.as_deref()).map_err(io("make a temporary directory"))?;
         let parts = StorageParts {
             files: Arc::new(RealFileSystem),
@@ -233,14 +234,16 @@ fn start_chores(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, dire
     if node.ranges.is_some() {
         runtime.spawn(trim_what_is_due(Arc::downgrade(node), config.retention_interval));
     }
+    let directory = directory.to_owned();
     if let (Some(role), Some(me)) = (&node.range_role, node.identity.range_server()) {
-        let directory = directory.to_owned();
         runtime.spawn(keep_in_touch(
             Arc::downgrade(role),
             me,
             directory,
             config.report_interval,
         ));
+    } else if node.ranges.is_some() && node.placement.is_some() {
+        runtime.spawn(watch_itself(Arc::downgrade(node), directory, config.report_interval));
     }
 }
 
@@ -300,6 +303,18 @@ fn check_listen_address(config: &ServerConfig) -> Result<(), StartError> {
             address: address.clone(),
         })
     }
+}
+
+/// A range server tells its placement driver where it is, so it has to know.
+fn check_advertised(config: &ServerConfig, local: SocketAddr) -> Result<(), StartError> {
+    let is_range_server = matches!(config.roles, Roles::RangeServer { .. });
+    if is_range_server && config.advertise.is_none() && local.ip().is_unspecified() {
+        return Err(StartError::BadAddress {
+            address: local.to_string(),
+            reason: "a range server that listens on every address has to advertise one".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 fn log_config(config: &ServerConfig, data_dir: &DataDir) -> LogConfig {

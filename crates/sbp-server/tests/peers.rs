@@ -407,7 +407,7 @@ fn figures_decide_where_a_new_stream_goes() {
     let scripted = [Scripted::start(), Scripted::start()];
     let [(mut a, name_a), (mut b, name_b)] = scripted.each_ref().map(|scripted| register(&driver, scripted));
     assert_ne!(name_a.server_id, name_b.server_id);
-    let mut all_on = |client: &mut Peer, name: &RangeServer, why: &str| {
+    let all_on = |client: &mut Peer, name: &RangeServer, why: &str| {
         for _stream in 0..8 {
             let range = create(client).unwrap();
             assert_eq!(range.primary(), Some(name), "{why}");

@@ -59,7 +59,7 @@ pub(super) fn handle_report(
     let placement = node.placement()?;
     let status = match &request.range_server {
         Some(server) if server.server_id.0 >= 1 => {
-            placement.report(server.server_id, load(&request));
+            placement.report(server.server_id, Load::from(&request));
             Status::success()
         }
         _ => Refusal::invalid("the report does not say which range server it is of").into(),
@@ -70,16 +70,6 @@ pub(super) fn handle_report(
     };
     replier.finish(session, call, &response);
     Ok(())
-}
-
-/// What a report says about the work of a server. Negative figures say nothing.
-fn load(report: &ReportMetricsRequest) -> Load {
-    let figure = |figure: i16| u64::try_from(figure).unwrap_or(0);
-    Load {
-        free_bytes: u64::try_from(report.disk_free_space).ok(),
-        appends: figure(report.network_append_rate),
-        fetches: figure(report.network_fetch_rate),
-    }
 }
 
 /// Answers DESCRIBE_PD_CLUSTER: this placement driver is the only one of its cluster.

@@ -1,5 +1,6 @@
 //! On which range server a new range goes.
 
+use sbp_messages::ReportMetricsRequest;
 use sbp_types::ServerId;
 
 use super::state::PlacementState;
@@ -20,6 +21,18 @@ pub(crate) struct Load {
     pub(crate) appends: u64,
     /// Fetches a second.
     pub(crate) fetches: u64,
+}
+
+impl From<&ReportMetricsRequest> for Load {
+    /// What a report says about the work of a server. Negative figures say nothing.
+    fn from(report: &ReportMetricsRequest) -> Self {
+        let figure = |figure: i16| u64::try_from(figure).unwrap_or(0);
+        Self {
+            free_bytes: u64::try_from(report.disk_free_space).ok(),
+            appends: figure(report.network_append_rate),
+            fetches: figure(report.network_fetch_rate),
+        }
+    }
 }
 
 /// Less room than this on the disk: a last resort.

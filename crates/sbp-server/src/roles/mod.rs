@@ -19,5 +19,5 @@ pub(crate) use answers::{Answer, answers, handle_request};
 pub(crate) use halves::{Halves, Surroundings};
 pub(crate) use holdings::Holdings;
 pub(crate) use range_role::RangeRole;
-pub(crate) use registration::keep_in_touch;
+pub(crate) use registration::{keep_in_touch, watch_itself};
 pub(crate) use retention::trim_what_is_due;
