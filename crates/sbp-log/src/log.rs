@@ -18,7 +18,7 @@ use crate::upkeep::{Job, JobSink, write_checkpoint};
 use crate::writer::{Syncer, Writer};
 use crate::{
     Clock, Damage, DamagedInterval, FileSystem, Helpers, LogConfig, LogEntry, LogError, LogStats, OpenError, RangeEnd,
-    ReadError, Recovered, StoredBatch, WriterKey, WriterState, claim, files, recover, rewrite, upkeep,
+    ReadError, Recovered, Scrubbed, StoredBatch, WriterKey, WriterState, claim, files, recover, rewrite, scrub, upkeep,
 };
 
 /// Told by the writer thread how each group of appends ended.
@@ -296,6 +296,13 @@ impl<T: Send + 'static> Log<T> {
     /// cheap when there is nothing to do.
     pub fn reclaim(&self) -> std::io::Result<u64> {
         rewrite::reclaim(&self.shared)
+    }
+
+    /// Reads one sealed file whole, the first whose number is larger than `after`, and checks every batch that is still
+    /// needed; `None` when there is none. Batches that are damaged are marked and remembered. Blocks on the disk for as
+    /// long as that takes: whoever calls it file by file decides how much of the disk's time it gets.
+    pub fn scrub(&self, after: u64) -> std::io::Result<Option<Scrubbed>> {
+        scrub::scrub(&self.shared, after)
     }
 
     /// The damaged offsets of a range, ordered. Grows when a read finds more.

@@ -299,7 +299,7 @@ impl Shared {
         Ok(())
     }
 
-    fn mark_damaged(&self, key: RangeKey, entry: &IndexEntry) -> ReadError {
+    pub(crate) fn mark_damaged(&self, key: RangeKey, entry: &IndexEntry) -> ReadError {
         tracing::error!(%key, from = %entry.base, to = %entry.end, "a stored batch is damaged");
         if let Some(range) = self.state.write().index.get_mut(key) {
             range.mark(entry.base, entry.end);

@@ -36,7 +36,8 @@ pub(crate) struct Chain {
 
 impl Chain {
     fn continues(&self, header: &GroupHeader) -> bool {
-        self.number.checked_add(1) == Some(header.number) && self.checksum.is_none_or(|checksum| checksum == header.previous)
+        self.number.checked_add(1) == Some(header.number)
+            && self.checksum.is_none_or(|checksum| checksum == header.previous)
     }
 }
 

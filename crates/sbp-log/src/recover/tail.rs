@@ -245,7 +245,11 @@ impl Scanner {
             let Some(record) = RecordHead::parse(bytes, file.segment.mask) else {
                 return Ok(false);
             };
-            let number = self.chain.number.max(header.map_or(0, |header| header.number.saturating_sub(1))).saturating_add(1);
+            let number = self
+                .chain
+                .number
+                .max(header.map_or(0, |header| header.number.saturating_sub(1)))
+                .saturating_add(1);
             if number > self.checkpoint.covered.number {
                 self.settle();
             }

@@ -1,11 +1,16 @@
 //! What is needed of some files: every range's batches in the order of their offsets, range after range.
 
+use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sbp_types::{Epoch, RangeKey};
 
 use super::copy::NotWritten;
+use crate::format::crc32c;
 use crate::format::footer::IndexEntry;
+use crate::format::record::RecordHead;
+use crate::fs::File;
 use crate::read::Load;
 use crate::segment::Segment;
 use crate::shared::Shared;
@@ -16,6 +21,23 @@ pub(crate) struct Piece {
     /// Which of the sources.
     pub(crate) source: usize,
     pub(crate) entry: IndexEntry,
+}
+
+impl Piece {
+    /// The record, if head and batch are what the index says and their checksums hold.
+    pub(crate) fn read(&self, segment: &Segment) -> io::Result<Option<(RecordHead, Bytes)>> {
+        let mut stored = vec![0; RecordHead::LEN + self.entry.length as usize];
+        segment.file.read_at(u64::from(self.entry.position), &mut stored)?;
+        let whole = Bytes::from(stored);
+        let (entry, batch) = (&self.entry, whole.slice(RecordHead::LEN..));
+        let record = RecordHead::parse(&whole, segment.mask).filter(|record| {
+            record.head.base_offset == entry.base
+                && record.head.end_offset() == Some(entry.end)
+                && record.batch_len == entry.length
+                && record.batch_crc == crc32c(&batch)
+        });
+        Ok(record.map(|record| (record, batch)))
+    }
 }
 
 /// One range's part.

@@ -13,7 +13,7 @@ use crate::format::footer::{FooterBuilder, FooterRun, IndexEntry};
 use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
 use crate::format::segment::SegmentHeader;
-use crate::format::{Crc32c, block_up, crc32c};
+use crate::format::{Crc32c, block_up};
 use crate::fs::{File, OpenMode};
 use crate::segment::Segment;
 use crate::shared::{LiveSegment, Shared};
@@ -185,22 +185,12 @@ fn append_record(out: &mut Vec<u8>, sources: &Sources, piece: &Piece, mask: u32)
     let Some(segment) = sources.segments.get(piece.source) else {
         return Err(io::Error::other("a piece without a source").into());
     };
-    let length = piece.entry.length as usize;
-    let mut stored = vec![0; RecordHead::LEN + length];
-    segment.file.read_at(u64::from(piece.entry.position), &mut stored)?;
-    let (_, batch) = stored.split_at(RecordHead::LEN);
-    let record = RecordHead::parse(&stored, segment.mask).filter(|record| {
-        record.head.base_offset == piece.entry.base
-            && record.head.end_offset() == Some(piece.entry.end)
-            && record.batch_len == piece.entry.length
-            && record.batch_crc == crc32c(batch)
-    });
-    let Some(record) = record else {
+    let Some((record, batch)) = piece.read(segment)? else {
         return Err(NotWritten::Damaged { source: segment.number });
     };
-    let end = out.len() + RecordHead::stored_len(length);
+    let end = out.len() + RecordHead::stored_len(batch.len());
     out.extend_from_slice(&record.encode(mask));
-    out.extend_from_slice(batch);
+    out.extend_from_slice(&batch);
     out.resize(end, 0);
     Ok(())
 }

@@ -22,8 +22,10 @@ use crate::prepare::NextRoom;
 use crate::shared::{LiveSegment, Shared, State, count};
 use crate::upkeep::{retire, write_checkpoint};
 use choose::{Candidate, Nature, Policy, choose};
-use collect::{Sources, collect};
-use copy::{NotWritten, Written};
+use collect::Sources;
+pub(crate) use collect::{Piece, collect};
+pub(crate) use copy::NotWritten;
+use copy::Written;
 use layout::lay_out;
 
 /// A checkpoint is worth writing for so many times its size in files that go with it.

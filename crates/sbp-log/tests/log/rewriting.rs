@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sbp_log::testing::{SimFileSystem, Survival};
-use sbp_log::{Damage, FileSystem, Helpers, Log, LogConfig, RealFileSystem, SystemClock};
+use sbp_log::{Damage, DamagedInterval, FileSystem, Helpers, Log, LogConfig, RealFileSystem, SystemClock};
 use sbp_types::{Offset, RangeKey, TimestampMs};
 
 use crate::common::{Acks, batch, entry, key, open, served, small_config};
@@ -415,4 +415,55 @@ fn whatever_happens_to_remains_nothing_wrong_is_served() {
         opened > 50 && complete > 20 && complete < opened,
         "{opened} opened, {complete} complete"
     );
+}
+
+#[test]
+fn scrubbing_finds_what_nobody_reads_and_remembers_it() {
+    let config = quiet();
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    mostly_dead(&log, &acks);
+    log.reclaim().unwrap();
+    append(
+        &log,
+        &acks,
+        &[(1, 9_000), (1, 9_000), (1, 9_000), (1, 9_000), (1, 9_000)],
+    );
+    let scrub = |log: &Log<u64>| {
+        let (mut after, mut all) = (0, Vec::new());
+        while let Some(done) = log.scrub(after).unwrap() {
+            assert!(done.file > after);
+            after = done.file;
+            all.push(done);
+        }
+        all
+    };
+    let sound = scrub(&log);
+    assert!(
+        sound.iter().all(|done| done.complete && done.damaged.is_empty()),
+        "{sound:?}"
+    );
+    assert!(
+        sound.len() >= 2 && sound.iter().map(|done| done.batches).sum::<u64>() >= 12,
+        "{sound:?}"
+    );
+
+    fs.damage(&remains(&fs), |bytes| bytes[4_096 + 64 + 96 + 5] ^= 1)
+        .unwrap();
+    let found: Vec<_> = scrub(&log).into_iter().flat_map(|done| done.damaged).collect();
+    let expected = DamagedInterval {
+        key: key(1),
+        from: Offset(0),
+        to: Offset(1),
+    };
+    assert_eq!(found, [expected]);
+    assert_eq!(log.damage(key(1)), [expected]);
+    drop(log);
+    let (log, recovered, _) = open(&fs, &config).unwrap();
+    assert_eq!(
+        recovered.damage.intervals,
+        [expected],
+        "without anybody reading it again"
+    );
+    assert!(log.read(key(1), Offset(1), 9_000, true).is_ok());
 }
