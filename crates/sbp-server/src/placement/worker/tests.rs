@@ -1,6 +1,7 @@
 //! The worker among range servers that do what the test says.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{Helpers, Log, LogConfig};
@@ -59,9 +60,12 @@ impl RangeServers for Scripted {
     }
 }
 
-/// Keeps nothing, and fails when it is told to.
+/// Keeps nothing, counts, and fails when it is told to.
 #[derive(Debug, Default)]
-struct Store(Arc<Mutex<VecDeque<MetadataError>>>);
+struct Store {
+    failures: Arc<Mutex<VecDeque<MetadataError>>>,
+    commits: Arc<AtomicUsize>,
+}
 
 impl MetadataStore for Store {
     fn load(&self) -> Result<Vec<MetadataChange>, MetadataError> {
@@ -69,7 +73,8 @@ impl MetadataStore for Store {
     }
 
     fn commit(&mut self, _: &[MetadataChange]) -> Result<(), MetadataError> {
-        self.0.lock().pop_front().map_or(Ok(()), Err)
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.failures.lock().pop_front().map_or(Ok(()), Err)
     }
 }
 
@@ -78,6 +83,7 @@ struct Bench {
     driver: PlacementDriver,
     asked: mpsc::Receiver<Asked>,
     failures: Arc<Mutex<VecDeque<MetadataError>>>,
+    commits: Arc<AtomicUsize>,
     health: Arc<Health>,
     ranges: Option<Arc<RangeServer>>,
 }
@@ -85,10 +91,12 @@ struct Bench {
 impl Bench {
     fn new(local: Option<Arc<RangeServer>>) -> Self {
         let (sender, asked) = mpsc::channel();
-        let (failures, health) = (Arc::<Mutex<VecDeque<_>>>::default(), Arc::<Health>::default());
+        let health = Arc::<Health>::default();
+        let store = Store::default();
+        let (failures, commits) = (Arc::clone(&store.failures), Arc::clone(&store.commits));
         let driver = PlacementDriver::start(DriverParts {
             state: PlacementState::default(),
-            store: Box::new(Store(Arc::clone(&failures))),
+            store: Box::new(store),
             local: local.clone().map(|ranges| LocalRanges { id: A, ranges }),
             others: Arc::new(Scripted(Mutex::new(sender))),
             clock: Arc::new(ManualClock::default()),
@@ -98,6 +106,7 @@ impl Bench {
             driver: driver.unwrap(),
             asked,
             failures,
+            commits,
             health,
             ranges: local,
         }
@@ -411,4 +420,40 @@ fn a_range_whose_end_may_be_on_the_disk_takes_no_more_appends() {
         "records behind an end that a restart finds would be lost: {:?}",
         range.phase
     );
+}
+
+#[test]
+fn the_entries_of_a_request_become_durable_together() {
+    const STREAMS: i64 = 1_000;
+    let bench = Bench::together();
+    let wanted = (0..STREAMS).map(|_| Ok(NewStream::default())).collect();
+    let created = bench.start(Request::CreateStreams(wanted));
+    let reply = created.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(reply.iter().all(Result::is_ok));
+    assert_eq!(bench.commits.load(Ordering::Relaxed), 1);
+    let ids = || (1..=STREAMS).map(StreamId);
+    let sealed = bench.start(Request::SealRanges(
+        SealFor::PlacementDriver,
+        ids()
+            .map(|stream| {
+                Ok(SealTarget {
+                    stream,
+                    range: RangeIndex(0),
+                    epoch: Epoch::ANY,
+                    end: None,
+                })
+            })
+            .collect(),
+    ));
+    let reply = sealed.recv_timeout(PATIENCE).unwrap().unwrap();
+    let next = |(place, result): (usize, &Result<Outcome, Refusal>)| match result {
+        Ok(Outcome::Range(range)) => range.key == key(StreamId(i64::try_from(place).unwrap() + 1), 1),
+        _ => false,
+    };
+    assert!(reply.iter().enumerate().all(next), "in the order of the request");
+    let before = bench.commits.load(Ordering::Relaxed);
+    let deleted = bench.start(Request::DeleteStreams(ids().map(Ok).collect()));
+    let reply = deleted.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(reply.iter().all(Result::is_ok));
+    assert_eq!(bench.commits.load(Ordering::Relaxed), before + 1);
 }
