@@ -173,7 +173,7 @@ fn get(bytes: &[u8], at: usize) -> u32 {
 
 /// Puts right the checksums of a damaged file, so that what is behind them is reached.
 pub(crate) fn mend(name: &str, bytes: &mut [u8]) {
-    if name.starts_with("segment-") {
+    if name.starts_with("segment-") || name.starts_with("remains-") {
         mend_segment(bytes);
     } else if let Some(at) = bytes.len().checked_sub(4) {
         let sum = crc32c(&bytes[..at]);

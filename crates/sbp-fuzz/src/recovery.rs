@@ -140,3 +140,49 @@ pub fn seeds() -> Vec<Vec<u8>> {
     }
     seeds
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_images_are_served() {
+        for files in IMAGES.iter() {
+            assert!(is_served(&disk::disk(files)));
+        }
+    }
+
+    /// Found by fuzzing: the number of the next start did not fit.
+    #[test]
+    fn a_superblock_with_the_last_boot_is_no_end() {
+        let mut files = IMAGES[1].clone();
+        let superblock = files.get_mut("superblock").expect("a superblock");
+        superblock[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
+        disk::mend("superblock", superblock);
+        assert!(is_served(&disk::disk(&files)));
+    }
+
+    #[test]
+    fn mended_files_are_as_good_as_new() {
+        for files in IMAGES.iter() {
+            let mut mended = files.clone();
+            for (name, bytes) in &mut mended {
+                if name != "lock" && name != "reserve" {
+                    disk::mend(name, bytes);
+                }
+            }
+            for (name, bytes) in &mended {
+                let same = bytes.iter().zip(&files[name]).position(|(new, old)| new != old);
+                assert_eq!(same, None, "{name}: the log puts another checksum there");
+            }
+        }
+    }
+
+    #[test]
+    fn damage_is_refused_or_served_around() {
+        let mut files = IMAGES[0].clone();
+        let superblock = files.get_mut("superblock").expect("a superblock");
+        superblock[30] ^= 1;
+        assert!(!is_served(&disk::disk(&files)), "a garbled superblock is no superblock");
+    }
+}

@@ -27,7 +27,7 @@ const HEAVY: u32 = 1_024;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How long each target runs, in seconds. Targets run side by side, one for each core.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 15)]
     seconds: u32,
     /// Run this target only.
     #[arg(long, value_parser = TARGETS)]

@@ -118,6 +118,9 @@ fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Re
         if file.segment.salt != item.salt {
             return Err(corrupt(name, "this is not the segment that the checkpoint lists"));
         }
+        if scanner.live.contains_key(&item.number) || scanner.remains.contains_key(&item.number) {
+            return Err(corrupt(name, "the checkpoint lists this segment twice"));
+        }
         if id == SegmentId::Chain(checkpoint.covered.segment) {
             scanner.begin_at(item.first_group);
             continue;
