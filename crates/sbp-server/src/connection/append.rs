@@ -99,10 +99,15 @@ impl Appends {
             return;
         }
         let now = node.clock.now();
-        let throttle_time_ms = node.ranges().map_or(0, |ranges| ranges.throttle_ms());
+        let mut throttle_time_ms = node.ranges().map_or(0, |ranges| ranges.throttle_ms());
         for done in done.drain(..) {
             let call = done.call;
             let result = append_result(done, now);
+            if result.status.code == ErrorCode::TOO_MANY_REQUESTS
+                && let Ok(ranges) = node.ranges()
+            {
+                throttle_time_ms = ranges.refused_throttle_ms();
+            }
             let results = match self.open.get_mut(&call) {
                 None => smallvec![result],
                 Some(open) => {

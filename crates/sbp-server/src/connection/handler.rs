@@ -178,6 +178,7 @@ impl Connection {
             replier: &mut self.replier,
             node: &self.node,
             port: &self.port,
+            asker: self.peer_role,
         };
         (&mut self.range_queries, turn)
     }

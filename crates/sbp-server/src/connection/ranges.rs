@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sbp_frame::CallId;
 use sbp_messages::{
-    DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ErrorCode, ListRangesRequest,
+    ClientRole, DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ErrorCode, ListRangesRequest,
     ListRangesResponse, ListRangesResult, Range, RangeCriteria, RangeId, Status,
 };
 use sbp_session::Session;
@@ -52,6 +52,8 @@ pub(super) struct RangeTurn<'a> {
     pub(super) replier: &'a mut Replier,
     pub(super) node: &'a Arc<Node>,
     pub(super) port: &'a Arc<Port>,
+    /// What the peer said that it is.
+    pub(super) asker: ClientRole,
 }
 
 impl RangeQueries {
@@ -106,7 +108,12 @@ impl RangeQueries {
             ends: HashMap::new(),
             found,
         };
-        for (server, keys) in pending.found.elsewhere(turn.node) {
+        // A range server lists ranges before it serves them: to ask it back would be to wait for each other.
+        let elsewhere = match turn.asker {
+            ClientRole::RANGE_SERVER => BTreeMap::new(),
+            _ => pending.found.elsewhere(turn.node),
+        };
+        for (server, keys) in elsewhere {
             pending.missing += 1;
             ask(turn, placement, call, server, keys);
         }
