@@ -8,6 +8,7 @@ use sbp_messages::{
     CreateRangeRequest, ErrorCode, FetchResponse, ListRangesRequest, ListRangesResponse, Range, RangeCriteria, RangeId,
     SealKind, SealRangesRequest, StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
+use sbp_server::{Roles, Server, ServerConfig};
 use sbp_types::{Epoch, Offset, RangeIndex, StreamId};
 use support::admin::*;
 use support::*;
@@ -387,4 +388,53 @@ fn appends_go_on_over_many_seals_without_a_gap_or_a_repeat() {
         }
     }
     assert_eq!(read, stored, "each record once, where it was acknowledged");
+}
+
+/// Tries until the other server is as far.
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it takes too long");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_placement_driver_tells_the_ends_that_only_range_servers_know() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_role = |name: &str, roles| {
+        let config = config(Some(&directory.path().join(name)));
+        Server::start(ServerConfig { roles, ..config }).unwrap()
+    };
+    let placement = in_role("placement", Roles::PlacementDriver);
+    let placement_driver = vec![placement.address().to_owned()];
+    let ranges = in_role("ranges", Roles::RangeServer { placement_driver });
+    let (mut peer, mut holder) = (Peer::connect(&placement), Peer::connect(&ranges));
+    let stream = until(|| {
+        let (stream, _, code) = created(&mut peer, vec![stream_named("s")]).remove(0);
+        (code == ErrorCode::NONE).then_some(stream.stream_id)
+    });
+    for _record in 0..3 {
+        holder.store(stream, b"x");
+    }
+    let listed = peer.ranges(stream).remove(0);
+    assert_eq!(bounds(&listed), (0, 0, -1, 3));
+    assert_eq!(listed.primary().unwrap().advertise_addr, ranges.address());
+    assert_eq!(peer.describe_range(stream, 0), Ok(listed));
+    assert_eq!(peer.trim(stream, 4).status.code, ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS);
+    assert_eq!(bounds(&peer.trim(stream, 2).range.unwrap()).1, 2);
+    ranges.shutdown().unwrap();
+    let code = until(|| peer.describe_range(stream, 0).err());
+    assert_eq!(code, ErrorCode::PD_NO_AVAILABLE_RS);
+    let listed = peer.ranges(stream).remove(0);
+    assert_eq!(
+        bounds(&listed),
+        (0, 2, -1, 2),
+        "where it is can be told, and a lower bound"
+    );
+    let (_, _, code) = created(&mut peer, vec![stream_named("t")]).remove(0);
+    assert_eq!(code, ErrorCode::PD_NO_AVAILABLE_RS);
 }
