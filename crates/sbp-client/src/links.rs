@@ -84,8 +84,7 @@ impl Links {
 
     /// The way to a server: the connection there is, when it leads there already.
     fn to(&self, place: &Place) -> Arc<Link> {
-        let home = self.home.features().and_then(|features| features.server_id);
-        if home == Some(place.server.0) {
+        if self.home.leads_to(place.server, &place.address) {
             return Arc::clone(&self.home);
         }
         match ServerAddress::parse(&place.address) {

@@ -96,8 +96,8 @@ impl Links {
                 }
                 Err(error) => error,
             };
-            // The list was asked for again and again while there was time: what failed of something else failed for good.
-            let over = if error.is_timeout() || now() >= deadline {
+            // The list was asked for again and again while there was time for the first of those that wait.
+            let over = if error.is_timeout() || error.is_retriable() {
                 self.reroutes.lock().expired(stream, now().max(deadline))
             } else {
                 let all = self.reroutes.lock().asking.remove(&stream);

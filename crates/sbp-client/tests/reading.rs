@@ -6,13 +6,11 @@ mod support;
 
 use std::time::Duration;
 
-use bytes::BytesMut;
 use sbp_client::{ErrorKind, Position, ReaderOptions, Span, TailOptions};
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResponse, FetchResult, Message, Status};
-use sbp_record::{EncodeOptions, RecordsBuilder, stamp_base_offset};
 use sbp_types::{Offset, StreamId};
-use support::{Peer, bounded, client, listener};
+use support::{Peer, batch, bounded, client, listener};
 
 const STREAM: StreamId = StreamId(3);
 
@@ -22,18 +20,6 @@ fn span(start: i64, end: i64) -> Span {
         start: Offset(start),
         end: Offset(end),
     }
-}
-
-/// One batch of records as a server returns it.
-fn batch(base: i64, records: usize) -> Vec<u8> {
-    let mut builder = RecordsBuilder::new();
-    for _ in 0..records {
-        builder.push(Some(b"value"), None, None, &[]).unwrap();
-    }
-    let mut out = BytesMut::new();
-    builder.finish(&EncodeOptions::default(), &mut out).unwrap();
-    out[..9].copy_from_slice(&stamp_base_offset(Offset(base)));
-    out.to_vec()
 }
 
 async fn fetch(peer: &mut Peer) -> (Frame, FetchRequest) {

@@ -35,7 +35,7 @@ impl Client {
         let unnamed = streams.iter().any(|stream| stream.name.is_empty());
         let plan = Plan {
             opcode: CreateStreamsRequest::OPCODE,
-            needs: if named { Need::Names } else { Need::Nothing },
+            needs: if named { Need::Names } else { Need::Answer },
             repeat: if unnamed { Repeat::Twice } else { Repeat::Harmless },
             to: Where::Placement,
             deadline: self.deadline(timeout),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use sbp_frame::PayloadPart;
+use sbp_frame::{OpCode, PayloadPart};
 use sbp_messages::{AppendInfo, AppendRequest, AppendResponse, AppendResult, Encoder, Message};
 use sbp_session::{Outgoing, Session};
 use sbp_types::{Epoch, Offset, RangeIndex};
@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::Context;
 use super::completion::Completions;
+use super::entries;
 use super::in_flight::{InFlight, refused};
 use crate::error::ClientError;
 use crate::execute::{self, NextStep};
@@ -56,6 +57,10 @@ pub(super) struct AppendRoad {
     unsent: Submissions,
     /// Appends and bytes that ended in this turn.
     released: (usize, usize),
+    /// Something was stored in this turn.
+    stored: bool,
+    /// The server asked for a pause, which keeps the queue waiting.
+    paused_until: Option<Instant>,
 }
 
 impl AppendRoad {
@@ -72,6 +77,8 @@ impl AppendRoad {
             completions: Completions::new(),
             unsent: Submissions::new(),
             released: (0, 0),
+            stored: false,
+            paused_until: None,
         }
     }
 
@@ -101,13 +108,12 @@ impl AppendRoad {
         self.queue.push_back(key);
     }
 
-    /// When the first append in the queue may expire.
+    /// When the first append in the queue may expire, or when the pause that the server asked for is over.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         if self.queue.is_empty() {
-            None
-        } else {
-            self.queue_deadline
+            return None;
         }
+        [self.queue_deadline, self.paused_until].into_iter().flatten().min()
     }
 
     /// Gives the session as much of the queue as both sides' budgets allow.
@@ -120,19 +126,15 @@ impl AppendRoad {
         now: Instant,
     ) {
         let config = &context.link.config;
-        let (max_calls, max_bytes) = match features {
-            Some(peer) => (
-                config.max_calls.min(peer.max_calls),
-                config.send_credit.min(peer.max_bytes),
-            ),
-            None => {
-                let plain = Features::default();
-                (
-                    config.max_calls.min(plain.max_calls),
-                    config.send_credit.min(plain.max_bytes),
-                )
-            }
-        };
+        // Nothing that must not be done twice goes to a server that has not shown that it serves: a listener that is closed
+        // resets connections that it never accepted, and nobody knows then what became of requests.
+        let Some(features) = features else { return };
+        let max_calls = config.max_calls.min(features.max_calls);
+        let max_bytes = config.send_credit.min(features.max_bytes);
+        self.paused_until = context.link.throttles.until(OpCode::APPEND, now);
+        if self.paused_until.is_some() {
+            return;
+        }
         while let Some(&key) = self.queue.front() {
             let Some(batch) = self.batches.get_mut(key) else {
                 self.queue.pop_front();
@@ -150,16 +152,11 @@ impl AppendRoad {
             if calls.len() >= max_calls || (self.bytes > 0 && self.bytes.saturating_add(bytes) > max_bytes) {
                 return;
             }
-            if let Some(problem) = obstacle(op, features) {
-                match problem {
-                    Obstacle::NotYetKnown => return,
-                    Obstacle::Final(cause) => {
-                        let index = batch.next;
-                        batch.next += 1;
-                        self.fail(context, key, index, cause, None);
-                        continue;
-                    }
-                }
+            if let Some(cause) = obstacle(op, features) {
+                let index = batch.next;
+                batch.next += 1;
+                self.fail(context, key, index, cause, None);
+                continue;
             }
             let index = batch.next;
             batch.next += 1;
@@ -205,10 +202,11 @@ impl AppendRoad {
         self.queue_deadline = None;
     }
 
-    /// Judges one frame of an append's answer. With `end` the call is over.
+    /// Judges the whole answer to an append.
     pub(super) fn answered(
         &mut self,
         context: &Context,
+        now: Instant,
         batch: u32,
         op: u32,
         results: Vec<AppendResult>,
@@ -216,6 +214,12 @@ impl AppendRoad {
     ) {
         let index = to_usize(op);
         self.left_session(batch, index);
+        if let Ok(answer) = &answer {
+            context
+                .link
+                .throttles
+                .note(OpCode::APPEND, answer.throttle_time_ms, now);
+        }
         let mut answer = match answer {
             Ok(answer) if answer.status.is_success() => answer,
             Ok(answer) => {
@@ -241,15 +245,38 @@ impl AppendRoad {
             let cause = refused(&result.status, answer.throttle_time_ms);
             return self.fail(context, batch, index, cause, Some(result.next_sequence));
         }
+        self.stored = true;
         match outcome(found, &answer, context) {
             Ok(outcome) if found.reply.is_attempt() => {
                 let next_sequence = answer.append_responses.first().map(|result| result.next_sequence);
                 let end = AttemptEnd::answered(outcome, next_sequence);
                 self.finish_attempt(context, batch, index, end);
             }
-            Ok(outcome) => self.finish(context, batch, index, Ok(outcome)),
+            Ok(outcome) => match entries::to_repeat(found, &answer, now) {
+                Some(repeats) => self.repeat_entries(context, batch, index, outcome, repeats),
+                None => self.finish(context, batch, index, Ok(outcome)),
+            },
             Err(cause) => self.fail(context, batch, index, cause, None),
         }
+    }
+
+    /// Some entries were refused for the moment: they are made again by themselves, and their caller is told when the
+    /// last one is over.
+    fn repeat_entries(
+        &mut self,
+        context: &Context,
+        key: u32,
+        index: usize,
+        outcome: AppendOutcome,
+        repeats: Vec<(usize, Cause)>,
+    ) {
+        let Some(batch) = self.batches.get_mut(key) else { return };
+        let Some(op) = batch.submissions.ops.get_mut(index) else {
+            return;
+        };
+        let moved = take_op(op);
+        entries::repeat(context, moved, &batch.submissions.arena, outcome, repeats);
+        self.forget(context, key);
     }
 
     /// An append ended in the session without an answer.
@@ -391,6 +418,9 @@ impl AppendRoad {
             context.link.budget.release(self.released.0, self.released.1);
             self.released = (0, 0);
         }
+        if std::mem::take(&mut self.stored) {
+            context.link.retries.refund();
+        }
         let told = self.completions.deliver();
         context.counters.add_completions(told);
     }
@@ -431,29 +461,17 @@ impl AppendRoad {
     }
 }
 
-/// Why an append cannot be sent as it is.
-enum Obstacle {
-    /// It needs a feature, and the peer has not said yet whether it has it.
-    NotYetKnown,
-    /// It can never be sent.
-    Final(Cause),
-}
-
-fn obstacle(op: &AppendOp, features: Option<&Features>) -> Option<Obstacle> {
-    let (conditional, of_writer) = (
-        op.entries.iter().any(|entry| entry.expected_offset.is_some()),
-        op.reply.is_attempt(),
-    );
-    if !conditional && !of_writer {
-        return None;
+/// Why an append can never be sent to a server with these features.
+fn obstacle(op: &AppendOp, features: &Features) -> Option<Cause> {
+    let conditional = op.entries.iter().any(|entry| entry.expected_offset.is_some());
+    let lacking = |feature| Some(Cause::Unsupported { feature });
+    if conditional && !features.conditional_append {
+        return lacking(sbp_messages::features::CONDITIONAL_APPEND);
     }
-    let lacking = |feature| Some(Obstacle::Final(Cause::Unsupported { feature }));
-    match features {
-        None => Some(Obstacle::NotYetKnown),
-        Some(peer) if conditional && !peer.conditional_append => lacking(sbp_messages::features::CONDITIONAL_APPEND),
-        Some(peer) if of_writer && peer.idempotence.is_none() => lacking(sbp_messages::features::IDEMPOTENCE),
-        Some(_) => None,
+    if op.reply.is_attempt() && features.idempotence.is_none() {
+        return lacking(sbp_messages::features::IDEMPOTENCE);
     }
+    None
 }
 
 fn take_op(op: &mut AppendOp) -> AppendOp {

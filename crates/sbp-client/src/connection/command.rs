@@ -53,6 +53,9 @@ pub(crate) struct Ping {
 pub(crate) enum Need {
     /// Works with every peer.
     Nothing,
+    /// Works with every peer, once it has shown that it serves: must not be done twice, so it is only sent where its
+    /// answer is likely to come back.
+    Answer,
     /// The peer knows names of streams.
     Names,
     /// The peer knows bounds in FETCH.

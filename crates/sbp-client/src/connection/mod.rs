@@ -6,6 +6,7 @@
 mod appends;
 pub(crate) mod command;
 mod completion;
+mod entries;
 pub(crate) mod hello;
 mod in_flight;
 
@@ -231,7 +232,7 @@ impl Connection {
                         Some(cause) => Err(cause),
                         None => AppendResponse::decode(&frame.header).map_err(|error| undecodable(&frame, &error)),
                     };
-                    self.appends.answered(&self.context, batch, op, results, answer);
+                    self.appends.answered(&self.context, now, batch, op, results, answer);
                 }
             }
             InFlight::Call { frames, .. } => {

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sbp_transport::{Descriptors, Mailbox, TransportStats};
+use sbp_types::ServerId;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -102,6 +103,8 @@ struct Ready {
     generation: u64,
     mailbox: Mailbox<Command>,
     features: Option<Arc<Features>>,
+    /// What was dialled.
+    address: Arc<str>,
 }
 
 impl Link {
@@ -238,6 +241,17 @@ impl Link {
         match &self.state.lock().phase {
             Phase::Ready(ready) => ready.features.clone(),
             Phase::Idle | Phase::Connecting => None,
+        }
+    }
+
+    /// Whether the present connection leads to a server, known by the number it told or by where it was dialled.
+    pub(crate) fn leads_to(&self, server: ServerId, address: &str) -> bool {
+        match &self.state.lock().phase {
+            Phase::Ready(ready) => match ready.features.as_ref().and_then(|features| features.server_id) {
+                Some(told) => told == server.0,
+                None => *ready.address == *address,
+            },
+            Phase::Idle | Phase::Connecting => self.servers.iter().any(|named| named.as_str() == address),
         }
     }
 

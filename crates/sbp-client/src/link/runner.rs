@@ -114,6 +114,7 @@ impl Link {
                 generation,
                 mailbox,
                 features: None,
+                address: Arc::from(address),
             });
             state.hand_over();
             generation

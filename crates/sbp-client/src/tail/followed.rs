@@ -29,6 +29,8 @@ pub(super) struct Followed {
     pub(super) asked: Option<u32>,
     /// It is not asked for before.
     pub(super) not_before: Option<Instant>,
+    /// A placement driver is being asked where it is.
+    pub(super) finding: bool,
     /// Attempts in a row that brought nothing, and when following ends because of them.
     failures: u32,
     give_up_at: Option<Instant>,
@@ -63,6 +65,7 @@ impl Followed {
             time,
             asked: None,
             not_before: None,
+            finding: false,
             failures: 0,
             give_up_at: None,
         }
@@ -86,7 +89,7 @@ impl Followed {
 
     /// Whether it can be asked for now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.asked.is_none() && self.not_before.is_none_or(|at| at <= now)
+        self.asked.is_none() && !self.finding && self.not_before.is_none_or(|at| at <= now)
     }
 
     /// Takes an answer that is no refusal for the moment. The error ends the tail.

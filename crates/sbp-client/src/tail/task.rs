@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_frame::OpCode;
-use sbp_messages::{FetchRequest, Retry};
-use sbp_types::StreamId;
+use sbp_messages::{ErrorCode, FetchRequest, Retry};
 use tokio::sync::mpsc;
 
 use super::followed::{Followed, Then};
@@ -49,7 +48,12 @@ pub(super) struct TailTask {
     next_tag: u32,
     events_in: mpsc::UnboundedSender<FetchEvent>,
     sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
+    /// Streams that were looked for, and what came of it.
+    found_in: mpsc::UnboundedSender<Found>,
+    found: mpsc::UnboundedReceiver<Found>,
 }
+
+type Found = (usize, Result<(), ClientError>);
 
 impl TailTask {
     pub(super) fn new(
@@ -59,7 +63,10 @@ impl TailTask {
         events_in: mpsc::UnboundedSender<FetchEvent>,
         sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
     ) -> Self {
+        let (found_in, found) = mpsc::unbounded_channel();
         Self {
+            found_in,
+            found,
             credit: client
                 .core()
                 .credit
@@ -78,13 +85,14 @@ impl TailTask {
     pub(super) async fn run(mut self, mut events: mpsc::UnboundedReceiver<FetchEvent>) {
         loop {
             let again = self.ask();
-            let event = tokio::select! {
-                event = events.recv() => event,
+            let handled = tokio::select! {
+                event = events.recv() => self.handle_all(event, &mut events),
+                Some((index, found)) = self.found.recv() => self.handle_found(index, found),
                 () = self.sender.closed() => return,
                 // Streams wait to be asked for: because of credit, because many FETCHes are under way, or for their time.
                 () = sleep_until(again), if again.is_some() => continue,
             };
-            if let Err(error) = self.handle_all(event, &mut events) {
+            if let Err(error) = handled {
                 // An error means that nobody reads any more.
                 drop(self.sender.send(Err(error)));
                 return;
@@ -246,22 +254,37 @@ impl TailTask {
             return Ok(Then::Again);
         };
         let then = followed.failed(failure, now(), self.timeout, policy, servers)?;
-        let stream = followed.stream;
         if then == Then::Find || (then == Then::Elsewhere && self.client.links().is_routed()) {
-            self.find(stream);
+            self.find(index);
         }
         Ok(then)
     }
 
-    /// Asks where a stream is, beside everything else. What comes of it shows when the stream is asked for again.
-    fn find(&self, stream: StreamId) {
+    /// Asks where a stream is, beside everything else. The stream waits for it.
+    fn find(&mut self, index: usize) {
+        let Some(followed) = self.streams.get_mut(index).filter(|one| !one.finding) else {
+            return;
+        };
+        followed.finding = true;
+        let stream = followed.stream;
         let links = Arc::clone(self.client.links());
         let deadline = now() + self.timeout;
+        let found_in = self.found_in.clone();
         self.client.runtime().spawn(async move {
-            if let Err(error) = links.refresh(stream, deadline).await {
-                tracing::debug!(%stream, %error, "a stream that is followed was not found");
-            }
+            // An error means that nobody reads any more.
+            drop(found_in.send((index, links.refresh(stream, deadline).await)));
         });
+    }
+
+    /// A stream was looked for. That it is nowhere ends the tail; anything else shows when it is asked for again.
+    fn handle_found(&mut self, index: usize, found: Result<(), ClientError>) -> Result<(), ClientError> {
+        if let Some(followed) = self.streams.get_mut(index) {
+            followed.finding = false;
+        }
+        match found {
+            Err(error) if error.code() == ErrorCode::NOT_FOUND => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// A FETCH is over. Returns the streams that it has not answered; they are asked for again.
@@ -298,7 +321,6 @@ impl TailTask {
             return self.fail(place, &failure).map(drop);
         }
         let taken = followed.take(part, endpoint)?;
-        let stream = followed.stream;
         if taken.ended_here {
             followed.look_again(now(), &policy);
         }
@@ -311,7 +333,7 @@ impl TailTask {
         }
         chunk.batches.extend(taken.batches);
         if taken.ended_here {
-            self.find(stream);
+            self.find(place);
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use sbp_messages::{
     AppendRequest, AppendResponse, AppendResult, Encoder, Feature, HeartbeatResponse, Message, Status,
     SystemErrorResponse,
 };
+use sbp_record::{EncodeOptions, RecordsBuilder, stamp_base_offset};
 use sbp_types::{Offset, TimestampMs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -160,6 +161,20 @@ impl Peer {
     pub(crate) async fn raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
     }
+}
+
+/// One batch of records as a server returns it.
+pub(crate) fn batch(base: i64, records: usize) -> Vec<u8> {
+    let mut builder = RecordsBuilder::new();
+    for _ in 0..records {
+        builder.push(Some(b"value"), None, None, &[]).unwrap();
+    }
+    let mut out = BytesMut::new();
+    builder.finish(&EncodeOptions::default(), &mut out).unwrap_or_default();
+    if let Some(stamp) = out.get_mut(..9) {
+        stamp.copy_from_slice(&stamp_base_offset(Offset(base)));
+    }
+    out.to_vec()
 }
 
 /// Success for every entry, at `offset`.
