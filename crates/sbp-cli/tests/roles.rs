@@ -280,3 +280,25 @@ async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
         3 * KILLS
     );
 }
+
+#[test]
+fn a_role_says_what_it_needs() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused = |arguments: &[&str]| {
+        let mut command = sbp(&["serve", "--listen", "127.0.0.1:0", "--data-dir"]);
+        let output = command.arg(directory.path()).args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = refused(&["--role", "range-server"]);
+    assert!(text.contains("--placement-driver"), "{text}");
+    let text = refused(&["--placement-driver", "127.0.0.1:1"]);
+    assert!(text.contains("--role range-server"), "{text}");
+    let everywhere = ["--listen", "0.0.0.0:0"];
+    let range_server = ["--role", "range-server", "--placement-driver", "127.0.0.1:1"];
+    let mut command = sbp(&["serve", "--insecure-listen", "--data-dir"]);
+    let command = command.arg(directory.path()).args(everywhere).args(range_server);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && text.contains("advertise"), "{text}");
+}

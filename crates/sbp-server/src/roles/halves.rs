@@ -74,6 +74,7 @@ impl Halves {
                     placement,
                     ranges,
                 } = storage::open(parts, log, around.remote_servers())?;
+                ranges.set_max_pending(around.config.max_pending_bytes);
                 Ok(Self {
                     server_id: Some(server_id),
                     placement: Some(placement),
@@ -110,6 +111,7 @@ impl Halves {
             holdings,
             store,
         } = storage::open_range_server(parts, log)?;
+        ranges.set_max_pending(around.config.max_pending_bytes);
         let server_id = match server_id {
             Some(id) => id,
             None => {

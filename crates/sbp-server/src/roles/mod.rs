@@ -21,3 +21,8 @@ pub(crate) use holdings::Holdings;
 pub(crate) use range_role::RangeRole;
 pub(crate) use registration::{keep_in_touch, watch_itself};
 pub(crate) use retention::trim_what_is_due;
+#[cfg(test)]
+pub(crate) use {
+    holdings::News,
+    keeper::{Job, Keeper},
+};

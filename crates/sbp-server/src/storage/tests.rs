@@ -29,6 +29,7 @@ use crate::range::{AppendEntry, AppendJob, HeadFacts};
 use crate::refusal::Refusal;
 
 mod metadata;
+mod range_server;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,0 +1,331 @@
+//! Pulling the plug on a range server alone: what it was told, what it sealed, and what was appended in between.
+
+use super::*;
+use crate::placement::{Settings, StreamRecord};
+use crate::range::{HeldRange, Phase, RangeServer};
+use crate::roles::{Job, Keeper, News};
+use crate::storage::{RangeStorage, open_range_server};
+
+/// A range server with its keeper.
+struct Life {
+    ranges: Arc<RangeServer>,
+    keeper: Keeper,
+}
+
+/// The server does not answer as a healthy one any more.
+#[derive(Debug)]
+struct Dead;
+
+impl Life {
+    fn start(disk: &SimFileSystem) -> Result<Self, StartError> {
+        let parts = parts(disk);
+        let RangeStorage {
+            ranges,
+            holdings,
+            store,
+            ..
+        } = open_range_server(&parts, small_log())?;
+        let keeper = Keeper::start(holdings, store, Arc::clone(&ranges), parts.health).unwrap();
+        Ok(Self { ranges, keeper })
+    }
+
+    /// Has the keeper do something.
+    fn keep<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(Box<dyn FnOnce(Result<T, Refusal>) + Send>) -> Job,
+    ) -> Result<T, Dead> {
+        let (sender, answer) = mpsc::channel();
+        self.keeper
+            .submit(job(Box::new(move |result| sender.send(result).unwrap())));
+        let answer = answer.recv_timeout(PATIENCE).expect("the keeper says nothing");
+        answer.map_err(|_| Dead)
+    }
+
+    fn learn(&self, stream: StreamId, ranges: &[HeldRange]) -> Result<(), Dead> {
+        let news = News {
+            stream: Some(record(stream)),
+            ranges: ranges.to_vec(),
+            first: ranges.first().map(|first| (first.key.range, first.start)),
+        };
+        self.keep(|done| Job::Learn { stream, news, done }).map(drop)
+    }
+
+    fn append(&self, listener: &Listener, stream: StreamId, body: &Bytes) -> Result<Offset, ErrorCode> {
+        let mut done = Vec::new();
+        let mut jobs = vec![job(stream, 0, body)];
+        self.ranges.append(&listener.port, &mut jobs, &mut done);
+        while done.is_empty() {
+            match listener.next() {
+                ConnectionCommand::Appended(more) => done = more,
+                other => panic!("{other:?}"),
+            }
+        }
+        let outcome = done.remove(0).outcome;
+        let stored = outcome.map_err(|refused| refused.refusal.code)?;
+        Ok(stored.base_offset)
+    }
+
+    fn held(&self, stream: StreamId) -> Vec<HeldRange> {
+        let held = self.ranges.all_held().into_iter();
+        held.filter(|held| held.key.stream == stream).collect()
+    }
+
+    /// Every record of a stream that is kept.
+    fn read(&self, stream: StreamId) -> BTreeMap<Offset, Bytes> {
+        let mut all = BTreeMap::new();
+        for held in self.held(stream) {
+            let end = self.ranges.hub.ranges.lock().table.next_offset(held.key).unwrap();
+            let mut from = held.start;
+            while from < end {
+                let batches = self.ranges.log.read(held.key, from, 1 << 20, true).unwrap();
+                assert!(!batches.is_empty(), "nothing at {from} of range {}", held.key);
+                for batch in batches {
+                    let bytes = batch.bytes.into_contiguous();
+                    let head = inspect(std::slice::from_ref(&bytes), true).unwrap();
+                    assert_eq!((head.base_offset, batch.base_offset), (from, from));
+                    all.insert(from, bytes.slice(head.head_length..head.head_length + head.body_length));
+                    from = from.checked_add(batch.count).unwrap();
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.keeper.stop();
+    }
+}
+
+fn record(id: StreamId) -> Arc<StreamRecord> {
+    Arc::new(StreamRecord {
+        id,
+        name: None,
+        settings: Settings {
+            replica_count: 1,
+            ack_count: 1,
+            retention_period_ms: 0,
+            retention_bytes: -1,
+            schema: None,
+            properties: BTreeMap::new(),
+        },
+        created_at: TimestampMs(0),
+    })
+}
+
+/// What a placement driver knows of one stream, and what was promised about it.
+#[derive(Debug, Default)]
+struct Stream {
+    /// As the placement driver has them.
+    ranges: Vec<HeldRange>,
+    records: BTreeMap<Offset, Bytes>,
+    start: Offset,
+    deletion_asked: bool,
+    deleted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    streams: BTreeMap<StreamId, Stream>,
+    sent: HashSet<Bytes>,
+}
+
+fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mut Model) -> Result<(), Dead> {
+    let id = StreamId(random.i64(1..=3));
+    let stream = model.streams.entry(id).or_default();
+    if stream.deletion_asked {
+        return Ok(());
+    }
+    let Some(last) = stream.ranges.last().copied() else {
+        stream.ranges.push(HeldRange {
+            key: RangeKey {
+                stream: id,
+                range: RangeIndex(0),
+            },
+            epoch: Epoch(0),
+            start: Offset(0),
+            end: None,
+        });
+        return life.learn(id, &stream.ranges);
+    };
+    match random.u8(..10) {
+        0 | 1 => {
+            let (key, epoch) = (last.key, last.epoch);
+            let sealed = life.keep(|done| Job::Seal {
+                key,
+                epoch,
+                end: None,
+                done,
+            })?;
+            stream.ranges.pop();
+            stream.ranges.push(sealed);
+            stream.ranges.push(HeldRange {
+                key: RangeKey {
+                    stream: id,
+                    range: RangeIndex(key.range.0 + 1),
+                },
+                epoch: Epoch(epoch.0 + 1),
+                start: sealed.end.unwrap(),
+                end: None,
+            });
+            life.learn(id, &stream.ranges)
+        }
+        2 => {
+            let end = stream.records.keys().next_back().map_or(0, |last| last.0 + 1);
+            let start = Offset(random.i64(stream.start.0..=end.max(stream.start.0)));
+            let last = stream.ranges.len() - 1;
+            let gone = stream.ranges[..last]
+                .iter()
+                .take_while(|range| range.end.is_some_and(|end| end <= start));
+            let gone = gone.count();
+            stream.ranges.drain(..gone);
+            stream.ranges[0].start = stream.ranges[0].start.max(start);
+            life.learn(id, &stream.ranges)?;
+            stream.start = start;
+            Ok(())
+        }
+        3 if random.u8(..4) == 0 => {
+            stream.deletion_asked = true;
+            life.keep(|done| Job::Delete { stream: id, done })?;
+            stream.deleted = true;
+            Ok(())
+        }
+        _ => {
+            let body = Bytes::from(format!("{:016x}", random.u64(..)).repeat(random.usize(1..200)));
+            model.sent.insert(body.clone());
+            let offset = life.append(listener, id, &body).map_err(|_| Dead)?;
+            assert_eq!(
+                stream.records.insert(offset, body),
+                None,
+                "offset {offset} was given twice"
+            );
+            Ok(())
+        }
+    }
+}
+
+fn live(disk: &SimFileSystem, listener: &Listener, seed: u64, model: &mut Model) -> bool {
+    let Ok(life) = Life::start(disk) else { return false };
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..24).all(|_| step(&life, listener, &mut random, model).is_ok())
+}
+
+/// What a start on this disk must find.
+fn check_stream(life: &Life, id: StreamId, stream: &Stream, sent: &HashSet<Bytes>) -> Result<(), String> {
+    let held = life.held(id);
+    if held.is_empty() {
+        return match stream.deletion_asked || stream.records.is_empty() {
+            true => Ok(()),
+            false => Err(format!("stream {id} is gone")),
+        };
+    }
+    if stream.deleted {
+        return Err(format!("stream {id} is back"));
+    }
+    for pair in held.windows(2) {
+        if pair[0].end != Some(pair[1].start) || pair[0].key.range.0 + 1 != pair[1].key.range.0 {
+            return Err(format!("ranges do not meet: {held:?}"));
+        }
+    }
+    if held[0].start < stream.start {
+        return Err(format!(
+            "stream {id} begins at {}, not at {}",
+            held[0].start, stream.start
+        ));
+    }
+    for told in &stream.ranges {
+        let there = held.iter().find(|held| held.key == told.key);
+        if told.end.is_some() && there.is_some_and(|there| there.end != told.end) {
+            return Err(format!("the end of {told:?} has moved: {there:?}"));
+        }
+    }
+    let found = life.read(id);
+    for (offset, body) in stream.records.range(held[0].start..) {
+        if found.get(offset) != Some(body) {
+            return Err(format!(
+                "the acknowledged record {offset} of stream {id} is gone or another one"
+            ));
+        }
+    }
+    match found.values().find(|body| !sent.contains(*body)) {
+        Some(phantom) => Err(format!("a record that nobody sent: {phantom:?}")),
+        None => Ok(()),
+    }
+}
+
+fn check(disk: &SimFileSystem, listener: &Listener, model: &Model) -> Result<(), String> {
+    let life = Life::start(disk).map_err(|error| format!("does not start: {error}"))?;
+    for (id, stream) in &model.streams {
+        check_stream(&life, *id, stream, &model.sent)?;
+        let open = life.held(*id).last().is_some_and(|last| last.end.is_none());
+        let phase = life
+            .ranges
+            .hub
+            .ranges
+            .lock()
+            .table
+            .stream(*id)
+            .map(|stream| stream.last().unwrap().phase);
+        if open {
+            assert_eq!(phase, Some(Phase::Open));
+            let next = life.read(*id).keys().next_back().map(|last| last.0 + 1);
+            let offset = life.append(listener, *id, &Bytes::from_static(b"after"));
+            let offset = offset.map_err(|code| format!("stream {id} takes nothing: {code}"))?;
+            if next.is_some_and(|next| next != offset.0) {
+                return Err(format!("stream {id} goes on at {offset}, not at {next:?}"));
+            }
+        } else if stream.deleted {
+            let refused = life.append(listener, *id, &Bytes::from_static(b"after"));
+            assert_eq!(refused, Err(ErrorCode::NOT_FOUND), "a deletion is remembered");
+        }
+    }
+    Ok(())
+}
+
+/// Runs the script with the power going at `operation`, and starts twice on what is left.
+fn crash(listener: &Listener, seed: u64, operation: u64, lying: bool) -> Result<(), String> {
+    let disk = SimFileSystem::new();
+    if lying {
+        disk.ignore_syncs();
+    }
+    let mut model = Model::default();
+    disk.power_off_at(operation);
+    live(&disk, listener, seed, &mut model);
+    let left = disk.power_cut(Survival::Random(seed ^ operation));
+    model.sent.insert(Bytes::from_static(b"after"));
+    let again = left.power_cut(Survival::Random(operation));
+    check(&left, listener, &model).map_err(|problem| format!("first start: {problem}"))?;
+    check(&again, listener, &model).map_err(|problem| format!("second start: {problem}"))
+}
+
+fn script_length(listener: &Listener, seed: u64) -> u64 {
+    let disk = SimFileSystem::new();
+    assert!(live(&disk, listener, seed, &mut Model::default()));
+    disk.operations()
+}
+
+#[test]
+fn nothing_that_a_range_server_was_told_or_promised_is_lost_when_the_power_goes() {
+    let listener = Listener::new();
+    for seed in 1..=2 {
+        let length = script_length(&listener, seed);
+        // Between them two seeds have the power go at every operation.
+        for operation in (1 + seed % 2..=length + 1).step_by(2) {
+            if let Err(problem) = crash(&listener, seed, operation, false) {
+                panic!("seed {seed}, power off at operation {operation} of {length}: {problem}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_sync_is_noticed_on_a_range_server_too() {
+    let listener = Listener::new();
+    let length = script_length(&listener, 1);
+    let noticed = (1..=length).step_by(7).any(|operation| {
+        let crash = std::panic::AssertUnwindSafe(|| crash(&listener, 1, operation, true));
+        !matches!(std::panic::catch_unwind(crash), Ok(Ok(())))
+    });
+    assert!(noticed);
+}
