@@ -68,6 +68,9 @@ pub struct ServerConfig {
     pub max_calls: u32,
     /// FETCHes one connection may have waiting; one more that cannot be answered at once is refused.
     pub max_waits: u32,
+    /// Bytes of appends that may wait for the disk, over all connections. From a quarter of it on clients are asked to wait
+    /// before their next append; beyond it appends are refused, to be sent again later.
+    pub max_pending_bytes: u64,
     /// How often retention is looked at: records outlive their time, and streams their size, by this much at most.
     pub retention_interval: Duration,
     /// How often a range server tells its placement driver that it is there and how it does.
@@ -94,6 +97,7 @@ impl Default for ServerConfig {
             max_connections_per_address: 4_096,
             max_calls: 1_024,
             max_waits: 256,
+            max_pending_bytes: 512 << 20,
             retention_interval: Duration::from_secs(30),
             report_interval: Duration::from_secs(3),
             segment_bytes: None,

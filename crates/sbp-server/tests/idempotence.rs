@@ -304,3 +304,41 @@ fn writers_are_told_of_the_window() {
         Some("1")
     );
 }
+
+#[test]
+fn a_busy_server_refuses_before_it_does_anything_and_asks_for_patience() {
+    let server = sbp_server::Server::start(sbp_server::ServerConfig {
+        max_pending_bytes: 64 << 10,
+        ..config(None)
+    })
+    .unwrap();
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    let batch = support::raw_batch(&[1; 50_000]);
+    let (mut stored, mut refused) = (0, 0);
+    let deadline = std::time::Instant::now() + support::PATIENCE;
+    // How busy it is depends on the disk.
+    while refused == 0 {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{stored} appends, and no one was refused"
+        );
+        for _ in 0..64 {
+            peer.send(&append_request(&[(stream, batch.len())]), &batch);
+        }
+        for _ in 0..64 {
+            let response = AppendResponse::decode(&peer.recv().header).unwrap();
+            match response.append_responses[0].status.code {
+                ErrorCode::NONE => stored += 1,
+                code => {
+                    assert_eq!(code, ErrorCode::TOO_MANY_REQUESTS);
+                    assert!(response.throttle_time_ms > 0);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    println!("{stored} stored, {refused} refused");
+    let end = peer.store(stream, b"later");
+    assert_eq!(end, stored, "what was refused took no offset");
+}

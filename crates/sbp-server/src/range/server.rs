@@ -1,6 +1,7 @@
 //! The range server around its pure half: the log, and those who wait for it.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use super::letters::Letters;
 use super::log_errors;
 use super::parked::{Parked, ParkedJob};
 use super::pending::{Answer, Pending};
-use super::pressure::{DEFAULT_MAX_PENDING, Pressure};
+use super::pressure::Pressure;
 use super::seals::Seals;
 use super::stream::{RangeState, StreamFacts};
 use super::table::{RangeTable, Scope};
@@ -135,7 +136,7 @@ pub(crate) struct RangeServer {
     clock: Arc<dyn Clock>,
     pub(super) upstream: OnceLock<Arc<dyn Upstream>>,
     /// Bytes that may wait for the disk.
-    pub(super) max_pending: u64,
+    pub(super) max_pending: AtomicU64,
 }
 
 impl RangeServer {
@@ -145,14 +146,13 @@ impl RangeServer {
             log,
             clock,
             upstream: OnceLock::new(),
-            max_pending: DEFAULT_MAX_PENDING,
+            max_pending: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// Lets so many bytes wait for the disk, over all connections.
-    #[cfg(test)]
-    pub(super) fn with_max_pending(self, max_pending: u64) -> Self {
-        Self { max_pending, ..self }
+    /// Lets so many bytes wait for the disk, over all connections. There is no limit before.
+    pub(crate) fn set_max_pending(&self, bytes: u64) {
+        self.max_pending.store(bytes, Ordering::Relaxed);
     }
 
     /// Judges the batches in order and hands those that are to be stored to the log, which tells `port` when they are

@@ -173,7 +173,8 @@ fn appends_whose_time_is_up_while_they_are_parked_are_not_started() {
 
 #[test]
 fn a_busy_log_asks_for_patience_and_then_refuses() {
-    let rig = Rig::with(|server| server.with_max_pending(4_000));
+    let rig = Rig::new();
+    rig.server.set_max_pending(4_000);
     assert_eq!(rig.server.throttle_ms(), 0);
     rig.stall();
     assert!(rig.append(job(0, 2_000)).is_none());

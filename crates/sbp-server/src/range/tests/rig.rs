@@ -42,10 +42,6 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Self {
-        Self::with(|server| server)
-    }
-
-    pub(super) fn with(change: impl FnOnce(RangeServer) -> RangeServer) -> Self {
         let gate = Arc::new(Gate::default());
         let files = GatedFiles {
             disk: SimFileSystem::new(),
@@ -62,7 +58,7 @@ impl Rig {
         let (log, _) = Log::open(Arc::new(files), Arc::clone(&clock) as _, config, observer).unwrap();
         hub.open(STREAM, StreamFacts::default(), held(0, 0, None).fresh());
         hub.set_knows_all(true);
-        let server = Arc::new(change(RangeServer::new(hub, log, clock)));
+        let server = Arc::new(RangeServer::new(hub, log, clock));
         let (port, commands, runtime, peer) = listener();
         Self {
             server,
