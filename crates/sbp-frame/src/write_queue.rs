@@ -14,9 +14,9 @@ pub const SHARE_FROM: usize = 16 * 1024;
 /// Bytes of one block of a busy queue. A frame's bytes may continue in the next one.
 const BLOCK: usize = 32 * 1024;
 
-/// Bytes of the first block; each new one has twice as many, up to [`BLOCK`]. Most connections never have more to say
-/// at once, and there may be thousands of them.
-const FIRST_BLOCK: usize = WHOLE_UP_TO;
+/// Bytes of the first block, if no frame needs more; each new one has twice as many, up to [`BLOCK`]. Most connections
+/// never have more to say at once, and there may be thousands of them.
+const FIRST_BLOCK: usize = 1024;
 
 /// Frames up to this many bytes are not split over blocks, and so are copied with one look at the room. Below
 /// [`SHARE_FROM`], so that none of their parts is kept by reference.

@@ -7,8 +7,9 @@ use sbp_frame::{Checksum, MAGIC, PRELUDE_LENGTH, Payload, Prelude, aligned_buffe
 
 use crate::arrival::Part;
 
-/// The first receive block of a connection, and that of an idle one.
-const SMALLEST_BLOCK: usize = 8 * 1024;
+/// The first receive block of a connection, and that of an idle one. There may be thousands of those; a read that fills
+/// its block doubles the next.
+const SMALLEST_BLOCK: usize = 2 * 1024;
 /// The receive block of a busy connection.
 const BUSY_BLOCK: usize = 64 * 1024;
 /// The receive block in the middle of a large part that arrives piece by piece.

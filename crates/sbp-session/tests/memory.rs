@@ -301,7 +301,7 @@ fn a_greeted_connection_is_small_from_the_start() {
     while client.poll_event().is_some() {}
     drop(client);
     let held = LIVE.get() - before;
-    assert!(held <= 14 * 1024, "{held} bytes held by a connection that said hello");
+    assert!(held <= 6 * 1024, "{held} bytes held by a connection that said hello");
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn a_queue_with_little_to_say_stays_small() {
         queue.advance(queue.len());
     }
     let held: usize = queue.spare.iter().map(Vec::capacity).sum();
-    assert_eq!(held, FIRST_BLOCK);
+    assert!(held <= 4_100, "{held} bytes for frames of 4,020");
 }
 
 #[test]
