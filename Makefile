@@ -8,7 +8,7 @@ WHEELS := target/wheels
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-selftest test test-rust test-python test-spark test-wheel check bench fmt venv wheel install clean
+.PHONY: help demo demo-selftest test test-long test-rust test-python test-spark test-wheel check bench fmt venv wheel install clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -76,6 +76,13 @@ check: venv ## Formatting, lints, types, stubs, layers, sizes, generated code.
 check-types: install
 	@$(BIN)/mypy
 	@$(BIN)/python -m mypy.stubtest sbp_native._native
+
+test-long: venv ## Floods, dribblers and idle connections against a release server; the longest tests of the session.
+	@echo "== long tests"
+	@cargo build --release --locked --quiet --package sbp-cli
+	@PROPTEST_CASES=5000 cargo test --locked --quiet --package sbp-session --test rules -- endpoints random
+	@cargo test --locked --quiet --package sbp-session --test rules -- --ignored
+	@$(BIN)/python -m tests.long
 
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
 	@cargo bench --workspace --locked

@@ -1,0 +1,1 @@
+"""Abuse of a server, measured: `python -m tests.long`, or `make test-long`."""
