@@ -52,6 +52,7 @@ async fn a_hundred_thousand_batches_are_there_once_and_in_order() {
         batches: 100_000,
         kills: 20,
         trims: true,
+        seals: true,
         rules: faults(900.0, 200_000.0),
         forget: ForgetWriters::Never,
         limit: Duration::from_secs(600),
@@ -60,7 +61,10 @@ async fn a_hundred_thousand_batches_are_there_once_and_in_order() {
     .await;
     show("trial", &outcome);
     assert_eq!(outcome.wrong, [""; 0]);
-    assert!(outcome.faults >= 500 && outcome.kills == 20, "{outcome}");
+    assert!(
+        outcome.faults >= 500 && outcome.kills == 20 && outcome.seals == 20,
+        "{outcome}"
+    );
     // At each kill something was synced that its writer did not know of, and it was recognised when it came again.
     assert!(outcome.unacknowledged >= 20 && outcome.duplicates >= 20, "{outcome}");
 }
@@ -71,6 +75,7 @@ async fn forgetful(name: &str, forget: ForgetWriters, trims: bool) -> Outcome {
         batches: 2_000,
         kills: 1,
         trims,
+        seals: false,
         rules: Vec::new(),
         forget,
         limit: Duration::from_secs(60),

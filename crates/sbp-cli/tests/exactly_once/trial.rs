@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sbp_client::{Ack, Client, ClientError, Positions};
 use sbp_frame::OpCode;
-use sbp_messages::Stream;
+use sbp_messages::{RangeId, SealKind, Stream};
 use sbp_proxy::{Fault, Held, Hook, Proxy, ProxyConfig, Rule};
 use sbp_server::ForgetWriters;
 use sbp_types::{Offset, StreamId};
@@ -37,6 +37,8 @@ pub(crate) struct Trial {
     pub(crate) kills: u64,
     /// Whether everything that is stored is trimmed before each second of these kills, or before the only one.
     pub(crate) trims: bool,
+    /// Whether one of the streams goes on in a new range after each kill.
+    pub(crate) seals: bool,
     /// What the proxy does to frames.
     pub(crate) rules: Vec<String>,
     /// How the server breaks its promise.
@@ -54,6 +56,7 @@ pub(crate) struct Outcome {
     pub(crate) faults: u64,
     pub(crate) connections: u64,
     pub(crate) kills: u64,
+    pub(crate) seals: u64,
     /// Records that were synced and not acknowledged when the server was killed.
     pub(crate) unacknowledged: u64,
     /// Acknowledgements that said that the batch had been stored before.
@@ -65,11 +68,12 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} batches, {} faults on {} connections, {} kills with {} records synced and not acknowledged, {} \
-             duplicates recognised, {:.1} s; {} wrong",
+            "{} batches, {} faults on {} connections, {} seals, {} kills with {} records synced and not acknowledged, \
+             {} duplicates recognised, {:.1} s; {} wrong",
             self.batches,
             self.faults,
             self.connections,
+            self.seals,
             self.kills,
             self.unacknowledged,
             self.duplicates,
@@ -111,6 +115,10 @@ impl Trial {
             assert!(unacknowledged > 0, "the server was killed with nothing to acknowledge");
             outcome.unacknowledged += unacknowledged;
             outcome.kills += 1;
+            if self.seals {
+                scene.seal(kill).await;
+                outcome.seals += 1;
+            }
         }
         let mut acked = Vec::new();
         for (writer, task) in writers.into_iter().enumerate() {
@@ -286,6 +294,19 @@ impl<'a> Scene<'a> {
         }
         for trimmed in self.direct.trim_streams(&offsets, None).await.unwrap() {
             trimmed.unwrap();
+        }
+    }
+
+    /// Seals the open range of one of the streams, under the appends that come.
+    async fn seal(&self, number: u64) {
+        let place = usize::try_from(number).unwrap() % STREAMS;
+        let open = [RangeId {
+            stream_id: self.streams[place],
+            ..RangeId::default()
+        }];
+        let sealed = self.direct.seal_ranges(&open, SealKind::PLACEMENT_DRIVER, None);
+        for range in sealed.await.unwrap() {
+            assert!(range.unwrap().is_open());
         }
     }
 
