@@ -131,7 +131,7 @@ pub(crate) fn entry(key: RangeKey, offset: Offset, count: i64, bytes: Vec<u8>) -
     }
 }
 
-/// A few segments: three streams, small and large batches, a release, a checkpoint in the middle.
+/// A few segments and remains of others: three streams, small and large batches, a release, checkpoints in the middle.
 fn fill(log: &Log<()>, ended: &Ended) {
     let mut offsets = [0; 3];
     for number in 0_u8..24 {
@@ -150,6 +150,10 @@ fn fill(log: &Log<()>, ended: &Ended) {
         if number == 12 {
             log.release(key, Offset(1));
             log.checkpoint().expect("room on the disk");
+        }
+        if number == 17 {
+            // Most of a small batch's segment is padding: what is sealed becomes remains.
+            log.reclaim().expect("room on the disk");
         }
     }
 }

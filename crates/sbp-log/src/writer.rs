@@ -188,7 +188,7 @@ impl<T: Send + 'static> Writer<T> {
         Ok(Place {
             segment,
             position,
-            number: self.last.number + 1,
+            number: self.last.number.saturating_add(1),
             previous: self.last.checksum,
         })
     }

@@ -4,7 +4,7 @@ use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, Writ
 
 use super::clean::GroupMark;
 use super::{Fields, Unreadable, begin_envelope, open_envelope, seal_envelope};
-use crate::{WriterBatch, WriterKey, WriterState};
+use crate::{WRITER_WINDOW, WriterBatch, WriterKey, WriterState};
 
 const MAGIC: &[u8; 8] = b"SBPCHECK";
 
@@ -301,7 +301,11 @@ fn take_writers(section: &[u8]) -> Result<Writers, Unreadable> {
             stream: key.stream,
             range: RangeIndex(fields.i32()),
         };
-        for _ in 0..fields.u32() {
+        let batches = fields.u32();
+        if batches as usize > WRITER_WINDOW {
+            return Err(Unreadable::Bad("a writer's window is too long"));
+        }
+        for _ in 0..batches {
             state.window.push_back(WriterBatch {
                 base_sequence: fields.i64(),
                 count: fields.i64(),

@@ -81,7 +81,9 @@ impl GroupHeader {
         } else {
             Durability::None
         };
-        let sane = version == VERSION && own_salt == salt && length as usize >= Self::LEN && fields.ok();
+        // Behind the largest number no group can follow.
+        let counted = number < u64::MAX && length as usize >= Self::LEN;
+        let sane = version == VERSION && own_salt == salt && counted && fields.ok();
         sane.then_some(Self {
             number,
             salt,
