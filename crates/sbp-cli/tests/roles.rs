@@ -204,8 +204,8 @@ async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
     }
     let (stop, stopped) = watch::channel(false);
     let loads: Vec<_> = places
-        .iter()
-        .map(|(stream, _)| {
+        .keys()
+        .map(|stream| {
             let options = WriterOptions {
                 timeout: PATIENCE,
                 attempt_timeout: Duration::from_secs(2),
