@@ -1,5 +1,7 @@
 //! What is done to streams, and who decides, over a socket.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! How streams go on in their next range, and how ranges are shown, over a socket.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::time::{Duration, Instant};

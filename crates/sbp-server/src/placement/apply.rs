@@ -25,8 +25,8 @@ pub(crate) enum Command {
     UpdateStream(StreamUpdate),
     /// Delete a stream.
     DeleteStream(StreamId),
-    /// Let a stream begin at `start`. `end` is the end of what can be read, where [`plan_trim`](super::plan_trim) asks for
-    /// it.
+    /// Let a stream begin at `start`. `end` is the end of what can be read, where
+    /// [`plan_trim`](super::trim::plan_trim) asks for it.
     TrimStream {
         stream: StreamId,
         start: Offset,
