@@ -95,14 +95,18 @@ impl RangeServer {
 
     /// Forgets the writers that the log has forgotten: all they stored is trimmed, and they are silent for long.
     fn forget_writers(&self) {
-        let mut ranges = self.hub.ranges.lock();
-        let mut gone = Vec::new();
-        for (stream, hosted) in ranges.table.streams() {
-            let trimmed = hosted.trimmed_writers().map(|writer| WriterKey { stream, writer });
-            gone.extend(trimmed.filter(|key| self.log.writer(*key).is_none()));
-        }
-        for WriterKey { stream, writer } in gone {
-            ranges.table.apply(Command::Forget { stream, writer });
+        let streams: Vec<StreamId> = {
+            let ranges = self.hub.ranges.lock();
+            ranges.table.streams().map(|(stream, _)| stream).collect()
+        };
+        for stream in streams {
+            // One at a time: appends wait for this lock.
+            let mut ranges = self.hub.ranges.lock();
+            for writer in ranges.table.trimmed_writers(stream) {
+                if self.log.writer(WriterKey { stream, writer }).is_none() {
+                    ranges.table.apply(Command::Forget { stream, writer });
+                }
+            }
         }
     }
 

@@ -104,9 +104,13 @@ impl HostedStream {
     }
 
     /// The writers that have nothing left in the stream.
-    pub(super) fn trimmed_writers(&self) -> impl Iterator<Item = WriterId> {
-        let trimmed = self.writers.iter().filter(|(_, writer)| writer.is_trimmed(self.start));
-        trimmed.map(|(id, _)| *id)
+    pub(super) fn trimmed_writers(&mut self) -> Vec<WriterId> {
+        let (start, confirmed) = (self.start, self.confirmed_end());
+        let trimmed = self.writers.iter_mut().filter_map(|(id, writer)| {
+            writer.settle(confirmed);
+            writer.is_trimmed(start).then_some(*id)
+        });
+        trimmed.collect()
     }
 
     /// The log was given a batch.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sbp_log::EntryHead;
 use sbp_messages::ErrorCode;
-use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Offset, RangeIndex, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
 use super::append::{AppendEntry, Verdict, judge_append};
@@ -205,6 +205,12 @@ impl RangeTable {
             });
         }
         verdict
+    }
+
+    /// The writers that have nothing left in a stream.
+    pub(super) fn trimmed_writers(&mut self, id: StreamId) -> Vec<WriterId> {
+        let stream = self.streams.get_mut(&id);
+        stream.map(HostedStream::trimmed_writers).unwrap_or_default()
     }
 
     /// Where a writer stands by what is synced, for an empty batch that has waited for what was under way.
