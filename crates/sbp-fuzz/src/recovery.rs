@@ -162,6 +162,19 @@ mod tests {
         assert!(is_served(&disk::disk(&files)));
     }
 
+    /// Found by fuzzing: the next group had no number.
+    #[test]
+    fn a_group_with_the_last_number_is_no_end() {
+        let mut files = IMAGES[1].clone();
+        let (name, bytes) = files
+            .iter_mut()
+            .rfind(|(name, bytes)| name.starts_with("segment-") && bytes[4096..].starts_with(b"SBPG"))
+            .expect("a segment with a group");
+        bytes[4104..4112].copy_from_slice(&u64::MAX.to_le_bytes());
+        disk::mend(name, bytes);
+        is_served(&disk::disk(&files));
+    }
+
     #[test]
     fn mended_files_are_as_good_as_new() {
         for files in IMAGES.iter() {
