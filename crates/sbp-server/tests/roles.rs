@@ -547,3 +547,63 @@ fn a_range_server_without_a_number_says_whom_it_asked() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_server_with_both_roles_takes_other_range_servers_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let both = Server::start(config(Some(&directory.path().join("both")))).unwrap();
+    let mut driver = Peer::connect(&both);
+    assert_eq!(id_of(&both), ServerId(1), "it has taken a number of its own");
+    let (own, range) = create(&mut driver, "own");
+    assert_eq!(holder(&range), ServerId(1));
+    let other = range_server(&directory.path().join("other"), &both);
+    assert_eq!(id_of(&other), ServerId(2));
+    let mut count = 0;
+    let (away, range) = until("a stream on the other server", || {
+        count += 1;
+        let created = create(&mut driver, &format!("s{count}"));
+        (holder(&created.1) == ServerId(2)).then_some(created)
+    });
+    assert_eq!(range.primary().unwrap().advertise_addr, other.address());
+    let mut there = Peer::connect(&other);
+    assert_eq!(there.store(away, b"x"), 0);
+    assert_eq!(driver.store(own, b"x"), 0);
+    assert_eq!(driver.append(away, b"x").status.code, ErrorCode::RANGE_NOT_FOUND);
+    let next = seal(&mut driver, away, 0, SealKind::PLACEMENT_DRIVER).unwrap();
+    assert_eq!((next.start_offset, holder(&next)), (Offset(1), ServerId(2)));
+    assert_eq!(there.store(away, b"y"), 1);
+    let next = seal(&mut driver, own, 0, SealKind::PLACEMENT_DRIVER).unwrap();
+    assert_eq!((next.start_offset, holder(&next)), (Offset(1), ServerId(1)));
+}
+
+#[test]
+fn a_range_server_starts_and_serves_without_its_placement_driver() {
+    let three = Three::start();
+    let mut driver = three.peer();
+    let (stream, range) = create(&mut driver, "s");
+    assert_eq!(three.at(&range).store(stream, b"x"), 0);
+    let Three {
+        directory,
+        placement,
+        mut ranges,
+    } = three;
+    let address = placement.address().to_owned();
+    let id = holder(&range);
+    drop((driver, placement, ranges.remove(&id)));
+    let name = if id == ServerId(1) { "a" } else { "b" };
+    let config = range_server_config(&directory.path().join(name), "127.0.0.1:0", &address);
+    let back = Server::start(config).unwrap();
+    assert_eq!(id_of(&back), id);
+    let mut here = Peer::connect(&back);
+    assert_eq!(here.fetch_all(stream, 0).len(), 1);
+    assert_eq!(here.store(stream, b"y"), 1);
+    let unknown = here.append(StreamId(99), b"z").status.code;
+    assert_eq!(unknown, ErrorCode::RANGE_NOT_FOUND, "nobody can be asked");
+    let placement = placement_driver(&directory.path().join("pd"), &address);
+    let mut driver = Peer::connect(&placement);
+    let moved = until("its new address", || {
+        let range = list(&mut driver, stream).remove(0);
+        (range.primary().unwrap().advertise_addr == back.address()).then_some(range)
+    });
+    assert_eq!(holder(&moved), id);
+}
