@@ -55,10 +55,14 @@ impl From<ReadError> for NotWritten {
 /// Writes the pieces of `sources` as laid out. Under its name only when all of it is durable.
 pub(crate) fn write(shared: &Shared, sources: &Sources, groups: &[GroupLayout]) -> Result<Written, NotWritten> {
     let maker = &shared.maker;
+    let capacity = groups.last().map_or(0, GroupLayout::end);
+    if u32::try_from(capacity).is_err() {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge).into());
+    }
     let header = SegmentHeader {
         number: maker.take_number(),
         salt: fastrand::u64(..),
-        capacity: groups.last().map_or(0, GroupLayout::end),
+        capacity,
         created: maker.clock.now().0,
         boot_id: maker.boot_id,
         // It is synced before it counts, whatever the log's own groups are.

@@ -129,6 +129,28 @@ fn a_long_read_of_one_stream_among_a_thousand_is_sequential() {
 }
 
 #[test]
+fn what_stays_is_not_written_again_and_again() {
+    let config = LogConfig {
+        segment_bytes: 64 << 10,
+        ..quiet()
+    };
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    let mut freed = 0;
+    for _ in 0..80 {
+        append(&log, &acks, &[(1, 3_000), (2, 9_000), (2, 9_000), (2, 9_000)]);
+        log.release(key(2), log.synced_end(key(2)).unwrap());
+        freed += log.reclaim().unwrap();
+    }
+    let stats = log.stats();
+    assert!(freed > 1 << 20 && stats.rewritten_bytes > 240_000, "{freed} {stats:?}");
+    assert!(stats.rewritten_bytes < freed * 3 / 2, "{freed} {stats:?}");
+    // 240 kB stay: in as few files as hold them, and the one being written.
+    assert!(stats.segments <= 8, "{stats:?}");
+    assert!(fs.used() < 700_000, "{}", fs.used());
+}
+
+#[test]
 fn every_operation_of_a_rewrite_and_of_what_follows() {
     let config = quiet();
     let run = |fs: &SimFileSystem| -> Option<Content> {
