@@ -15,15 +15,15 @@ use bytes::BytesMut;
 use sbp_frame::{Flags, Frame, FrameHead, OpCode};
 use sbp_messages::{
     ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamResult, DescribeStreamsRequest,
-    DescribeStreamsResponse, Encoder, ErrorCode, HeartbeatRequest, HeartbeatResponse, IdAllocationRequest,
-    IdAllocationResponse, ListRangesRequest, ListRangesResponse, ListRangesResult, Message, Range, RangeId,
-    RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest, SealRangesResponse,
-    Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
+    DescribeStreamsResponse, Encoder, ErrorCode, FetchResponse, HeartbeatRequest, HeartbeatResponse,
+    IdAllocationRequest, IdAllocationResponse, ListRangesRequest, ListRangesResponse, ListRangesResult, Message, Range,
+    RangeId, RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest,
+    SealRangesResponse, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
 };
 use sbp_server::{Roles, Server, ServerConfig};
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
 
-use support::{PATIENCE, Peer, config, frame_bytes};
+use support::{PATIENCE, Peer, bodies, config, fetch_request, frame_bytes, from};
 
 /// What the scripted server knows and has seen.
 #[derive(Default)]
@@ -275,6 +275,33 @@ fn a_stream_that_is_not_here_is_asked_about_before_it_is_refused() {
         "what is known is not asked about"
     );
     assert_eq!(peer.append(unknown, b"x").status.code, ErrorCode::RANGE_NOT_FOUND);
+}
+
+#[test]
+fn a_fetch_of_a_stream_that_is_not_here_waits_for_what_the_placement_driver_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let scripted = Scripted::start();
+    let server = range_server(directory.path(), &scripted);
+    let (mut reader, mut writer) = (Peer::connect(&server), Peer::connect(&server));
+    let (known, unknown) = (StreamId(9), StreamId(10));
+    scripted.change(|state| {
+        state.streams.insert(known, vec![range(known, 0, 0, GIVEN)]);
+    });
+    // Whether it may wait for records or not.
+    for max_wait_ms in [0, 60_000] {
+        let request = fetch_request(max_wait_ms, 1, &[from(unknown, 0)]);
+        let (response, _): (FetchResponse, _) = reader.call(&request, b"");
+        assert_eq!(response.fetch_responses[0].status.code, ErrorCode::RANGE_NOT_FOUND);
+    }
+    let call = reader.send(&fetch_request(60_000, 1, &[from(known, 0), from(unknown, 0)]), b"");
+    let frame = reader.recv();
+    assert_eq!((frame.call_id, frame.flags), (call, Flags::RESPONSE));
+    let refused = FetchResponse::decode(&frame.header).unwrap();
+    assert_eq!(refused.fetch_responses[0].request_index, 1);
+    assert_eq!(writer.store(known, b"x"), 0);
+    let frame = reader.recv();
+    assert_eq!((frame.call_id, frame.flags), (call, Flags::RESPONSE | Flags::END));
+    assert_eq!(bodies(&frame.payload.into_contiguous()), [(0, "x".into())]);
 }
 
 #[test]
