@@ -74,7 +74,8 @@ impl RangeTable {
                 }
             }
             Command::Confirm { key, end } => match self.range_mut(key) {
-                Some(range) if end > range.confirmed => {
+                // An end that was published stays.
+                Some(range) if end > range.confirmed && range.phase != Phase::Sealed => {
                     range.confirmed = end;
                     range.next = range.next.max(end);
                     Effect::Advanced(key.stream)

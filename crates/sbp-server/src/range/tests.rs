@@ -11,6 +11,7 @@ use crate::refusal::Refusal;
 
 mod alone;
 mod held_back;
+mod invariants;
 mod orders;
 mod rig;
 mod writers;
