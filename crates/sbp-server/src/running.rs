@@ -166,16 +166,15 @@ impl Running {
     pub(crate) fn stats(&self) -> ServerStats {
         let counters: &Counters = &self.node.counters;
         let log = self.owner.log.stats();
-        let streams = self
-            .node
-            .placement
-            .as_ref()
-            .map(|driver| driver.read(|state| state.stream_count()));
+        let streams = match &self.node.placement {
+            Some(driver) => u64::try_from(driver.read(|state| state.stream_count())).unwrap_or(u64::MAX),
+            None => self.owner.activity().streams,
+        };
         let accepted = counters.connections_accepted.value();
         ServerStats {
             connections_accepted: accepted,
             connections_open: accepted.saturating_sub(counters.connections_closed.value()),
-            streams: u64::try_from(streams.unwrap_or(0)).unwrap_or(u64::MAX),
+            streams,
             appends: counters.appends.value(),
             records_appended: counters.records_appended.value(),
             appends_refused: counters.appends_refused.value(),

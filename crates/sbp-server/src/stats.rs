@@ -10,7 +10,7 @@ pub struct ServerStats {
     pub connections_accepted: u64,
     /// Connections open now.
     pub connections_open: u64,
-    /// Streams that exist now.
+    /// Streams that exist now; on a range server alone, those with a range here.
     pub streams: u64,
     /// APPEND entries stored.
     pub appends: u64,

@@ -197,6 +197,7 @@ fn two_range_servers_share_the_streams_and_each_serves_its_own() {
         let mut here = three.at(range);
         assert_eq!(here.store(*stream, b"hello"), 0);
         assert_eq!(here.fetch_all(*stream, 0).len(), 1);
+        assert!(three.ranges[&holder(range)].stats().streams >= 3);
         let (_, elsewhere) = three.ranges.iter().find(|(id, _)| **id != holder(range)).unwrap();
         let refused = Peer::connect(elsewhere).append(*stream, b"lost");
         assert_eq!(refused.status.code, ErrorCode::RANGE_NOT_FOUND);
