@@ -8,6 +8,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bytes::BytesMut;
 use sbp_frame::{CallId, Flags, FrameHead, OpCode};
@@ -15,10 +16,13 @@ use sbp_messages::{
     AppendRequest, AppendResponse, Encoder, ErrorCode, FetchInfo, FetchResponse, Message, TrimStreamsRequest,
     TrimStreamsResponse, TrimmedStream,
 };
+use sbp_server::Server;
 use sbp_types::{Offset, StreamId};
 use support::{Peer, append_request, fetch_request, frame_bytes, raw_batch, start, system_error};
 
 const CHUNKINGS: u64 = 1_000;
+/// As many of them have the header that takes long to verify, too.
+const WITH_BOMB: u64 = 50;
 
 /// One request, and what is to be answered: a system error, the status of its only entry, or nothing at all.
 struct Asked {
@@ -26,6 +30,9 @@ struct Asked {
     bytes: Vec<u8>,
     answer: Option<Answer>,
 }
+
+/// Name, operation, header, payload and answer.
+type Case<'a> = (&'static str, OpCode, Vec<u8>, &'a [u8], Option<Answer>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
@@ -57,7 +64,7 @@ fn bomb() -> Vec<u8> {
 }
 
 /// The script. Every request's number is its place in it, from 1; the last one appends a record.
-fn script(stream: StreamId) -> Vec<Asked> {
+fn script(stream: StreamId, has_bomb: bool) -> Vec<Asked> {
     let batch = raw_batch(b"record");
     let good = append_request(&[(stream, batch.len())]);
     let two = append_request(&[(stream, batch.len()), (stream, batch.len())]);
@@ -83,7 +90,7 @@ fn script(stream: StreamId) -> Vec<Asked> {
     let invalid = Some(Answer::System(ErrorCode::INVALID_REQUEST));
     let entry = |code| Some(Answer::Entry(code));
     let whole = header(&good);
-    let cases: Vec<(&str, OpCode, Vec<u8>, &[u8], Option<Answer>)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("no header", OpCode::APPEND, vec![], b"", invalid),
         ("unknown opcode", OpCode(0x7777), whole.clone(), &batch, None),
         ("zeros", OpCode::APPEND, vec![0; 64], b"", invalid),
@@ -182,7 +189,7 @@ fn script(stream: StreamId) -> Vec<Asked> {
         ),
         ("good", OpCode::APPEND, whole.clone(), &batch, entry(ErrorCode::NONE)),
     ];
-    let frame = |(place, (name, opcode, header, payload, answer)): (usize, (_, _, Vec<u8>, &[u8], _))| {
+    let frame = |(place, (name, opcode, header, payload, answer)): (usize, Case<'_>)| {
         let head = FrameHead {
             opcode,
             flags: Flags::NONE,
@@ -192,7 +199,10 @@ fn script(stream: StreamId) -> Vec<Asked> {
         let bytes = frame_bytes(head, &header, payload);
         Asked { name, bytes, answer }
     };
-    cases.into_iter().enumerate().map(frame).collect()
+    let wanted = cases
+        .into_iter()
+        .filter(|case| has_bomb || case.0 != "many tables in one");
+    wanted.enumerate().map(frame).collect()
 }
 
 /// Writes `bytes` in pieces that a seed decides.
@@ -231,15 +241,27 @@ fn entry_code(opcode: OpCode, header: &[u8]) -> ErrorCode {
 fn a_thousand_chunkings_have_one_outcome() {
     let server = start(None);
     let stream = Peer::connect(&server).create("s");
-    let script = script(stream);
+    play(&server, &script(stream, true), 0..WITH_BOMB);
+    play(&server, &script(stream, false), WITH_BOMB..CHUNKINGS);
+    let stored = Peer::connect(&server).fetch_all(stream, 0);
+    assert_eq!(
+        stored.len() as u64,
+        CHUNKINGS,
+        "each stored its one good record, and nothing of the others"
+    );
+    server.shutdown().unwrap();
+}
+
+/// Sends the script in the chunkings of these seeds, each on a connection of its own.
+fn play(server: &Server, script: &[Asked], seeds: Range<u64>) {
     let bytes: Vec<u8> = script.iter().flat_map(|asked| asked.bytes.clone()).collect();
     let expected: BTreeMap<u32, Answer> = script
         .iter()
         .zip(1..)
         .filter_map(|(asked, call)| Some((call, asked.answer?)))
         .collect();
-    for seed in 0..CHUNKINGS {
-        let mut peer = Peer::connect(&server);
+    for seed in seeds {
+        let mut peer = Peer::connect(server);
         write_in_chunks(&mut peer, &bytes, seed);
         let mut answers = BTreeMap::new();
         while answers.len() < expected.len() {
@@ -260,11 +282,4 @@ fn a_thousand_chunkings_have_one_outcome() {
             answers.keys().last().copied()
         );
     }
-    let stored = Peer::connect(&server).fetch_all(stream, 0);
-    assert_eq!(
-        stored.len() as u64,
-        CHUNKINGS,
-        "each stored its one good record, and nothing of the others"
-    );
-    server.shutdown().unwrap();
 }

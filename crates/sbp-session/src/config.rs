@@ -139,7 +139,7 @@ impl SessionConfig {
             grace: Duration::from_secs(10),
             flush_timeout: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
-            full_stall_timeout: Duration::from_secs(2),
+            full_stall_timeout: Duration::from_millis(1_500),
             head_timeout: Duration::from_secs(5),
             body_bytes_per_second: 16 * 1024,
             violation_header: Bytes::new(),

@@ -78,6 +78,9 @@ impl Fetches {
         let Some(state) = self.calls.get_mut(&call) else { return };
         self.reading = self.reading.saturating_sub(state.reading.take().unwrap_or(0));
         state.handle_read(done);
+        // What was read lies in memory: from now on it counts among the answers that the peer has not taken, and does not
+        // wait behind others while nothing counts it.
+        self.send(turn, call);
         self.advance(turn, call);
     }
 
