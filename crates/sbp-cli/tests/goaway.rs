@@ -26,6 +26,7 @@ fn server_at(dir: &Path, listen: &str) -> Server {
         data_dir: Some(dir.to_owned()),
         listen: listen.to_owned(),
         durability: Durability::None,
+        segment_bytes: Some(4 << 20),
         ..ServerConfig::default()
     })
     .unwrap()

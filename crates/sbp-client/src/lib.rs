@@ -1,9 +1,10 @@
 //! The client of the Streaming Batch Protocol.
 //!
-//! Start from [`Client`]: one connection to a service, shared by all its clones. [`Client::append`] stores one batch;
-//! [`Client::reader`] reads bounded [`Span`]s of many streams in order and proves that nothing is missing;
-//! [`Client::tail`] follows streams as they grow. What can go wrong is a [`ClientError`], which says whether the call
-//! may have taken effect.
+//! Start from [`Client`]: one way to a service, shared by all its clones, with a connection to each of its servers that is
+//! used. [`Client::append`] stores one batch; [`Client::writer`] stores batches exactly once and in order, whatever
+//! happens to connections and servers; [`Client::reader`] reads bounded [`Span`]s of many streams in order and proves that
+//! nothing is missing; [`Client::tail`] follows streams as they grow. What can go wrong is a [`ClientError`], which says
+//! whether the call may have taken effect.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -162,6 +162,10 @@ fn about_refusal(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
         (Half::Ranges, ErrorCode::UNSUPPORTED_OPERATION) if attempt <= 1 => {
             return again(Wait::None, Target::Refreshed);
         }
+        // A writer's batch has its own time: the server that has the stream may be on its way back.
+        (Half::Ranges, ErrorCode::UNSUPPORTED_OPERATION) if asked.repeat == Repeat::Deduplicated => {
+            return again(wait, Target::Refreshed);
+        }
         _ => {}
     }
     match rule.retry {

@@ -499,6 +499,33 @@ async fn a_writer_needs_a_server_that_recognises_repeats() {
 }
 
 #[tokio::test]
+async fn a_writer_leaves_a_connection_that_answers_nothing() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let greeting = [("idempotence", "64"), ("max-calls", "64")];
+    let server = async {
+        let mut silent = Peer::accept(&listener).await;
+        silent.greet(&greeting).await;
+        let (_, first) = silent.append().await;
+        // It stays open, and nothing comes.
+        let mut peer = Peer::accept(&listener).await;
+        peer.greet(&greeting).await;
+        let (frame, again) = peer.append().await;
+        assert_eq!(again.append_requests, first.append_requests);
+        peer.answer(&frame, &stored(&again, 4), &[], true).await;
+        (silent, peer)
+    };
+    let options = WriterOptions {
+        attempt_timeout: Duration::from_millis(200),
+        ..WriterOptions::default()
+    };
+    let writer = client.writer(STREAM, options);
+    let append = writer.append(vec![1]);
+    let (ack, _peers) = bounded(async { tokio::join!(append, server) }).await;
+    assert_eq!(ack.unwrap().base_offset, Offset(4));
+}
+
+#[tokio::test]
 async fn a_seal_of_the_open_range_is_repeated_for_the_same_range() {
     let (listener, address) = listener().await;
     let client = client(&address);

@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Fetch(Box<Fetch>),
     /// Finish what is on its way, then close.
     Close,
+    /// Take nothing new any more; what waits here goes to another connection.
+    Drain,
 }
 
 impl Command {
@@ -36,7 +38,7 @@ impl Command {
             Self::Call(call) => Some(call.deadline),
             Self::Ping(ping) => Some(ping.deadline),
             Self::Fetch(fetch) => Some(fetch.deadline),
-            Self::Appends(_) | Self::Close => None,
+            Self::Appends(_) | Self::Close | Self::Drain => None,
         }
     }
 }

@@ -357,6 +357,7 @@ impl Application for Connection {
             Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
             Command::Ping(ping) => self.start_ping(session, now, *ping),
             Command::Close => self.phase = Phase::Closing,
+            Command::Drain => self.drain(),
         }
     }
 
@@ -461,7 +462,7 @@ pub(crate) fn fail_unsent(command: Command, endpoint: &Arc<str>, reason: &str) {
             tag: fetch.tag,
             failure,
         })),
-        Command::Appends(_) | Command::Close => {}
+        Command::Appends(_) | Command::Close | Command::Drain => {}
     }
 }
 

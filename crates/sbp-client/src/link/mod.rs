@@ -205,6 +205,14 @@ impl Link {
         });
     }
 
+    /// The present connection answers nothing: it takes nothing new any more, and another one is made.
+    pub(crate) fn reconnect(&self) {
+        if let Phase::Ready(ready) = &self.state.lock().phase {
+            // An error means that it has ended already.
+            drop(ready.mailbox.post(Command::Drain));
+        }
+    }
+
     /// The next connection is to another server, if there is one.
     pub(crate) fn move_on(&self) {
         if self.servers.len() > 1 {
@@ -368,7 +376,7 @@ impl Link {
                 let tag = fetch.tag;
                 drop(fetch.events.send(FetchEvent::Failed { tag, failure }));
             }
-            Command::Close => {}
+            Command::Close | Command::Drain => {}
         }
     }
 

@@ -119,6 +119,88 @@ fn an_append_is_repeated_only_when_nothing_was_sent() {
 }
 
 #[test]
+fn a_server_of_the_other_half_sends_the_call_on() {
+    let policy = RetryPolicy::default();
+    let unsupported = refused(1498);
+    let at_once = |at| Decision::Again { after: Wait::None, at };
+    let placement = |servers| Asked {
+        servers,
+        ..asked_for(Repeat::Harmless)
+    };
+    // Each of the servers that were named once.
+    assert_eq!(
+        decide(&unsupported, placement(3), 1, &policy),
+        at_once(Target::Elsewhere)
+    );
+    assert_eq!(
+        decide(&unsupported, placement(3), 2, &policy),
+        at_once(Target::Elsewhere)
+    );
+    assert_eq!(decide(&unsupported, placement(3), 3, &policy), FINAL);
+    assert_eq!(decide(&unsupported, placement(1), 1, &policy), FINAL);
+    for repeat in [Repeat::Harmless, Repeat::Twice, Repeat::Deduplicated] {
+        let ranges = Asked {
+            half: Half::Ranges,
+            ..asked_for(repeat)
+        };
+        assert_eq!(decide(&unsupported, ranges, 1, &policy), at_once(Target::Refreshed));
+        let second = if repeat == Repeat::Deduplicated {
+            again(Target::Refreshed)
+        } else {
+            FINAL
+        };
+        assert_eq!(decide(&unsupported, ranges, 2, &policy), second);
+    }
+}
+
+#[test]
+fn hints_are_followed_three_times() {
+    let policy = RetryPolicy::default();
+    let mut cause = refused(5);
+    let Cause::Refused { leader, .. } = &mut cause else {
+        unreachable!("it is a refusal")
+    };
+    *leader = Some(crate::address::ServerAddress::parse("leader:1").unwrap());
+    for hops in 0..5 {
+        let asked = Asked {
+            hops,
+            ..asked_for(Repeat::Twice)
+        };
+        let followed = Decision::Again {
+            after: Wait::None,
+            at: Target::Leader,
+        };
+        let expected = if hops < 3 { followed } else { again(Target::Elsewhere) };
+        assert_eq!(decide(&cause, asked, 4, &policy), expected, "{hops}");
+    }
+}
+
+#[test]
+fn what_a_writer_sends_may_be_sent_again_and_may_have_been_done() {
+    let policy = RetryPolicy::default();
+    let asked = Asked::deduplicated();
+    let at_once = Decision::Again {
+        after: Wait::None,
+        at: Target::Same,
+    };
+    assert_eq!(decide(&lost(true), asked, 1, &policy), at_once);
+    for (code, expected) in [
+        (1, DOUBTFUL),
+        (1404, FINAL),
+        (1484, FINAL),
+        (2500, again(Target::Same)),
+        (2508, again(Target::Elsewhere)),
+        (7777, DOUBTFUL),
+    ] {
+        assert_eq!(decide(&refused(code), asked, 1, &policy), expected, "{code}");
+    }
+    let nonsense = Cause::Protocol { what: String::new() };
+    assert_eq!(decide(&nonsense, asked, 1, &policy), again(Target::Same));
+    assert_eq!(decide(&nonsense, asked_for(Repeat::Twice), 1, &policy), DOUBTFUL);
+    assert_eq!(decide(&Cause::deadline(true), asked, 1, &policy), DOUBTFUL);
+}
+
+#[test]
 fn attempts_end() {
     let policy = RetryPolicy {
         max_attempts: 3,

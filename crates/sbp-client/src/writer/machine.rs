@@ -91,6 +91,8 @@ struct Batch<P> {
     presumed_lost: bool,
     /// When the last attempt was sent, counted in sends.
     sent: u64,
+    /// And by the clock.
+    sent_at: Option<Instant>,
     /// What the last attempt failed of.
     failure: Option<Failure>,
     payload: Option<P>,
@@ -115,6 +117,8 @@ pub(super) enum Action<P> {
     Tell(P, Result<Ack, ClientError>),
     /// Ask where the stream is now, then call [`Machine::handle_refreshed`].
     Refresh,
+    /// The connection has not answered for as long as an attempt may take: go on over another one.
+    Reconnect,
 }
 
 /// How an attempt ended.
@@ -164,6 +168,8 @@ pub(super) struct Machine<P> {
     sends: u64,
     /// No batch is out of time before. May be too early after batches have left.
     earliest_deadline: Option<Instant>,
+    /// When anything was last answered, or given up on for lack of an answer.
+    answered_at: Option<Instant>,
     /// When the server last showed that it knows the writer.
     known_at: Option<Instant>,
     /// Nothing is sent before.
@@ -205,6 +211,7 @@ impl<P> Machine<P> {
             cursor: 0,
             sends: 0,
             earliest_deadline: None,
+            answered_at: None,
             known_at: None,
             not_before: None,
             refusals: 0,
@@ -228,6 +235,7 @@ impl<P> Machine<P> {
             floating: false,
             presumed_lost: false,
             sent: 0,
+            sent_at: None,
             failure: None,
             payload: Some(payload),
         });
@@ -305,6 +313,7 @@ impl<P> Machine<P> {
         batch.attempts = (batch.attempts + 1) & ATTEMPTS;
         batch.floating |= std::mem::take(&mut batch.presumed_lost);
         batch.sent = self.sends;
+        batch.sent_at = Some(now);
         self.sends += 1;
         self.in_flight += 1;
         self.cursor += 1;
@@ -398,6 +407,7 @@ impl<P> Machine<P> {
                 self.in_flight -= 1;
                 self.refusals = 0;
                 self.known_at = Some(now);
+                self.answered_at = Some(now);
                 self.tell(place, Ok(ack));
             }
             Err(failure) => {
@@ -442,10 +452,19 @@ impl<P> Machine<P> {
         };
         let deadline = batch.deadline;
         let cause = failure.cause.clone();
+        let sent_at = batch.sent_at;
         batch.floating |= cause.may_have_been_done();
         batch.failure = Some(failure);
         batch.state = State::Waiting;
         self.cursor = self.cursor.min(place);
+        match &cause {
+            Cause::Refused { .. } => self.answered_at = Some(now),
+            Cause::Deadline { sent: true, .. } if self.answered_at < sent_at => {
+                self.answered_at = Some(now);
+                self.actions.push_back(Action::Reconnect);
+            }
+            _ => {}
+        }
         if let Phase::Stopped(_) = self.phase {
             return self.refuse(place, false);
         }
@@ -487,6 +506,10 @@ impl<P> Machine<P> {
         if matches!(at, Target::Refreshed | Target::Elsewhere | Target::Leader) && !self.refreshing {
             self.refreshing = true;
             self.actions.push_back(Action::Refresh);
+            // At once only the first time.
+            if after == Wait::None {
+                self.refusals = self.refusals.saturating_add(1);
+            }
         }
         let paused = self
             .not_before

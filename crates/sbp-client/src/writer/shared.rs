@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::clock::{now, wall_clock};
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::Ack;
+use crate::routes::Purpose;
 use crate::submission::{AttemptSink, Submissions};
 
 /// What all clones of a writer share.
@@ -199,7 +200,7 @@ impl Shared {
     }
 
     fn pump_once(self: &Arc<Self>, submissions: &mut Submissions) {
-        let mut refresh = false;
+        let (mut refresh, mut reconnect) = (false, false);
         let mut told = Vec::new();
         let mut unsendable = Vec::new();
         {
@@ -214,12 +215,16 @@ impl Shared {
                 match action {
                     Action::Tell(pending, result) => told.push((pending, result)),
                     Action::Refresh => refresh = true,
+                    Action::Reconnect => reconnect = true,
                 }
             }
             self.arm(&mut state);
         }
         for (pending, result) in told {
             pending.tell(&result);
+        }
+        if reconnect {
+            self.client.links().of_stream(self.stream, Purpose::Append).reconnect();
         }
         self.client.submit(submissions);
         if !unsendable.is_empty() {

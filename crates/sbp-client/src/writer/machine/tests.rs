@@ -269,6 +269,33 @@ fn time_that_is_over_is_definite_only_without_doubt() {
 }
 
 #[test]
+fn a_connection_that_answers_nothing_is_left_once() {
+    let (mut machine, tokens, now) = with_sent(true, 3);
+    let reconnects = |machine: &mut Machine<u32>| {
+        let mut count = 0;
+        while let Some(action) = machine.poll_action() {
+            count += usize::from(matches!(action, Action::Reconnect));
+        }
+        count
+    };
+    let later = now + Duration::from_secs(10);
+    for token in &tokens {
+        machine.handle_end(later, *token, failed(Cause::deadline(true), -1));
+    }
+    assert_eq!(reconnects(&mut machine), 1);
+    let again = sent(&mut machine, later);
+    assert_eq!(again.len(), 3);
+    // One answer is lost, the others come: the connection is good.
+    machine.handle_end(later + Duration::from_secs(1), again[1].0, stored(1, true));
+    machine.handle_end(
+        later + Duration::from_secs(10),
+        again[0].0,
+        failed(Cause::deadline(true), -1),
+    );
+    assert_eq!(reconnects(&mut machine), 0);
+}
+
+#[test]
 fn a_named_writer_asks_where_it_stands() {
     for (answer, start) in [(0, 0), (17, 17), (-1, 0)] {
         let now = Instant::now();
@@ -428,6 +455,7 @@ impl Run {
                     assert!(self.outcomes.insert(id, result).is_none(), "batch {id} is told twice");
                 }
                 Action::Refresh => self.machine.handle_refreshed(),
+                Action::Reconnect => {}
             }
         }
     }
