@@ -84,7 +84,7 @@ Examples:
                                                        stores the ranges that the placement driver gives it
 
 A range server registers with its placement driver under the address it advertises, and asks it for a number the first
-time. Clients may be given the address of either: they are told who holds what.
+time. Clients are given the address of the placement driver, which tells them who holds what.
 
 Prints `listening on HOST:PORT` when it is ready. SIGINT or SIGTERM ends it cleanly; SIGKILL loses nothing that was
 acknowledged. It exits with an error when its log has failed, because nothing can be made durable from then on.")]
