@@ -109,6 +109,11 @@ impl Appends {
                 throttle_time_ms = ranges.refused_throttle_ms();
             }
             let results = match self.open.get_mut(&call) {
+                // The whole call was not started.
+                None if result.status.code == ErrorCode::REQUEST_TIMEOUT => {
+                    replier.refuse_call(session, call, OpCode::APPEND, Refusal::expired());
+                    continue;
+                }
                 None => smallvec![result],
                 Some(open) => {
                     open.results.push(result);
