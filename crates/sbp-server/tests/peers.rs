@@ -35,6 +35,8 @@ struct Known {
     calls: Vec<OpCode>,
     /// Requests are read and not answered.
     silent: bool,
+    /// The number that is given next is higher by this.
+    given: i32,
 }
 
 /// A server that answers as it is told, on threads that live as long as the test.
@@ -134,7 +136,7 @@ fn answer(known: &mut Known, frame: &Frame) -> Option<BytesMut> {
         OpCode::ALLOCATE_ID => {
             assert!(!IdAllocationRequest::decode(&frame.header).unwrap().host.is_empty());
             encoded(&IdAllocationResponse {
-                id: GIVEN.0,
+                id: GIVEN.0 + known.given,
                 status: Status::success(),
             })
         }
@@ -369,6 +371,42 @@ fn a_sync_adds_ranges_and_raises_starts_durably_and_a_lower_epoch_is_refused() {
     let mut peer = Peer::connect(&server);
     assert_eq!(peer.fetch_all(stream, 3).len(), 1, "start and records are as they were");
     assert_eq!(peer.store(stream, b"y"), 4);
+}
+
+#[test]
+fn on_the_word_of_another_placement_driver_nothing_is_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let scripted = Scripted::start();
+    let stream = StreamId(9);
+    scripted.change(|known| {
+        known.streams.insert(stream, vec![range(stream, 0, 0, GIVEN)]);
+    });
+    let server = range_server(directory.path(), &scripted);
+    assert_eq!(Peer::connect(&server).store(stream, b"x"), 0);
+    drop(server);
+    // It knows nothing any more, and gives the same number again.
+    scripted.change(|known| {
+        known.streams.clear();
+        known.calls.clear();
+    });
+    let server = range_server(directory.path(), &scripted);
+    scripted.wait("the question for a number", |known| {
+        known.calls.contains(&OpCode::ALLOCATE_ID).then_some(())
+    });
+    let asked = scripted.count(OpCode::LIST_RANGES);
+    scripted.wait("another look", |known| {
+        let looks = known.calls.iter().filter(|call| **call == OpCode::LIST_RANGES);
+        (looks.count() > asked).then_some(())
+    });
+    let mut peer = Peer::connect(&server);
+    assert_eq!(peer.fetch_all(stream, 0).len(), 1);
+    assert_eq!(peer.store(stream, b"y"), 1);
+    // Where numbers have grown it is the right one, and everything was deleted.
+    scripted.change(|known| known.given = 1);
+    let deadline = Instant::now() + PATIENCE;
+    while peer.append(stream, b"z").status.code != ErrorCode::NOT_FOUND {
+        assert!(Instant::now() < deadline, "the deletion is not heard of");
+    }
 }
 
 /// A placement driver that a scripted range server has registered with, over the connection that is returned.

@@ -23,7 +23,8 @@ pub(super) fn handle_presence(node: &Node, connection: i64, request: &HeartbeatR
     }
     let (placement, server) = (node.placement.as_ref()?, request.range_server.as_ref()?);
     let id = server.server_id;
-    if id.0 < 1 || node.identity.server_id == Some(id) {
+    let given = placement.read(|state| id.0 >= 1 && id < state.next_server_id());
+    if !given || node.identity.server_id == Some(id) {
         tracing::warn!(server = %id, connection, "a range server says it has a number that it cannot have");
         return None;
     }

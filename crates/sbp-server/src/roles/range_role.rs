@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::holdings::News;
 use super::keeper::{Done, Job, Keeper};
+use super::registration::allocate_id;
 use super::wire::{held_range, stream_record};
 use crate::peer::{PeerError, PeerLink};
 use crate::range::{HeldRange, RangeServer, Upstream};
@@ -191,22 +192,50 @@ impl RangeRole {
             listed.entry(range.key.stream).or_default().push(range);
         }
         let streams: Vec<_> = listed.keys().copied().collect();
+        let mut described = Vec::with_capacity(streams.len());
         for chunk in streams.chunks(MAX_ENTRIES) {
-            for (stream, news) in self.describe(chunk, PATIENCE).await.map_err(failed)? {
-                let result = match news {
-                    None => self.delete(stream).await,
-                    Some(mut news) => {
-                        news.ranges = listed.remove(&stream).unwrap_or_default();
-                        news.first = news.ranges.first().map(|first| (first.key.range, first.start));
-                        self.keep(|done| Job::Learn { stream, news, done }).await.map(drop)
-                    }
-                };
-                if let Err(refusal) = result {
-                    tracing::warn!(%stream, refusal = refusal.message, "what belongs here is not taken over");
+            described.extend(self.describe(chunk, PATIENCE).await.map_err(failed)?);
+        }
+        if !described.is_empty() && described.iter().all(|(_, news)| news.is_none()) {
+            self.check_placement_driver().await?;
+        }
+        for (stream, news) in described {
+            let ranges = listed.remove(&stream).unwrap_or_default();
+            let result = match news {
+                None => self.delete(stream).await,
+                Some(_) if ranges.is_empty() => {
+                    tracing::warn!(%stream, "the placement driver does not know that ranges of the stream are here");
+                    Ok(())
                 }
+                Some(mut news) => {
+                    news.first = ranges.first().map(|first| (first.key.range, first.start));
+                    news.ranges = ranges;
+                    self.keep(|done| Job::Learn { stream, news, done }).await.map(drop)
+                }
+            };
+            if let Err(refusal) = result {
+                tracing::warn!(%stream, refusal = refusal.message, "what belongs here is not taken over");
             }
         }
         Ok(())
+    }
+
+    /// Whether the placement driver is the one that gave this server its number. It knows nothing of what is here: either
+    /// all of it was deleted, or its directory is another one, and nothing may be deleted on its word. Numbers grow, so
+    /// the right one cannot give out this number or a lower one again.
+    async fn check_placement_driver(&self) -> Result<(), Refusal> {
+        let next = allocate_id(&self.link, "range-server", PATIENCE).await;
+        let next = next.map_err(|error| error.to_refusal())?;
+        if next > self.server_id {
+            return Ok(());
+        }
+        let message = format!(
+            "the placement driver gives out number {next}, and this is range server {}: it has another directory than the \
+             one this server belongs to; nothing was deleted",
+            self.server_id
+        );
+        tracing::error!("{message}");
+        Err(Refusal::new(ErrorCode::RS_INTERNAL_SERVER_ERROR, message))
     }
 
     /// Asks the placement driver to let streams begin later; it tells this server when that is durable.
