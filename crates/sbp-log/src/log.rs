@@ -189,23 +189,15 @@ impl<T: Send + 'static> Log<T> {
         state.index.get(key).filter(|range| range.known).map(|range| range.end)
     }
 
-    /// How many bytes of synced batches a read from `from` on could return: exact for the newest segment, in proportion
-    /// within an older one. Never touches the disk.
+    /// How many bytes of synced batches a read from `from` on could return: exact, but in
+    /// proportion within an older segment whose footer is not in memory. Never touches the disk.
     #[must_use]
     pub fn bytes_from(&self, key: RangeKey, from: Offset) -> u64 {
-        let state = self.shared.state.read();
-        let Some(range) = state.index.get(key) else { return 0 };
-        range
-            .runs
-            .iter()
-            .rev()
-            .take_while(|run| run.end > from)
-            .map(|run| run.bytes_from(from))
-            .sum()
+        self.shared.bytes_from(key, from)
     }
 
-    /// Batch bytes of a range that are synced and not released: exact, but for an older segment's batches around the
-    /// released offset, which are counted in proportion. Never touches the disk.
+    /// Batch bytes of a range that are synced and not released: exact, but in proportion around the released
+    /// offset where an older segment's footer is not in memory. Never touches the disk.
     #[must_use]
     pub fn stored_bytes(&self, key: RangeKey) -> u64 {
         self.shared.stored_bytes(key)

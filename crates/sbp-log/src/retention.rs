@@ -4,6 +4,7 @@ use sbp_types::{Offset, RangeKey, TimestampMs};
 
 use crate::ReadError;
 use crate::format::footer::IndexEntry;
+use crate::index::{Entries, Run};
 use crate::read::Look;
 use crate::shared::Shared;
 
@@ -21,7 +22,24 @@ impl Shared {
     pub(crate) fn stored_bytes(&self, key: RangeKey) -> u64 {
         let state = self.state.read();
         let Some(range) = state.index.get(key) else { return 0 };
-        range.runs.iter().map(|run| run.bytes_from(range.released)).sum()
+        range.runs.iter().map(|run| self.run_bytes(run, range.released)).sum()
+    }
+
+    /// See [`Log::bytes_from`](crate::Log::bytes_from).
+    pub(crate) fn bytes_from(&self, key: RangeKey, from: Offset) -> u64 {
+        let state = self.state.read();
+        let Some(range) = state.index.get(key) else { return 0 };
+        let behind = range.runs.iter().rev().take_while(|run| run.end > from);
+        behind.map(|run| self.run_bytes(run, from)).sum()
+    }
+
+    /// Batch bytes of a run from the batch that holds `from` on.
+    fn run_bytes(&self, run: &Run, from: Offset) -> u64 {
+        let divided = run.first < from && from < run.end && matches!(run.entries, Entries::Stored { .. });
+        match divided.then(|| self.entries_of(run)).flatten() {
+            Some(entries) => entries.from(from).map(|entry| u64::from(entry.length)).sum(),
+            None => run.bytes_from(from),
+        }
     }
 
     /// See [`Log::offset_keeping_bytes`](crate::Log::offset_keeping_bytes).
