@@ -46,6 +46,20 @@ pub(super) fn check(graph: &Graph) -> Result<Vec<Violation>, Failure> {
 fn library_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let source = directory.join("src");
     let mut paths = files(&source, "rs")?;
+    let mut tests = Vec::new();
+    for path in &paths {
+        let here = path.parent().unwrap_or(&source);
+        let inside = match path.file_stem().and_then(|stem| stem.to_str()) {
+            Some("lib" | "main" | "mod") | None => here.to_path_buf(),
+            Some(stem) => here.join(stem),
+        };
+        tests.extend(test_modules(&read(path)?).map(|name| inside.join(name)));
+    }
+    paths.retain(|path| {
+        !tests
+            .iter()
+            .any(|test| path.with_extension("") == *test || path.starts_with(test))
+    });
     paths.retain(|path| {
         let inside = path.strip_prefix(&source).unwrap_or(path);
         let parts: Vec<_> = inside.iter().filter_map(|part| part.to_str()).collect();
@@ -54,6 +68,15 @@ fn library_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
             .any(|part| matches!(*part, "tests" | "tests.rs" | "generated"))
     });
     Ok(paths)
+}
+
+/// The modules that a file has for its tests alone, in files of their own.
+fn test_modules(text: &str) -> impl Iterator<Item = &str> {
+    let pairs = text.lines().zip(text.lines().skip(1));
+    pairs.filter_map(|(attribute, line)| {
+        let name = line.trim().strip_prefix("mod ")?.strip_suffix(';')?;
+        (attribute.trim() == "#[cfg(test)]").then_some(name)
+    })
 }
 
 /// The rules that one line of code breaks.
@@ -75,10 +98,16 @@ fn judge(name: &str, code: &str) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::judge;
+    use super::{judge, test_modules};
 
     fn rules(name: &str, code: &str) -> Vec<&'static str> {
         judge(name, code).into_iter().map(|(rule, _)| rule).collect()
+    }
+
+    #[test]
+    fn modules_for_tests_are_known() {
+        let text = "mod a;\n#[cfg(test)]\nmod b;\n#[cfg(test)]\nmod c {\n}\n#[cfg(feature = \"x\")]\nmod d;\n";
+        assert_eq!(test_modules(text).collect::<Vec<_>>(), ["b"]);
     }
 
     #[test]
