@@ -2,13 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod support;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use sbp_server::{Server, ServerConfig};
+use sbp_server::{Durability, Server, ServerConfig};
+use support::{Peer, fetch_request, from};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(40);
 /// A PING without header or payload.
 const PING: [u8; 20] = [0, 0, 0, 16, 23, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0];
 
@@ -62,5 +65,43 @@ fn an_address_has_so_many_places_and_a_server_so_many_in_all() {
         std::thread::sleep(Duration::from_millis(5));
     };
     drop((first, second, again));
+    server.shutdown().unwrap();
+}
+
+/// Resident bytes of this process.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn what_nobody_takes_is_bounded_however_much_is_asked_for() {
+    let server = Server::start(ServerConfig {
+        durability: Durability::None,
+        ..ServerConfig::default()
+    })
+    .unwrap();
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    // More than the log keeps in memory, so that most of it is read on other threads.
+    let body = vec![5; 1 << 20];
+    for _ in 0..150 {
+        peer.store(stream, &body);
+    }
+    let before = resident();
+    for _ in 0..1_000 {
+        peer.send(&fetch_request(0, 0, &[from(stream, 0)]), b"");
+    }
+    let mut most = before;
+    let deadline = Instant::now() + PATIENCE;
+    // Until it is cut, which ends the connection with a reset: nothing is read here before.
+    while server.stats().connections_open > 0 {
+        most = most.max(resident());
+        assert!(Instant::now() < deadline, "never cut");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let grown = (most - before) >> 20;
+    assert!(grown < 200, "{grown} MiB for answers that nobody takes");
     server.shutdown().unwrap();
 }

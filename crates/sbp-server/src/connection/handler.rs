@@ -240,8 +240,12 @@ impl Application for Connection {
                 let (fetches, mut turn) = self.fetch_turn(session, now);
                 fetches.end_all(&mut turn);
             }
-            Event::Closing { reason } if reason.is_peers_fault() => {
-                tracing::warn!(connection = self.port.id, %reason, "closing a connection");
+            Event::Closing { reason } => {
+                if reason.is_peers_fault() {
+                    tracing::warn!(connection = self.port.id, %reason, "closing a connection");
+                }
+                let (fetches, mut turn) = self.fetch_turn(session, now);
+                fetches.abandon(&mut turn);
             }
             // This side sends no requests, so nothing else concerns it.
             _ => {}
