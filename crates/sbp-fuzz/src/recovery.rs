@@ -26,9 +26,13 @@ pub fn run(data: &[u8]) {
         }
     }
     let fs = disk::disk(&files);
-    if is_served(&fs) {
-        // With forged checksums two files may tell different stories, of which the first start believes one.
-        assert!(is_served(&fs) || forged, "what was opened once can be opened again");
+    // With forged checksums files may tell different stories. Then it is enough that nobody panics: readers notice.
+    let taken = if forged { Taken::AsItIs } else { Taken::AtItsWord };
+    if is_served(&fs, taken) {
+        assert!(
+            is_served(&fs, taken) || forged,
+            "what was opened once can be opened again"
+        );
     }
 }
 
@@ -77,14 +81,23 @@ fn edit(files: &mut Files, script: &mut Unstructured<'_>) -> Result<bool> {
     Ok(mended)
 }
 
+/// What is expected of a log that opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// What it serves has no gap.
+    AtItsWord,
+    /// Anything but a panic.
+    AsItIs,
+}
+
 /// Opens the log and uses it; false when it is refused.
-fn is_served(fs: &SimFileSystem) -> bool {
+fn is_served(fs: &SimFileSystem, taken: Taken) -> bool {
     let Ok((log, recovered, ended)) = disk::open(fs) else {
         return false;
     };
     for (key, end) in &recovered.ranges {
         assert!(end.first_offset <= end.next_offset, "{key:?} ends before it begins");
-        read_all(&log, *key, end.first_offset, end.next_offset);
+        read_all(&log, *key, end.first_offset, end.next_offset, taken);
         let _ = log.stored_bytes(*key);
     }
     for (key, writer) in &recovered.writers {
@@ -106,7 +119,7 @@ fn is_served(fs: &SimFileSystem) -> bool {
 }
 
 /// Reads what a range serves; what is damaged is refused, and the rest has no gap.
-fn read_all(log: &Log<()>, key: RangeKey, first: Offset, end: Offset) {
+fn read_all(log: &Log<()>, key: RangeKey, first: Offset, end: Offset, taken: Taken) {
     let mut at = first;
     while at < end {
         let Ok(batches) = log.read(key, at, 4 << 10, true) else {
@@ -115,6 +128,10 @@ fn read_all(log: &Log<()>, key: RangeKey, first: Offset, end: Offset) {
         let Some(last) = batches.last() else { return };
         let next = last.base_offset.checked_add(last.count).expect("offsets that fit");
         assert!(next > at, "{key:?}: reading stands still at {at}");
+        if taken == Taken::AsItIs {
+            at = next;
+            continue;
+        }
         assert!(next <= end, "{key:?}: records behind the end");
         for pair in batches.windows(2) {
             let behind = pair[0].base_offset.checked_add(pair[0].count);
@@ -148,7 +165,7 @@ mod tests {
     #[test]
     fn the_images_are_served() {
         for files in IMAGES.iter() {
-            assert!(is_served(&disk::disk(files)));
+            assert!(is_served(&disk::disk(files), Taken::AtItsWord));
         }
     }
 
@@ -159,7 +176,7 @@ mod tests {
         let superblock = files.get_mut("superblock").expect("a superblock");
         superblock[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
         disk::mend("superblock", superblock);
-        assert!(is_served(&disk::disk(&files)));
+        assert!(is_served(&disk::disk(&files), Taken::AsItIs));
     }
 
     /// Found by fuzzing: the next group had no number.
@@ -172,7 +189,7 @@ mod tests {
             .expect("a segment with a group");
         bytes[4104..4112].copy_from_slice(&u64::MAX.to_le_bytes());
         disk::mend(name, bytes);
-        is_served(&disk::disk(&files));
+        is_served(&disk::disk(&files), Taken::AsItIs);
     }
 
     #[test]
@@ -196,6 +213,9 @@ mod tests {
         let mut files = IMAGES[0].clone();
         let superblock = files.get_mut("superblock").expect("a superblock");
         superblock[30] ^= 1;
-        assert!(!is_served(&disk::disk(&files)), "a garbled superblock is no superblock");
+        assert!(
+            !is_served(&disk::disk(&files), Taken::AsItIs),
+            "a garbled superblock is no superblock"
+        );
     }
 }

@@ -65,9 +65,8 @@ pub(crate) struct World {
     next_user: u64,
 }
 
-/// Peers ask once a second. Those under way when the other side goes away are answered and no longer expected, and each
-/// such answer costs a discard, so that many more at once would be a fault.
-const MAX_PINGS: usize = 50;
+/// Below the burst that is answered.
+const MAX_PINGS: usize = 100;
 
 /// Small, so that short inputs reach them.
 fn limits() -> Limits {

@@ -270,7 +270,7 @@ fn the_pace_is_told() {
         format!(
             "| written bytes of which the peer takes none | {} s; {} s once the answers not yet written are at their limit |",
             config.stall_timeout.as_secs(),
-            config.full_stall_timeout.as_secs()
+            config.full_stall_timeout.as_secs_f64()
         ),
         format!(
             "| the last bytes before closing | {} s |",

@@ -36,6 +36,7 @@ impl Session {
         self.step(Step::PeerAnnounces);
         self.events.push_back(Event::PeerGoAway { last_started, header });
         for (call, own) in self.own.remove_above(last_started) {
+            self.unstarted += 1;
             self.report(call, &own, CallFailure::NotStarted, true);
         }
         self.note_orphans();

@@ -115,6 +115,12 @@ impl Session {
     fn judge_response(&mut self, prelude: &Prelude, payload: u32) -> Verdict {
         let known = CallId::from_raw(prelude.raw_call_id).and_then(|id| Some((id, self.own.get_mut(id)?)));
         let Some((call, own)) = known else {
+            // Who goes away may refuse what it did not start, which this side has heard of by then.
+            let is_refusal = self.unstarted > 0 && Flags::from_bits_truncate(prelude.flags).ends_answer();
+            if is_refusal {
+                self.unstarted -= 1;
+                return Verdict::Skip;
+            }
             return Verdict::Discard;
         };
         let is_allowed = own.left.take(prelude.wire_length());

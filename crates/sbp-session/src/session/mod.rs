@@ -42,6 +42,8 @@ pub struct Session {
     crowded_since: Option<Instant>,
     /// GOAWAYs of the peer, counted as far as it matters: none, one, more.
     peer_go_aways: u8,
+    /// Own requests that the peer's GOAWAY declared not started. It may still refuse each of them.
+    unstarted: usize,
     /// Parsing stopped at a limit with bytes left, and goes on when there is room.
     held: bool,
 }
@@ -69,6 +71,7 @@ impl Session {
             stats: SessionStats::default(),
             crowded_since: None,
             peer_go_aways: 0,
+            unstarted: 0,
             held: false,
             config,
         }

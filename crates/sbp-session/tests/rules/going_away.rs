@@ -289,3 +289,54 @@ fn the_end_does_not_depend_on_what_a_read_brings() {
     );
     assert_eq!(apart.seen(), seen);
 }
+
+/// Found by fuzzing: a peer may refuse each request that it did not start, and is not to be taken for a bad one.
+#[test]
+fn refusals_of_what_was_not_started_cost_nothing() {
+    let mut pair = Pair::new();
+    let started = pair.call(OpCode::APPEND, 0);
+    pair.carry();
+    for user in 1..=200 {
+        pair.call(OpCode::APPEND, user);
+    }
+    pair.server.go_away(b"", pair.now);
+    pair.carry();
+    let is_failed = |event: &Event| {
+        matches!(
+            event,
+            Event::CallFailed {
+                failure: CallFailure::NotStarted,
+                ..
+            }
+        )
+    };
+    assert_eq!(
+        events(&mut pair.client).iter().filter(|event| is_failed(event)).count(),
+        200
+    );
+
+    for event in events(&mut pair.server) {
+        if let Event::Reject {
+            raw_call_id, opcode, ..
+        } = event
+        {
+            pair.server.send_system_error(raw_call_id, opcode, b"no");
+        }
+    }
+    let answered = pair.server.send_response(started, OpCode::APPEND, true, b"done", &[]);
+    assert_eq!(answered, Ok(()));
+    let sent = pair.server.stats().frames_out;
+    pair.carry();
+    let heard = events(&mut pair.client);
+    assert!(
+        sent > 200
+            && heard
+                .iter()
+                .any(|event| matches!(event, Event::Response { user: 0, end: true, .. }))
+    );
+    assert_eq!(
+        pair.client.stats().discarded,
+        0,
+        "refusals were taken for stray answers"
+    );
+}
