@@ -240,6 +240,45 @@ async fn a_tail_follows_through_seals_trims_and_a_restart_of_one_server() {
     .await;
 }
 
+/// A range server that is not told where to listen comes back under another address, and says so to its placement driver.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_come_back_under_other_addresses_are_found() {
+    let mut cluster = Cluster::start();
+    let client = client(&cluster.address);
+    bounded(async {
+        wait_for_both(&client).await;
+        let streams = streams(&client).await;
+        let from: Vec<_> = streams.iter().map(|&stream| (stream, Position::Earliest)).collect();
+        let mut tail = client.tail(&from, TailOptions::default()).await.unwrap();
+        let writers: Vec<_> = streams
+            .iter()
+            .map(|&stream| client.writer(stream, WriterOptions::default()))
+            .collect();
+        for round in 0..3 {
+            for (&stream, writer) in streams.iter().zip(&writers) {
+                writer.append(vec![0; 10]).await.unwrap();
+                client.append(stream, vec![1], &AppendOptions::default()).await.unwrap();
+            }
+            let mut records = 0;
+            while records < 2 * u64::try_from(streams.len()).unwrap() {
+                records += tail.next().await.unwrap().unwrap().len();
+            }
+            let read = client.positions(&streams, None).await.unwrap();
+            for positions in read {
+                assert_eq!(positions.unwrap().latest, Offset(2 * (round + 1)));
+            }
+            for (number, server_was) in cluster.range_servers.iter_mut().enumerate() {
+                let placement_driver = vec![cluster.address.clone()];
+                server_was.shutdown().unwrap();
+                let dir = cluster._directories[1 + number].path();
+                *server_was = server(dir, "127.0.0.1:0", Roles::RangeServer { placement_driver });
+            }
+        }
+        client.close().await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_trimmed_before_it_was_read_is_reported_exactly() {
     let server = Server::start(ServerConfig {

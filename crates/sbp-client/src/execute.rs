@@ -147,6 +147,7 @@ pub(crate) async fn pause(links: &Arc<Links>, failure: &Failure, trying: &mut Tr
         half: to.half(),
         servers: home.servers_named(),
         hops,
+        routed: links.is_routed(),
     };
     match decide(&failure.cause, asked, attempt, policy) {
         decision @ Decision::Final { .. } => Err(ClientError::from_decision(failure, repeat, decision, attempt)),
@@ -267,6 +268,7 @@ pub(crate) fn after_failed_append(
         half: Half::Ranges,
         servers: 1,
         hops: 0,
+        routed: true,
     };
     let repeat = asked.repeat;
     match decide(&failure.cause, asked, attempts, policy) {

@@ -37,6 +37,8 @@ pub(crate) struct Asked {
     pub(crate) servers: u32,
     /// How many hints where the leader is have been followed for this call.
     pub(crate) hops: u32,
+    /// Whether a placement driver has said where things are, so that it can say it anew.
+    pub(crate) routed: bool,
 }
 
 impl Asked {
@@ -47,6 +49,7 @@ impl Asked {
             half: Half::Ranges,
             servers: 1,
             hops: 0,
+            routed: true,
         }
     }
 }
@@ -118,6 +121,10 @@ fn about(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
             may_have_been_done: true,
         },
         Cause::ConnectionLost { .. } | Cause::NotStarted => again(at_first(Wait::BackOff), Target::Same),
+        // A server that was named may have come back under another address.
+        Cause::Unreachable { hopeless: false, .. } if asked.routed && asked.half == Half::Ranges => {
+            again(Wait::BackOff, Target::Refreshed)
+        }
         Cause::Unreachable { hopeless: false, .. } => again(Wait::BackOff, Target::Same),
         Cause::Deadline { sent, .. } => Decision::Final {
             may_have_been_done: *sent && asked.repeat != Repeat::Harmless,
@@ -159,12 +166,9 @@ fn about_refusal(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
         (Half::Placement, ErrorCode::UNSUPPORTED_OPERATION) if attempt < asked.servers => {
             return again(Wait::None, Target::Elsewhere);
         }
-        (Half::Ranges, ErrorCode::UNSUPPORTED_OPERATION) if attempt <= 1 => {
-            return again(Wait::None, Target::Refreshed);
-        }
-        // A writer's batch has its own time: the server that has the stream may be on its way back.
-        (Half::Ranges, ErrorCode::UNSUPPORTED_OPERATION) if asked.repeat == Repeat::Deduplicated => {
-            return again(wait, Target::Refreshed);
+        // A placement driver says where the stream is. More than once: the server that has it may be on its way back.
+        (Half::Ranges, ErrorCode::UNSUPPORTED_OPERATION) => {
+            return again(if attempt <= 1 { Wait::None } else { wait }, Target::Refreshed);
         }
         _ => {}
     }

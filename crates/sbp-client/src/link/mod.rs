@@ -64,6 +64,8 @@ pub(crate) struct Link {
     changed: Notify,
     /// Its connections' sockets: one, and those that drain.
     pub(crate) sockets: Arc<Descriptors>,
+    /// Whether a placement driver named its server, not the configuration: the server may be at another address by now.
+    led_here: bool,
 }
 
 #[derive(Debug)]
@@ -123,6 +125,7 @@ impl Link {
             pool: Arc::default(),
             changed: Notify::new(),
             sockets: Descriptors::new(SOCKETS),
+            led_here: false,
         })
     }
 
@@ -142,6 +145,7 @@ impl Link {
             pool: Arc::clone(&self.pool),
             changed: Notify::new(),
             sockets: Arc::clone(&self.sockets),
+            led_here: true,
         })
     }
 

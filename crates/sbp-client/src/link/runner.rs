@@ -150,7 +150,7 @@ impl Link {
         state.not_before = (rounds > 0).then(|| now() + retry::backoff(rounds, &self.config.retry));
     }
 
-    fn dial_failed(&self, error: &DialError) {
+    fn dial_failed(self: &Arc<Self>, error: &DialError) {
         let mut state = self.state.lock();
         self.count_failure(&mut state, error.to_string());
         let rounds = self.rounds(state.failures);
@@ -165,7 +165,10 @@ impl Link {
             state.not_before = None;
         }
         // Appends wait for a connection as long as they have time: they are in order here, and nobody else keeps that.
-        let appends = if hopeless {
+        // Only where the server may be elsewhere by now they wait for that to be found out, in order too.
+        let moves = self.led_here && state.draining.is_empty();
+        let appends = if hopeless || moves {
+            state.returned = 0;
             std::mem::take(&mut state.appends)
         } else {
             VecDeque::new()
@@ -179,8 +182,15 @@ impl Link {
         drop(state);
         let reason = error.to_string();
         let failure = Failure::new(Cause::Unreachable { reason, hopeless }, Some(&self.all_servers()));
-        for command in others.into_iter().chain(appends.into_iter().map(Command::Appends)) {
+        for command in others {
             self.fail(command, &failure);
+        }
+        for submissions in appends {
+            if moves {
+                Arc::clone(self).reroute(submissions, Duration::ZERO);
+            } else {
+                self.fail(Command::Appends(submissions), &failure);
+            }
         }
     }
 

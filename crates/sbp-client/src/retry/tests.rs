@@ -19,6 +19,7 @@ fn asked_for(repeat: Repeat) -> Asked {
         half: Half::Placement,
         servers: 1,
         hops: 0,
+        routed: false,
     }
 }
 
@@ -144,12 +145,29 @@ fn a_server_of_the_other_half_sends_the_call_on() {
             ..asked_for(repeat)
         };
         assert_eq!(decide(&unsupported, ranges, 1, &policy), at_once(Target::Refreshed));
-        let second = if repeat == Repeat::Deduplicated {
-            again(Target::Refreshed)
-        } else {
-            FINAL
+        assert_eq!(decide(&unsupported, ranges, 2, &policy), again(Target::Refreshed));
+    }
+}
+
+#[test]
+fn a_server_that_was_named_and_cannot_be_reached_is_looked_for() {
+    let policy = RetryPolicy::default();
+    let unreachable = Cause::Unreachable {
+        reason: String::new(),
+        hopeless: false,
+    };
+    for (half, routed, at) in [
+        (Half::Ranges, true, Target::Refreshed),
+        (Half::Ranges, false, Target::Same),
+        (Half::Placement, true, Target::Same),
+        (Half::Placement, false, Target::Same),
+    ] {
+        let asked = Asked {
+            half,
+            routed,
+            ..asked_for(Repeat::Harmless)
         };
-        assert_eq!(decide(&unsupported, ranges, 2, &policy), second);
+        assert_eq!(decide(&unreachable, asked, 1, &policy), again(at), "{half:?} {routed}");
     }
 }
 

@@ -160,6 +160,7 @@ impl Followed {
         patience: Duration,
         policy: &RetryPolicy,
         servers: u32,
+        routed: bool,
     ) -> Result<Then, ClientError> {
         self.failures = self.failures.saturating_add(1);
         let give_up_at = *self.give_up_at.get_or_insert(now + patience);
@@ -168,6 +169,7 @@ impl Followed {
             half: Half::Ranges,
             servers,
             hops: 0,
+            routed,
         };
         let place = |error: ClientError| {
             let error = error.with_stream(self.stream);

@@ -250,11 +250,12 @@ impl TailTask {
     fn fail(&mut self, index: usize, failure: &Failure) -> Result<Then, ClientError> {
         let policy = &self.client.config().retry;
         let servers = self.client.link().servers_named();
+        let routed = self.client.links().is_routed();
         let Some(followed) = self.streams.get_mut(index) else {
             return Ok(Then::Again);
         };
-        let then = followed.failed(failure, now(), self.timeout, policy, servers)?;
-        if then == Then::Find || (then == Then::Elsewhere && self.client.links().is_routed()) {
+        let then = followed.failed(failure, now(), self.timeout, policy, servers, routed)?;
+        if then == Then::Find || (then == Then::Elsewhere && routed) {
             self.find(index);
         }
         Ok(then)
