@@ -1,0 +1,146 @@
+//! Batches that will not be stored, and what that means for those behind them.
+
+use sbp_messages::ErrorCode;
+
+use super::{Action, Machine, Phase, State};
+use crate::error::{ClientError, ErrorKind};
+use crate::failure::{Cause, Failure};
+use crate::retry::Repeat;
+
+impl<P> Machine<P> {
+    /// A batch is refused for good: its caller is told, and a hole is left.
+    pub(super) fn refuse(&mut self, place: usize, may_have_been_done: bool) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        let doubtful = may_have_been_done || batch.floating;
+        let error = batch.failure.as_ref().map_or_else(
+            || out_of_time(doubtful),
+            |failure| ClientError::from_failure(failure, Repeat::Deduplicated, doubtful, batch.attempts),
+        );
+        self.leave_hole(place, doubtful, error);
+    }
+
+    /// A batch is out of time.
+    pub(super) fn give_up(&mut self, place: usize) {
+        let Some(batch) = self.batches.get(place) else { return };
+        let doubtful = batch.floating || batch.presumed_lost;
+        let error = match &batch.failure {
+            // What it was refused for says more than that its time is over.
+            Some(failure) if !doubtful && matches!(failure.cause, Cause::Refused { .. }) => {
+                definite(failure, batch.attempts)
+            }
+            Some(failure) => out_of_time(doubtful).after(failure),
+            None => out_of_time(doubtful),
+        };
+        self.leave_hole(place, doubtful, error);
+    }
+
+    fn leave_hole(&mut self, place: usize, doubtful: bool, error: ClientError) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        batch.state = State::Hole { doubtful };
+        if let Some(payload) = batch.payload.take() {
+            self.actions.push_back(Action::Tell(payload, Err(error)));
+        }
+    }
+
+    /// A batch was answered in a way that leaves nothing to go on with.
+    pub(super) fn stop_at(&mut self, place: usize, next_sequence: Option<i64>) {
+        let error = self
+            .batches
+            .get(place)
+            .and_then(|batch| batch.failure.as_ref())
+            .map_or_else(
+                || ClientError::protocol("a writer was stopped without a reason"),
+                |failure| definite(failure, 1),
+            );
+        self.refuse(place, false);
+        self.stop(error.with_next_sequence(next_sequence));
+    }
+
+    /// Ends the writer. What is on its way may still be answered; what waits is over.
+    pub(super) fn stop(&mut self, error: ClientError) {
+        for place in 0..self.batches.len() {
+            match self.batches.get(place) {
+                Some(batch) if batch.state == State::Waiting => {
+                    if batch.floating || batch.presumed_lost {
+                        self.give_up_on(place);
+                    } else {
+                        self.tell(place, Err(stopped(&error)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.phase = Phase::Stopped(error);
+    }
+
+    /// Nothing is in flight and the front batch will not be stored, or perhaps was: those behind go on without it.
+    pub(super) fn mend(&mut self, doubtful: bool) {
+        let Some(hole) = self.batches.front() else { return };
+        let from = hole.base_sequence;
+        let last = hole.failure.clone();
+        self.pop_front();
+        let floating = self.batches.iter().any(|batch| batch.floating || batch.presumed_lost);
+        if !doubtful && !floating {
+            // The server has seen nothing behind the hole that it could take for something else.
+            return self.number_from(from);
+        }
+        if !self.setup.owns_id {
+            let error = last.map_or_else(|| out_of_time(doubtful), |failure| definite(&failure, 1));
+            return self.stop(error);
+        }
+        // In a new epoch nothing of the old one that is still on its way can be stored between.
+        if doubtful {
+            for place in 0..self.batches.len() {
+                if self
+                    .batches
+                    .get(place)
+                    .is_some_and(|batch| batch.floating || batch.presumed_lost)
+                {
+                    self.give_up_on(place);
+                }
+            }
+        }
+        self.epoch = self.epoch.saturating_add(1);
+        self.number_from(0);
+    }
+
+    /// A batch behind one whose fate is unknown has an unknown fate itself.
+    fn give_up_on(&mut self, place: usize) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        batch.state = State::Over;
+        let failure = batch.failure.clone();
+        if let Some(payload) = batch.payload.take() {
+            let error = failure.map_or_else(
+                || out_of_time(true),
+                |failure| ClientError::from_failure(&failure, Repeat::Deduplicated, true, batch.attempts),
+            );
+            self.actions.push_back(Action::Tell(payload, Err(error)));
+        }
+    }
+}
+
+/// A failure of something that was certainly not done.
+pub(super) fn definite(failure: &Failure, attempts: u32) -> ClientError {
+    ClientError::from_failure(failure, Repeat::Deduplicated, false, attempts)
+}
+
+/// What callers of a stopped writer are told: nothing of theirs was done.
+pub(super) fn stopped(why: &ClientError) -> ClientError {
+    why.clone().into_stopped_writer()
+}
+
+fn out_of_time(doubtful: bool) -> ClientError {
+    if doubtful {
+        let what = "the batch's time is over, and its fate is unknown";
+        ClientError::new(ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND, what)
+    } else {
+        let what = "the batch's time is over before it was sent";
+        ClientError::new(ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND, what)
+    }
+}
