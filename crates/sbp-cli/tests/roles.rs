@@ -139,13 +139,13 @@ impl Load {
     }
 
     /// Waits until something that is sent from now on is acknowledged.
-    async fn goes_on(&self) {
+    async fn goes_on(&self, when: &str) {
         let mut acknowledged = self.acknowledged.clone();
         let now = *acknowledged.borrow();
         // What was on its way already does not count.
         let more = acknowledged.wait_for(|count| *count > now + 2 * TOGETHER);
         let more = tokio::time::timeout(BACK_AGAIN, more).await;
-        more.unwrap_or_else(|_| panic!("stream {} stands still", self.stream))
+        more.unwrap_or_else(|_| panic!("stream {} stands still {when}", self.stream))
             .unwrap();
     }
 }
@@ -216,7 +216,7 @@ async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
         .collect();
 
     for load in &loads {
-        load.goes_on().await;
+        load.goes_on("before anything is killed").await;
     }
     let mut longest = Duration::ZERO;
     for kill in 0..KILLS {
@@ -225,20 +225,20 @@ async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
             role.restart();
             let back = Instant::now();
             for load in loads.iter().filter(|load| places[&load.stream] == place) {
-                load.goes_on().await;
+                load.goes_on("after its server was killed").await;
             }
             longest = longest.max(back.elapsed());
         }
         driver_role.kill();
         for load in &loads {
-            load.goes_on().await;
+            load.goes_on("without a placement driver").await;
         }
         if kill % 5 == 4 {
             // All of them at once; the range servers come back before the placement driver does.
             range_roles.iter_mut().for_each(Role::kill);
             range_roles.iter_mut().for_each(Role::restart);
             for load in &loads {
-                load.goes_on().await;
+                load.goes_on("after all were killed").await;
             }
         }
         driver_role.restart();
@@ -263,7 +263,7 @@ async fn each_role_is_killed_twenty_times_and_nothing_acknowledged_is_lost() {
             Some(&server_of(load.stream)),
             "it has kept its number and its place"
         );
-        load.goes_on().await;
+        load.goes_on("after a seal").await;
     }
     assert!(longest <= BACK_AGAIN, "{longest:?}");
 

@@ -23,6 +23,9 @@ use crate::routes::{Place, Purpose, Route, Routes};
 use crate::stats::ClientStats;
 use crate::submission::Submissions;
 
+/// How long a placement driver is waited for by those who know where they were sent before.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
 /// All links of a client, and what is known of where things are.
 #[derive(Debug)]
 pub(crate) struct Links {
@@ -120,8 +123,20 @@ impl Links {
         self.leader.lock().take();
     }
 
-    /// Asks the placement driver where a stream is.
+    /// Asks the placement driver where a stream is. Where that is known and nobody can be asked for the moment, what is
+    /// known stays: the range server may be back before the placement driver is.
     pub(crate) async fn refresh(self: &Arc<Self>, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
+        let known = self.routes.lock().place(stream, Purpose::Append).is_some();
+        if !known {
+            return self.ask(stream, deadline).await;
+        }
+        match self.ask(stream, deadline.min(now() + ASK_AGAIN)).await {
+            Err(error) if error.is_timeout() || error.is_retriable() => Ok(()),
+            answered => answered,
+        }
+    }
+
+    async fn ask(self: &Arc<Self>, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
         let criteria = RangeCriteria {
             stream_id: stream,
             range_server: None,
