@@ -219,7 +219,12 @@ impl Shared {
             Some(entries) => entries,
             None => {
                 tracing::warn!(segment = segment.number, %key, "a footer is damaged; the groups are read instead");
-                rebuild(segment, key, *run).map_err(read_failed)?
+                let entries = rebuild(segment, key, *run).map_err(read_failed)?;
+                // Groups may be damaged as well. What they held is not skipped in silence.
+                for (from, to) in holes(&entries, *run) {
+                    self.mark_interval(key, from, to);
+                }
+                entries
             }
         };
         if entries.is_empty() {
@@ -299,11 +304,15 @@ impl Shared {
         Ok(())
     }
 
-    pub(crate) fn mark_damaged(&self, key: RangeKey, entry: &IndexEntry) -> ReadError {
-        tracing::error!(%key, from = %entry.base, to = %entry.end, "a stored batch is damaged");
+    fn mark_interval(&self, key: RangeKey, from: Offset, to: Offset) {
+        tracing::error!(%key, %from, %to, "stored batches are damaged");
         if let Some(range) = self.state.write().index.get_mut(key) {
-            range.mark(entry.base, entry.end);
+            range.mark(from, to);
         }
+    }
+
+    pub(crate) fn mark_damaged(&self, key: RangeKey, entry: &IndexEntry) -> ReadError {
+        self.mark_interval(key, entry.base, entry.end);
         ReadError::Damaged {
             key,
             from: entry.base,
@@ -406,6 +415,13 @@ fn readable_until(key: RangeKey, range: &RangeState, from: Offset, heads_lost: b
         return Err(ReadError::Damaged { key, from, to: first });
     }
     Err(ReadError::Released { key, first })
+}
+
+/// The offsets of a run that no entry has.
+fn holes(entries: &[IndexEntry], (first, end): (Offset, Offset)) -> Vec<(Offset, Offset)> {
+    let ends = std::iter::once(first).chain(entries.iter().map(|entry| entry.end));
+    let starts = entries.iter().map(|entry| entry.base).chain(std::iter::once(end));
+    ends.zip(starts).filter(|(end, start)| end < start).collect()
 }
 
 fn record_end(entry: &IndexEntry) -> u64 {
