@@ -94,7 +94,10 @@ pub(crate) fn open(
         }
     };
     ranges.hub.set_knows_all(true);
-    if state.ranges_after(None).any(|range| !range.servers.contains(&server_id)) {
+    if state
+        .ranges_after(None)
+        .any(|range| !range.servers.contains(&server_id))
+    {
         ranges.hub.share();
     }
     let placement = start_placement(parts, state, store, Some((server_id, &ranges)), others)?;
