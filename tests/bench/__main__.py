@@ -11,7 +11,7 @@ from rich.progress import Progress
 from . import floors, native, protocol
 from .report import Figure, repeat, show
 
-PARTS = ("append", "rust", "durable", "fetch", "streams", "hot", "spark")
+PARTS = ("append", "rust", "writer", "durable", "fetch", "streams", "hot", "spark")
 
 
 def _arguments() -> argparse.Namespace:
@@ -42,6 +42,14 @@ def _rust(runs: int) -> list[Figure]:
     floor = 1_000 / floors.loopback_round_trip_us()
     note = "durability none; server in the process"
     return [Figure("appends from Rust, 64 B, 256 in flight", "k/s", rates, "round trips one by one k/s", floor, note)]
+
+
+def _writer(runs: int) -> list[Figure]:
+    # In turns, so that both meet the same machine.
+    pairs = [(protocol.api_appends("await"), protocol.api_appends("writer")) for _ in range(runs)]
+    plain = Figure("plain appends from Rust, 64 B, 64 in flight", "k/s", [pair[0] for pair in pairs])
+    writer = [pair[1] for pair in pairs]
+    return [plain, Figure("idempotent appends, the same", "k/s", writer, "plain k/s", plain.median)]
 
 
 def _streams(runs: int) -> list[Figure]:
@@ -112,6 +120,7 @@ def main() -> None:
         parts: tuple[tuple[str, Callable[[], list[Figure]]], ...] = (
             ("append", lambda: [_appends(arguments.runs)]),
             ("rust", lambda: _rust(arguments.runs)),
+            ("writer", lambda: _writer(arguments.runs)),
             ("durable", lambda: [_durable(arguments.runs)]),
             ("fetch", lambda: _fetch(arguments.runs, arguments.rows, progress)),
             ("streams", lambda: _streams(arguments.runs)),
