@@ -87,6 +87,7 @@ pub(crate) fn split<K: Clone>(op: AppendOp, keys: &[K], same: impl Fn(&K, &K) ->
             deadline: op.deadline,
             reply: Reply::part(Arc::clone(&joint), places),
             attempts: op.attempts,
+            refusal: op.refusal.clone(),
         };
         (key, piece)
     });

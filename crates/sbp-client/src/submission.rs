@@ -211,6 +211,8 @@ pub struct AppendOp {
     pub(crate) reply: Reply,
     /// Attempts that have failed so far.
     pub(crate) attempts: u32,
+    /// Why the last one was refused, if it was: says more than that time is over while it waits for the next.
+    pub(crate) refusal: Option<Box<Failure>>,
 }
 
 impl AppendOp {
@@ -222,6 +224,15 @@ impl AppendOp {
             deadline,
             reply,
             attempts: 0,
+            refusal: None,
+        }
+    }
+
+    /// What its caller is told of a failure.
+    pub(crate) fn reason(&mut self, failure: Failure) -> Failure {
+        match (&failure.cause, self.refusal.take()) {
+            (Cause::Deadline { sent: false, .. }, Some(refusal)) => *refusal,
+            _ => failure,
         }
     }
 

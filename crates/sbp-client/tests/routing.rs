@@ -452,29 +452,54 @@ async fn a_pause_that_is_asked_for_with_success_is_kept() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_a_refusal_when_time_is_over() {
+async fn a_full_disk_is_a_refusal_when_attempts_are_over() {
+    let (listener, address) = listener().await;
+    let mut config = ClientConfig::new(&address).unwrap();
+    config.retry.max_attempts = 4;
+    config.retry.backoff_min = Duration::from_millis(5);
+    let client = Client::new(config, tokio::runtime::Handle::current());
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        for _ in 0..4 {
+            let (frame, request) = peer.append().await;
+            let status = Status::error(ErrorCode::INSUFFICIENT_STORAGE, "the disk is full");
+            peer.answer(&frame, &entry_refused(&request, status), &[], true).await;
+        }
+        peer
+    };
+    let options = AppendOptions::default();
+    let append = client.append(STREAM, vec![1], &options);
+    let (outcome, _peer) = bounded(async { tokio::join!(append, server) }).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.code(), error.attempts()),
+        (ErrorKind::Rejected, ErrorCode::INSUFFICIENT_STORAGE, 4)
+    );
+    assert!(error.is_retriable());
+}
+
+#[tokio::test]
+async fn an_append_that_was_refused_and_then_found_nobody_says_why_it_was_refused() {
     let (listener, address) = listener().await;
     let client = client(&address);
     let server = async {
         let mut peer = Peer::greeted(&listener).await;
-        while let Some(frame) = peer.try_frame().await {
-            let request = sbp_messages::AppendRequest::decode(&frame.header).unwrap();
-            let status = Status::error(ErrorCode::INSUFFICIENT_STORAGE, "the disk is full");
-            peer.answer(&frame, &entry_refused(&request, status), &[], true).await;
-        }
+        let (frame, request) = peer.append().await;
+        // It goes away, so the next attempt is another connection's, and nobody is there any more.
+        peer.go_away(frame.call_id).await;
+        drop(listener);
+        let status = Status::error(ErrorCode::INSUFFICIENT_STORAGE, "the disk is full");
+        peer.answer(&frame, &entry_refused(&request, status), &[], true).await;
+        peer
     };
-    let appends = async {
-        let options = quick(400);
-        let plain = client.append(STREAM, vec![1], &options).await.unwrap_err();
-        client.close().await;
-        plain
-    };
-    let (error, ()) = bounded(async { tokio::join!(appends, server) }).await;
+    let options = quick(600);
+    let append = client.append(STREAM, vec![1], &options);
+    let (outcome, _peer) = bounded(async { tokio::join!(append, server) }).await;
+    let error = outcome.unwrap_err();
     assert_eq!(
         (error.kind(), error.code()),
         (ErrorKind::Rejected, ErrorCode::INSUFFICIENT_STORAGE)
     );
-    assert!(error.attempts() > 1 && error.is_retriable());
 }
 
 #[tokio::test]

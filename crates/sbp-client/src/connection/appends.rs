@@ -311,6 +311,8 @@ impl AppendRoad {
             return self.finish_attempt(context, key, index, end);
         }
         let link = &context.link;
+        let failure = op.reason(failure);
+        let is_refusal = matches!(failure.cause, Cause::Refused { .. });
         let step = execute::after_failed_append(&failure, op.attempts, op.deadline, &link.config.retry, &link.retries);
         let stream = op.entries.first().map(|entry| entry.stream);
         match step {
@@ -327,6 +329,7 @@ impl AppendRoad {
                 self.forget(context, key);
             }
             NextStep::After { wait, elsewhere } => {
+                op.refusal = is_refusal.then(|| Box::new(failure));
                 let moved = take_op(op);
                 let mut again = Submissions::new();
                 again.adopt(moved, &batch.submissions.arena);
@@ -334,6 +337,7 @@ impl AppendRoad {
                 self.forget(context, key);
             }
             NextStep::Reroute { wait } => {
+                op.refusal = is_refusal.then(|| Box::new(failure));
                 let moved = take_op(op);
                 let mut again = Submissions::new();
                 again.adopt(moved, &batch.submissions.arena);
@@ -480,6 +484,7 @@ fn take_op(op: &mut AppendOp) -> AppendOp {
         deadline: op.deadline,
         reply: op.reply.replace_with_told(),
         attempts: op.attempts,
+        refusal: op.refusal.take(),
     }
 }
 

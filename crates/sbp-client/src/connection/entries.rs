@@ -69,6 +69,7 @@ pub(super) fn repeat(
             deadline: op.deadline,
             reply: Reply::part(Arc::clone(&joint), smallvec![place]),
             attempts,
+            refusal: Some(Box::new(failure.clone())),
         };
         let step = execute::after_failed_append(&failure, attempts, op.deadline, &link.config.retry, &link.retries);
         let fail = |piece: AppendOp, error: ClientError| link.end_append(piece, error.with_stream(stream));

@@ -384,12 +384,13 @@ impl Link {
         }
     }
 
-    fn fail_append(&self, op: AppendOp, failure: &Failure) {
+    fn fail_append(&self, mut op: AppendOp, failure: &Failure) {
         self.budget.release(1, op.bytes());
         if op.reply.is_attempt() {
             return op.reply.fail_attempt(failure.clone());
         }
-        let mut error = ClientError::from_failure(failure, Repeat::Twice, false, op.attempts);
+        let failure = op.reason(failure.clone());
+        let mut error = ClientError::from_failure(&failure, Repeat::Twice, false, op.attempts);
         if let [entry] = op.entries.as_slice() {
             error = error.with_stream(entry.stream);
         }
