@@ -32,6 +32,9 @@ pub(crate) struct Arguments {
     /// Run this target only.
     #[arg(long, value_parser = TARGETS)]
     target: Option<String>,
+    /// Where the engine's chance begins; 0 takes another one each time. The default makes runs alike.
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
     /// Build with the address sanitizer too. Uses RUSTC_BOOTSTRAP, as stable toolchains do not offer it.
     #[arg(long)]
     addresses: bool,
@@ -67,7 +70,7 @@ pub(crate) fn fuzz(arguments: &Arguments) -> Result<(), Failure> {
         let outcomes = thread::scope(|scope| {
             let runs: Vec<_> = group
                 .iter()
-                .map(|name| scope.spawn(|| (*name, play(name, arguments.seconds, &binaries, &folder))))
+                .map(|name| scope.spawn(|| (*name, play(name, arguments, &binaries, &folder))))
                 .collect();
             runs.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
         });
@@ -120,7 +123,7 @@ fn build(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Runs one target and returns what it said.
-fn play(name: &str, seconds: u32, binaries: &Path, folder: &Path) -> Result<String, Failure> {
+fn play(name: &str, arguments: &Arguments, binaries: &Path, folder: &Path) -> Result<String, Failure> {
     let binary = binaries.join(format!("fuzz-{name}"));
     let kept = folder.join("found").join(name);
     std::fs::create_dir_all(&kept).map_err(|source| Failure::File {
@@ -129,7 +132,8 @@ fn play(name: &str, seconds: u32, binaries: &Path, folder: &Path) -> Result<Stri
     })?;
     let mut command = Command::new(&binary);
     command
-        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_total_time={}", arguments.seconds))
+        .arg(format!("-seed={}", arguments.seed))
         .arg(format!("-timeout={SLOW}"))
         .arg(format!("-rss_limit_mb={HEAVY}"))
         .arg(format!("-artifact_prefix={}/", kept.display()))
