@@ -76,7 +76,8 @@ where
 /// make the system take back what was just written.
 async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO) -> io::Result<()> {
     poll_fn(|context| Pin::new(&mut *io).poll_shutdown(context)).await?;
-    let mut scratch = [0; 4096];
+    // On the heap: an array would be a part of every connection's task from its beginning on.
+    let mut scratch = vec![0; 4096];
     while io.read(&mut scratch).await? > 0 {}
     Ok(())
 }

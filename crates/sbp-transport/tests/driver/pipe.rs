@@ -404,3 +404,12 @@ async fn a_broken_socket_ends_the_connection_with_its_cause() {
     };
     assert_eq!(cause.kind(), io::ErrorKind::ConnectionReset);
 }
+
+#[test]
+fn a_connection_s_task_is_small() {
+    // There may be thousands that do nothing.
+    let (_mailbox, inbox) = mailbox();
+    let session = Session::new(SessionConfig::server(), std::time::Instant::now());
+    let size = size_of_val(&drive(Broken, session, Echo::default(), inbox));
+    assert!(size <= 5 * 1024, "{size} bytes");
+}

@@ -77,9 +77,6 @@ impl Fetches {
     pub(in crate::connection) fn handle_read(&mut self, turn: &mut FetchTurn<'_>, call: CallId, done: ReadDone) {
         let Some(state) = self.calls.get_mut(&call) else { return };
         self.reading = self.reading.saturating_sub(state.reading.take().unwrap_or(0));
-        if turn.session.close_reason().is_some() {
-            return self.give_up(turn, call);
-        }
         state.handle_read(done);
         // What was read lies in memory: from now on it counts among the answers that the peer has not taken, and does not
         // wait behind others while nothing counts it.
@@ -131,24 +128,15 @@ impl Fetches {
         }
     }
 
-    /// Nobody is left to hear an answer. Reads that are under way end first, and no others begin.
+    /// Nobody is left to hear an answer: no reads begin for these calls, and those that wait for a reader are skipped.
     pub(in crate::connection) fn abandon(&mut self, turn: &mut FetchTurn<'_>) {
         self.stalled.clear();
-        let calls: Vec<_> = self
-            .calls
-            .iter()
-            .filter(|(_, state)| state.reading.is_none())
-            .map(|(call, _)| *call)
-            .collect();
+        let calls: Vec<_> = self.calls.keys().copied().collect();
         for call in calls {
-            self.give_up(turn, call);
+            self.forget(call);
+            // Sends nothing on a connection that ends: it only says that nothing is being done for this call any more.
+            turn.session.send_system_error(call.raw(), OpCode::FETCH, &[]);
         }
-    }
-
-    fn give_up(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
-        self.forget(call);
-        // Sends nothing on a connection that ends: it only says that nothing is being done for this call any more.
-        turn.session.send_system_error(call.raw(), OpCode::FETCH, &[]);
     }
 
     /// The connection is gone.
