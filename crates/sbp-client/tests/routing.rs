@@ -401,14 +401,14 @@ async fn a_reader_goes_on_where_the_next_range_is() {
 
 #[tokio::test]
 async fn a_pause_that_is_asked_for_with_success_is_kept() {
-    const PAUSE: Duration = Duration::from_millis(300);
+    const PAUSE: Duration = Duration::from_secs(1);
     let (listener, address) = listener().await;
     let client = client(&address);
     let server = async {
         let mut peer = Peer::greeted(&listener).await;
         let (frame, request) = peer.append().await;
         let mut answer = stored(&request, 1);
-        answer.throttle_time_ms = 300;
+        answer.throttle_time_ms = 1_000;
         peer.answer(&frame, &answer, &[], true).await;
         let asked_at = Instant::now();
         let mut waits = Vec::new();
@@ -416,7 +416,7 @@ async fn a_pause_that_is_asked_for_with_success_is_kept() {
             let frame = peer.frame().await;
             waits.push((frame.opcode, asked_at.elapsed() >= PAUSE));
             let deleted = DeleteStreamsResponse {
-                throttle_time_ms: 300,
+                throttle_time_ms: 1_000,
                 delete_responses: vec![DeleteStreamResult {
                     deleted_stream: Some(Stream::default()),
                     status: Status::success(),
