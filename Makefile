@@ -8,7 +8,7 @@ WHEELS := target/wheels
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-selftest test test-long test-rust test-python test-spark test-wheel check bench fmt venv wheel install clean
+.PHONY: help demo demo-selftest fuzz test test-long test-rust test-python test-spark test-wheel check bench fmt venv wheel install clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -42,12 +42,16 @@ demo: install ## Run the pipeline on a year of flights, check every figure, draw
 demo-selftest: install ## Show that the demo's check fails when an event is dropped, duplicated or swapped.
 	@$(BIN)/python -m tests.demo --selftest
 
-test: check test-rust install test-wheel test-python test-spark demo ## Everything CI runs, the demo's check included.
+test: check test-rust fuzz install test-wheel test-python test-spark demo ## Everything CI runs, the demo's check included.
 	@echo "== all passed"
 
 test-rust: ## Rust tests.
 	@echo "== Rust tests"
 	@cargo test --workspace --locked --quiet
+
+fuzz: ## Smoke-run the fuzz targets, ten seconds each; `cargo xtask fuzz --seconds 600` for longer.
+	@echo "== fuzz targets"
+	@cargo xtask fuzz --seconds 10
 
 test-python: install ## Python tests, through the installed wheel.
 	@echo "== Python tests"
