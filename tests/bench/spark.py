@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +16,8 @@ from .tuples import TupleSource
 
 def session() -> SparkSession:
     """Local Spark with two cores."""
+    # Spark looks for data sources, and runs its workers, with this interpreter.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
