@@ -86,7 +86,7 @@ test-long: venv ## Floods, dribblers and idle connections against a release serv
 	@echo "== long tests"
 	@cargo build --release --locked --quiet --package sbp-cli
 	@PROPTEST_CASES=5000 cargo test --locked --quiet --package sbp-session --test rules -- endpoints random
-	@cargo test --locked --quiet --package sbp-session --test rules -- --ignored
+	@SBP_THOROUGH=1 cargo test --locked --quiet --package sbp-session --test rules -- the_largest
 	@$(BIN)/python -m tests.long
 
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.

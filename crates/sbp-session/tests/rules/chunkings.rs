@@ -6,6 +6,7 @@ use sbp_session::Role;
 use crate::{
     bad_input::{Case, all_cases, check_reaction, large_header_cases, largest_cases, play},
     script::{Raw, pattern},
+    splits::is_costly,
 };
 
 /// Of each case; of the largest, which move 16 MiB each time, a tenth.
@@ -62,7 +63,7 @@ fn check_chunkings(case: &Case) {
     let alone = play(case, [case.bytes.as_slice()]);
     check_reaction(case, &alone);
     let between = play(case, [before.as_slice(), &case.bytes, &after]);
-    let chunkings = if glued.len() > 8 << 20 {
+    let chunkings = if is_costly(glued.len()) {
         CHUNKINGS / 10
     } else {
         CHUNKINGS
@@ -100,7 +101,6 @@ fn headers_at_their_caps_have_one_outcome_in_any_chunks() {
 }
 
 #[test]
-#[ignore = "sends 16 MiB hundreds of times; `make test-long` runs it"]
 fn the_largest_frames_have_one_outcome_in_any_chunks() {
     largest_cases().iter().for_each(check_chunkings);
 }
