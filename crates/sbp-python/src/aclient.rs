@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyList};
 use sbp_types::TimestampMs;
 
 use crate::ack::AckShape;
-use crate::append::{Prepared, names_and_data};
+use crate::append::{Appending, How, Prepared, names_and_data};
 use crate::bridge::{Here, Operation};
 use crate::calls::{self, Key};
 use crate::client::{keys_argument, offsets_dict, positions_dict, reduce};
@@ -110,7 +110,11 @@ impl AsyncClient {
         let (names, data) = names_and_data(batches)?;
         let here = Here::now(py)?;
         if let Some(streams) = self.core.known_streams(py, &names)? {
-            let prepared = Prepared::many(&streams, data.into_iter(), timestamp, deadline)?;
+            let how = How {
+                timestamp,
+                ..How::default()
+            };
+            let prepared = Prepared::many(&streams, data.into_iter(), how, deadline)?;
             let operation = here.operation(shape_of(&streams))?;
             here.submit(&self.core, prepared, &operation)?;
             return Ok(operation);
@@ -286,7 +290,11 @@ impl AppendWhenFound {
             .map(|info| Ok(Arc::clone(&info?.cast::<StreamInfo>()?.get().0)))
             .collect::<PyResult<Vec<_>>>()?;
         let data = self.data.bind(py).iter();
-        let prepared = Prepared::many(&streams, data, self.timestamp, self.deadline)?;
+        let how = How {
+            timestamp: self.timestamp,
+            ..How::default()
+        };
+        let prepared = Prepared::many(&streams, data, how, self.deadline)?;
         let operation = self.operation.bind(py);
         operation.get().set_shape(shape_of(&streams));
         Here::now(py)?.submit(&self.core, prepared, operation)
@@ -340,7 +348,16 @@ impl AsyncStream {
         let timestamp = timestamp.map(encode::timestamp).transpose()?;
         let deadline = self.core.deadline(client, timeout)?;
         let here = Here::now(py)?;
-        let prepared = Prepared::one(&self.described, data, timestamp, deadline)?;
+        let appending = Appending {
+            data,
+            key: None,
+            headers: None,
+            how: How {
+                timestamp,
+                ..How::default()
+            },
+        };
+        let prepared = Prepared::one(&self.described, &appending, deadline)?;
         let operation = here.operation(AckShape::One(Arc::clone(&self.described.name)))?;
         here.submit(&self.core, prepared, &operation)?;
         Ok(operation)

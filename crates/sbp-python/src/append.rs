@@ -8,31 +8,51 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyString};
 use sbp_client::{AppendEntry, AppendOp, AppendOutcome, AppendResultOf, Client, CompletionSink, Reply, Submissions};
-use sbp_types::{StreamId, TimestampMs};
+use sbp_record::Compression;
+use sbp_types::{Offset, StreamId, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
 use crate::describe::Described;
 use crate::encode::{Encoded, encode};
 use crate::{blocking, buffer, errors};
 
+/// What one append is given: the records, and how they are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Appending<'a, 'py> {
+    /// One record, several, or the rows of a table.
+    pub(crate) data: &'a Bound<'py, PyAny>,
+    /// The key of one record, or a list of the keys of several.
+    pub(crate) key: Option<&'a Bound<'py, PyAny>>,
+    /// The headers of one record, or a list of those of several.
+    pub(crate) headers: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) how: How,
+}
+
+/// How records are stored.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct How {
+    /// The time of the records; `None`: now.
+    pub(crate) timestamp: Option<TimestampMs>,
+    /// The offset the first record must get.
+    pub(crate) expected_offset: Option<Offset>,
+    pub(crate) compression: Compression,
+}
+
 /// The batches of one append, encoded, for one frame.
 pub(crate) struct Prepared {
     entries: SmallVec<[(StreamId, Encoded); 1]>,
+    expected_offset: Option<Offset>,
     deadline: Instant,
 }
 
 impl Prepared {
     /// One batch for one stream.
-    pub(crate) fn one(
-        stream: &Described,
-        data: &Bound<'_, PyAny>,
-        timestamp: Option<TimestampMs>,
-        deadline: Instant,
-    ) -> PyResult<Self> {
+    pub(crate) fn one(stream: &Described, appending: &Appending<'_, '_>, deadline: Instant) -> PyResult<Self> {
         let id = stream.stream.stream_id;
-        let encoded = encode(data, id, stream.schema.as_ref(), timestamp)?;
+        let encoded = encode(appending, id, stream.schema.as_ref())?;
         Ok(Self {
             entries: smallvec![(id, encoded)],
+            expected_offset: appending.how.expected_offset,
             deadline,
         })
     }
@@ -41,7 +61,7 @@ impl Prepared {
     pub(crate) fn many<'py>(
         streams: &[Arc<Described>],
         data: impl Iterator<Item = Bound<'py, PyAny>>,
-        timestamp: Option<TimestampMs>,
+        how: How,
         deadline: Instant,
     ) -> PyResult<Self> {
         let entries = streams
@@ -49,10 +69,20 @@ impl Prepared {
             .zip(data)
             .map(|(stream, data)| {
                 let id = stream.stream.stream_id;
-                Ok((id, encode(&data, id, stream.schema.as_ref(), timestamp)?))
+                let appending = Appending {
+                    data: &data,
+                    key: None,
+                    headers: None,
+                    how,
+                };
+                Ok((id, encode(&appending, id, stream.schema.as_ref())?))
             })
             .collect::<PyResult<_>>()?;
-        Ok(Self { entries, deadline })
+        Ok(Self {
+            entries,
+            expected_offset: how.expected_offset,
+            deadline,
+        })
     }
 
     /// Joins the submissions of a client.
@@ -62,7 +92,9 @@ impl Prepared {
             .into_iter()
             .map(|(stream, encoded)| {
                 let records = encoded.records;
-                AppendEntry::new(stream, encoded.place(submissions), records)
+                let mut entry = AppendEntry::new(stream, encoded.place(submissions), records);
+                entry.expected_offset = self.expected_offset;
+                entry
             })
             .collect();
         submissions.push(AppendOp::new(entries, self.deadline, reply));

@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyList};
 use sbp_types::Offset;
 
 use crate::ack::AckShape;
-use crate::append::{Prepared, names_and_data};
+use crate::append::{How, Prepared, names_and_data};
 use crate::blocking::block_on;
 use crate::calls::{self, Key};
 use crate::core::{Core, Settings, duration};
@@ -111,7 +111,11 @@ impl Client {
         let finder = client.clone();
         let found = block_on(py, async move { calls::find_all(&finder, &keys, timeout).await })?;
         let streams = found.map_err(|failure| failure.into_python(py))?;
-        let outcome = Prepared::many(&streams, data.into_iter(), timestamp, deadline)?.block(py, &client, None)?;
+        let how = How {
+            timestamp,
+            ..How::default()
+        };
+        let outcome = Prepared::many(&streams, data.into_iter(), how, deadline)?.block(py, &client, None)?;
         AckShape::Many(streams.iter().map(|stream| Arc::clone(&stream.name)).collect()).build(py, outcome)
     }
 

@@ -15,6 +15,7 @@ use sbp_client::{Body, Submissions};
 use sbp_record::{EncodeError, EncodeOptions, RecordsBuilder, StreamSchema, encode_arrow, encode_raw, encode_raw_head};
 use sbp_types::{StreamId, TimestampMs};
 
+use crate::append::Appending;
 use crate::buffer::{Payload, owned_bytes, with_bytes};
 use crate::{arrow, errors};
 
@@ -62,15 +63,16 @@ impl Encoded {
 ///
 /// `TypeError` for anything else; the exceptions of the error table for data that the stream cannot take.
 pub(crate) fn encode(
-    data: &Bound<'_, PyAny>,
+    appending: &Appending<'_, '_>,
     stream: StreamId,
     schema: Option<&StreamSchema>,
-    timestamp: Option<TimestampMs>,
 ) -> PyResult<Encoded> {
+    let data = appending.data;
     let options = EncodeOptions {
         stream_id: stream,
-        timestamp: timestamp.unwrap_or_else(now),
-        ..EncodeOptions::default()
+        timestamp: appending.how.timestamp.unwrap_or_else(now),
+        compression: appending.how.compression,
+        writer: None,
     };
     let py = data.py();
     if let Ok(items) = data.cast::<PyList>() {

@@ -9,7 +9,7 @@ use sbp_client::Position;
 use sbp_record::StreamSchema;
 
 use crate::ack::AckShape;
-use crate::append::Prepared;
+use crate::append::{Appending, How, Prepared};
 use crate::batch::Batch;
 use crate::blocking::block_on;
 use crate::calls::{self, Failure, Key, position};
@@ -66,7 +66,16 @@ impl Stream {
         let timestamp = timestamp.map(encode::timestamp).transpose()?;
         let deadline = self.core.deadline(client, timeout)?;
         let name = Some(&*self.described.name);
-        let outcome = Prepared::one(&self.described, data, timestamp, deadline)?.block(py, client, name)?;
+        let appending = Appending {
+            data,
+            key: None,
+            headers: None,
+            how: How {
+                timestamp,
+                ..How::default()
+            },
+        };
+        let outcome = Prepared::one(&self.described, &appending, deadline)?.block(py, client, name)?;
         AckShape::One(Arc::clone(&self.described.name)).build(py, outcome)
     }
 
