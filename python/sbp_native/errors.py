@@ -32,6 +32,7 @@ __all__ = [
     "RangeNotFoundError",
     "AlreadyExistsError",
     "PreconditionFailedError",
+    "CursorTakenError",
     "SequenceError",
     "WriterFencedError",
     "RangeSealedError",
@@ -165,6 +166,10 @@ class AlreadyExistsError(RejectedError):
 
 class PreconditionFailedError(RejectedError):
     """Something that the call depended on is no longer so."""
+
+
+class CursorTakenError(PreconditionFailedError):
+    """Another holder of the cursor's name has committed; this one's commits are refused from now on."""
 
 
 class SequenceError(RejectedError):

@@ -17,7 +17,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PUBLIC = """
 AccessDeniedError Ack AlreadyExistsError AsyncBatches AsyncClient AsyncStream BackPressureError Batch
-BatchCorruptError Batches Client ClosedError ConnectionFailedError ConnectionLostError DataCorruptedError DataLossError
+BatchCorruptError Batches Client ClosedError ConnectionFailedError ConnectionLostError CursorTakenError
+DataCorruptedError DataLossError
 DeadlineExceededError DirectoryLockedError ForkedClientError IndeterminateError InvalidRequestError LogFailedError
 NotFoundError OffsetOutOfRangeError Operation OutcomeUnknownTimeoutError Payload PayloadTooLargeError PortTakenError
 Positions PreconditionFailedError ProtocolError RangeNotFoundError RangeSealedError Record RejectedError SbpError

@@ -104,6 +104,7 @@ error_codes! {
     9011 CORRUPT_ON_ARRIVAL Now not_done "DataCorruptedError" "data arrived damaged; read it again, and check the network and the memory if it stays so"
     9012 FORKED_CLIENT Never not_done "ForkedClientError" "the client was made before a fork; make a new one in the child"
     9013 DATA_LOSS Never not_done "DataLossError" "records between the place reached and the first one kept are gone; decide whether to go on behind the gap"
+    9014 CURSOR_TAKEN Never not_done "CursorTakenError" "another holder of this name has committed; open the cursor anew and go on from its positions, or stop"
 }
 
 /// What is known about a number without a row: nothing, so nothing is promised.

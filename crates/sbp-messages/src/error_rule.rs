@@ -68,6 +68,7 @@ pub const PYTHON_CLASSES: &[PythonClass] = &[
     class("RangeNotFoundError", "NotFoundError", None),
     class("AlreadyExistsError", "RejectedError", None),
     class("PreconditionFailedError", "RejectedError", None),
+    class("CursorTakenError", "PreconditionFailedError", None),
     class("SequenceError", "RejectedError", None),
     class("WriterFencedError", "RejectedError", None),
     class("RangeSealedError", "RejectedError", None),
