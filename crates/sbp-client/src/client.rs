@@ -39,8 +39,16 @@ pub(crate) struct Core {
     pub(crate) handle: Handle,
     pub(crate) links: Arc<Links>,
     pub(crate) credit: Arc<ReceiveCredit>,
-    /// Streams by name. Names can be given to another stream later, so a stream that is not found is looked up anew.
-    pub(crate) names: Mutex<HashMap<Arc<str>, Arc<Stream>>>,
+    /// Streams that were described.
+    known: Mutex<Known>,
+}
+
+/// Streams that were described. Names can be given to another stream later, so a stream that is not found is looked up
+/// anew.
+#[derive(Debug, Default)]
+struct Known {
+    by_name: HashMap<Arc<str>, Arc<Stream>>,
+    by_id: HashMap<StreamId, Arc<Stream>>,
 }
 
 impl Drop for Core {
@@ -60,7 +68,7 @@ impl Client {
                 credit: ReceiveCredit::new(config.receive_credit),
                 config,
                 handle,
-                names: Mutex::new(HashMap::new()),
+                known: Mutex::default(),
             }),
         }
     }
@@ -202,23 +210,30 @@ impl Client {
         self.links().wait_closed().await;
     }
 
-    /// The id of a stream that is known by name, without asking the server.
+    /// The stream of that name, if it was described before, without asking the server.
     #[must_use]
     pub fn known_stream(&self, name: &str) -> Option<Arc<Stream>> {
-        self.core.names.lock().get(name).cloned()
+        self.core.known.lock().by_name.get(name).cloned()
     }
 
-    /// Remembers a stream's name.
+    /// The stream of that number, if it was described before, without asking the server.
+    #[must_use]
+    pub fn known_stream_id(&self, stream: StreamId) -> Option<Arc<Stream>> {
+        self.core.known.lock().by_id.get(&stream).cloned()
+    }
+
+    /// Remembers a stream.
     pub(crate) fn remember(&self, stream: &Arc<Stream>) {
+        let mut known = self.core.known.lock();
+        known.by_id.insert(stream.stream_id, Arc::clone(stream));
         if !stream.name.is_empty() {
-            self.core
-                .names
-                .lock()
+            known
+                .by_name
                 .insert(Arc::from(stream.name.as_str()), Arc::clone(stream));
         }
     }
 
-    /// Forgets names of a stream that the server does not know any more.
+    /// Forgets a stream that the server does not know any more.
     pub(crate) fn forget(&self, error: &ClientError, stream: StreamId) {
         if error.code() == ErrorCode::NOT_FOUND {
             self.forget_stream(stream);
@@ -230,8 +245,10 @@ impl Client {
         self.links().refresh(stream, deadline).await
     }
 
-    /// Forgets names of a stream.
-    pub(crate) fn forget_stream(&self, stream: StreamId) {
-        self.core.names.lock().retain(|_, known| known.stream_id != stream);
+    /// Forgets a stream and its names, so that it is looked up anew.
+    pub fn forget_stream(&self, stream: StreamId) {
+        let mut known = self.core.known.lock();
+        known.by_id.remove(&stream);
+        known.by_name.retain(|_, known| known.stream_id != stream);
     }
 }

@@ -16,6 +16,7 @@ use crate::clock::now;
 use crate::connection::command::FetchEvent;
 use crate::connection::{refused, undecodable};
 use crate::error::ClientError;
+use crate::execute::{self, Trying, Where};
 use crate::failure::{Cause, Failure};
 use crate::link::Link;
 use crate::position::Position;
@@ -220,6 +221,16 @@ pub struct Fetched {
     pub high_watermark: Offset,
 }
 
+impl Fetched {
+    /// Adds what came later for the same entry.
+    fn add(&mut self, more: Self) {
+        self.batches.extend(more.batches);
+        self.next_offset = more.next_offset;
+        self.start_offset = more.start_offset;
+        self.high_watermark = more.high_watermark;
+    }
+}
+
 /// The answers to one FETCH, as they arrive. Dropping it gives up on those that are still to come.
 #[derive(Debug)]
 pub struct FetchAnswers {
@@ -230,9 +241,48 @@ pub struct FetchAnswers {
     open: usize,
     events: Option<mpsc::UnboundedReceiver<FetchEvent>>,
     ready: VecDeque<Result<Fetched, ClientError>>,
+    /// What the last error came of.
+    failure: Option<Failure>,
 }
 
 impl Client {
+    /// Reads once from one place: what one FETCH returns, which may be nothing. What fails for the moment is tried again.
+    ///
+    /// # Errors
+    ///
+    /// That the stream does not exist, that the place is outside of it, or that no answer came in time.
+    pub async fn fetch_one(&self, entry: FetchEntry, options: FetchOptions) -> Result<Fetched, ClientError> {
+        let deadline = self.deadline(options.timeout) + options.max_wait;
+        let mut entry = entry;
+        if entry.from.is_relative() {
+            let settled = self.settle(&[(entry.stream, entry.from)], options.timeout).await?.pop();
+            let missing = || ClientError::protocol("a position is missing");
+            entry.from = Position::At(settled.ok_or_else(missing)??);
+        }
+        let to = Where::Stream(entry.stream, Purpose::Fetch(entry.from.on_wire().0));
+        let mut trying = Trying::new(Repeat::Harmless, to, deadline);
+        loop {
+            let mut answers = self.fetch(vec![entry], options).await?;
+            let mut whole: Option<Fetched> = None;
+            let error = loop {
+                match answers.next().await {
+                    Some(Ok(part)) => match &mut whole {
+                        Some(whole) => whole.add(part),
+                        None => whole = Some(part),
+                    },
+                    Some(Err(error)) => break error,
+                    None => return whole.ok_or_else(|| ClientError::protocol("a FETCH was answered without a result")),
+                }
+            };
+            match answers.failure.take() {
+                Some(failure) => execute::pause(self.links(), &failure, &mut trying)
+                    .await
+                    .map_err(|error| error.with_stream(entry.stream))?,
+                None => return Err(error),
+            }
+        }
+    }
+
     /// Sends one FETCH to each server that has some of the streams, as far as is known, whose entries are answered one by
     /// one as data arrives for them: the raw operation under [`Client::reader`] and [`Client::tail`]. Nothing is retried
     /// and nothing asked for again.
@@ -274,6 +324,7 @@ impl Client {
             asked,
             events: Some(events),
             ready: VecDeque::new(),
+            failure: None,
         })
     }
 
@@ -339,6 +390,7 @@ impl FetchAnswers {
                     let places = places.map(Vec::as_slice).unwrap_or_default();
                     let over = match parts(frame, places.len()) {
                         Ok(taken) => {
+                            let places = places.to_vec();
                             let fetched = taken
                                 .parts
                                 .into_iter()
@@ -366,11 +418,12 @@ impl FetchAnswers {
     fn fail(&mut self, failure: &Failure) {
         self.ready
             .push_back(Err(ClientError::from_failure(failure, Repeat::Harmless, false, 1)));
+        self.failure = Some(failure.clone());
     }
 
-    fn take(&self, index: usize, part: Part, endpoint: &Arc<str>) -> Option<Result<Fetched, ClientError>> {
+    fn take(&mut self, index: usize, part: Part, endpoint: &Arc<str>) -> Option<Result<Fetched, ClientError>> {
         let Part { result, bytes, .. } = part;
-        let entry = self.entries.get(index)?;
+        let entry = *self.entries.get(index)?;
         if !result.status.is_success() {
             let status = &result.status;
             let message = if status.message.is_empty() {
@@ -379,6 +432,7 @@ impl FetchAnswers {
                 &status.message
             };
             let error = ClientError::entry(status.code, message, Some(endpoint));
+            self.failure = Some(Failure::new(refused(status, 0), Some(endpoint)));
             return Some(Err(error.with_stream(entry.stream)));
         }
         let start = match entry.from {

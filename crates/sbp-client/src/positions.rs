@@ -8,13 +8,14 @@ use sbp_types::{Offset, StreamId, TimestampMs};
 
 use crate::admin::{Each, encoded, entry_error};
 use crate::client::Client;
+use crate::clock::now;
 use crate::connection::command::{Answer, Need};
 use crate::error::ClientError;
 use crate::execute::{self, Plan, Trying, Where};
 use crate::failure::{Cause, Failure};
 use crate::fetch::parts;
 use crate::link::Link;
-use crate::position::Positions;
+use crate::position::{Position, Positions};
 use crate::retry::Repeat;
 use crate::routes::Purpose;
 
@@ -60,6 +61,43 @@ impl Client {
             .into_iter()
             .map(|result| result.map(|found| found.base_offset))
             .collect())
+    }
+
+    /// The offsets that places mean now. Only what has to be asked for is asked for, in at most one call for the ends and
+    /// one for the times.
+    ///
+    /// # Errors
+    ///
+    /// When a call as a whole failed; streams that do not exist are errors of their own.
+    pub async fn settle(
+        &self,
+        places: &[(StreamId, Position)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Offset>, ClientError> {
+        let deadline = self.deadline(timeout);
+        let left = || Some(deadline.saturating_duration_since(now()));
+        let (mut ends, mut times) = (Vec::new(), Vec::new());
+        for &(stream, place) in places {
+            match place {
+                Position::At(_) => {}
+                Position::Time(time) => times.push((stream, time)),
+                Position::Earliest | Position::Latest | Position::AfterEarliest(_) | Position::BeforeLatest(_) => {
+                    ends.push(stream);
+                }
+            }
+        }
+        let mut ends = self.positions(&ends, left()).await?.into_iter();
+        let mut times = self.offsets_for_times(&times, left()).await?.into_iter();
+        let missing = || ClientError::protocol("a position is missing");
+        let settled = places.iter().map(|&(_, place)| match place {
+            Position::At(offset) => Ok(offset),
+            Position::Time(_) => times.next().unwrap_or_else(|| Err(missing())),
+            _ => {
+                let held = ends.next().unwrap_or_else(|| Err(missing()))?;
+                place.within(&held).ok_or_else(missing)
+            }
+        });
+        Ok(settled.collect())
     }
 
     /// Asks for positions without data, from the earliest offset on or from a time on: each server for the streams that

@@ -3,10 +3,9 @@
 mod followed;
 mod task;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use sbp_types::{Offset, StreamId};
+use sbp_types::StreamId;
 use tokio::sync::mpsc;
 
 use self::followed::Followed;
@@ -76,28 +75,20 @@ impl Client {
     /// That a stream does not exist, or that its position could not be resolved.
     pub async fn tail(&self, streams: &[(StreamId, Position)], options: TailOptions) -> Result<Tail, ClientError> {
         let timeout = options.timeout.unwrap_or(self.config().timeout);
-        let latest: Vec<_> = streams
-            .iter()
-            .filter(|(_, at)| *at == Position::Latest)
-            .map(|&(stream, _)| stream)
-            .collect();
-        let mut ends = HashMap::new();
-        for positions in self.positions(&latest, Some(timeout)).await? {
-            let positions = positions?;
-            ends.insert(positions.stream, positions.latest);
-        }
-        let follow = |&(stream, position): &(StreamId, Position)| {
-            let (offset, time) = position.on_wire();
-            let next = if offset == Offset::LATEST {
-                ends.get(&stream).copied().unwrap_or(offset)
-            } else {
-                offset
+        let moves = |&(_, at): &(StreamId, Position)| at == Position::Latest || at.is_relative();
+        let moving: Vec<_> = streams.iter().filter(|place| moves(place)).copied().collect();
+        let mut settled = self.settle(&moving, Some(timeout)).await?.into_iter().peekable();
+        let mut followed = Vec::with_capacity(streams.len());
+        for place in streams {
+            let (offset, time) = place.1.on_wire();
+            let next = match settled.next_if(|_| moves(place)) {
+                Some(offset) => offset?,
+                None => offset,
             };
-            Followed::new(stream, next, time)
-        };
+            followed.push(Followed::new(place.0, next, time));
+        }
         let (sender, items) = mpsc::unbounded_channel();
         let (events_in, events) = mpsc::unbounded_channel();
-        let followed = streams.iter().map(follow).collect();
         let task = TailTask::new(self.clone(), followed, options, events_in, sender);
         self.runtime().spawn(task.run(events));
         Ok(Tail {
