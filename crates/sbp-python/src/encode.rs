@@ -12,10 +12,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
 use sbp_client::{Body, Submissions};
-use sbp_record::{EncodeError, EncodeOptions, RecordsBuilder, StreamSchema, encode_arrow, encode_raw, encode_raw_head};
+use sbp_record::{
+    Compression, EncodeError, EncodeOptions, RecordsBuilder, StreamSchema, encode_arrow, encode_raw, encode_raw_head,
+};
 use sbp_types::{StreamId, TimestampMs};
 
 use crate::append::Appending;
+use crate::attach::attach;
+use crate::beside::{Headers, is_keyed, of_list, of_one, type_name};
 use crate::buffer::{Payload, owned_bytes, with_bytes};
 use crate::{arrow, errors};
 
@@ -76,21 +80,29 @@ pub(crate) fn encode(
     };
     let py = data.py();
     if let Ok(items) = data.cast::<PyList>() {
-        return encode_items(py, items.iter(), &options);
+        return encode_items(py, items.iter(), appending, &options);
     }
     if is_plain_bytes(data) {
-        return encode_bytes(data, &options);
+        return encode_one(data, appending, &options);
     }
     if let Ok(items) = data.cast::<PyTuple>() {
-        return encode_items(py, items.iter(), &options);
+        return encode_items(py, items.iter(), appending, &options);
     }
-    if data.is_instance_of::<PyString>() || data.is_instance_of::<PyDict>() {
+    if data.is_none() && appending.key.is_some() {
+        return encode_keyed(None, appending, &options);
+    }
+    if data.is_instance_of::<PyString>() || data.is_instance_of::<PyDict>() || data.is_none() {
         return Err(not_appendable(data));
     }
     if arrow::is_arrow(data)? {
+        if is_keyed(appending) {
+            return Err(PyTypeError::new_err(
+                "keys and headers of Arrow data are columns of it: leave out key= and headers=",
+            ));
+        }
         return encode_columns(data, schema, &options);
     }
-    encode_bytes(data, &options).map_err(|error| {
+    encode_one(data, appending, &options).map_err(|error| {
         if error.is_instance_of::<PyTypeError>(py) {
             not_appendable(data)
         } else {
@@ -106,12 +118,22 @@ fn is_plain_bytes(data: &Bound<'_, PyAny>) -> bool {
         || data.is_instance_of::<PyMemoryView>()
 }
 
+fn encode_one(data: &Bound<'_, PyAny>, appending: &Appending<'_, '_>, options: &EncodeOptions) -> PyResult<Encoded> {
+    if is_keyed(appending) {
+        encode_keyed(Some(data), appending, options)
+    } else {
+        encode_bytes(data, options)
+    }
+}
+
+/// One value by itself. Large ones travel by reference, unless they are compressed.
 fn encode_bytes(data: &Bound<'_, PyAny>, options: &EncodeOptions) -> PyResult<Encoded> {
     let mut front = SCRATCH.take();
-    let small = with_bytes(data, |bytes| {
-        (bytes.len() < COPY_UP_TO).then(|| encode_raw(options, bytes, &mut front))
+    let by_value = options.compression != Compression::NONE;
+    let copied = with_bytes(data, |bytes| {
+        (by_value || bytes.len() < COPY_UP_TO).then(|| encode_raw(options, bytes, &mut front))
     })?;
-    let shared = match small {
+    let shared = match copied {
         Some(done) => {
             done.map_err(|error| refused(data.py(), error))?;
             None
@@ -129,28 +151,73 @@ fn encode_bytes(data: &Bound<'_, PyAny>, options: &EncodeOptions) -> PyResult<En
     })
 }
 
+/// One record with a key or headers; without `data` its value is null.
+fn encode_keyed(
+    data: Option<&Bound<'_, PyAny>>,
+    appending: &Appending<'_, '_>,
+    options: &EncodeOptions,
+) -> PyResult<Encoded> {
+    let (key, headers) = of_one(appending)?;
+    let mut builder = RecordsBuilder::new();
+    push(&mut builder, data, key, &headers.pairs())?;
+    finish(builder, options)
+}
+
+/// The items of a list: a record each, `None` for a null value.
 fn encode_items<'py>(
     py: Python<'py>,
     items: impl ExactSizeIterator<Item = Bound<'py, PyAny>>,
+    appending: &Appending<'_, 'py>,
     options: &EncodeOptions,
 ) -> PyResult<Encoded> {
+    let (keys, headers) = of_list(appending, items.len())?;
     let mut builder = RecordsBuilder::new();
     for (index, item) in items.enumerate() {
-        with_bytes(&item, |value| builder.push(Some(value), None, None, &[]))
-            .map_err(|error| {
-                let place = format!("item {index} of the list: {}", error.value(py));
-                PyErr::from_type(error.get_type(py), place)
-            })?
-            .map_err(|error| refused(py, error))?;
+        let value = (!item.is_none()).then_some(&item);
+        let pushed = if keys.is_none() && headers.is_none() {
+            push(&mut builder, value, None, &[])
+        } else {
+            let key = keys.as_ref().map(|keys| keys.at(index)).transpose()?.flatten();
+            let given = headers.as_ref().map(|headers| headers.at(index)).transpose()?.flatten();
+            let headers = given.map(|given| Headers::of(&given, Some(index))).transpose()?;
+            let headers = headers.unwrap_or_default();
+            push(&mut builder, value, key.as_ref(), &headers.pairs())
+        };
+        pushed.map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
+            true => PyTypeError::new_err(format!("item {index} of the list: {}", error.value(py))),
+            false => error,
+        })?;
     }
     if builder.is_empty() {
         return Err(errors::invalid(py, "the list is empty; append at least one record"));
     }
+    finish(builder, options)
+}
+
+/// Copies one record into the builder.
+fn push(
+    builder: &mut RecordsBuilder,
+    value: Option<&Bound<'_, PyAny>>,
+    key: Option<&Bound<'_, PyAny>>,
+    headers: &[(&str, Option<&[u8]>)],
+) -> PyResult<()> {
+    let pushed = match (value, key) {
+        (Some(value), None) => with_bytes(value, |value| builder.push(Some(value), None, None, headers))?,
+        (Some(value), Some(key)) => with_bytes(key, |key| {
+            with_bytes(value, |value| builder.push(Some(value), Some(key), None, headers))
+        })??,
+        (None, Some(key)) => with_bytes(key, |key| builder.push(None, Some(key), None, headers))?,
+        (None, None) => builder.push(None, None, None, headers),
+    };
+    pushed.map_err(|error| attach(|py| refused(py, error)))
+}
+
+fn finish(mut builder: RecordsBuilder, options: &EncodeOptions) -> PyResult<Encoded> {
     let records = count(builder.len())?;
     let mut front = SCRATCH.take();
     builder
         .finish(options, &mut front)
-        .map_err(|error| refused(py, error))?;
+        .map_err(|error| attach(|py| refused(py, error)))?;
     Ok(Encoded {
         front,
         shared: None,
@@ -198,10 +265,7 @@ pub(crate) fn refused(py: Python<'_>, error: EncodeError) -> PyErr {
 }
 
 fn not_appendable(data: &Bound<'_, PyAny>) -> PyErr {
-    let name = data
-        .get_type()
-        .name()
-        .map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    let name = type_name(data);
     PyTypeError::new_err(format!(
         "append takes bytes, a list of bytes, or Arrow data (a table, a record batch, a data frame), not {name}"
     ))

@@ -17,6 +17,7 @@ mod arrow;
 mod attach;
 mod batch;
 mod batch_appender;
+mod beside;
 mod blocking;
 mod bridge;
 mod buffer;
