@@ -7,8 +7,8 @@ mod support;
 use std::time::Duration;
 
 use sbp_client::{AppendOptions, Durability, ErrorKind};
-use sbp_frame::CallId;
-use sbp_messages::{ErrorCode, Status};
+use sbp_frame::{CallId, OpCode};
+use sbp_messages::{ErrorCode, Status, SystemErrorResponse};
 use sbp_types::{Offset, StreamId};
 use support::{Peer, bounded, client, entry_refused, listener, stored};
 
@@ -444,4 +444,38 @@ async fn a_goaway_before_anything_was_started_costs_nothing() {
     let append = client.append(STREAM, vec![1], &options);
     let (ack, _peer) = bounded(async { tokio::join!(append, server) }).await;
     assert_eq!(ack.unwrap().base_offset, Offset(1));
+}
+
+#[tokio::test]
+async fn a_client_that_is_asked_says_that_it_serves_nothing() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let (append, request) = peer.append().await;
+        for (raw, opcode) in [
+            (1, OpCode::APPEND),
+            (2, OpCode::FETCH),
+            (9, OpCode::DESCRIBE_PD_CLUSTER),
+        ] {
+            let id = CallId::from_raw(raw).unwrap();
+            peer.ask(opcode, id, b"any").await;
+            let refusal = peer.frame().await;
+            assert_eq!(
+                (refusal.opcode, refusal.call_id, refusal.flags.bits()),
+                (opcode, id, 0x07)
+            );
+            let status = SystemErrorResponse::decode(&refusal.header).unwrap().status;
+            assert_eq!(status.code, ErrorCode::UNSUPPORTED_OPERATION);
+        }
+        peer.ask(OpCode::PING, CallId::from_raw(3).unwrap(), b"any").await;
+        let pong = peer.frame().await;
+        assert_eq!((pong.flags.bits(), &pong.header[..]), (0x03, &b"any"[..]));
+        peer.answer(&append, &stored(&request, 5), &[], true).await;
+        peer
+    };
+    let options = AppendOptions::default();
+    let append = client.append(STREAM, vec![1], &options);
+    let (ack, _peer) = bounded(async { tokio::join!(append, server) }).await;
+    assert_eq!(ack.unwrap().base_offset, Offset(5), "its own calls go on");
 }

@@ -9,6 +9,7 @@ mod completion;
 mod entries;
 pub(crate) mod hello;
 mod in_flight;
+mod unasked;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -379,7 +380,13 @@ impl Application for Connection {
                 tracing::debug!(endpoint = %self.context.endpoint, %reason, "connection closes");
                 self.drain();
             }
-            // The session asks for an answer to a request; a client serves none but PING, which the session answers.
+            Event::Reject {
+                raw_call_id,
+                opcode,
+                reason,
+                must_answer: true,
+            } => unasked::refuse(session, raw_call_id, opcode, reason),
+            // A session that dialled lets no request through.
             Event::Request(_) | Event::Reject { .. } => {}
             Event::Pong { user, rtt } => {
                 let call = u32::try_from(user).ok().and_then(|user| self.calls.remove(user));

@@ -131,6 +131,11 @@ impl Peer {
         self.write(OpCode::GOAWAY, Flags::NONE, last_started, &[], &[]).await;
     }
 
+    /// A request of the server to the client.
+    pub(crate) async fn ask(&mut self, opcode: OpCode, id: CallId, header: &[u8]) {
+        self.write(opcode, Flags::NONE, id, header, &[]).await;
+    }
+
     async fn send<M: Message>(&mut self, opcode: OpCode, flags: Flags, id: CallId, message: &M, payload: &[u8]) {
         let mut header = BytesMut::new();
         message.encode(&mut Encoder::new(), &mut header);

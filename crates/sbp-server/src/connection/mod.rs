@@ -25,4 +25,5 @@ pub(crate) use fetch::ReadJob;
 pub(crate) use handler::Connection;
 pub(crate) use heartbeat::{Offer, ToldLimits};
 pub(crate) use port::{AppendDone, ConnectionCommand, NotStored, Port, Stored};
+pub(crate) use reject::reject_status;
 pub(crate) use replier::Replier;

@@ -4,10 +4,11 @@ use sbp_messages::{ErrorCode, Status};
 use sbp_session::RejectReason;
 
 /// The status for a refused request.
-pub(super) fn reject_status(reason: RejectReason) -> Status {
+pub(crate) fn reject_status(reason: RejectReason) -> Status {
     let code = match reason {
         RejectReason::HeaderFormat(_) => ErrorCode::UNSUPPORTED_VERSION,
         RejectReason::UnknownOpCode => ErrorCode::UNKNOWN_OPERATION,
+        RejectReason::NotServed => ErrorCode::UNSUPPORTED_OPERATION,
         RejectReason::GoingAway => ErrorCode::SHUTTING_DOWN,
         _ => ErrorCode::INVALID_REQUEST,
     };
@@ -29,6 +30,7 @@ mod tests {
                 ErrorCode::INVALID_REQUEST,
             ),
             (RejectReason::UnknownOpCode, ErrorCode::UNKNOWN_OPERATION),
+            (RejectReason::NotServed, ErrorCode::UNSUPPORTED_OPERATION),
             (RejectReason::GoingAway, ErrorCode::SHUTTING_DOWN),
         ];
         for (reason, code) in cases {

@@ -9,11 +9,12 @@ use sbp_frame::{Flags, Frame, OpCode};
 use sbp_messages::{
     Encoder, ErrorCode, GoAway, HeartbeatRequest, HeartbeatResponse, Message, Status, SystemErrorResponse,
 };
-use sbp_session::{CallFailure, CloseReason, Event, Outgoing, SendError, Session};
+use sbp_session::{CallFailure, CloseReason, Event, Outgoing, RejectReason, SendError, Session};
 use sbp_transport::Application;
 use tokio::sync::oneshot;
 
 use super::link::Shared;
+use crate::connection::reject_status;
 
 /// A request on its way to the peer.
 #[derive(Debug)]
@@ -80,6 +81,14 @@ impl PeerConnection {
             calls: HashMap::new(),
             last_user: 0,
         }
+    }
+
+    /// Who dialled serves nothing; who asks nevertheless is told so and does not wait.
+    fn refuse(&mut self, session: &mut Session, raw_call_id: u32, opcode: OpCode, reason: RejectReason) {
+        self.header.clear();
+        let status = reject_status(reason);
+        SystemErrorResponse { status }.encode(&mut self.encoder, &mut self.header);
+        session.send_system_error(raw_call_id, opcode, &self.header);
     }
 
     fn next_user(&mut self) -> u64 {
@@ -226,7 +235,13 @@ impl Application for PeerConnection {
             Event::CallFailed { user, failure, .. } => self.handle_failed(user, &failure),
             Event::HeartbeatDue => self.greet(session, now),
             Event::PeerGoAway { .. } | Event::Closing { .. } => self.link.drains(self.generation),
-            // Nobody asks the one who dialled, but for PING, which the session answers.
+            Event::Reject {
+                raw_call_id,
+                opcode,
+                reason,
+                must_answer: true,
+            } => self.refuse(session, raw_call_id, opcode, reason),
+            // A session that dialled lets no request through, and answers PING itself.
             Event::Request(_) | Event::Reject { .. } | Event::Pong { .. } => {}
         }
     }

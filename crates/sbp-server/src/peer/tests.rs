@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
+use sbp_frame::{Frame, OpCode, Prelude};
 use sbp_messages::{
     ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamsRequest, DescribeStreamsResponse,
-    ErrorCode, HeartbeatRequest, Stream,
+    ErrorCode, HeartbeatRequest, Stream, SystemErrorResponse,
 };
 use sbp_transport::Descriptors;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -127,4 +131,28 @@ async fn what_the_peer_refuses_is_told_in_its_words() {
         .await
         .unwrap_err();
     assert_eq!(refused.to_refusal().code, ErrorCode::INVALID_REQUEST, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_asks_the_one_who_dialled_is_told_that_nothing_is_served_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let _link = link(&[&listener.local_addr().unwrap().to_string()], true);
+    let answer = timeout(PATIENCE, async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let asked = Prelude::new(OpCode::APPEND, 0, 5, 1, 3, 0).unwrap();
+        let asked = [&asked.to_bytes()[..], b"any", &[0; 4]].concat();
+        stream.write_all(&asked).await.unwrap();
+        let mut received = BytesMut::new();
+        loop {
+            match Frame::decode(&mut received).unwrap() {
+                Some(frame) if frame.opcode == OpCode::APPEND => return frame,
+                Some(greeting) => assert_eq!(greeting.opcode, OpCode::HEARTBEAT),
+                None => assert!(stream.read_buf(&mut received).await.unwrap() > 0),
+            }
+        }
+    });
+    let answer = answer.await.unwrap();
+    assert_eq!((answer.call_id.raw(), answer.flags.bits()), (5, 0x07));
+    let status = SystemErrorResponse::decode(&answer.header).unwrap().status;
+    assert_eq!(status.code, ErrorCode::UNSUPPORTED_OPERATION);
 }

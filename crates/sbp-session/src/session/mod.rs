@@ -18,6 +18,14 @@ use crate::{
     own_calls::OwnCalls, peer_calls::PeerCalls, phase::Phase, receiver::Receiver,
 };
 
+/// System errors queued since the queue was last free of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Refusals {
+    count: usize,
+    /// Where the last one begins, counted as [`WriteQueue::pushed`].
+    last: u64,
+}
+
 /// One connection, seen from one of its ends.
 ///
 /// Methods named `handle_*` take what happened, `poll_*` give what is due, `send_*` queue frames. None blocks, none
@@ -44,6 +52,7 @@ pub struct Session {
     peer_go_aways: u8,
     /// Own requests that the peer's GOAWAY declared not started. It may still refuse each of them.
     unstarted: usize,
+    refusals: Refusals,
     /// Parsing stopped at a limit with bytes left, and goes on when there is room.
     held: bool,
 }
@@ -72,6 +81,7 @@ impl Session {
             crowded_since: None,
             peer_go_aways: 0,
             unstarted: 0,
+            refusals: Refusals::default(),
             held: false,
             config,
         }
@@ -183,11 +193,16 @@ impl Session {
     }
 
     /// Whether the limits allow another request of the peer. A client has no such limits: if it stopped reading, its
-    /// own answers would be held up.
+    /// own answers would be held up. But it serves nothing, and a peer that asks it again and again has to take the
+    /// refusals.
     fn has_room(&self) -> bool {
         let limits = &self.config.limits;
-        self.config.role == Role::Client
-            || (self.peer.active() < limits.calls && self.peer.bytes() < limits.request_bytes && !self.is_queue_full())
+        match self.config.role {
+            Role::Client => self.refusals.count < limits.calls || self.refusals.last < self.queue.written(),
+            Role::Server => {
+                self.peer.active() < limits.calls && self.peer.bytes() < limits.request_bytes && !self.is_queue_full()
+            }
+        }
     }
 
     /// Whether as many bytes of answers wait as may. A client's requests are limited by their number.

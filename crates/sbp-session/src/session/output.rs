@@ -133,12 +133,22 @@ impl Session {
             raw_call_id: to_raw,
             format: FORMAT_FLATBUFFERS,
         };
+        self.note_refusal();
         // A header that is no frame's cannot be a system error; the request then ends without an answer.
         let _ = self.push(head, header, &[]);
         if let Some(call) = CallId::from_raw(to_raw) {
             self.peer.remove(call);
         }
         self.settle();
+    }
+
+    /// Counts the system errors that the peer has not taken yet.
+    fn note_refusal(&mut self) {
+        if self.refusals.last < self.queue.written() {
+            self.refusals.count = 0;
+        }
+        self.refusals.count += 1;
+        self.refusals.last = self.queue.pushed();
     }
 
     /// Leaves an own request to itself: no event comes for it any more, and its answer is dropped when it comes. The

@@ -131,3 +131,23 @@ fn a_client_reads_whatever_it_has_to_send() {
     subject.call(OpCode::APPEND, 1, 0);
     assert!(subject.session.wants_read(), "else both ends could wait for each other");
 }
+
+#[test]
+fn a_client_hears_no_more_requests_from_a_peer_that_takes_no_refusals() {
+    let mut config = SessionConfig::client();
+    config.limits.calls = 3;
+    let mut subject = Subject::new(config);
+    subject.write();
+    for call in 1..=3 {
+        assert!(subject.session.wants_read());
+        receive_at_once(&mut subject, [call]);
+        assert!(matches!(subject.seen().as_slice(), [Seen::Reject { raw, .. }] if *raw == call));
+        subject.session.send_system_error(call, OpCode::APPEND, b"no");
+    }
+    assert!(!subject.session.wants_read(), "they would grow for ever");
+    subject.write();
+    assert!(subject.session.wants_read(), "it has taken them");
+    receive_at_once(&mut subject, [4]);
+    subject.session.send_system_error(4, OpCode::APPEND, b"no");
+    assert!(subject.session.wants_read(), "and counts from the beginning");
+}
