@@ -248,7 +248,7 @@ class OutcomeUnknownTimeoutError(IndeterminateError, TimeoutError):
     """The time was over while the answer was awaited."""
 
 
-class ServerStartError(SbpError):
+class ServerStartError(RejectedError):
     """The embedded server did not start."""
 
 

@@ -77,6 +77,20 @@ impl ClientError {
         }))
     }
 
+    /// An error that arose on this side, outside of any call to a server.
+    pub fn local(code: ErrorCode, what: impl Into<String>) -> Self {
+        let kind = match code {
+            ErrorCode::CLOSED | ErrorCode::FORKED_CLIENT => ErrorKind::Closed,
+            ErrorCode::CORRUPT_ON_ARRIVAL | ErrorCode::DATA_LOSS => ErrorKind::Incomplete,
+            ErrorCode::DEADLINE_BEFORE_SEND => ErrorKind::TimedOut,
+            ErrorCode::BACK_PRESSURE => ErrorKind::Backpressure,
+            ErrorCode::FEATURE_NOT_OFFERED => ErrorKind::Unsupported,
+            code if code.rule().may_have_been_done => ErrorKind::Indeterminate,
+            _ => ErrorKind::Invalid,
+        };
+        Self::new(kind, code, what)
+    }
+
     pub(crate) fn protocol(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Protocol, ErrorCode::PROTOCOL_VIOLATION, what)
     }
@@ -150,6 +164,16 @@ impl ClientError {
         error
     }
 
+    /// That the call changes nothing, whatever its server went through.
+    pub(crate) fn of_a_read(mut self) -> Self {
+        let details = &mut *self.0;
+        if details.kind == ErrorKind::Indeterminate {
+            details.kind = ErrorKind::Rejected;
+            details.retriable = details.code.rule().retry != Retry::Never;
+        }
+        self
+    }
+
     /// Adds what the attempt before failed of.
     pub(crate) fn after(mut self, before: &Failure) -> Self {
         self.0.what = format!("{}; the attempt before: {}", self.0.what, before.cause);
@@ -161,7 +185,9 @@ impl ClientError {
         self
     }
 
-    pub(crate) fn with_stream_name(mut self, name: &str) -> Self {
+    /// Names the stream, where the caller used its name and the error does not say it yet.
+    #[must_use]
+    pub fn with_stream_name(mut self, name: &str) -> Self {
         self.0.stream_name.get_or_insert_with(|| Arc::from(name));
         self
     }
@@ -340,8 +366,13 @@ impl fmt::Display for ClientError {
         if let Some(endpoint) = &details.endpoint {
             write!(f, "; server {endpoint}")?;
         }
-        if details.attempts > 1 {
-            write!(f, "; {} attempts", details.attempts)?;
+        if let Some(sequence) = details.next_sequence {
+            write!(f, "; next sequence {sequence}")?;
+        }
+        match details.attempts {
+            0 => {}
+            1 => f.write_str("; 1 attempt")?,
+            more => write!(f, "; {more} attempts")?,
         }
         f.write_str(match (details.kind, details.retriable) {
             (ErrorKind::Indeterminate, _) => "; it may have been done",

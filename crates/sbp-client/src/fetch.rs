@@ -18,6 +18,7 @@ use crate::connection::{refused, undecodable};
 use crate::error::ClientError;
 use crate::execute::{self, Trying, Where};
 use crate::failure::{Cause, Failure};
+use crate::kept::FrameMemory;
 use crate::link::Link;
 use crate::position::Position;
 use crate::reader::post_fetch;
@@ -41,6 +42,8 @@ pub struct FetchedBatch {
     pub high_watermark: Offset,
     /// The whole batch, head, body and padding: a slice of what was received.
     pub bytes: Bytes,
+    /// The frame it is a slice of.
+    pub(crate) frame: Arc<FrameMemory>,
 }
 
 impl FetchedBatch {
@@ -63,6 +66,8 @@ pub(crate) struct Part {
     pub(crate) index: usize,
     pub(crate) result: FetchResult,
     pub(crate) bytes: Bytes,
+    /// The frame that `bytes` is a part of.
+    pub(crate) frame: Arc<FrameMemory>,
 }
 
 /// The results of one frame, and the pause that it asks for.
@@ -79,6 +84,7 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Parts, Cause> {
         return Err(refused(&answer.status, answer.throttle_time_ms));
     }
     let mut payload = frame.payload.into_contiguous();
+    let memory = FrameMemory::new(&payload);
     let violation = |what: &str| Cause::Protocol {
         what: format!("a FETCH answer {what}"),
     };
@@ -93,7 +99,12 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Parts, Cause> {
             return Err(violation("names an entry that was not asked for"));
         }
         let bytes = payload.split_to(length);
-        parts.push(Part { index, result, bytes });
+        parts.push(Part {
+            index,
+            result,
+            bytes,
+            frame: Arc::clone(&memory),
+        });
     }
     if payload.is_empty() {
         Ok(Parts {
@@ -109,7 +120,7 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Parts, Cause> {
 /// trimmed by bounds. Returns the offset behind the last batch, at most `end`.
 pub(crate) fn batches(
     stream: StreamId,
-    bytes: &Bytes,
+    (bytes, frame): (&Bytes, &Arc<FrameMemory>),
     high_watermark: Offset,
     next: Offset,
     end: Option<Offset>,
@@ -144,6 +155,7 @@ pub(crate) fn batches(
                 to,
                 high_watermark,
                 bytes: batch,
+                frame: Arc::clone(frame),
             });
         }
         place = behind;
@@ -422,7 +434,9 @@ impl FetchAnswers {
     }
 
     fn take(&mut self, index: usize, part: Part, endpoint: &Arc<str>) -> Option<Result<Fetched, ClientError>> {
-        let Part { result, bytes, .. } = part;
+        let Part {
+            result, bytes, frame, ..
+        } = part;
         let entry = *self.entries.get(index)?;
         if !result.status.is_success() {
             let status = &result.status;
@@ -431,7 +445,7 @@ impl FetchAnswers {
             } else {
                 &status.message
             };
-            let error = ClientError::entry(status.code, message, Some(endpoint));
+            let error = ClientError::entry(status.code, message, Some(endpoint)).of_a_read();
             self.failure = Some(Failure::new(refused(status, 0), Some(endpoint)));
             return Some(Err(error.with_stream(entry.stream)));
         }
@@ -442,7 +456,7 @@ impl FetchAnswers {
         let mut found = Vec::new();
         let mut placed = batches(
             entry.stream,
-            &bytes,
+            (&bytes, &frame),
             result.high_watermark,
             start,
             entry.end,

@@ -29,7 +29,9 @@ pub struct ErrorRule {
     pub may_have_been_done: bool,
     /// The class of the exception in Python; see [`PYTHON_CLASSES`].
     pub python_class: &'static str,
-    /// What the user can do, as a sentence.
+    /// What happened, as a sentence without its end.
+    pub meaning: &'static str,
+    /// What the user can do, as a sentence without its end.
     pub advice: &'static str,
 }
 
@@ -83,6 +85,10 @@ pub const PYTHON_CLASSES: &[PythonClass] = &[
     class("DeadlineExceededError", "RejectedError", Some("TimeoutError")),
     class("ClosedError", "RejectedError", None),
     class("ForkedClientError", "ClosedError", None),
+    class("ServerStartError", "RejectedError", None),
+    class("PortTakenError", "ServerStartError", Some("OSError")),
+    class("DirectoryLockedError", "ServerStartError", Some("OSError")),
+    class("ServerConfigError", "ServerStartError", Some("ValueError")),
     // Perhaps done.
     class("ServerError", "IndeterminateError", None),
     class("LogFailedError", "ServerError", None),

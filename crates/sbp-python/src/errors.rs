@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 use sbp_client::{ClientError, ErrorKind};
-use sbp_messages::{ErrorCode, PYTHON_CLASSES};
+use sbp_messages::{ErrorCode, PYTHON_CLASSES, Retry};
+use sbp_proxy::{ListenError, ProxyError};
 use sbp_server::{ServerFailure, StartError};
 
 /// What an exception of ours carries.
-#[derive(Default)]
 struct Facts<'a> {
     code: i16,
     retriable: bool,
@@ -26,13 +26,16 @@ struct Facts<'a> {
 
 /// The exception for an error of the client; `name` is the stream's where the caller knows it and the client may not.
 pub(crate) fn from_client(py: Python<'_>, error: ClientError, name: Option<&str>) -> PyErr {
+    let error = match name {
+        Some(name) => error.with_stream_name(name),
+        None => error,
+    };
     let facts = Facts {
         code: error.code().0,
         retriable: error.is_retriable(),
         indeterminate: error.is_indeterminate(),
         stream: error
             .stream_name()
-            .or(name)
             .map(str::to_owned)
             .or_else(|| error.stream().map(|stream| stream.to_string())),
         range: error.range().map(|range| range.0),
@@ -76,27 +79,30 @@ fn is_below(class: &str, ancestor: &str) -> bool {
 
 /// The exception for a server that did not start.
 pub(crate) fn from_start(py: Python<'_>, error: &StartError) -> PyErr {
-    let class = match error {
-        StartError::PortTaken { .. } => "PortTakenError",
-        StartError::DirectoryLocked { .. } => "DirectoryLockedError",
-        StartError::BadAddress { .. } | StartError::InsecureListen { .. } => "ServerConfigError",
-        _ => "ServerStartError",
+    let code = match error {
+        StartError::PortTaken { .. } => ErrorCode::PORT_TAKEN,
+        StartError::DirectoryLocked { .. } => ErrorCode::DIRECTORY_LOCKED,
+        StartError::BadAddress { .. } | StartError::InsecureListen { .. } => ErrorCode::BAD_SERVER_CONFIG,
+        _ => ErrorCode::SERVER_NOT_STARTED,
     };
-    build(py, class, &with_causes(error), &Facts::default())
+    local(py, code, &with_causes(error))
+}
+
+/// The exception for a proxy that did not start.
+pub(crate) fn from_proxy(py: Python<'_>, error: &ProxyError) -> PyErr {
+    let code = match error {
+        ProxyError::Listen(ListenError::PortTaken { .. }) => ErrorCode::PORT_TAKEN,
+        ProxyError::Listen(ListenError::InvalidAddress { .. }) | ProxyError::InsecureListen { .. } => {
+            ErrorCode::BAD_SERVER_CONFIG
+        }
+        _ => ErrorCode::SERVER_NOT_STARTED,
+    };
+    local(py, code, &with_causes(error))
 }
 
 /// The exception that tells why a running server takes no more appends.
 pub(crate) fn from_failure(py: Python<'_>, failure: &ServerFailure) -> PyErr {
-    let code = ErrorCode::LOG_FAILED;
-    build(
-        py,
-        code.rule().python_class,
-        &with_causes(failure),
-        &Facts {
-            code: code.0,
-            ..Facts::default()
-        },
-    )
+    local(py, ErrorCode::LOG_FAILED, &with_causes(failure))
 }
 
 /// The exception for an argument that no server could accept.
@@ -116,11 +122,8 @@ pub(crate) fn schema_mismatch(py: Python<'_>, message: &str) -> PyErr {
 
 /// The exception for a name that is taken.
 pub(crate) fn already_exists(py: Python<'_>, name: &str) -> PyErr {
-    local(
-        py,
-        ErrorCode::ALREADY_EXISTS,
-        &format!("stream {name} exists already; or pass exist_ok=True"),
-    )
+    let what = "the stream exists already, and exist_ok was not given";
+    from_client(py, ClientError::local(ErrorCode::ALREADY_EXISTS, what), Some(name))
 }
 
 /// The exception for received data that cannot be read.
@@ -144,32 +147,13 @@ pub(crate) fn forked(py: Python<'_>, what: &str) -> PyErr {
 
 /// The exception for a tail that had nothing to return in time. Asking it again goes on where it was.
 pub(crate) fn nothing_came(py: Python<'_>, limit: Duration) -> PyErr {
-    let code = ErrorCode::DEADLINE_BEFORE_SEND;
-    let message = format!(
-        "[SBP-{:04}] nothing was appended for {limit:?}; can be tried again; wait longer",
-        code.0
-    );
-    let facts = Facts {
-        code: code.0,
-        retriable: true,
-        ..Facts::default()
-    };
-    build(py, code.rule().python_class, &message, &facts)
+    let what = format!("nothing was appended for {limit:?}");
+    local(py, ErrorCode::DEADLINE_BEFORE_SEND, &what)
 }
 
-/// An error of this side: number, what happened and what to do, in the form the client gives its own.
+/// An error of this side.
 fn local(py: Python<'_>, code: ErrorCode, what: &str) -> PyErr {
-    let rule = code.rule();
-    let message = format!("[SBP-{:04}] {what}; {}", code.0, rule.advice);
-    build(
-        py,
-        rule.python_class,
-        &message,
-        &Facts {
-            code: code.0,
-            ..Facts::default()
-        },
-    )
+    from_client(py, ClientError::local(code, what), None)
 }
 
 fn build(py: Python<'_>, class: &str, message: &str, facts: &Facts<'_>) -> PyErr {
@@ -222,18 +206,39 @@ pub(crate) fn error_classes() -> Vec<(&'static str, &'static str, Option<&'stati
         .collect()
 }
 
-/// The error table: `(code, name, class, may have been done, advice)`.
+/// A row of the error table: `(code, name, class, retry, may have been done, meaning, advice)`.
+type Row = (
+    i16,
+    &'static str,
+    &'static str,
+    &'static str,
+    bool,
+    &'static str,
+    &'static str,
+);
+
+/// The error table.
 #[pyfunction]
-pub(crate) fn error_codes() -> Vec<(i16, &'static str, &'static str, bool, &'static str)> {
+pub(crate) fn error_codes() -> Vec<Row> {
     ErrorCode::ALL
         .iter()
         .map(|code| {
             let rule = code.rule();
+            let retry = match rule.retry {
+                Retry::Never => "no",
+                Retry::Now => "now",
+                Retry::Later => "later",
+                Retry::Elsewhere => "elsewhere",
+                Retry::Refresh => "refresh",
+            };
+            let done = rule.may_have_been_done;
             (
                 code.0,
                 rule.name,
                 rule.python_class,
-                rule.may_have_been_done,
+                retry,
+                done,
+                rule.meaning,
                 rule.advice,
             )
         })

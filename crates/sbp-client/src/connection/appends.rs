@@ -569,9 +569,12 @@ fn outcome(op: &AppendOp, answer: &AppendResponse, context: &Context) -> Result<
             } else {
                 &status.message
             };
-            entries.push(Err(
-                ClientError::entry(status.code, message, Some(&context.endpoint)).with_stream(entry.stream)
-            ));
+            let error = ClientError::entry(status.code, message, Some(&context.endpoint)).with_stream(entry.stream);
+            entries.push(Err(match result.next_offset {
+                // Where the stream is, for a caller whose condition was another place.
+                next if next.0 >= 0 => error.with_offset(next),
+                _ => error,
+            }));
         }
     }
     Ok(AppendOutcome { entries })

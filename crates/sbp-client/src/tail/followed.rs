@@ -94,7 +94,9 @@ impl Followed {
 
     /// Takes an answer that is no refusal for the moment. The error ends the tail.
     pub(super) fn take(&mut self, part: Part, endpoint: &Arc<str>) -> Result<Taken, ClientError> {
-        let Part { result, bytes, .. } = part;
+        let Part {
+            result, bytes, frame, ..
+        } = part;
         let mut taken = Taken::default();
         let resolved = self.next.0 >= 0 && self.time.is_none();
         let out_of_bounds = result.status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS;
@@ -119,7 +121,14 @@ impl Followed {
             result.base_offset.max(result.start_offset)
         };
         let mut found = Vec::new();
-        let placed = batches(self.stream, &bytes, result.high_watermark, start, None, &mut found);
+        let placed = batches(
+            self.stream,
+            (&bytes, &frame),
+            result.high_watermark,
+            start,
+            None,
+            &mut found,
+        );
         self.next = placed.map_err(|error| error.with_endpoint(Some(endpoint)))?;
         if let Some(time) = self.time.take() {
             skip_older(&mut found, time).map_err(|error| error.with_endpoint(Some(endpoint)))?;
@@ -131,7 +140,8 @@ impl Followed {
 
     fn refused(&self, status: &sbp_messages::Status, endpoint: &Arc<str>) -> ClientError {
         let cause = crate::connection::refused(status, 0);
-        let error = ClientError::entry(status.code, &cause.to_string(), Some(endpoint)).with_stream(self.stream);
+        let error = ClientError::entry(status.code, &cause.to_string(), Some(endpoint)).of_a_read();
+        let error = error.with_stream(self.stream);
         if self.next.0 >= 0 {
             error.with_offset(self.next)
         } else {

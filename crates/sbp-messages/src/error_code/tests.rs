@@ -58,14 +58,14 @@ fn every_class_that_is_a_leaf_has_a_code() {
 }
 
 #[test]
-fn numbers_rise_and_advice_is_a_sentence() {
+fn numbers_rise_and_meaning_and_advice_are_sentences() {
     assert!(ErrorCode::ALL.is_sorted_by(|a, b| a.0 < b.0));
     for code in ErrorCode::ALL {
-        assert!(code.rule().advice.len() >= 7, "{code}");
-        assert!(
-            !code.rule().advice.ends_with('.'),
-            "{code}: the caller ends the sentence"
-        );
+        for text in [code.rule().meaning, code.rule().advice] {
+            assert!(text.len() >= 7, "{code}");
+            assert!(!text.ends_with('.'), "{code}: the caller ends the sentence");
+        }
+        assert_ne!(code.rule().meaning, code.rule().advice, "{code}");
     }
 }
 
