@@ -18,6 +18,7 @@ use crate::credit::ReceiveCredit;
 use crate::error::ClientError;
 use crate::execute::{self, Plan, Trying, Where};
 use crate::features::Features;
+use crate::kept::KeptMemory;
 use crate::link::Link;
 use crate::links::Links;
 use crate::retry::Repeat;
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) handle: Handle,
     pub(crate) links: Arc<Links>,
     pub(crate) credit: Arc<ReceiveCredit>,
+    pub(crate) kept: Arc<KeptMemory>,
     /// Streams that were described.
     known: Mutex<Known>,
 }
@@ -66,6 +68,7 @@ impl Client {
             core: Arc::new(Core {
                 links: Links::new(Arc::clone(&config), handle.clone()),
                 credit: ReceiveCredit::new(config.receive_credit),
+                kept: KeptMemory::new(config.max_pinned_bytes),
                 config,
                 handle,
                 known: Mutex::default(),
@@ -194,7 +197,11 @@ impl Client {
     /// What this client has done so far.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        self.links().stats()
+        ClientStats {
+            bytes_pinned: self.core.kept.bytes(),
+            bytes_unpinned: self.core.kept.copied(),
+            ..self.links().stats()
+        }
     }
 
     /// The descriptors of its open connections. Takes no lock, so that a child process can call it right after a fork, to

@@ -22,6 +22,8 @@ pub struct ClientConfig {
     pub send_credit: usize,
     /// Bytes of FETCH answers that may be asked for and not yet taken by their consumers.
     pub receive_credit: usize,
+    /// Bytes of received frames that callers may keep through views; more is copied out of its frame instead.
+    pub max_pinned_bytes: usize,
     /// Calls that may be on their way on one connection; the server's `max-calls` is taken when it is smaller.
     pub max_calls: usize,
     /// How attempts that failed are repeated.
@@ -73,6 +75,7 @@ impl ClientConfig {
             heartbeat_interval: Duration::from_secs(30),
             send_credit: 64 << 20,
             receive_credit: 128 << 20,
+            max_pinned_bytes: 256 << 20,
             max_calls: 8_192,
             retry: RetryPolicy::default(),
             batch_max_bytes: 4 << 20,

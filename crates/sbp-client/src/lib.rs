@@ -43,6 +43,7 @@ mod features;
 mod fetch;
 mod gap;
 mod joint;
+mod kept;
 mod link;
 mod links;
 mod outcome;

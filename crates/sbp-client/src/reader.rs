@@ -386,7 +386,12 @@ impl ReadTask {
 
     /// Takes one result: data of the front span is handed out, other data is kept until its span is at the front.
     fn take(&mut self, asked: &[usize], part: Part, charge: &mut Charge, endpoint: &Arc<str>) -> Result<(), Stop> {
-        let Part { index, result, bytes } = part;
+        let Part {
+            index,
+            result,
+            bytes,
+            frame,
+        } = part;
         let Some(place) = asked.get(index).copied() else {
             return Ok(());
         };
@@ -407,7 +412,7 @@ impl ReadTask {
         let mut found = Vec::new();
         let next = batches(
             span.stream,
-            &bytes,
+            (&bytes, &frame),
             result.high_watermark,
             span.next,
             Some(span.end),

@@ -16,6 +16,10 @@ pub struct ClientStats {
     pub bytes_out: u64,
     /// Bytes of answer payloads received.
     pub bytes_in: u64,
+    /// Bytes of received frames that callers keep now, through views of batches in them.
+    pub bytes_pinned: u64,
+    /// Bytes of received batches that were copied so that they would not keep a frame.
+    pub bytes_unpinned: u64,
     /// Times outcomes of appends were delivered to a sink, each time with everything one turn completed.
     pub completion_batches: u64,
     /// Connections made.
@@ -83,6 +87,8 @@ impl Counters {
             answers: read(&self.answers),
             bytes_out: read(&self.bytes_out),
             bytes_in: read(&self.bytes_in),
+            bytes_pinned: 0,
+            bytes_unpinned: 0,
             completion_batches: read(&self.completion_batches),
             connections: read(&self.connections),
             reads: running

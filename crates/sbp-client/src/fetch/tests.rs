@@ -3,6 +3,7 @@ use sbp_record::{EncodeOptions, RecordsBuilder, stamp_base_offset};
 use sbp_types::{Offset, StreamId};
 
 use super::batches;
+use crate::kept::FrameMemory;
 
 fn batch(base: i64, records: usize) -> Vec<u8> {
     let mut builder = RecordsBuilder::new();
@@ -20,7 +21,7 @@ fn read(parts: &[Vec<u8>], next: i64, end: Option<i64>) -> Result<(Vec<(i64, i64
     let bytes = Bytes::from(parts.concat());
     let place = batches(
         StreamId(1),
-        &bytes,
+        (&bytes, &FrameMemory::new(&bytes)),
         Offset(100),
         Offset(next),
         end.map(Offset),
