@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sbp_messages::check_address;
+
 /// One server: a host name or IP address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress(String);
@@ -45,6 +47,13 @@ impl ServerAddress {
             Ok(port) if port > 0 => Ok(Self(text.to_owned())),
             _ => Err(AddressError::BadPort(text.to_owned())),
         }
+    }
+
+    /// An address that a server named, if it is one to dial: what a peer says is looked at more closely than what a user
+    /// writes.
+    pub(crate) fn of_peer(text: &str) -> Option<Self> {
+        check_address(text).ok()?;
+        Self::parse(text).ok()
     }
 
     /// Reads several, separated by commas; repeated ones are kept once.

@@ -90,10 +90,10 @@ impl Links {
         if self.home.leads_to(place.server, &place.address) {
             return Arc::clone(&self.home);
         }
-        match ServerAddress::parse(&place.address) {
-            Ok(address) => self.at(address),
-            // No address at all: what is connected has to do.
-            Err(_) => Arc::clone(&self.home),
+        match ServerAddress::of_peer(&place.address) {
+            Some(address) => self.at(address),
+            // No address to dial: what is connected has to do.
+            None => Arc::clone(&self.home),
         }
     }
 

@@ -658,3 +658,67 @@ async fn a_server_that_breaks_the_protocol_is_told_so() {
     let (outcome, ()) = bounded(async { tokio::join!(append, server) }).await;
     assert!(outcome.unwrap_err().is_indeterminate());
 }
+
+/// An address that leads to a listener although it is nobody's in particular.
+async fn nobodys() -> (tokio::net::TcpListener, String) {
+    let (listener, address) = listener().await;
+    let (_, port) = address.rsplit_once(':').unwrap();
+    (listener, format!("0.0.0.0:{port}"))
+}
+
+/// Whether nobody has dialled; what was dialled before is in the queue of the listener by now.
+fn nobody_came(listener: tokio::net::TcpListener) -> bool {
+    let accepted = listener.into_std().unwrap().accept();
+    accepted.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[tokio::test]
+async fn a_leader_whose_address_is_nobodys_is_not_dialled() {
+    let (one, address) = listener().await;
+    let (lure, odd) = nobodys().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&one).await;
+        let frame = peer.frame().await;
+        let answer = IdAllocationResponse {
+            id: 0,
+            status: not_leader(&odd),
+        };
+        peer.answer(&frame, &answer, &[], true).await;
+        let frame = peer.frame().await;
+        assert_eq!(frame.opcode, OpCode::ALLOCATE_ID, "whoever is known is asked again");
+        let answer = IdAllocationResponse {
+            id: 5,
+            status: Status::success(),
+        };
+        peer.answer(&frame, &answer, &[], true).await;
+        peer
+    };
+    let (id, _peer) = bounded(async { tokio::join!(client.allocate_id("here", None), server) }).await;
+    assert_eq!(id.unwrap(), ServerId(5));
+    assert!(nobody_came(lure));
+}
+
+#[tokio::test]
+async fn a_range_whose_address_is_nobodys_is_asked_for_where_the_client_is() {
+    let (one, address) = listener().await;
+    let (lure, odd) = nobodys().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&one).await;
+        let (frame, request) = peer.append().await;
+        let elsewhere = Status::error(ErrorCode::RANGE_NOT_FOUND, "not here");
+        peer.answer(&frame, &entry_refused(&request, elsewhere), &[], true)
+            .await;
+        let frame = peer.frame().await;
+        list(&mut peer, &frame, |stream| vec![at_server(stream, 0, -1, 8, &odd)]).await;
+        let (frame, request) = peer.append().await;
+        peer.answer(&frame, &stored(&request, 41), &[], true).await;
+        peer
+    };
+    let options = quick(5_000);
+    let append = client.append(STREAM, vec![1], &options);
+    let (ack, _peer) = bounded(async { tokio::join!(append, server) }).await;
+    assert_eq!(ack.unwrap().base_offset, Offset(41));
+    assert!(nobody_came(lure));
+}

@@ -59,4 +59,4 @@ pub use streams::{
     DescribeStreamsResponse, KeyValue, Stream,
 };
 pub use system_error::SystemErrorResponse;
-pub use validate::{MAX_ENTRIES, is_valid_stream_name, requested_timeout, throttle_time};
+pub use validate::{AddressFault, MAX_ENTRIES, check_address, is_valid_stream_name, requested_timeout, throttle_time};

@@ -4,12 +4,14 @@
 //! indices that name no entry, lengths that do not add up. Nothing of it is done. A *fault* concerns what one entry
 //! names or sizes; it becomes the status of that entry's result, and the other entries are served.
 
+mod address;
 mod entries;
 mod structure;
 #[cfg(test)]
 mod tests;
 mod times;
 
+pub use address::{AddressFault, check_address};
 pub use entries::is_valid_stream_name;
 pub use structure::MAX_ENTRIES;
 pub use times::{requested_timeout, throttle_time};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use sbp_log::{LogConfig, RealFileSystem, SystemClock};
-use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status};
+use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status, check_address};
 use sbp_session::SessionConfig;
 use sbp_transport::{Descriptors, ListenError, Registered, listen};
 use tokio::net::TcpListener;
@@ -304,8 +304,17 @@ fn check_listen_address(config: &ServerConfig) -> Result<(), StartError> {
     }
 }
 
-/// A range server tells its placement driver where it is, so it has to know.
+/// A range server tells its placement driver where it is, so it has to know; and what is told has to be an address that
+/// others dial.
 fn check_advertised(config: &ServerConfig, local: SocketAddr) -> Result<(), StartError> {
+    if let Some(address) = &config.advertise
+        && let Err(fault) = check_address(address)
+    {
+        return Err(StartError::BadAddress {
+            address: address.clone(),
+            reason: format!("it cannot be advertised: {fault}"),
+        });
+    }
     let is_range_server = matches!(config.roles, Roles::RangeServer { .. });
     if is_range_server && config.advertise.is_none() && local.ip().is_unspecified() {
         return Err(StartError::BadAddress {

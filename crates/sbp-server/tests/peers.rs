@@ -439,6 +439,7 @@ fn report(peer: &mut Peer, me: &RangeServer, appends: i16, free: i64) {
     };
     let (answer, _): (ReportMetricsResponse, _) = peer.call(&request, b"");
     assert!(answer.status.is_success());
+    assert_eq!(answer.range_server.as_ref(), Some(me));
 }
 
 fn create(peer: &mut Peer) -> Result<Range, ErrorCode> {
@@ -527,4 +528,65 @@ fn a_range_server_that_does_not_answer_is_told_as_such_and_holds_nobody_else_up(
     let status = &answer.seal_responses[0].status;
     assert_eq!(status.code, ErrorCode::PD_NO_AVAILABLE_RS);
     assert!(status.message.contains(&scripted.address), "{status}");
+}
+
+#[test]
+fn a_range_server_whose_address_nobody_should_dial_is_not_registered() {
+    let directory = tempfile::tempdir().unwrap();
+    let driver = placement_driver(directory.path());
+    let scripted = Scripted::start();
+    let (_, port) = scripted.address.rsplit_once(':').unwrap();
+    let (peer, me) = register(&driver, &scripted);
+    drop(peer);
+    // Its connection is gone, and so is it; all of these lead to it, or to what a server should not be led to.
+    for odd in [
+        &format!("0.0.0.0:{port}"),
+        &format!("[::ffff:0.0.0.0]:{port}"),
+        "127.0.0.1",
+        "127.0.0.1:0",
+        "169.254.169.254:80",
+        "file:///etc/passwd",
+        "../metadata.redb:1",
+        "127.0.0.1:1\u{1b}[2J",
+        driver.address(),
+    ] {
+        let mut peer = Peer::connect(&driver);
+        let greeting = HeartbeatRequest {
+            client_id: "odd".to_owned(),
+            client_role: ClientRole::RANGE_SERVER,
+            range_server: Some(RangeServer {
+                advertise_addr: odd.to_owned(),
+                ..me.clone()
+            }),
+            ..Default::default()
+        };
+        let (answer, _): (HeartbeatResponse, _) = peer.call(&greeting, b"");
+        assert_eq!(answer.status.code, ErrorCode::INVALID_REQUEST, "{odd:?}");
+        assert_eq!(
+            (answer.client_id.as_str(), answer.connection_id),
+            ("odd", 0),
+            "nothing was agreed"
+        );
+        assert!(!answer.status.message.contains('\u{1b}'), "{:?}", answer.status.message);
+        let deadline = Instant::now() + PATIENCE;
+        // As soon as the first connection's end is noticed there is no range server, whoever else says that there is.
+        while create(&mut peer).is_ok() {
+            assert!(Instant::now() < deadline, "{odd:?} was registered");
+        }
+        assert_eq!(create(&mut peer), Err(ErrorCode::PD_NO_AVAILABLE_RS), "{odd:?}");
+    }
+    let mut peer = Peer::connect(&driver);
+    let unknown = ReportMetricsRequest {
+        range_server: Some(RangeServer {
+            server_id: ServerId(i32::MAX),
+            advertise_addr: scripted.address.clone(),
+        }),
+        ..Default::default()
+    };
+    let (answer, _): (ReportMetricsResponse, _) = peer.call(&unknown, b"");
+    assert_eq!(
+        answer.status.code,
+        ErrorCode::INVALID_REQUEST,
+        "a number that was never given"
+    );
 }

@@ -64,6 +64,14 @@ fn an_address_that_is_none_is_named() {
         });
         assert!(matches!(error, StartError::BadAddress { .. }), "{address}: {error:?}");
     }
+    for address in ["", "host", "host:0", "0.0.0.0:12378", "http://host:12378"] {
+        let error = refusal(ServerConfig {
+            advertise: Some(address.to_owned()),
+            ..config(None)
+        });
+        assert!(matches!(error, StartError::BadAddress { .. }), "{address}: {error:?}");
+        assert!(error.to_string().contains("advertise"), "{error}");
+    }
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn leader(status: &Status) -> Option<ServerAddress> {
         return None;
     }
     let cluster = PlacementDriverCluster::from_detail(&status.detail).ok()?;
-    ServerAddress::parse(&cluster.leader()?.advertise_addr).ok()
+    ServerAddress::of_peer(&cluster.leader()?.advertise_addr)
 }
 
 /// An answer that cannot be read.

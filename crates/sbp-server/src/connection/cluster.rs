@@ -6,25 +6,51 @@ use std::time::Instant;
 use sbp_frame::CallId;
 use sbp_messages::{
     ClientRole, DescribePlacementDriverClusterResponse, HeartbeatRequest, PlacementDriverCluster, PlacementDriverNode,
-    ReportMetricsRequest, ReportMetricsResponse, Status,
+    RangeServer, ReportMetricsRequest, ReportMetricsResponse, Status, check_address,
 };
 use sbp_session::Session;
 use sbp_types::ServerId;
 
 use super::replier::Replier;
 use crate::node::Node;
-use crate::placement::{Load, MetadataJob, ReplyTo, Request, ServerRecord};
+use crate::placement::{Load, MetadataJob, PlacementDriver, ReplyTo, Request, ServerRecord};
 use crate::refusal::Refusal;
 
 /// Notes the range server that a HEARTBEAT comes from, and returns its number.
-pub(super) fn handle_presence(node: &Node, connection: i64, request: &HeartbeatRequest) -> Option<ServerId> {
-    if request.client_role != ClientRole::RANGE_SERVER {
-        return None;
+///
+/// # Errors
+/// When it names an address that nobody should dial: then it is not noted.
+pub(super) fn handle_presence(
+    node: &Node,
+    connection: i64,
+    request: &HeartbeatRequest,
+) -> Result<Option<ServerId>, Refusal> {
+    match (&node.placement, &request.range_server) {
+        (Some(placement), Some(server)) if request.client_role == ClientRole::RANGE_SERVER => {
+            check_advertised(node, &server.advertise_addr)?;
+            Ok(note_presence(node, placement, connection, server))
+        }
+        _ => Ok(None),
     }
-    let (placement, server) = (node.placement.as_ref()?, request.range_server.as_ref()?);
+}
+
+/// This server and its clients will dial what it says.
+fn check_advertised(node: &Node, address: &str) -> Result<(), Refusal> {
+    let refuse = |why: &str| Refusal::invalid(format!("{address:?} cannot be a range server's address: {why}"));
+    // It has not moved.
+    if address.is_empty() {
+        return Ok(());
+    }
+    check_address(address).map_err(|fault| refuse(&fault.to_string()))?;
+    if address == node.identity.advertise {
+        return Err(refuse("it is this server's own"));
+    }
+    Ok(())
+}
+
+fn note_presence(node: &Node, placement: &PlacementDriver, connection: i64, server: &RangeServer) -> Option<ServerId> {
     let id = server.server_id;
-    let given = placement.read(|state| id.0 >= 1 && id < state.next_server_id());
-    if !given || node.identity.server_id == Some(id) {
+    if !was_given(placement, id) || node.identity.server_id == Some(id) {
         tracing::warn!(server = %id, connection, "a range server says it has a number that it cannot have");
         return None;
     }
@@ -49,6 +75,11 @@ pub(super) fn handle_presence(node: &Node, connection: i64, request: &HeartbeatR
     Some(id)
 }
 
+/// Whether a number is one that was given out. Others are kept nowhere: anybody could say any number.
+fn was_given(placement: &PlacementDriver, id: ServerId) -> bool {
+    placement.read(|state| id.0 >= 1 && id < state.next_server_id())
+}
+
 /// Answers REPORT_METRICS.
 pub(super) fn handle_report(
     session: &mut Session,
@@ -59,11 +90,12 @@ pub(super) fn handle_report(
 ) -> Result<(), Refusal> {
     let placement = node.placement()?;
     let status = match &request.range_server {
-        Some(server) if server.server_id.0 >= 1 => {
+        Some(server) if was_given(placement, server.server_id) => {
             placement.report(server.server_id, Load::from(&request));
             Status::success()
         }
-        _ => Refusal::invalid("the report does not say which range server it is of").into(),
+        Some(server) => Refusal::invalid(format!("no range server has number {}", server.server_id)).into(),
+        None => Refusal::invalid("the report does not say which range server it is of").into(),
     };
     let response = ReportMetricsResponse {
         range_server: request.range_server,

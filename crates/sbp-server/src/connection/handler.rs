@@ -144,8 +144,15 @@ impl Connection {
     fn handle_heartbeat(&mut self, session: &mut Session, frame: &Frame) -> Result<(), Fault> {
         let request = HeartbeatRequest::decode(&frame.header)?;
         let (node, id) = (&self.node, self.port.id);
-        if let Some(server) = cluster::handle_presence(node, id, &request) {
-            self.present = Some(server);
+        match cluster::handle_presence(node, id, &request) {
+            Ok(Some(server)) => self.present = Some(server),
+            Ok(None) => {}
+            Err(refusal) => {
+                tracing::warn!(connection = id, why = %refusal.message, "a range server is not registered");
+                let answer = node.offer.refusal(request, refusal.into());
+                self.replier.finish(session, frame.call_id, &answer);
+                return Ok(());
+            }
         }
         if self.greeting.is_none() {
             self.peer_role = request.client_role;

@@ -52,6 +52,17 @@ impl Offer {
         }
     }
 
+    /// The answer to a HEARTBEAT that is refused: nothing was agreed.
+    pub(super) fn refusal(&self, request: HeartbeatRequest, status: Status) -> HeartbeatResponse {
+        HeartbeatResponse {
+            client_id: request.client_id,
+            client_role: request.client_role,
+            status,
+            features: self.limits.clone(),
+            ..HeartbeatResponse::default()
+        }
+    }
+
     /// The answer to a connection's first HEARTBEAT. It is given again to every later one.
     pub(super) fn answer(
         &self,

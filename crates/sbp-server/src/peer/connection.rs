@@ -148,21 +148,24 @@ impl PeerConnection {
     /// The peer has answered a HEARTBEAT: it is what it should be, and the first time the link may say so.
     fn greeted(&mut self, session: &mut Session, frame: &Frame) {
         let answer = match refusal(frame) {
-            None => HeartbeatResponse::decode(&frame.header).ok(),
-            Some(_) => None,
+            None => HeartbeatResponse::decode(&frame.header).map_err(|error| error.to_string()),
+            Some(status) => Err(status.to_string()),
         };
         match answer {
-            Some(answer) if answer.status.is_success() => {
+            Ok(answer) if answer.status.is_success() => {
                 if self.hello.connection_id == 0 && answer.connection_id > 0 {
                     self.hello.connection_id = answer.connection_id;
                 }
                 self.link.greeted(self.generation);
             }
-            _ => {
-                self.link.note_failure("the peer refused the greeting");
-                session.close();
-            }
+            Ok(HeartbeatResponse { status, .. }) => self.not_greeted(session, &status.to_string()),
+            Err(why) => self.not_greeted(session, &why),
         }
+    }
+
+    fn not_greeted(&mut self, session: &mut Session, why: &str) {
+        self.link.note_failure(format!("the peer refused the greeting: {why}"));
+        session.close();
     }
 
     fn handle_response(&mut self, session: &mut Session, user: u64, frame: Frame, end: bool) {
