@@ -97,7 +97,7 @@ struct Batch<P> {
     /// And by the clock.
     sent_at: Option<Instant>,
     /// What the last attempt failed of.
-    failure: Option<Failure>,
+    failure: Option<Box<Failure>>,
     payload: Option<P>,
 }
 
@@ -457,7 +457,7 @@ impl<P> Machine<P> {
         let cause = failure.cause.clone();
         let sent_at = batch.sent_at;
         batch.floating |= cause.may_have_been_done();
-        batch.failure = Some(failure);
+        batch.failure = Some(Box::new(failure));
         batch.state = State::Waiting;
         self.cursor = self.cursor.min(place);
         match &cause {

@@ -25,9 +25,9 @@ use crate::submission::{AttemptSink, Submissions};
 
 /// What all clones of a writer share.
 ///
-/// Whoever changes the machine runs the pump, in place: the caller's thread or a connection's task. Only one pumps at a
-/// time, so that batches are handed over in their order, and nothing is locked while they are: the link may have news
-/// for the writer at once.
+/// Whoever changes the machine runs the pump: a connection's task in place; a caller has it run by the runtime, once for
+/// many appends in a row. Only one pumps at a time, so that batches are handed over in their order, and nothing is
+/// locked while they are: the link may have news for the writer at once.
 pub(super) struct Shared {
     client: Client,
     pub(super) stream: StreamId,
@@ -95,17 +95,26 @@ impl Shared {
         self.state.lock().machine.epoch()
     }
 
-    fn encode_options(&self, epoch: i64, base_sequence: i64) -> EncodeOptions {
+    fn stamp(&self, epoch: i64, base_sequence: i64) -> WriterStamp {
+        WriterStamp {
+            id: self.id,
+            epoch,
+            base_sequence,
+        }
+    }
+
+    fn encode_options(&self, stamp: WriterStamp) -> EncodeOptions {
         EncodeOptions {
             stream_id: self.stream,
             timestamp: wall_clock(),
             compression: self.options.compression,
-            writer: Some(WriterStamp {
-                id: self.id,
-                epoch,
-                base_sequence,
-            }),
+            writer: Some(stamp),
         }
+    }
+
+    /// What the next batch will be stamped with, as far as is known.
+    fn next_stamp(&self, state: &State) -> WriterStamp {
+        self.stamp(state.machine.epoch(), state.machine.next_sequence().unwrap_or(0))
     }
 
     /// Takes an append. What is returned resolves when it is answered.
@@ -118,18 +127,15 @@ impl Shared {
             Records::Raw(record) if !self.options.linger.is_zero() => self.gather(&record, waiter)?,
             records => {
                 // Encoded before anything is locked; a stamp that was overtaken is written anew when it is sent.
-                let (epoch, sequence) = {
-                    let state = self.state.lock();
-                    (state.machine.epoch(), state.machine.next_sequence().unwrap_or(0))
-                };
-                let pending = Pending::new(&self.encode_options(epoch, sequence), records)?.for_one(waiter);
+                let stamp = self.next_stamp(&self.state.lock());
+                let pending = Pending::new(&self.encode_options(stamp), records)?.for_one(waiter);
                 let mut state = self.state.lock();
                 self.check_open(&state)?;
                 self.close_gathering(&mut state);
                 self.push(&mut state, pending)?;
+                self.pump_soon();
             }
         }
-        self.pump();
         Ok(answer)
     }
 
@@ -153,19 +159,25 @@ impl Shared {
     }
 
     /// Adds one record to the batch that is gathered.
-    fn gather(&self, record: &Bytes, waiter: Waiter) -> Result<(), ClientError> {
+    fn gather(self: &Arc<Self>, record: &Bytes, waiter: Waiter) -> Result<(), ClientError> {
         let mut state = self.state.lock();
         self.check_open(&state)?;
         let full = |gathering: &Gathering| !gathering.has_room(record.len(), self.options.batch_bytes);
         if state.gathering.as_ref().is_some_and(full) {
             self.close_gathering(&mut state);
+            self.pump_soon();
         }
-        let gathering = state
-            .gathering
-            .get_or_insert_with(|| Gathering::new(now(), self.options.linger));
-        gathering
-            .push(record, waiter)
-            .map_err(|error| ClientError::invalid(error.to_string()))
+        let pushed = if let Some(gathering) = &mut state.gathering {
+            gathering.push(record, waiter)
+        } else {
+            let mut gathering = Gathering::new(now(), self.options.linger);
+            let pushed = gathering.push(record, waiter);
+            state.gathering = Some(gathering);
+            // The pump would see to it, but nothing is to be sent yet.
+            self.arm(&mut state);
+            pushed
+        };
+        pushed.map_err(|error| ClientError::invalid(error.to_string()))
     }
 
     /// Makes a batch of what is gathered.
@@ -173,8 +185,7 @@ impl Shared {
         let Some(gathering) = state.gathering.take().filter(|gathering| !gathering.waiters.is_empty()) else {
             return;
         };
-        let sequence = state.machine.next_sequence().unwrap_or(0);
-        let options = self.encode_options(state.machine.epoch(), sequence);
+        let options = self.encode_options(self.next_stamp(state));
         match Pending::new(&options, gathering.records.into()) {
             // An error was told to all who wait.
             Ok(pending) => drop(self.push(state, pending.for_each(gathering.waiters))),
@@ -183,6 +194,15 @@ impl Shared {
                     drop(waiter.send(Err(error.clone())));
                 }
             }
+        }
+    }
+
+    /// Has what was taken sent by the runtime. The first of many appends in a row has it done for all of them: what they
+    /// add until then goes in one hand-over, and the caller takes the next while the connection sends.
+    fn pump_soon(self: &Arc<Self>) {
+        if !self.dirty.swap(true, Ordering::SeqCst) {
+            let shared = Arc::clone(self);
+            self.client.runtime().spawn(async move { shared.pump() });
         }
     }
 
@@ -245,14 +265,14 @@ impl Shared {
     ) {
         while let Some(batch) = state.machine.poll_send(now) {
             let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
-            let options = self.encode_options(batch.epoch, batch.base_sequence);
+            let stamp = self.stamp(batch.epoch, batch.base_sequence);
             let (token, deadline) = (batch.token, batch.deadline);
             let placed = match batch.payload {
-                None => send_question(self.stream, &options, deadline, sink, token, submissions),
-                Some(pending) => {
-                    let stamp = options.writer.unwrap_or_default();
-                    pending.send(stamp, deadline, sink, token, submissions)
+                None => {
+                    let options = self.encode_options(stamp);
+                    send_question(self.stream, &options, deadline, sink, token, submissions)
                 }
+                Some(pending) => pending.send(stamp, deadline, sink, token, submissions),
             };
             if let Err(error) = placed {
                 let cause = crate::failure::Cause::Invalid {
