@@ -1,0 +1,442 @@
+//! One holder of a cursor at work: commits one after the other, and what is known meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sbp_messages::{ErrorCode, Stream};
+use sbp_types::{Offset, StreamId};
+use tokio::sync::oneshot;
+
+use super::open::{bounds, commits, is_trimmed, left};
+use super::record::{CommitRecord, Place, Places};
+use super::standing::{AppendEnd, Found, Standing, Step, Taken};
+use super::stream_name;
+use crate::append::AppendOptions;
+use crate::client::Client;
+use crate::clock::now;
+use crate::config::RetryPolicy;
+use crate::error::{ClientError, ErrorKind};
+use crate::retry::backoff;
+
+/// One attempt of a commit takes at most this long, so that time is left to find out what became of it.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// With less time than this nothing more is tried.
+const TOO_LITTLE: Duration = Duration::from_millis(3);
+/// A commit ends by itself when its time is over; its caller only makes sure.
+const LAST_RESORT: Duration = Duration::from_millis(500);
+/// The longest wait between two attempts.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Records before the last one after which they are trimmed.
+const TRIM_AFTER: u64 = 64;
+
+/// What all clones of a cursor share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    client: Client,
+    name: String,
+    stream_name: String,
+    stream: StreamId,
+    streams: Vec<Arc<Stream>>,
+    queue: Mutex<Queue>,
+    view: Mutex<View>,
+    state: tokio::sync::Mutex<State>,
+}
+
+/// Commits that were asked for and not begun.
+#[derive(Debug, Default)]
+struct Queue {
+    tickets: u64,
+    requests: Vec<Request>,
+}
+
+#[derive(Debug)]
+struct Request {
+    ticket: u64,
+    positions: Vec<(StreamId, Offset)>,
+    deadline: Instant,
+    reply: oneshot::Sender<Result<(), ClientError>>,
+}
+
+/// What callers see without waiting.
+#[derive(Debug)]
+struct View {
+    committed: BTreeMap<StreamId, Offset>,
+    reached: BTreeMap<StreamId, Offset>,
+    lost: Option<ClientError>,
+}
+
+/// What one commit after the other works on.
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    /// Commits begun.
+    commits: u64,
+    /// Records before the last one.
+    untrimmed: u64,
+}
+
+/// A commit that was asked for.
+pub(super) struct Pending {
+    shared: Arc<Shared>,
+    ticket: u64,
+    deadline: Instant,
+    answer: oneshot::Receiver<Result<(), ClientError>>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        client: Client,
+        name: String,
+        stream: StreamId,
+        streams: Vec<Arc<Stream>>,
+        standing: Standing,
+        untrimmed: u64,
+    ) -> Result<Arc<Self>, ClientError> {
+        let committed = offsets(standing.committed());
+        Ok(Arc::new(Self {
+            client,
+            stream_name: stream_name(&name)?,
+            name,
+            stream,
+            streams,
+            queue: Mutex::default(),
+            view: Mutex::new(View {
+                reached: committed.clone(),
+                committed,
+                lost: None,
+            }),
+            state: tokio::sync::Mutex::new(State {
+                standing,
+                commits: 0,
+                untrimmed,
+            }),
+        }))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    pub(super) fn streams(&self) -> &[Arc<Stream>] {
+        &self.streams
+    }
+
+    pub(super) fn committed(&self) -> Vec<(StreamId, Offset)> {
+        self.own(&self.view.lock().committed)
+    }
+
+    pub(super) fn reached(&self) -> Vec<(StreamId, Offset)> {
+        self.own(&self.view.lock().reached)
+    }
+
+    pub(super) fn lost(&self) -> Option<ClientError> {
+        self.view.lock().lost.clone()
+    }
+
+    pub(super) fn advance(&self, stream: StreamId, next: Offset) {
+        if let Some(reached) = self.view.lock().reached.get_mut(&stream) {
+            *reached = next;
+        }
+    }
+
+    /// Those of the streams that the cursor was opened for.
+    fn own(&self, places: &BTreeMap<StreamId, Offset>) -> Vec<(StreamId, Offset)> {
+        let own = self.streams.iter().map(|stream| stream.stream_id);
+        own.filter_map(|stream| Some((stream, *places.get(&stream)?))).collect()
+    }
+
+    /// Takes a commit into the order of commits, and sees to it that it is made.
+    pub(super) fn submit(
+        shared: &Arc<Self>,
+        positions: Vec<(StreamId, Offset)>,
+        timeout: Option<Duration>,
+    ) -> Result<Pending, ClientError> {
+        for &(stream, next) in &positions {
+            if !shared.streams.iter().any(|own| own.stream_id == stream) {
+                let what = format!("cursor {} was not opened for stream {stream}", shared.name);
+                return Err(ClientError::invalid(what).with_stream(stream));
+            }
+            if next.0 < 0 {
+                let what = format!("{next} is no offset that can be committed");
+                return Err(ClientError::invalid(what).with_stream(stream));
+            }
+        }
+        let deadline = shared.client.deadline(timeout);
+        let (reply, answer) = oneshot::channel();
+        let ticket = {
+            let mut queue = shared.queue.lock();
+            queue.tickets += 1;
+            let ticket = queue.tickets;
+            queue.requests.push(Request {
+                ticket,
+                positions,
+                deadline,
+                reply,
+            });
+            ticket
+        };
+        shared.client.runtime().spawn(Arc::clone(shared).work());
+        Ok(Pending {
+            shared: Arc::clone(shared),
+            ticket,
+            deadline,
+            answer,
+        })
+    }
+
+    /// Makes one commit of everything that waits.
+    async fn work(self: Arc<Self>) {
+        let mut state = self.state.lock().await;
+        let waiting = std::mem::take(&mut self.queue.lock().requests);
+        let begun = now();
+        let (requests, late): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|request| request.deadline > begun);
+        for request in late {
+            // Whoever asked may have given up.
+            let _ = request.reply.send(Err(self.too_late()));
+        }
+        let Some(deadline) = requests.iter().map(|request| request.deadline).max() else {
+            return;
+        };
+        let changes: Vec<_> = requests
+            .iter()
+            .flat_map(|request| &request.positions)
+            .copied()
+            .collect();
+        state.commits += 1;
+        let result = self.commit(&mut state, &changes, deadline).await;
+        self.view.lock().committed = offsets(state.standing.committed());
+        if result.is_ok() {
+            self.trim_now_and_then(&mut state);
+        }
+        drop(state);
+        for request in requests {
+            let _ = request.reply.send(result.clone());
+        }
+    }
+
+    /// Takes the steps of one commit until it is stored, refused, or its time is over.
+    async fn commit(
+        &self,
+        state: &mut State,
+        changes: &[(StreamId, Offset)],
+        deadline: Instant,
+    ) -> Result<(), ClientError> {
+        let State { standing, commits, .. } = state;
+        let commit = *commits;
+        let mut trouble = None;
+        let mut rounds = 0;
+        let mut step = standing.begin();
+        loop {
+            if deadline.saturating_duration_since(now()) < TOO_LITTLE {
+                return Err(self.given_up(standing, commit, trouble));
+            }
+            let ended = match &step {
+                Step::Done => return Ok(()),
+                Step::Taken(taken) => return Err(self.taken(taken)),
+                Step::Append { at } => {
+                    let record = self.record(standing, commit, changes);
+                    let ended = self.append(&record, *at, deadline, &mut trouble).await;
+                    ended.map(|end| (standing.handle_append(&record, end), end == AppendEnd::Unknown))
+                }
+                Step::Look { from, expected } => {
+                    let found = self.look(*from, deadline).await;
+                    found.map(|found| {
+                        let early = *expected && found == Found::Nothing;
+                        (standing.handle_look(commit, found), early)
+                    })
+                }
+            };
+            let pause = match ended {
+                Ok((next, pause)) => {
+                    step = next;
+                    pause
+                }
+                Err(error) if error.is_retriable() || error.is_timeout() => {
+                    trouble = Some(error);
+                    true
+                }
+                Err(error) => return Err(self.given_up(standing, commit, Some(error))),
+            };
+            if pause {
+                rounds += 1;
+                self.pause(rounds, deadline).await;
+            }
+        }
+    }
+
+    /// The record of a commit: what is committed already, and the changes.
+    fn record(&self, standing: &Standing, commit: u64, changes: &[(StreamId, Offset)]) -> CommitRecord {
+        let mut places = standing.committed().clone();
+        for &(stream, next) in changes {
+            let name = self.streams.iter().find(|own| own.stream_id == stream);
+            let name = name.map(|own| own.name.clone()).unwrap_or_default();
+            places.insert(stream, Place { name, next });
+        }
+        CommitRecord {
+            holder: standing.holder().clone(),
+            commit,
+            places,
+        }
+    }
+
+    /// Appends a record on condition that it gets this offset. An error: nothing was appended.
+    async fn append(
+        &self,
+        record: &CommitRecord,
+        at: Offset,
+        deadline: Instant,
+        trouble: &mut Option<ClientError>,
+    ) -> Result<AppendEnd, ClientError> {
+        let options = AppendOptions {
+            expected_offset: Some(at),
+            timeout: Some(attempt(deadline)),
+            ..AppendOptions::default()
+        };
+        match self.client.append(self.stream, record.encode(), &options).await {
+            Ok(ack) if ack.base_offset == at => Ok(AppendEnd::Stored),
+            Ok(ack) => {
+                let what = format!("a record that was to get offset {at} got {}", ack.base_offset);
+                Err(ClientError::protocol(what))
+            }
+            Err(error) if error.code() == ErrorCode::PRECONDITION_FAILED => Ok(AppendEnd::Refused),
+            Err(error) if error.is_indeterminate() => {
+                *trouble = Some(error);
+                Ok(AppendEnd::Unknown)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is stored from an offset on.
+    async fn look(&self, from: Offset, deadline: Instant) -> Result<Found, ClientError> {
+        let deadline = now() + attempt(deadline);
+        let held = bounds(&self.client, self.stream, deadline).await?;
+        if held.latest < from {
+            return Ok(Found::Short { end: held.latest });
+        }
+        if held.earliest > from {
+            return Ok(Found::Trimmed { start: held.earliest });
+        }
+        if held.latest == from {
+            return Ok(Found::Nothing);
+        }
+        match commits(&self.client, self.stream, from, held.latest, deadline).await {
+            Ok(records) => Ok(Found::Records(records)),
+            Err(error) if is_trimmed(&error) => Ok(Found::Trimmed { start: held.latest }),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn pause(&self, rounds: u32, deadline: Instant) {
+        let policy = RetryPolicy {
+            backoff_max: PAUSE_MAX,
+            ..self.client.config().retry
+        };
+        let left = deadline.saturating_duration_since(now());
+        tokio::time::sleep(backoff(rounds, &policy).min(left)).await;
+    }
+
+    /// Lets go of the records before the last one, now and then, and beside the commits: it is no harm if it fails, or
+    /// if the process ends before.
+    fn trim_now_and_then(&self, state: &mut State) {
+        state.untrimmed += 1;
+        let last = state.standing.next().map(|next| Offset(next.0 - 1));
+        let Some(last) = last.filter(|_| state.untrimmed > TRIM_AFTER) else {
+            return;
+        };
+        state.untrimmed = 0;
+        let (client, stream) = (self.client.clone(), self.stream);
+        self.client.runtime().spawn(async move {
+            let trimmed = client.trim_streams(&[(stream, last)], None).await;
+            if let Err(error) = trimmed.and_then(|each| each.into_iter().collect::<Result<Vec<_>, _>>()) {
+                tracing::debug!(%error, "a cursor's stream could not be trimmed; a later commit will");
+            }
+        });
+    }
+
+    /// Why a commit is not made, or perhaps not.
+    fn given_up(&self, standing: &Standing, commit: u64, trouble: Option<ClientError>) -> ClientError {
+        let error = match trouble {
+            Some(trouble) if standing.doubts(commit) && !trouble.is_indeterminate() => {
+                let what = format!(
+                    "it is not known whether the positions were committed: {}",
+                    trouble.what()
+                );
+                ClientError::new(ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND, what)
+            }
+            Some(trouble) => trouble,
+            None => self.too_late(),
+        };
+        self.about(error)
+    }
+
+    fn too_late(&self) -> ClientError {
+        let what = "the deadline passed before the positions were committed";
+        let error = ClientError::new(ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND, what);
+        self.about(error)
+    }
+
+    fn taken(&self, taken: &Taken) -> ClientError {
+        let (what, at) = match taken {
+            Taken::By { holder, at } => (format!("holder {holder} has committed"), *at),
+            Taken::LongAgo { next, start } => (
+                format!("others have committed, and trimmed everything before {start}"),
+                *next,
+            ),
+            Taken::Undone { next, end } => (format!("the server has lost the commits from {end} on"), *next),
+        };
+        let what = format!("cursor {} is not this holder's any more: {what}", self.name);
+        let error = ClientError::new(ErrorKind::Rejected, ErrorCode::CURSOR_TAKEN, what);
+        let error = self.about(error).with_offset(at);
+        self.view.lock().lost.get_or_insert(error).clone()
+    }
+
+    fn about(&self, error: ClientError) -> ClientError {
+        error.with_stream(self.stream).with_stream_name(&self.stream_name)
+    }
+}
+
+impl Pending {
+    /// Waits until the commit is made, or is not.
+    pub(super) async fn wait(self) -> Result<(), ClientError> {
+        let Self {
+            shared,
+            ticket,
+            deadline,
+            answer,
+        } = self;
+        let last = tokio::time::Instant::from_std(deadline + LAST_RESORT);
+        match tokio::time::timeout_at(last, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_dropped)) => Err(ClientError::closed()),
+            Err(_elapsed) => {
+                // One that still waits for others is taken back, and certainly not done.
+                let mut queue = shared.queue.lock();
+                let waiting = queue.requests.len();
+                queue.requests.retain(|request| request.ticket != ticket);
+                if queue.requests.len() < waiting {
+                    return Err(shared.too_late());
+                }
+                let what = "the deadline passed while the positions were being committed";
+                let error = ClientError::new(ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND, what);
+                Err(shared.about(error))
+            }
+        }
+    }
+}
+
+/// How long the next attempt may take: half of what is left, so that there is time for another.
+fn attempt(deadline: Instant) -> Duration {
+    let left = left(deadline).unwrap_or_default();
+    (left / 2).clamp(Duration::from_millis(1), ATTEMPT)
+}
+
+fn offsets(places: &Places) -> BTreeMap<StreamId, Offset> {
+    places.iter().map(|(&stream, place)| (stream, place.next)).collect()
+}

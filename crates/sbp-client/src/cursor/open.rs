@@ -1,0 +1,157 @@
+//! Opening a cursor: finding its stream, or making it, and reading the last commit.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sbp_messages::{ErrorCode, Stream};
+use sbp_record::Batch;
+use sbp_types::{Offset, StreamId};
+
+use super::holder::Shared;
+use super::record::{CommitRecord, Holder, Place, Places};
+use super::standing::Standing;
+use super::{CursorOptions, stream_name};
+use crate::client::Client;
+use crate::clock::now;
+use crate::error::ClientError;
+use crate::position::{Position, Positions, Span};
+use crate::reader::ReaderOptions;
+
+/// How often the last record may turn out to be trimmed while it is read: each time somebody else has committed.
+const CHASES: u32 = 10;
+
+pub(super) async fn open(
+    client: &Client,
+    name: &str,
+    streams: Vec<Arc<Stream>>,
+    options: CursorOptions,
+) -> Result<Arc<Shared>, ClientError> {
+    let stream_name = stream_name(name)?;
+    if streams.is_empty() {
+        return Err(ClientError::invalid("a cursor has at least one stream"));
+    }
+    let deadline = client.deadline(options.timeout);
+    let about = |error: ClientError| error.with_stream_name(&stream_name);
+    let stream = find_or_create(client, &stream_name, deadline).await.map_err(about)?;
+    let (bounds, mut places) = last_commit(client, stream, deadline).await.map_err(about)?;
+    // The first commit stores where they begin, too: "latest" is settled once, not by each holder anew.
+    places.extend(starts(client, &streams, &places, options.start, deadline).await?);
+    let untrimmed = bounds.latest.distance_from(bounds.earliest).saturating_sub(1);
+    let standing = Standing::new(Holder::new(), bounds.latest, places);
+    Shared::new(client.clone(), name.to_owned(), stream, streams, standing, untrimmed)
+}
+
+async fn find_or_create(client: &Client, name: &str, deadline: Instant) -> Result<StreamId, ClientError> {
+    match only(client.describe_streams(&[], &[name], left(deadline)).await?)? {
+        Err(error) if error.code() == ErrorCode::NOT_FOUND => {}
+        found => return Ok(found?.stream_id),
+    }
+    // Two that make it at once get the same one.
+    let wanted = Stream {
+        name: name.to_owned(),
+        ..Stream::default()
+    };
+    let created = only(client.create_streams(vec![wanted], left(deadline)).await?)?;
+    Ok(created?.stream_id)
+}
+
+/// The bounds of a cursor's stream, and what the last record says; nothing where there is none.
+async fn last_commit(client: &Client, stream: StreamId, deadline: Instant) -> Result<(Positions, Places), ClientError> {
+    let mut chases = 0;
+    loop {
+        let bounds = bounds(client, stream, deadline).await?;
+        if bounds.earliest >= bounds.latest {
+            return Ok((bounds, Places::new()));
+        }
+        let last = Offset(bounds.latest.0 - 1);
+        match commits(client, stream, last, bounds.latest, deadline).await {
+            Ok(mut records) => match records.pop() {
+                Some(record) => return Ok((bounds, record.places)),
+                None => return Err(ClientError::incomplete("the last commit is not to be found").with_offset(last)),
+            },
+            // Somebody has committed and trimmed it in between.
+            Err(error) if is_trimmed(&error) && chases < CHASES => chases += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Where a cursor's stream begins and ends.
+pub(super) async fn bounds(client: &Client, stream: StreamId, deadline: Instant) -> Result<Positions, ClientError> {
+    only(client.positions(&[stream], left(deadline)).await?)?
+}
+
+/// The commits of a part of a cursor's stream.
+pub(super) async fn commits(
+    client: &Client,
+    stream: StreamId,
+    start: Offset,
+    end: Offset,
+    deadline: Instant,
+) -> Result<Vec<CommitRecord>, ClientError> {
+    let options = ReaderOptions {
+        timeout: left(deadline),
+        ..ReaderOptions::default()
+    };
+    let mut reader = client.reader(vec![Span { stream, start, end }], options);
+    let mut commits = Vec::new();
+    while let Some(fetched) = reader.next().await {
+        let fetched = fetched?;
+        decode(fetched.bytes, fetched.from, fetched.to, &mut commits)
+            .map_err(|error| error.with_stream(stream).with_offset(fetched.from))?;
+    }
+    Ok(commits)
+}
+
+fn decode(bytes: Bytes, from: Offset, to: Offset, out: &mut Vec<CommitRecord>) -> Result<(), ClientError> {
+    let damaged = |error: sbp_record::BatchError| ClientError::damaged(error.to_string());
+    let batch = Batch::decode(bytes, None).map_err(damaged)?;
+    for record in batch.records().map_err(damaged)?.between(from, to) {
+        let commit = CommitRecord::decode(record.value.unwrap_or_default())
+            .map_err(|error| ClientError::damaged(format!("a cursor's stream holds a record that {error}")))?;
+        out.push(commit);
+    }
+    Ok(())
+}
+
+/// Whether an error says that what was to be read is trimmed.
+pub(super) fn is_trimmed(error: &ClientError) -> bool {
+    error.gap().is_some()
+        || matches!(
+            error.code(),
+            ErrorCode::DATA_LOSS | ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS
+        )
+}
+
+/// Where each of the streams begins that was not committed before.
+async fn starts(
+    client: &Client,
+    streams: &[Arc<Stream>],
+    committed: &Places,
+    start: Position,
+    deadline: Instant,
+) -> Result<Places, ClientError> {
+    let new = streams
+        .iter()
+        .filter(|stream| !committed.contains_key(&stream.stream_id));
+    let new: Vec<_> = new.collect();
+    let wanted: Vec<_> = new.iter().map(|stream| (stream.stream_id, start)).collect();
+    let settled = client.settle(&wanted, left(deadline)).await?;
+    let place = |(stream, next): (&&Arc<Stream>, Result<Offset, ClientError>)| {
+        let name = stream.name.clone();
+        Ok((stream.stream_id, Place { name, next: next? }))
+    };
+    new.iter().zip(settled).map(place).collect()
+}
+
+/// The one result of a call about one thing.
+fn only<T>(mut each: Vec<T>) -> Result<T, ClientError> {
+    each.pop()
+        .ok_or_else(|| ClientError::protocol("what was asked for is not answered"))
+}
+
+/// The time that is left, which is never none: a call without time says itself that it is over.
+pub(super) fn left(deadline: Instant) -> Option<Duration> {
+    Some(deadline.saturating_duration_since(now()).max(Duration::from_millis(1)))
+}
