@@ -26,6 +26,7 @@ from ._native import (
     Operation,
     Payload,
     Positions,
+    Proxy,
     Record,
     Server,
     Stream,
@@ -92,8 +93,9 @@ __all__ = [
     "Record",
     "Payload",
     "Operation",
-    # Being a server.
+    # Being a server, and a bad network.
     "Server",
+    "Proxy",
     # What goes wrong.
     "errors",
     "SbpError",

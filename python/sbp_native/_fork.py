@@ -17,7 +17,7 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    _native.stop_servers()
+    _native.stop_all()
     _native.shut_down()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from types import GenericAlias
@@ -44,9 +44,13 @@ __all__ = [
     "Batches",
     "Bridge",
     "Client",
+    "HeldFrame",
+    "HeldFrames",
     "Operation",
     "Payload",
     "Positions",
+    "Proxy",
+    "ProxyRule",
     "Record",
     "Server",
     "SpanReader",
@@ -61,7 +65,7 @@ __all__ = [
     "io_threads_attach",
     "run_cli",
     "shut_down",
-    "stop_servers",
+    "stop_all",
 ]
 
 __version__: str
@@ -253,7 +257,12 @@ class Operation(Generic[_T_co]):
 
 @final
 class Server:
-    """A durable server inside this process, on threads of its own. Use it in a ``with`` statement, or ``close`` it."""
+    """A durable server inside this process, on threads of its own. Use it in a ``with`` or ``async with`` statement, or
+    ``close`` it.
+
+    It is started when it is made, except on the thread of a running event loop: there it waits until it is entered or
+    used, because recovering a log takes time; ``async with`` starts and closes it without blocking the loop.
+    """
 
     def __new__(
         cls,
@@ -263,14 +272,24 @@ class Server:
         advertise: str | None = None,
         durability: Literal["fsync", "none"] = "fsync",
         insecure_listen: bool = False,
+        max_connections: int | None = None,
+        retention_interval: float | None = None,
+        shutdown_grace: float | None = None,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
+
+        ``advertise`` is the ``host:port`` that clients are told, if it is not the one listened on. ``durability="none"``
+        acknowledges before the disk has the records. ``retention_interval`` is how often, in seconds, retention is
+        looked at (30); ``shutdown_grace`` how long, in seconds, closing waits for calls that were started (10).
 
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``.
         """
     @property
     def address(self) -> str:
-        """``host:port`` for clients."""
+        """``host:port`` for clients: the advertised one, or the one listened on."""
+    @property
+    def listening(self) -> str:
+        """``host:port`` listened on."""
     @property
     def error(self) -> BaseException | None:
         """Why the server takes no more appends, once its log has failed; ``None`` while all is well."""
@@ -280,6 +299,139 @@ class Server:
         """Ends the server: answers what was started, syncs, and deletes a temporary directory. Again: does nothing."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(self, *_exception: object) -> Coroutine[Any, Any, None]: ...
+
+@final
+class Proxy:
+    """A proxy between clients and a server that makes trouble by rule, for tests of code that uses this package.
+
+    A rule is a fault and the frames that it happens to: all of them, until conditions narrow them down.
+
+    ========================  =====================================================================================
+    fault                     what happens to the frame
+    ========================  =====================================================================================
+    ``drop``                  it is not passed on; its sender is not told
+    ``delay=20ms``            it goes on later, and so does what comes behind it
+    ``duplicate``             it is passed on twice
+    ``reorder``               later answers overtake it (``reorder=3``: this many)
+    ``cut``, ``cut=20``       the connection ends in front of it, or behind so many of its bytes
+    ``cut-after``             the connection ends behind it
+    ========================  =====================================================================================
+
+    Conditions: ``request`` or ``answer``; ``to-server`` or ``to-client``; an operation by its name in the specification
+    (``APPEND``, ``FETCH``, ...) or number (``0x1001``); ``connection=N``; ``nth=N``, ``every=N``, ``byte=N`` or
+    ``probability=P``; ``times=N``. Rules are asked in order; the first that takes a frame decides.
+
+    >>> import sbp_native as sbp
+    >>> with sbp.Server() as server, sbp.Proxy(server, rules=["cut answer APPEND times=1"]) as proxy:
+    ...     with sbp.connect(proxy.address) as client:
+    ...         stream = client.create_stream("orders")
+    ...         try:
+    ...             stream.append(b"lost acknowledgement")
+    ...         except sbp.IndeterminateError as error:
+    ...             print(error.indeterminate, proxy.stats()["cut"])
+    True 1
+    """
+
+    def __new__(
+        cls,
+        target: str | Server | None = None,
+        *,
+        rules: Sequence[str] = (),
+        listen: str = "127.0.0.1:0",
+        seed: int = 0,
+        dial_timeout: float = 5.0,
+        insecure_listen: bool = False,
+    ) -> Self:
+        """Listens, and connects whoever comes to ``target``: ``host:port`` or a server of this process.
+
+        ``None``: connections are closed as they come, until a target is set. ``seed`` makes chances repeatable;
+        ``dial_timeout`` is how long, in seconds, the target may take to accept.
+
+        Clients that learn of further servers go to those directly: let each such server ``advertise`` a proxy of its own.
+
+        Raises ``ValueError`` for a rule that makes no sense; ``PortTakenError``, ``ServerConfigError`` or another
+        ``ServerStartError``.
+        """
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+    @property
+    def target(self) -> str | None:
+        """Where connections lead that come from now on; ``None``: they are closed as they come."""
+    @target.setter
+    def target(self, target: str | Server | None, /) -> None: ...
+    @property
+    def rules(self) -> list[ProxyRule]:
+        """The rules in force, in their order, with what each has done so far."""
+    def add(self, rule: str) -> int:
+        """Puts a rule behind those that are there; returns its number. Raises ``ValueError``."""
+    def remove(self, rule: int) -> ProxyRule:
+        """Takes the rule with this number away; returns what it has done. Raises ``KeyError``."""
+    def clear(self) -> None:
+        """Takes all rules away."""
+    def hold(self, frames: str = "") -> HeldFrames:
+        """Holds the frames that ``frames`` is about, given as the conditions of a rule; and all behind them in their
+        direction of their connection."""
+    def cut(self) -> None:
+        """Cuts every connection that is open now. Who connects again is served."""
+    def stats(self) -> dict[str, int]:
+        """Counters since the start: connections, frames, bytes, and faults by their kind."""
+    def close(self) -> None:
+        """Closes the listener and all connections, and waits until the port is free. Again: does nothing."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __aenter__(self) -> Coroutine[Any, Any, Self]: ...
+    def __aexit__(self, *_exception: object) -> Coroutine[Any, Any, None]: ...
+
+@final
+class ProxyRule:
+    """A rule of a proxy, and what it had done when it was asked for."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+    @property
+    def text(self) -> str:
+        """The rule as text; ``hold`` stands for :meth:`Proxy.hold`."""
+    @property
+    def matched(self) -> int:
+        """How many frames it was about."""
+    @property
+    def fired(self) -> int:
+        """How many of them it took."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class HeldFrames:
+    """The frames that a proxy keeps back. Leaving its ``with`` block releases them."""
+
+    def wait(self, timeout: float = 30.0) -> HeldFrame:
+        """Waits, at most ``timeout`` seconds, for the next frame that is held. Raises ``TimeoutError``.
+
+        In asynchronous code: ``await asyncio.to_thread(frames.wait)``.
+        """
+    def release(self) -> None:
+        """Passes on what is held and not yet given out, and holds nothing any more."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class HeldFrame:
+    """One frame that a proxy keeps back until it is told what to do. Forgetting it passes it on."""
+
+    @property
+    def data(self) -> bytes | None:
+        """The whole frame as it is on the wire; ``None`` once it was decided about."""
+    def forward(self) -> None:
+        """Passes it on."""
+    def discard(self) -> None:
+        """Drops it; what comes behind it goes on."""
+    def cut(self) -> None:
+        """Cuts the connection in front of it."""
 
 @final
 class Stream:
@@ -553,8 +705,8 @@ class Bridge:
 def after_fork_in_child() -> list[int]:
     """Starts a new generation; returns the descriptors that the child has to close. For the fork hook only."""
 
-def stop_servers() -> None:
-    """Stops embedded servers that still run. For the exit hook only."""
+def stop_all() -> None:
+    """Stops embedded servers and proxies that still run. For the exit hook only."""
 
 def shut_down() -> None:
     """Stops the I/O thread without waiting for it. For the exit hook only."""

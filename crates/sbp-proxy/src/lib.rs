@@ -44,4 +44,5 @@ pub use held::{Held, Hook};
 pub use proxy::Proxy;
 pub use rule::{Cut, Fault, Rule, RuleTextError};
 pub use rulebook::{RuleCount, RuleId};
+pub use sbp_transport::ListenError;
 pub use seen::{Action, Direction, Kind, Seen};

@@ -90,6 +90,13 @@ impl Rule {
         }
     }
 
+    /// The same frames, and another fault.
+    #[must_use]
+    pub fn with_fault(mut self, fault: Fault) -> Self {
+        self.fault = fault;
+        self
+    }
+
     /// Only frames of this operation.
     #[must_use]
     pub fn opcode(mut self, opcode: OpCode) -> Self {

@@ -9,6 +9,20 @@ use crate::{Action, Cut, Fault, Hook, Rule, Seen};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId(u64);
 
+impl RuleId {
+    /// The rule with this number, whether there is one or not.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number, from 1 in the order that rules were added.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// A rule in force and what it has done.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

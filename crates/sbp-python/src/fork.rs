@@ -26,6 +26,9 @@ pub(crate) trait Holder: Send + Sync {
     /// The descriptors held now. Called in the child, where no thread of the parent lives: it must not wait for a lock
     /// that such a thread may have held.
     fn descriptors(&self) -> Vec<RawFd>;
+
+    /// Ends what has to end before the interpreter does. Called detached from the interpreter, by the thread that ends it.
+    fn stop(&self) {}
 }
 
 /// The process, as seen from fork.
@@ -76,4 +79,13 @@ pub(crate) fn after_fork_in_child(_py: Python<'_>) -> Vec<RawFd> {
         }
     }
     descriptors
+}
+
+/// Stops what still runs, the youngest first: a proxy goes before the server behind it. Registered with `atexit`.
+#[pyfunction]
+pub(crate) fn stop_all(py: Python<'_>) {
+    let running = std::mem::take(&mut *HOLDERS.lock());
+    for holder in running.iter().rev().filter_map(Weak::upgrade) {
+        py.detach(|| holder.stop());
+    }
 }

@@ -38,3 +38,16 @@ imported! {
     /// `types.GenericAlias`.
     generic_alias = "types"."GenericAlias"
 }
+imported! {
+    /// `asyncio.to_thread`.
+    to_thread = "asyncio"."to_thread"
+}
+
+/// Whether an event loop runs on this thread. Where nobody has imported asyncio, none does.
+pub(crate) fn in_running_loop(py: Python<'_>) -> PyResult<bool> {
+    let modules = py.import("sys")?.getattr("modules")?;
+    match modules.get_item("asyncio") {
+        Ok(asyncio) if !asyncio.is_none() => Ok(!asyncio.call_method0("_get_running_loop")?.is_none()),
+        _ => Ok(false),
+    }
+}

@@ -30,6 +30,7 @@ mod encode;
 mod errors;
 mod fork;
 mod imports;
+mod proxy;
 mod read;
 mod rows;
 mod runtime;
@@ -56,6 +57,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Client>()?;
     module.add_class::<describe::Positions>()?;
     module.add_class::<describe::StreamInfo>()?;
+    module.add_class::<proxy::HeldFrame>()?;
+    module.add_class::<proxy::HeldFrames>()?;
+    module.add_class::<proxy::Proxy>()?;
+    module.add_class::<proxy::ProxyRule>()?;
     module.add_class::<server::Server>()?;
     module.add_class::<span_reader::SpanReader>()?;
     module.add_class::<stream::Batches>()?;
@@ -67,7 +72,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(errors::error_classes, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
     module.add_function(wrap_pyfunction!(fork::after_fork_in_child, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::stop_all, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::shut_down, module)?)?;
-    module.add_function(wrap_pyfunction!(server::stop_servers, module)?)?;
     Ok(())
 }

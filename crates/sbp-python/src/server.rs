@@ -1,21 +1,20 @@
-//! The embedded server as a context manager.
+//! The embedded server as a context manager, blocking and asynchronous.
 
+use std::mem;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_server::{Durability, ServerConfig};
 
-use crate::errors;
+use crate::core;
 use crate::fork::{self, Generation, Holder};
-
-/// Servers to stop when the interpreter ends. Only locked while attached and never across a release of the interpreter
-/// lock: a fork never copies it locked.
-static RUNNING: Mutex<Vec<(Generation, Weak<Embedded>)>> = Mutex::new(Vec::new());
+use crate::{errors, imports};
 
 struct Embedded {
     server: sbp_server::Server,
@@ -25,28 +24,103 @@ impl Holder for Embedded {
     fn descriptors(&self) -> Vec<RawFd> {
         self.server.descriptors()
     }
+
+    fn stop(&self) {
+        // Acknowledged records are on disk already; a failure here has nobody left to hear it.
+        let _ = self.server.shutdown();
+    }
+}
+
+/// Where a server stands. `Configured → Starting → Running → Closed`; a start that fails leads back to `Configured`, and
+/// closing leads to `Closed` from everywhere.
+enum State {
+    /// Made on the thread of a running event loop, which must not wait for a disk: it is started when it is entered.
+    Configured(Box<ServerConfig>),
+    /// A thread starts it.
+    Starting,
+    Running(Arc<Embedded>),
+    Closed,
 }
 
 /// A durable server inside this process, on threads of its own.
 #[pyclass(frozen, module = "sbp_native", name = "Server")]
 pub(crate) struct Server {
-    /// `None` once stopped. In a forked child the remains of the parent's.
-    embedded: Mutex<Option<Arc<Embedded>>>,
+    /// Only locked while attached, and never across a release of the interpreter lock. In a forked child the remains of the
+    /// parent's.
+    state: Mutex<State>,
     made_by: Generation,
-    address: String,
 }
 
 impl Server {
+    /// The server, which is started if it was not.
     fn running(&self, py: Python<'_>) -> PyResult<Arc<Embedded>> {
         self.made_by.check(py, "server")?;
-        self.embedded.lock().clone().ok_or_else(|| errors::closed(py, "server"))
+        let config = {
+            let mut state = self.state.lock();
+            match mem::replace(&mut *state, State::Starting) {
+                State::Configured(config) => config,
+                State::Running(embedded) => {
+                    *state = State::Running(Arc::clone(&embedded));
+                    return Ok(embedded);
+                }
+                State::Starting => {
+                    let message = "the server is being started by another task; await its `async with` first";
+                    return Err(PyRuntimeError::new_err(message));
+                }
+                State::Closed => {
+                    *state = State::Closed;
+                    drop(state);
+                    return Err(errors::closed(py, "server"));
+                }
+            }
+        };
+        let started = py.detach(|| sbp_server::Server::start((*config).clone()));
+        let mut state = self.state.lock();
+        let wanted = matches!(*state, State::Starting);
+        match started {
+            Ok(server) if wanted => {
+                let embedded = Arc::new(Embedded { server });
+                *state = State::Running(Arc::clone(&embedded));
+                drop(state);
+                let as_holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&embedded) as Arc<dyn Holder>));
+                fork::register(py, as_holder);
+                Ok(embedded)
+            }
+            Ok(unwanted) => {
+                drop(state);
+                py.detach(|| drop(unwanted));
+                Err(errors::closed(py, "server"))
+            }
+            Err(error) => {
+                if wanted {
+                    *state = State::Configured(config);
+                }
+                drop(state);
+                Err(errors::from_start(py, &error))
+            }
+        }
+    }
+
+    /// Ends it for good; what has to be shut down, if this process made it.
+    fn take(&self) -> Option<Arc<Embedded>> {
+        if !self.made_by.is_current() {
+            return None;
+        }
+        match mem::replace(&mut *self.state.lock(), State::Closed) {
+            State::Running(embedded) => Some(embedded),
+            State::Configured(_) | State::Starting | State::Closed => None,
+        }
     }
 }
 
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false))]
+    #[pyo3(signature = (
+        data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
+        max_connections = None, retention_interval = None, shutdown_grace = None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
         py: Python<'_>,
         data_dir: Option<PathBuf>,
@@ -54,6 +128,9 @@ impl Server {
         advertise: Option<String>,
         durability: &str,
         insecure_listen: bool,
+        max_connections: Option<usize>,
+        retention_interval: Option<f64>,
+        shutdown_grace: Option<f64>,
     ) -> PyResult<Self> {
         let durability = match durability {
             "fsync" => Durability::Fsync,
@@ -64,7 +141,7 @@ impl Server {
                 )));
             }
         };
-        let config = ServerConfig {
+        let mut config = ServerConfig {
             data_dir,
             listen: listen.to_owned(),
             advertise,
@@ -72,24 +149,40 @@ impl Server {
             insecure_listen,
             ..ServerConfig::default()
         };
-        let server = py
-            .detach(|| sbp_server::Server::start(config))
-            .map_err(|error| errors::from_start(py, &error))?;
-        let address = server.address().to_owned();
-        let embedded = Arc::new(Embedded { server });
-        let as_holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&embedded) as Arc<dyn Holder>));
-        fork::register(py, as_holder);
-        RUNNING.lock().push((fork::current(), Arc::downgrade(&embedded)));
-        Ok(Self {
-            embedded: Mutex::new(Some(embedded)),
+        if let Some(count) = max_connections {
+            config.max_connections = count;
+            config.max_connections_per_address = count;
+        }
+        if let Some(interval) = core::duration(retention_interval)? {
+            config.retention_interval = interval;
+        }
+        if let Some(grace) = core::duration(shutdown_grace)? {
+            config.shutdown_grace = grace;
+        }
+        let server = Self {
+            state: Mutex::new(State::Configured(Box::new(config))),
             made_by: fork::current(),
-            address,
-        })
+        };
+        if !imports::in_running_loop(py)? {
+            server.running(py)?;
+        }
+        Ok(server)
     }
 
     #[getter]
-    fn address(&self) -> &str {
-        &self.address
+    fn address(&self, py: Python<'_>) -> PyResult<String> {
+        // In a child the parent's address is still good to know.
+        if !self.made_by.is_current()
+            && let State::Running(embedded) = &*self.state.lock()
+        {
+            return Ok(embedded.server.address().to_owned());
+        }
+        Ok(self.running(py)?.server.address().to_owned())
+    }
+
+    #[getter]
+    fn listening(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.running(py)?.server.local_addr().to_string())
     }
 
     /// Why the server takes no more appends, as an exception; `None` while all is well.
@@ -116,10 +209,7 @@ impl Server {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.made_by.is_current() {
-            return Ok(());
-        }
-        let Some(embedded) = self.embedded.lock().take() else {
+        let Some(embedded) = self.take() else {
             return Ok(());
         };
         py.detach(|| embedded.server.shutdown())
@@ -136,36 +226,39 @@ impl Server {
         self.close(py)
     }
 
+    /// Starts it on a thread of the loop's executor: recovering a log takes as long as the log is large.
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        imports::to_thread(py)?.call1((slf.getattr(intern!(py, "__enter__"))?,))
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __aexit__<'py>(slf: &Bound<'py, Self>, _exception: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        imports::to_thread(py)?.call1((slf.getattr(intern!(py, "close"))?,))
+    }
+
     fn __repr__(&self) -> String {
-        let state = match (self.made_by.is_current(), self.embedded.lock().is_some()) {
-            (false, _) => "of the parent process",
-            (true, true) => "running",
-            (true, false) => "closed",
-        };
-        format!("<sbp_native.Server {} {state}>", self.address)
+        if !self.made_by.is_current() {
+            return "<sbp_native.Server of the parent process>".to_owned();
+        }
+        match &*self.state.lock() {
+            State::Configured(_) => "<sbp_native.Server not started>".to_owned(),
+            State::Starting => "<sbp_native.Server starting>".to_owned(),
+            State::Running(embedded) => format!("<sbp_native.Server {} running>", embedded.server.address()),
+            State::Closed => "<sbp_native.Server closed>".to_owned(),
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let embedded = self.embedded.get_mut().take();
+        let state = mem::replace(self.state.get_mut(), State::Closed);
         if self.made_by.is_current() {
             // Shutting down waits for the disk, and must not do so with the interpreter lock held.
-            crate::attach::attach(|py| py.detach(move || drop(embedded)));
+            crate::attach::attach(|py| py.detach(move || drop(state)));
         } else {
-            std::mem::forget(embedded);
+            mem::forget(state);
         }
-    }
-}
-
-/// Stops what still runs. Registered with `atexit`.
-#[pyfunction]
-pub(crate) fn stop_servers(py: Python<'_>) {
-    let running = std::mem::take(&mut *RUNNING.lock());
-    // A child knows its parent's servers, whose threads it does not have.
-    let own = running.iter().filter(|(made_by, _)| made_by.is_current());
-    for embedded in own.filter_map(|(_, embedded)| embedded.upgrade()) {
-        // Acknowledged records are on disk already; a failure here has nobody left to hear it.
-        let _ = py.detach(|| embedded.server.shutdown());
     }
 }
