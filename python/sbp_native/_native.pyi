@@ -4,12 +4,15 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from os import PathLike
 from types import GenericAlias
 from typing import Any, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, final, overload
+from uuid import UUID
 
 from typing_extensions import Buffer
+
+from .errors import SbpError
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -28,17 +31,24 @@ class _ArrowSchema(Protocol):
 
 # What can be appended: one record, several, or the rows of a table.
 _Data: TypeAlias = Buffer | Sequence[Buffer] | _ArrowArray | _ArrowStream
-# A place in a stream: an offset, an end, or the first record that is not older than a time.
-_Position: TypeAlias = int | Literal["earliest", "latest"] | datetime
+# A place in a stream: an offset; "earliest" or "latest", also with a number of records ("latest-1000"); the first batch
+# that is as new as a time, or as a time so long ago.
+_Position: TypeAlias = int | str | datetime | timedelta | Relative
 # A time: milliseconds since 1970 (UTC), or a datetime with a zone.
 _Time: TypeAlias = int | datetime
-_StreamKey: TypeAlias = str | int
+# A stream: its name, its id, or what was returned for it.
+_StreamKey: TypeAlias = str | int | Stream | AsyncStream | StreamInfo
+_Streams: TypeAlias = _StreamKey | Iterable[_StreamKey]
+_Compression: TypeAlias = Literal["none", "lz4", "zstd"]
+_Headers: TypeAlias = Mapping[str, Buffer | None] | Sequence[tuple[str, Buffer | None]]
+_Retention: TypeAlias = timedelta | float | Literal["forever"]
 
 __all__ = [
     "Ack",
     "AsyncBatches",
     "AsyncClient",
     "AsyncStream",
+    "AsyncWriter",
     "Batch",
     "BatchAppender",
     "Batches",
@@ -56,6 +66,7 @@ __all__ = [
     "SpanReader",
     "Stream",
     "StreamInfo",
+    "Writer",
     "__version__",
     "after_fork_in_child",
     "aio_connect",
@@ -173,6 +184,98 @@ class StreamInfo:
     @property
     def schema(self) -> _PaSchema | None:
         """Its schema. Imports pyarrow."""
+    @property
+    def retention(self) -> timedelta | None:
+        """How long records are kept; ``None``: for ever."""
+    @property
+    def retention_bytes(self) -> int | None:
+        """How many bytes are kept; ``None``: all."""
+    @property
+    def replicas(self) -> int:
+        """How many servers hold each of its ranges."""
+    @property
+    def properties(self) -> dict[str, str]:
+        """What else was noted about it."""
+    @property
+    def created_at(self) -> int:
+        """When it was created: milliseconds since 1970, UTC, by the server's clock."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class RangeInfo:
+    """A range: a run of offsets of one stream that one set of servers holds. Only a stream's last range is open."""
+
+    @property
+    def stream_id(self) -> int:
+        """The stream's id."""
+    @property
+    def index(self) -> int:
+        """The range's place within the stream, from 0."""
+    @property
+    def start_offset(self) -> int:
+        """The first offset of the range."""
+    @property
+    def end_offset(self) -> int | None:
+        """The offset behind its last record; ``None`` while it is open."""
+    @property
+    def is_open(self) -> bool:
+        """Whether it still takes appends."""
+    @property
+    def epoch(self) -> int | None:
+        """The range's epoch, where the server says it."""
+    @property
+    def servers(self) -> list[str]:
+        """The servers that hold it, as ``host:port``."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class ClusterMember:
+    """One of the servers that place streams."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def address(self) -> str:
+        """Where clients reach it: ``host:port``."""
+    @property
+    def is_leader(self) -> bool:
+        """Whether it decides, as far as the server that was asked knows."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class ClusterInfo:
+    """The servers that place streams."""
+
+    @property
+    def members(self) -> list[ClusterMember]:
+        """All of them."""
+    @property
+    def leader(self) -> ClusterMember | None:
+        """The one that decides, if the server that was asked knows it."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Relative:
+    """A place counted from an end of a stream: so many records behind the earliest, or before the end.
+
+    What lies outside of the stream means its end on that side. ``Relative("latest", -10)`` is ``"latest-10"``.
+    """
+
+    def __new__(cls, anchor: Literal["earliest", "latest"], records: int) -> Self:
+        """``records`` is 0 or more from ``"earliest"``, and 0 or less from ``"latest"``; else ``ValueError``."""
+    @property
+    def anchor(self) -> Literal["earliest", "latest"]:
+        """The end it is counted from."""
+    @property
+    def records(self) -> int:
+        """How many records behind it; negative: before it."""
+    def __reduce__(self) -> tuple[Any, ...]: ...
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -449,25 +552,95 @@ class Stream:
     @property
     def info(self) -> StreamInfo:
         """The stream as the server described it."""
-    def append(self, data: _Data, *, timestamp: _Time | None = None, timeout: float | None = None) -> Ack:
+    def append(
+        self,
+        data: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+        expected_offset: int | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Ack:
         """Appends one batch, and returns when it is stored.
 
-        ``data`` is one record as bytes, several as a list of bytes, or the rows of an Arrow table. ``timestamp`` is the
-        time of the records; without it, now.
+        ``data`` is one record as bytes, several as a list of bytes, or the rows of an Arrow table. ``key`` and
+        ``headers`` belong to the one record; for a list of records they are lists as well. ``timestamp`` is the time of
+        the records; without it, now. With ``expected_offset`` the batch is stored only if its first record gets that
+        offset. ``timeout`` is in seconds; without it, the client's.
 
-        Raises ``RejectedError`` (nothing was written) or ``IndeterminateError`` (perhaps).
+        Raises ``RejectedError`` (nothing was written) or ``IndeterminateError`` (perhaps); with ``expected_offset``,
+        ``PreconditionFailedError`` when another append came first.
         """
+    def try_append(
+        self,
+        data: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+        expected_offset: int | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Ack:
+        """As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send."""
+    def writer(
+        self,
+        *,
+        batch_bytes: int = 262_144,
+        linger: float = 0.005,
+        compression: _Compression | None = None,
+        idempotent: bool = True,
+        writer_id: UUID | str | None = None,
+        epoch: int = 0,
+        max_in_flight: int = 64,
+        on_delivery: Callable[[DeliveryReport], object] | None = None,
+        timeout: float = 120.0,
+    ) -> Writer:
+        """A writer of this stream; see :meth:`Client.writer`."""
+    def fetch(
+        self,
+        offset: _Position,
+        *,
+        max_bytes: int = 4_194_304,
+        min_bytes: int = 0,
+        max_wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> list[Batch]:
+        """Reads once from ``offset`` on; see :meth:`Client.fetch`."""
     def read(
         self, start: _Position = "earliest", end: _Position = "latest", *, timeout: float | None = None
     ) -> Batches:
-        """The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step.
+        """The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step, in seconds.
 
         Raises ``OffsetOutOfRangeError``.
         """
     def tail(self, start: _Position = "latest", *, timeout: float | None = None) -> Batches:
-        """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` if it is given."""
+        """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds."""
     def positions(self, *, timeout: float | None = None) -> Positions:
         """What the stream holds now."""
+    def describe(self, *, timeout: float | None = None) -> StreamInfo:
+        """The stream's settings as they are now."""
+    def describe_ranges(self, *, timeout: float | None = None) -> list[RangeInfo]:
+        """The stream's ranges, in their order."""
+    def update(
+        self,
+        *,
+        name: str | None = None,
+        schema: _ArrowSchema | None = None,
+        retention: _Retention | None = None,
+        retention_bytes: int | Literal["unlimited"] | None = None,
+        properties: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> StreamInfo:
+        """Changes the stream's settings; see :meth:`Client.update_stream`."""
+    def delete(self, *, timeout: float | None = None) -> None:
+        """Deletes the stream with all its records."""
+    def trim(self, before: _Position, *, timeout: float | None = None) -> int:
+        """Deletes the records before a place; see :meth:`Client.trim`."""
+    def seal(self, *, timeout: float | None = None) -> RangeInfo:
+        """Ends the open range; see :meth:`Client.seal`."""
 
 @final
 class Batches(Iterator[Batch]):
@@ -482,7 +655,7 @@ class Batches(Iterator[Batch]):
 
 @final
 class Client:
-    """A connection to a server, for blocking code. Threads may share it; a forked child needs its own."""
+    """A connection to a service, for blocking code. Threads may share it; a forked child needs its own."""
 
     @property
     def servers(self) -> str:
@@ -492,40 +665,160 @@ class Client:
         name: str,
         *,
         schema: _ArrowSchema | None = None,
+        retention: _Retention | None = None,
+        retention_bytes: int | Literal["unlimited"] | None = None,
+        replicas: int | None = None,
+        properties: dict[str, str] | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> Stream:
         """Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
 
-        Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has another schema.
+        ``retention`` is how long records are kept (a timedelta, or seconds), ``retention_bytes`` how many bytes;
+        without them, all are. ``replicas`` is how many servers hold each record (1). ``properties`` are notes of yours.
+
+        Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
         """
     def stream(self, key: _StreamKey, *, timeout: float | None = None) -> Stream:
         """The stream with this name or id. Raises ``StreamNotFoundError``."""
     def list_streams(self, *, timeout: float | None = None) -> list[StreamInfo]:
         """All streams, by id."""
+    def describe_stream(self, key: _StreamKey, *, timeout: float | None = None) -> StreamInfo:
+        """A stream's settings as they are now. Raises ``StreamNotFoundError``."""
+    def update_stream(
+        self,
+        key: _StreamKey,
+        *,
+        name: str | None = None,
+        schema: _ArrowSchema | None = None,
+        retention: _Retention | None = None,
+        retention_bytes: int | Literal["unlimited"] | None = None,
+        properties: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> StreamInfo:
+        """Changes a stream's settings; what is not given stays. Returns them all.
+
+        ``name`` renames the stream, ``schema`` adds nullable columns, ``properties`` replaces all of them.
+        ``retention="forever"`` and ``retention_bytes="unlimited"`` keep everything.
+
+        Raises ``StreamNotFoundError``, ``AlreadyExistsError``, ``SchemaMismatchError``.
+        """
+    def delete_stream(self, key: _StreamKey, *, timeout: float | None = None) -> None:
+        """Deletes a stream with all its records. Raises ``StreamNotFoundError``."""
+    def trim(self, key: _StreamKey, before: _Position, *, timeout: float | None = None) -> int:
+        """Deletes the records before a place. Returns the offset that the stream begins at now.
+
+        A place at or below the start changes nothing; one beyond the end raises ``OffsetOutOfRangeError``.
+        """
+    def seal(self, key: _StreamKey, *, timeout: float | None = None) -> RangeInfo:
+        """Ends the stream's open range. Returns the next one, which takes the appends from now on."""
+    def describe_ranges(self, key: _StreamKey, *, timeout: float | None = None) -> list[RangeInfo]:
+        """A stream's ranges, in their order."""
+    def append(
+        self,
+        stream: _StreamKey,
+        data: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+        expected_offset: int | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Ack:
+        """Appends one batch to a stream; see :meth:`Stream.append`."""
+    def try_append(
+        self,
+        stream: _StreamKey,
+        data: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+        expected_offset: int | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Ack:
+        """As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send."""
     def append_all(
-        self, batches: Mapping[str, _Data], *, timestamp: _Time | None = None, timeout: float | None = None
+        self,
+        batches: Mapping[Any, _Data],
+        *,
+        timestamp: _Time | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
     ) -> dict[str, Ack]:
-        """Appends one batch to each of several streams, in one frame.
+        """Appends one batch to each of several streams, in one frame: ``{stream: data}``.
 
         Each stream's batch is stored or refused for itself: the exception's ``acks`` tell which were stored.
         """
-    def tail(
+    def writer(
         self,
-        streams: Iterable[_StreamKey],
+        stream: _StreamKey,
         *,
-        start: _Position | Mapping[str, _Position] = "latest",
+        batch_bytes: int = 262_144,
+        linger: float = 0.005,
+        compression: _Compression | None = None,
+        idempotent: bool = True,
+        writer_id: UUID | str | None = None,
+        epoch: int = 0,
+        max_in_flight: int = 64,
+        on_delivery: Callable[[DeliveryReport], object] | None = None,
+        timeout: float = 120.0,
+    ) -> Writer:
+        """A writer: gathers records into batches, and stores each exactly once and in order.
+
+        A batch is sent when it has ``batch_bytes`` or its first record is ``linger`` seconds old. At most
+        ``max_in_flight`` batches (up to 64) are on their way; then ``append`` waits. ``timeout`` bounds each batch, all
+        attempts included, in seconds.
+
+        A writer with a ``writer_id`` (a UUID, or a name of your own) goes on where the last one with that name and
+        ``epoch`` stopped; one with a higher ``epoch`` shuts out those before it. With ``idempotent=False`` a batch
+        whose fate is unknown is not sent again.
+
+        ``on_delivery`` is called once for each batch that was stored or has failed, by a thread that calls the writer.
+        Without it, the first failure is raised by the next call of the writer.
+        """
+    def fetch(
+        self,
+        stream: _StreamKey,
+        offset: _Position,
+        *,
+        max_bytes: int = 4_194_304,
+        min_bytes: int = 0,
+        max_wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> list[Batch]:
+        """Reads once from ``offset`` on: at most ``max_bytes``, though at least one batch where there is one.
+
+        With ``min_bytes`` and ``max_wait`` (seconds) the server waits for so much, and so long at most. An empty list
+        means that nothing was there.
+
+        Raises ``OffsetOutOfRangeError``.
+        """
+    def read(
+        self,
+        streams: _Streams,
+        start: _Position | Mapping[Any, _Position] = "earliest",
+        end: _Position | Mapping[Any, _Position] = "latest",
+        *,
         timeout: float | None = None,
     ) -> Batches:
-        """Batches of several streams as they arrive, through one FETCH."""
-    def positions(
-        self, streams: Iterable[_StreamKey] | None = None, *, timeout: float | None = None
-    ) -> dict[str, Positions]:
+        """The batches of one stream or several, one stream after the other; see :meth:`Stream.read`."""
+    def tail(
+        self,
+        streams: _Streams,
+        *,
+        start: _Position | Mapping[Any, _Position] = "latest",
+        timeout: float | None = None,
+    ) -> Batches:
+        """Batches of one stream or several as they arrive, through one FETCH; see :meth:`Stream.tail`."""
+    def positions(self, streams: _Streams | None = None, *, timeout: float | None = None) -> dict[str, Positions]:
         """What the streams hold now, by name; of all streams without an argument."""
-    def offsets_for_time(
-        self, streams: Iterable[_StreamKey], time: _Time, *, timeout: float | None = None
-    ) -> dict[str, int]:
+    def offsets_for_time(self, streams: _Streams, time: _Time, *, timeout: float | None = None) -> dict[str, int]:
         """For each stream the first offset of the first batch that is as new as ``time``; its end where none is."""
+    def cluster(self, *, timeout: float | None = None) -> ClusterInfo:
+        """The servers that place streams."""
     def ping(self, *, timeout: float | None = None) -> float:
         """The time of a round trip to the server, in seconds."""
     def stats(self) -> dict[str, int]:
@@ -552,16 +845,86 @@ class AsyncStream:
     @property
     def info(self) -> StreamInfo:
         """The stream as the server described it."""
-    def append(self, data: _Data, *, timestamp: _Time | None = None, timeout: float | None = None) -> Operation[Ack]:
+    def append(
+        self,
+        data: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+        expected_offset: int | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Operation[Ack]:
         """Appends one batch; see :meth:`Stream.append`."""
+    def try_append(
+        self,
+        data: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+        expected_offset: int | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Operation[Ack]:
+        """As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send."""
+    def writer(
+        self,
+        *,
+        batch_bytes: int = 262_144,
+        linger: float = 0.005,
+        compression: _Compression | None = None,
+        idempotent: bool = True,
+        writer_id: UUID | str | None = None,
+        epoch: int = 0,
+        max_in_flight: int = 64,
+        on_delivery: Callable[[DeliveryReport], object] | None = None,
+        timeout: float = 120.0,
+    ) -> AsyncWriter:
+        """A writer of this stream; see :meth:`Client.writer`."""
+    def fetch(
+        self,
+        offset: _Position,
+        *,
+        max_bytes: int = 4_194_304,
+        min_bytes: int = 0,
+        max_wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> Operation[list[Batch]]:
+        """Reads once from ``offset`` on; see :meth:`Client.fetch`."""
     def read(
         self, start: _Position = "earliest", end: _Position = "latest", *, timeout: float | None = None
     ) -> AsyncBatches:
-        """The batches from ``start`` up to ``end`` as it is now; see :meth:`Stream.read`."""
+        """The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step, in seconds.
+
+        Raises ``OffsetOutOfRangeError``.
+        """
     def tail(self, start: _Position = "latest", *, timeout: float | None = None) -> AsyncBatches:
-        """Batches from ``start`` on, for ever; see :meth:`Stream.tail`."""
+        """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds."""
     def positions(self, *, timeout: float | None = None) -> Operation[Positions]:
         """What the stream holds now."""
+    def describe(self, *, timeout: float | None = None) -> Operation[StreamInfo]:
+        """The stream's settings as they are now."""
+    def describe_ranges(self, *, timeout: float | None = None) -> Operation[list[RangeInfo]]:
+        """The stream's ranges, in their order."""
+    def update(
+        self,
+        *,
+        name: str | None = None,
+        schema: _ArrowSchema | None = None,
+        retention: _Retention | None = None,
+        retention_bytes: int | Literal["unlimited"] | None = None,
+        properties: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Operation[StreamInfo]:
+        """Changes the stream's settings; see :meth:`Client.update_stream`."""
+    def delete(self, *, timeout: float | None = None) -> Operation[None]:
+        """Deletes the stream with all its records."""
+    def trim(self, before: _Position, *, timeout: float | None = None) -> Operation[int]:
+        """Deletes the records before a place; see :meth:`Client.trim`."""
+    def seal(self, *, timeout: float | None = None) -> Operation[RangeInfo]:
+        """Ends the open range; see :meth:`Client.seal`."""
 
 @final
 class AsyncBatches:
@@ -576,7 +939,7 @@ class AsyncBatches:
 
 @final
 class AsyncClient:
-    """A connection to a server, for asyncio: ``async with connect(...) as client`` or ``await connect(...)``."""
+    """A connection to a service, for asyncio: ``async with connect(...) as client`` or ``await connect(...)``."""
 
     @property
     def servers(self) -> str:
@@ -586,34 +949,164 @@ class AsyncClient:
         name: str,
         *,
         schema: _ArrowSchema | None = None,
+        retention: _Retention | None = None,
+        retention_bytes: int | Literal["unlimited"] | None = None,
+        replicas: int | None = None,
+        properties: dict[str, str] | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> Operation[AsyncStream]:
-        """Creates a stream; see :meth:`Client.create_stream`."""
+        """Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
+
+        ``retention`` is how long records are kept (a timedelta, or seconds), ``retention_bytes`` how many bytes;
+        without them, all are. ``replicas`` is how many servers hold each record (1). ``properties`` are notes of yours.
+
+        Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
+        """
     def stream(self, key: _StreamKey, *, timeout: float | None = None) -> Operation[AsyncStream]:
         """The stream with this name or id. Raises ``StreamNotFoundError``."""
     def list_streams(self, *, timeout: float | None = None) -> Operation[list[StreamInfo]]:
         """All streams, by id."""
-    def append_all(
-        self, batches: Mapping[str, _Data], *, timestamp: _Time | None = None, timeout: float | None = None
-    ) -> Operation[dict[str, Ack]]:
-        """Appends one batch to each of several streams, in one frame; see :meth:`Client.append_all`."""
-    def tail(
+    def describe_stream(self, key: _StreamKey, *, timeout: float | None = None) -> Operation[StreamInfo]:
+        """A stream's settings as they are now. Raises ``StreamNotFoundError``."""
+    def update_stream(
         self,
-        streams: Iterable[_StreamKey],
+        key: _StreamKey,
         *,
-        start: _Position | Mapping[str, _Position] = "latest",
+        name: str | None = None,
+        schema: _ArrowSchema | None = None,
+        retention: _Retention | None = None,
+        retention_bytes: int | Literal["unlimited"] | None = None,
+        properties: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Operation[StreamInfo]:
+        """Changes a stream's settings; what is not given stays. Returns them all.
+
+        ``name`` renames the stream, ``schema`` adds nullable columns, ``properties`` replaces all of them.
+        ``retention="forever"`` and ``retention_bytes="unlimited"`` keep everything.
+
+        Raises ``StreamNotFoundError``, ``AlreadyExistsError``, ``SchemaMismatchError``.
+        """
+    def delete_stream(self, key: _StreamKey, *, timeout: float | None = None) -> Operation[None]:
+        """Deletes a stream with all its records. Raises ``StreamNotFoundError``."""
+    def trim(self, key: _StreamKey, before: _Position, *, timeout: float | None = None) -> Operation[int]:
+        """Deletes the records before a place. Returns the offset that the stream begins at now.
+
+        A place at or below the start changes nothing; one beyond the end raises ``OffsetOutOfRangeError``.
+        """
+    def seal(self, key: _StreamKey, *, timeout: float | None = None) -> Operation[RangeInfo]:
+        """Ends the stream's open range. Returns the next one, which takes the appends from now on."""
+    def describe_ranges(self, key: _StreamKey, *, timeout: float | None = None) -> Operation[list[RangeInfo]]:
+        """A stream's ranges, in their order."""
+    def append(
+        self,
+        stream: _StreamKey,
+        data: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+        expected_offset: int | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Operation[Ack]:
+        """Appends one batch to a stream; see :meth:`Stream.append`."""
+    def try_append(
+        self,
+        stream: _StreamKey,
+        data: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+        expected_offset: int | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Operation[Ack]:
+        """As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send."""
+    def append_all(
+        self,
+        batches: Mapping[Any, _Data],
+        *,
+        timestamp: _Time | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Operation[dict[str, Ack]]:
+        """Appends one batch to each of several streams, in one frame: ``{stream: data}``.
+
+        Each stream's batch is stored or refused for itself: the exception's ``acks`` tell which were stored.
+        """
+    def writer(
+        self,
+        stream: _StreamKey,
+        *,
+        batch_bytes: int = 262_144,
+        linger: float = 0.005,
+        compression: _Compression | None = None,
+        idempotent: bool = True,
+        writer_id: UUID | str | None = None,
+        epoch: int = 0,
+        max_in_flight: int = 64,
+        on_delivery: Callable[[DeliveryReport], object] | None = None,
+        timeout: float = 120.0,
+    ) -> AsyncWriter:
+        """A writer: gathers records into batches, and stores each exactly once and in order.
+
+        A batch is sent when it has ``batch_bytes`` or its first record is ``linger`` seconds old. At most
+        ``max_in_flight`` batches (up to 64) are on their way; then ``append`` waits. ``timeout`` bounds each batch, all
+        attempts included, in seconds.
+
+        A writer with a ``writer_id`` (a UUID, or a name of your own) goes on where the last one with that name and
+        ``epoch`` stopped; one with a higher ``epoch`` shuts out those before it. With ``idempotent=False`` a batch
+        whose fate is unknown is not sent again.
+
+        ``on_delivery`` is called once for each batch that was stored or has failed, on the loop's thread.
+        Without it, the first failure is raised by the next call of the writer.
+        """
+    def fetch(
+        self,
+        stream: _StreamKey,
+        offset: _Position,
+        *,
+        max_bytes: int = 4_194_304,
+        min_bytes: int = 0,
+        max_wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> Operation[list[Batch]]:
+        """Reads once from ``offset`` on: at most ``max_bytes``, though at least one batch where there is one.
+
+        With ``min_bytes`` and ``max_wait`` (seconds) the server waits for so much, and so long at most. An empty list
+        means that nothing was there.
+
+        Raises ``OffsetOutOfRangeError``.
+        """
+    def read(
+        self,
+        streams: _Streams,
+        start: _Position | Mapping[Any, _Position] = "earliest",
+        end: _Position | Mapping[Any, _Position] = "latest",
+        *,
         timeout: float | None = None,
     ) -> AsyncBatches:
-        """Batches of several streams as they arrive, through one FETCH."""
+        """The batches of one stream or several, one stream after the other; see :meth:`Stream.read`."""
+    def tail(
+        self,
+        streams: _Streams,
+        *,
+        start: _Position | Mapping[Any, _Position] = "latest",
+        timeout: float | None = None,
+    ) -> AsyncBatches:
+        """Batches of one stream or several as they arrive, through one FETCH; see :meth:`Stream.tail`."""
     def positions(
-        self, streams: Iterable[_StreamKey] | None = None, *, timeout: float | None = None
+        self, streams: _Streams | None = None, *, timeout: float | None = None
     ) -> Operation[dict[str, Positions]]:
         """What the streams hold now, by name; of all streams without an argument."""
     def offsets_for_time(
-        self, streams: Iterable[_StreamKey], time: _Time, *, timeout: float | None = None
+        self, streams: _Streams, time: _Time, *, timeout: float | None = None
     ) -> Operation[dict[str, int]]:
         """For each stream the first offset of the first batch that is as new as ``time``; its end where none is."""
+    def cluster(self, *, timeout: float | None = None) -> Operation[ClusterInfo]:
+        """The servers that place streams."""
     def ping(self, *, timeout: float | None = None) -> Operation[float]:
         """The time of a round trip to the server, in seconds."""
     def stats(self) -> dict[str, int]:
@@ -625,19 +1118,149 @@ class AsyncClient:
     def __aexit__(self, *_exception: object) -> Operation[None]: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
 
-def connect(
-    servers: str, *, timeout: float = 30.0, client_id: str | None = None, heartbeat_interval: float | None = None
-) -> Client:
-    """Connects to the first of ``servers`` (``host:port``, several separated by commas) that answers.
+@final
+class DeliveryReport:
+    """What became of one batch of a writer."""
 
-    ``timeout`` is what calls take that are not given their own, in seconds. ``client_id`` is shown in the server's log.
-    ``heartbeat_interval`` is the time between two signs of life, in seconds (30); three silent ones end a connection.
+    @property
+    def first_sequence(self) -> int:
+        """The number that ``append`` returned for its first record."""
+    @property
+    def last_sequence(self) -> int:
+        """The number that ``append`` returned for its last record."""
+    @property
+    def ack(self) -> Ack | None:
+        """Where it is stored; ``None`` if it failed."""
+    @property
+    def error(self) -> SbpError | None:
+        """Why it failed; ``None`` if it is stored. An ``IndeterminateError``: it may be stored all the same."""
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+
+@final
+class Writer:
+    """Gathers records into batches and stores them in order, for blocking code; see :meth:`Client.writer`.
+
+    Threads may share it. Close it, or use it in a ``with`` statement: a writer that is dropped with records that are
+    not stored yet warns with a ``ResourceWarning`` that counts them.
+    """
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+    @property
+    def writer_id(self) -> UUID | None:
+        """The writer's name: the one given, or the one made up for it. ``None`` if it is not idempotent."""
+    @property
+    def epoch(self) -> int:
+        """The writer's epoch."""
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next record will get."""
+    @property
+    def unflushed(self) -> int:
+        """Records that were appended and whose fate is not known yet."""
+    def append(
+        self,
+        value: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+    ) -> int:
+        """Takes one record, a list of them, or the rows of a table; returns the number of the last one.
+
+        Waits only while ``max_in_flight`` batches are on their way.
+        """
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Sends what is gathered and waits until everything appended so far is stored or has failed.
+
+        Raises ``DeadlineExceededError`` if that takes longer than ``timeout`` seconds; nothing is given up by that.
+        """
+    def close(self) -> None:
+        """Takes no more records, and flushes. Again: does nothing."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class AsyncWriter:
+    """Gathers records into batches and stores them in order, for asyncio; see :meth:`AsyncClient.writer`.
+
+    Use it in an ``async with`` statement, or await it before the first ``append``.
+    """
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+    @property
+    def writer_id(self) -> UUID | None:
+        """The writer's name: the one given, or the one made up for it. ``None`` if it is not idempotent."""
+    @property
+    def epoch(self) -> int:
+        """The writer's epoch."""
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next record will get."""
+    @property
+    def unflushed(self) -> int:
+        """Records that were appended and whose fate is not known yet."""
+    def append(
+        self,
+        value: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+    ) -> Operation[int]:
+        """Takes one record, a list of them, or the rows of a table at once; done when there is room for more."""
+    def append_nowait(
+        self,
+        value: _Data,
+        *,
+        key: Buffer | Sequence[Buffer | None] | None = None,
+        headers: _Headers | Sequence[_Headers | None] | None = None,
+        timestamp: _Time | None = None,
+    ) -> int:
+        """As :meth:`append`, but raises ``BackPressureError`` while ``max_in_flight`` batches are on their way."""
+    def flush(self, *, timeout: float | None = None) -> Operation[None]:
+        """Sends what is gathered; done when everything appended so far is stored or has failed."""
+    def close(self) -> Operation[None]:
+        """Takes no more records, and flushes."""
+    def __await__(self) -> Generator[Any, None, Self]: ...
+    def __aenter__(self) -> Operation[Self]: ...
+    def __aexit__(self, *_exception: object) -> Operation[None]: ...
+
+def connect(
+    servers: str | Iterable[str] | None = None,
+    *,
+    timeout: float = 30.0,
+    client_id: str | None = None,
+    heartbeat_interval: float | None = None,
+    max_in_flight_bytes: int | None = None,
+    max_in_flight_calls: int | None = None,
+    max_pinned_bytes: int | None = None,
+) -> Client:
+    """Connects to the first of ``servers`` that answers: ``"host:port"``, several separated by commas, or a list.
+
+    Without ``servers``, the environment variable ``SBP_SERVERS`` names them. ``timeout`` is what calls take that are
+    not given their own, in seconds. ``client_id`` is shown in the server's log. ``heartbeat_interval`` is the time
+    between two signs of life, in seconds (30); three silent ones end a connection.
+
+    ``max_in_flight_bytes`` and ``max_in_flight_calls`` bound the appends on their way; what is over them waits.
+    ``max_pinned_bytes`` bounds the received bytes that batches keep in memory.
 
     Raises ``ConnectionFailedError``.
     """
 
 def aio_connect(
-    servers: str, *, timeout: float = 30.0, client_id: str | None = None, heartbeat_interval: float | None = None
+    servers: str | Iterable[str] | None = None,
+    *,
+    timeout: float = 30.0,
+    client_id: str | None = None,
+    heartbeat_interval: float | None = None,
+    max_in_flight_bytes: int | None = None,
+    max_in_flight_calls: int | None = None,
+    max_pinned_bytes: int | None = None,
 ) -> AsyncClient:
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 
@@ -717,8 +1340,8 @@ def run_cli(arguments: Sequence[str]) -> int:
 def error_classes() -> list[tuple[str, str, str | None]]:
     """The exception tree of the error table: name, base, built-in base."""
 
-def error_codes() -> list[tuple[int, str, str, bool, str]]:
-    """The error table: code, name, class, whether it may have been done, advice."""
+def error_codes() -> list[tuple[int, str, str, str, bool, str, str]]:
+    """The error table: code, name, class, retry, whether it may have been done, what happened, what to do."""
 
 def io_threads_attach() -> bool:
     """Has an I/O thread try to attach to the interpreter; ``True`` if it got in, which must not happen. For tests."""

@@ -17,11 +17,11 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PUBLIC = """
 AccessDeniedError Ack AlreadyExistsError AsyncBatches AsyncClient AsyncStream BackPressureError Batch
-BatchCorruptError Batches Client ClosedError ConnectionFailedError ConnectionLostError CursorTakenError
+BatchCorruptError Batches Client ClosedError ClusterInfo ClusterMember ConnectionFailedError ConnectionLostError CursorTakenError
 DataCorruptedError DataLossError
 DeadlineExceededError DirectoryLockedError ForkedClientError IndeterminateError InvalidRequestError LogFailedError
 NotFoundError OffsetOutOfRangeError Operation OutcomeUnknownTimeoutError Payload PayloadTooLargeError PortTakenError
-Positions PreconditionFailedError ProtocolError RangeNotFoundError RangeSealedError Record RejectedError SbpError
+Positions PreconditionFailedError ProtocolError Proxy RangeInfo RangeNotFoundError RangeSealedError Record RejectedError Relative SbpError
 SchemaMismatchError SequenceError Server ServerConfigError ServerError ServerStartError StorageFullError Stream
 StreamInfo StreamNotFoundError ThrottledError UnavailableError UnsupportedError WriterFencedError __version__ aio
 connect errors
@@ -89,9 +89,10 @@ def test_the_exceptions_are_those_of_the_error_table() -> None:
 
 
 def test_every_code_has_a_class_of_the_half_its_outcome_belongs_to() -> None:
-    for code, name, class_name, perhaps, advice in _native.error_codes():
+    for code, name, class_name, _, perhaps, meaning, advice in _native.error_codes():
         found = getattr(errors, class_name)
         assert advice, name
+        assert meaning, name
         if code:
             assert issubclass(found, errors.IndeterminateError if perhaps else errors.RejectedError), name
 

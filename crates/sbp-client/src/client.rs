@@ -176,16 +176,36 @@ impl Client {
             config.max_calls,
             config.send_credit,
         ) {
-            return Err(ClientError::backpressure(format!(
-                "{} appends are on their way; at most {} and {} bytes may be",
-                link.budget.calls(),
-                config.max_calls,
-                config.send_credit
-            )));
+            return Err(self.no_room());
         }
         let full = std::mem::replace(submissions, link.fresh());
         self.links().post_appends(full);
         Ok(())
+    }
+
+    /// Whether [`Client::try_submit`] would take so much now.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Backpressure`](crate::ErrorKind::Backpressure).
+    pub fn check_room(&self, calls: usize, bytes: usize) -> Result<(), ClientError> {
+        let config = &self.core.config;
+        let budget = &self.link().budget;
+        if !budget.try_add(calls, bytes, config.max_calls, config.send_credit) {
+            return Err(self.no_room());
+        }
+        budget.release(calls, bytes);
+        Ok(())
+    }
+
+    fn no_room(&self) -> ClientError {
+        let config = &self.core.config;
+        ClientError::backpressure(format!(
+            "{} appends are on their way; at most {} and {} bytes may be",
+            self.link().budget.calls(),
+            config.max_calls,
+            config.send_credit
+        ))
     }
 
     /// What was agreed with the server; `None` while there is no connection, or before its first answer.

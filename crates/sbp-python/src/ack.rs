@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 use sbp_client::AppendOutcome;
 
 use crate::calls::Failure;
+use crate::describe::Described;
 use crate::errors;
 
 /// One append is stored, and where.
@@ -21,6 +22,12 @@ pub(crate) struct Ack {
 impl Hash for Ack {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.inner.stream, self.inner.base_offset).hash(state);
+    }
+}
+
+impl Ack {
+    pub(crate) fn new(stream: Arc<str>, inner: sbp_client::Ack) -> Self {
+        Self { stream, inner }
     }
 }
 
@@ -86,16 +93,19 @@ pub(crate) enum AckShape {
     /// The operation is no append, or not yet.
     None,
     /// One [`Ack`].
-    One(Arc<str>),
+    One(Arc<Described>),
     /// A dict from stream name to [`Ack`].
-    Many(Vec<Arc<str>>),
+    Many(Vec<Arc<Described>>),
 }
 
 impl AckShape {
     /// The failure, with the stream's name where it is about one.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
         match (failure, self) {
-            (Failure::Client(error), Self::One(name)) => Failure::Named(error, Some(Arc::clone(name))),
+            (Failure::Client(error), Self::One(stream)) => {
+                stream.note(&error);
+                Failure::Named(error, Some(Arc::clone(&stream.name)))
+            }
             (failure, _) => failure,
         }
     }
@@ -106,11 +116,12 @@ impl AckShape {
             Self::One(stream) => {
                 let inner = outcome
                     .single()
-                    .map_err(|error| errors::from_client(py, error, Some(stream)))?;
+                    .inspect_err(|error| stream.note(error))
+                    .map_err(|error| errors::from_client(py, error, Some(&stream.name)))?;
                 Ok(Py::new(
                     py,
                     Ack {
-                        stream: Arc::clone(stream),
+                        stream: Arc::clone(&stream.name),
                         inner,
                     },
                 )?
@@ -122,14 +133,15 @@ impl AckShape {
                 for (stream, entry) in streams.iter().zip(outcome.entries) {
                     match entry {
                         Ok(inner) => acks.set_item(
-                            &**stream,
+                            &*stream.name,
                             Ack {
-                                stream: Arc::clone(stream),
+                                stream: Arc::clone(&stream.name),
                                 inner,
                             }
                             .into_pyobject(py)?,
                         )?,
                         Err(error) => {
+                            stream.note(&error);
                             refused.get_or_insert((error, stream));
                         }
                     }
@@ -137,7 +149,7 @@ impl AckShape {
                 match refused {
                     None => Ok(acks.into_any().unbind()),
                     Some((error, stream)) => {
-                        let error = errors::from_client(py, error, Some(stream));
+                        let error = errors::from_client(py, error, Some(&stream.name));
                         error.value(py).setattr("acks", acks)?;
                         Err(error)
                     }

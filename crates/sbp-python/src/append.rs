@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping, PyString};
-use sbp_client::{AppendEntry, AppendOp, AppendOutcome, AppendResultOf, Client, CompletionSink, Reply, Submissions};
+use pyo3::types::{PyDict, PyMapping};
+use sbp_client::{AppendEntry, AppendOp, AppendResultOf, Client, CompletionSink, Reply, Submissions};
 use sbp_record::Compression;
 use sbp_types::{Offset, StreamId, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
+use crate::ack::AckShape;
+use crate::calls::Key;
 use crate::describe::Described;
 use crate::encode::{Encoded, encode};
 use crate::{blocking, buffer, errors};
@@ -36,6 +38,15 @@ pub(crate) struct How {
     /// The offset the first record must get.
     pub(crate) expected_offset: Option<Offset>,
     pub(crate) compression: Compression,
+}
+
+/// What to do when as much is on its way as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Wait for room.
+    Wait,
+    /// Fail at once.
+    Fail,
 }
 
 /// The batches of one append, encoded, for one frame.
@@ -85,6 +96,11 @@ impl Prepared {
         })
     }
 
+    /// How many bytes are to be sent.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.iter().map(|(_, encoded)| encoded.bytes()).sum()
+    }
+
     /// Joins the submissions of a client.
     pub(crate) fn join(self, submissions: &mut Submissions, reply: Reply) {
         let entries = self
@@ -100,15 +116,29 @@ impl Prepared {
         submissions.push(AppendOp::new(entries, self.deadline, reply));
     }
 
-    /// Appends and waits for the outcome; `name` is the stream's, if it is one.
-    pub(crate) fn block(self, py: Python<'_>, client: &Client, name: Option<&str>) -> PyResult<AppendOutcome> {
+    /// Appends and waits for the outcome.
+    pub(crate) fn block(
+        self,
+        py: Python<'_>,
+        client: &Client,
+        shape: &AckShape,
+        patience: Patience,
+    ) -> PyResult<Py<PyAny>> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let mut submissions = Submissions::new();
         self.join(&mut submissions, Reply::sink(Arc::new(Handoff(sender)), 0));
-        client.submit(&mut submissions);
+        match patience {
+            Patience::Wait => client.submit(&mut submissions),
+            Patience::Fail => client
+                .try_submit(&mut submissions)
+                .map_err(|error| shape.explain(error.into()).into_python(py))?,
+        }
         let outcome = blocking::wait(py, receiver)?;
         buffer::release_pins(py);
-        outcome.map_err(|error| errors::from_client(py, error, name))
+        match outcome {
+            Ok(outcome) => shape.build(py, outcome),
+            Err(error) => Err(shape.explain(error.into()).into_python(py)),
+        }
     }
 }
 
@@ -124,28 +154,30 @@ impl CompletionSink for Handoff {
     }
 }
 
-/// The names and data of an `append_all`, in the order given.
-pub(crate) fn names_and_data<'py>(batches: &Bound<'py, PyAny>) -> PyResult<(Vec<String>, Vec<Bound<'py, PyAny>>)> {
-    let wrong = || PyTypeError::new_err("append_all takes a mapping from stream names to data");
-    let mut names = Vec::new();
+/// The streams and data of an `append_all`, in the order given.
+pub(crate) fn keys_and_data<'py>(batches: &Bound<'py, PyAny>) -> PyResult<(Vec<Key>, Vec<Bound<'py, PyAny>>)> {
+    let wrong = |_| PyTypeError::new_err("append_all takes a mapping from streams to data");
+    let mut keys = Vec::new();
     let mut data = Vec::new();
-    let mut add = |name: Bound<'py, PyAny>, value: Bound<'py, PyAny>| -> PyResult<()> {
-        names.push(name.cast::<PyString>().map_err(|_| wrong())?.to_str()?.to_owned());
-        data.push(value);
-        Ok(())
-    };
     if let Ok(batches) = batches.cast::<PyDict>() {
-        for (name, value) in batches.iter() {
-            add(name, value)?;
+        for (key, value) in batches.iter() {
+            keys.push(key.extract().map_err(wrong)?);
+            data.push(value);
         }
     } else {
-        for item in batches.cast::<PyMapping>().map_err(|_| wrong())?.items()?.iter() {
-            let (name, value) = item.extract()?;
-            add(name, value)?;
+        for item in batches
+            .cast::<PyMapping>()
+            .map_err(|error| wrong(error.into()))?
+            .items()?
+            .iter()
+        {
+            let (key, value) = item.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+            keys.push(key.extract().map_err(wrong)?);
+            data.push(value);
         }
     }
-    if names.is_empty() {
+    if keys.is_empty() {
         return Err(errors::invalid(batches.py(), "append_all was given no streams"));
     }
-    Ok((names, data))
+    Ok((keys, data))
 }

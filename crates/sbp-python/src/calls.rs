@@ -4,16 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
-use sbp_client::{Client, ClientError, Position, Positions};
-use sbp_messages::{ErrorCode, Stream};
+use sbp_client::{Client, ClientError, Each, Position, Positions};
+use sbp_messages::{ErrorCode, KeyValue, Range, RangeId, SealKind, Stream};
 use sbp_record::{BatchError, SchemaError, StreamSchema};
-use sbp_types::{Offset, StreamId, TimestampMs};
+use sbp_types::{Offset, RangeIndex, StreamId, TimestampMs};
 
 use crate::describe::Described;
-use crate::{encode, errors};
+use crate::errors;
 
 /// Why a call failed: the client's reason, or something wrong with what it was given or got.
 pub(crate) enum Failure {
@@ -66,74 +64,98 @@ impl fmt::Display for Failure {
             Self::Client(error) | Self::Named(error, _) => error.fmt(f),
             Self::NothingCame(limit) => write!(f, "nothing was appended for {limit:?}"),
             Self::Exists(name) => write!(f, "stream {name} exists already"),
-            Self::Corrupt(what) => {
-                let code = ErrorCode::CORRUPT_ON_ARRIVAL;
-                write!(f, "[SBP-{:04}] {what}; {}", code.0, code.rule().advice)
-            }
+            Self::Corrupt(what) => ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, what).fmt(f),
         }
     }
 }
 
 /// A stream as callers name it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Key {
     Name(String),
     Id(StreamId),
+    /// One that was described before.
+    Known(Arc<Described>),
 }
 
-impl<'py> FromPyObject<'_, 'py> for Key {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(name) = object.extract::<String>() {
-            return Ok(Self::Name(name));
-        }
-        match object.extract::<i64>() {
-            Ok(id) if !object.is_instance_of::<PyBool>() => Ok(Self::Id(StreamId(id))),
-            _ => Err(PyTypeError::new_err(
-                "a stream is named by its name (str) or its id (int)",
-            )),
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "{name:?}"),
+            Self::Id(id) => id.fmt(f),
+            Self::Known(stream) => write!(f, "{:?}", stream.name),
         }
     }
 }
 
-/// A place in a stream as callers give it.
-pub(crate) fn position(value: &Bound<'_, PyAny>) -> PyResult<Position> {
-    let wrong = || {
-        let given = value
-            .repr()
-            .map_or_else(|_| "something else".to_owned(), |text| text.to_string());
-        errors::invalid(
-            value.py(),
-            &format!(
-                "a place in a stream is an offset, \"earliest\", \"latest\" or a datetime with a zone, not {given}"
-            ),
-        )
-    };
-    if let Ok(word) = value.extract::<String>() {
-        return match word.as_str() {
-            "earliest" => Ok(Position::Earliest),
-            "latest" => Ok(Position::Latest),
-            _ => Err(wrong()),
-        };
-    }
-    match value.extract::<i64>() {
-        Ok(offset) if offset >= 0 => Ok(Position::At(Offset(offset))),
-        Ok(_) => Err(wrong()),
-        Err(_) => Ok(Position::Time(encode::timestamp(value)?)),
+/// What a stream is to be like. What is `None` is the server's default, or stays as it is.
+#[derive(Default)]
+pub(crate) struct StreamChange {
+    pub(crate) name: Option<String>,
+    pub(crate) schema: Option<StreamSchema>,
+    /// Milliseconds; 0: for ever.
+    pub(crate) retention: Option<i64>,
+    /// Bytes; -1: no bound.
+    pub(crate) retention_bytes: Option<i64>,
+    pub(crate) replicas: Option<i8>,
+    pub(crate) properties: Option<Vec<KeyValue>>,
+}
+
+impl StreamChange {
+    fn into_stream(self) -> Stream {
+        Stream {
+            name: self.name.unwrap_or_default(),
+            schema: self.schema.map(|schema| schema.to_ipc().into()),
+            retention_period_ms: self.retention.unwrap_or(0),
+            retention_bytes: self.retention_bytes.unwrap_or(0),
+            replica_nums: self.replicas.unwrap_or(0),
+            properties: self.properties,
+            ..Stream::default()
+        }
     }
 }
 
 /// The stream with this name or id.
 pub(crate) async fn find(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Arc<Described>, Failure> {
     let stream = match key {
+        Key::Known(stream) => return Ok(Arc::clone(stream)),
         Key::Name(name) => client.find_stream(name, timeout).await?,
-        Key::Id(id) => match client.describe_streams(&[*id], &[], timeout).await?.pop() {
-            Some(stream) => stream?,
-            None => return Err(Failure::Corrupt("the server described no stream".to_owned())),
+        Key::Id(id) => match client.known_stream_id(*id) {
+            Some(known) => known,
+            None => return describe(client, key, timeout).await,
         },
     };
     Ok(Described::new(stream)?)
+}
+
+/// The number of the stream with this name or id.
+async fn id_of(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<StreamId, Failure> {
+    match key {
+        Key::Id(id) => Ok(*id),
+        _ => Ok(find(client, key, timeout).await?.stream.stream_id),
+    }
+}
+
+/// The only result of a call about one thing.
+fn only<T>(results: Each<T>, what: &str) -> Result<T, Failure> {
+    match results.into_iter().next() {
+        Some(result) => Ok(result?),
+        None => Err(Failure::Corrupt(format!("the server named no {what}"))),
+    }
+}
+
+/// The stream with this name or id, as the server describes it now.
+pub(crate) async fn describe(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Arc<Described>, Failure> {
+    let described = match key {
+        Key::Name(name) => client.describe_streams(&[], &[name], timeout).await?,
+        Key::Id(id) => client.describe_streams(&[*id], &[], timeout).await?,
+        Key::Known(stream) => {
+            client
+                .describe_streams(&[stream.stream.stream_id], &[], timeout)
+                .await?
+        }
+    };
+    Ok(Described::new(only(described, "stream")?)?)
 }
 
 /// The streams with these names or ids.
@@ -159,27 +181,82 @@ pub(crate) async fn list(client: &Client, timeout: Option<Duration>) -> Result<V
 /// already will do is the caller's to say.
 pub(crate) async fn create(
     client: &Client,
-    name: String,
-    schema: Option<StreamSchema>,
+    wanted: StreamChange,
     exist_ok: bool,
     timeout: Option<Duration>,
 ) -> Result<Arc<Described>, Failure> {
+    let wanted = wanted.into_stream();
     if !exist_ok {
-        match client.describe_streams(&[], &[&name], timeout).await?.pop() {
+        match client.describe_streams(&[], &[&wanted.name], timeout).await?.pop() {
             Some(Err(error)) if error.code() == ErrorCode::NOT_FOUND => {}
             Some(Err(error)) => return Err(error.into()),
-            Some(Ok(_)) | None => return Err(Failure::Exists(name)),
+            Some(Ok(_)) | None => return Err(Failure::Exists(wanted.name)),
         }
     }
+    let created = client.create_streams(vec![wanted], timeout).await?;
+    Ok(Described::new(only(created, "created stream")?)?)
+}
+
+/// Changes a stream's settings. Of two changes at once the later one wins as a whole: what one does not name, it takes
+/// from the description that it read.
+pub(crate) async fn update(
+    client: &Client,
+    key: &Key,
+    wanted: StreamChange,
+    timeout: Option<Duration>,
+) -> Result<Arc<Described>, Failure> {
+    let now = describe(client, key, timeout).await?;
+    let kept = wanted.retention.unwrap_or(now.stream.retention_period_ms);
     let wanted = Stream {
-        name,
-        schema: schema.map(|schema| schema.to_ipc().into()),
-        ..Stream::default()
+        stream_id: now.stream.stream_id,
+        // Always taken, so what stays must be said.
+        retention_period_ms: kept,
+        ..wanted.into_stream()
     };
-    match client.create_streams(vec![wanted], timeout).await?.pop() {
-        Some(created) => Ok(Described::new(created?)?),
-        None => Err(Failure::Corrupt("the server created no stream".to_owned())),
-    }
+    let updated = client.update_streams(vec![wanted], timeout).await?;
+    Ok(Described::new(only(updated, "updated stream")?)?)
+}
+
+/// Deletes a stream.
+pub(crate) async fn delete(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<(), Failure> {
+    let id = id_of(client, key, timeout).await?;
+    only(client.delete_streams(&[id], timeout).await?, "deleted stream").map(drop)
+}
+
+/// Deletes a stream's records before a place. The offset that it begins at then.
+pub(crate) async fn trim(
+    client: &Client,
+    key: &Key,
+    before: Position,
+    timeout: Option<Duration>,
+) -> Result<Offset, Failure> {
+    let id = id_of(client, key, timeout).await?;
+    let offset = only(client.settle(&[(id, before)], timeout).await?, "offset")?;
+    let range = only(client.trim_streams(&[(id, offset)], timeout).await?, "trimmed stream")?;
+    Ok(range.start_offset)
+}
+
+/// Ends a stream's open range. The one that appends go to from then on.
+pub(crate) async fn seal(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Range, Failure> {
+    let open = RangeId {
+        stream_id: id_of(client, key, timeout).await?,
+        range_index: RangeIndex::OPEN,
+        ..RangeId::default()
+    };
+    let sealed = client.seal_ranges(&[open], SealKind::PLACEMENT_DRIVER, timeout).await?;
+    only(sealed, "range")
+}
+
+/// A stream's ranges, in their order.
+pub(crate) async fn ranges(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Vec<Range>, Failure> {
+    let id = id_of(client, key, timeout).await?;
+    Ok(client.list_ranges(id, timeout).await?)
+}
+
+/// What one stream holds now.
+pub(crate) async fn positions_of(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Positions, Failure> {
+    let id = id_of(client, key, timeout).await?;
+    only(client.positions(&[id], timeout).await?, "positions")
 }
 
 /// What streams hold now; of all streams without `keys`.

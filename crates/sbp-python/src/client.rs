@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
-use sbp_types::Offset;
+use pyo3::types::PyDict;
 
-use crate::ack::AckShape;
-use crate::append::{How, Prepared, names_and_data};
+use crate::append::{Appending, Patience};
+use crate::batches::Batches;
 use crate::blocking::block_on;
-use crate::calls::{self, Key};
-use crate::core::{Core, Settings, duration};
-use crate::describe::{Described, Positions, StreamInfo};
-use crate::encode;
-use crate::read::Source;
-use crate::stream::{Batches, Stream, schema_argument, tail_argument};
+use crate::calls::{Key, StreamChange};
+use crate::core::{Core, Limits, Settings};
+use crate::read::Wanted;
+use crate::stream::Stream;
+use crate::verb::Verb;
+use crate::verbs::{self, FetchBounds};
+use crate::{arguments, errors, sending};
 
 /// A connection to a server, for blocking code.
 #[pyclass(frozen, module = "sbp_native", name = "Client")]
@@ -24,24 +24,35 @@ pub(crate) struct Client {
 
 /// Connects to the first of the servers that answers.
 #[pyfunction]
-#[pyo3(signature = (servers, *, timeout = 30.0, client_id = None, heartbeat_interval = None))]
+#[pyo3(signature = (
+    servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
+    max_in_flight_calls = None, max_pinned_bytes = None
+))]
+#[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
 pub(crate) fn connect(
     py: Python<'_>,
-    servers: String,
+    servers: Option<&Bound<'_, PyAny>>,
     timeout: f64,
     client_id: Option<String>,
     heartbeat_interval: Option<f64>,
+    max_in_flight_bytes: Option<usize>,
+    max_in_flight_calls: Option<usize>,
+    max_pinned_bytes: Option<usize>,
 ) -> PyResult<Client> {
     let settings = Settings {
-        servers,
+        servers: arguments::servers(servers)?,
         timeout,
         client_id,
         heartbeat_interval,
+        limits: Limits {
+            in_flight_bytes: max_in_flight_bytes,
+            in_flight_calls: max_in_flight_calls,
+            pinned_bytes: max_pinned_bytes,
+        },
     };
     let core = Core::new(py, settings)?;
     let client = core.client(py)?.clone();
-    block_on(py, async move { client.connect(None).await })?
-        .map_err(|error| crate::errors::from_client(py, error, None))?;
+    block_on(py, async move { client.connect(None).await })?.map_err(|error| errors::from_client(py, error, None))?;
     Ok(Client { core })
 }
 
@@ -52,71 +63,179 @@ impl Client {
         &self.core.settings.servers
     }
 
-    #[pyo3(signature = (name, *, schema = None, exist_ok = false, timeout = None))]
-    fn create_stream(
+    #[pyo3(signature = (name, *, schema = None, retention = None, retention_bytes = None, replicas = None, properties = None, exist_ok = false, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn create_stream<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         name: String,
-        schema: Option<&Bound<'_, PyAny>>,
+        schema: Option<&Bound<'py, PyAny>>,
+        retention: Option<&Bound<'py, PyAny>>,
+        retention_bytes: Option<&Bound<'py, PyAny>>,
+        replicas: Option<i8>,
+        properties: Option<&Bound<'py, PyDict>>,
         exist_ok: bool,
         timeout: Option<f64>,
-    ) -> PyResult<Stream> {
-        let client = self.core.client(py)?.clone();
-        let schema = schema.map(schema_argument).transpose()?;
-        let timeout = duration(timeout)?;
-        let created = block_on(py, async move {
-            calls::create(&client, name, schema, exist_ok, timeout).await
-        })?;
-        let described = created.map_err(|failure| failure.into_python(py))?;
-        Ok(Stream::new(Arc::clone(&self.core), described))
+    ) -> PyResult<Py<PyAny>> {
+        let wanted = StreamChange {
+            replicas,
+            ..arguments::change(Some(name), schema, retention, retention_bytes, properties)?
+        };
+        verbs::create(py, &self.core, wanted, exist_ok, timeout, Stream::object)?.block(py)
     }
 
     #[pyo3(signature = (key, *, timeout = None))]
-    fn stream(&self, py: Python<'_>, key: Key, timeout: Option<f64>) -> PyResult<Stream> {
-        let client = self.core.client(py)?.clone();
-        let timeout = duration(timeout)?;
-        let found = block_on(py, async move { calls::find(&client, &key, timeout).await })?;
-        let described = found.map_err(|failure| failure.into_python(py))?;
-        Ok(Stream::new(Arc::clone(&self.core), described))
+    fn stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        verbs::find(py, &self.core, key, timeout, Stream::object)?.block(py)
     }
 
     #[pyo3(signature = (*, timeout = None))]
-    fn list_streams<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
-        let client = self.core.client(py)?.clone();
-        let timeout = duration(timeout)?;
-        let streams = block_on(py, async move { calls::list(&client, timeout).await })?;
-        PyList::new(
-            py,
-            streams
-                .map_err(|failure| failure.into_python(py))?
-                .into_iter()
-                .map(StreamInfo),
-        )
+    fn list_streams<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        verbs::list(py, &self.core, timeout)?.block(py)
     }
 
-    #[pyo3(signature = (batches, *, timestamp = None, timeout = None))]
-    fn append_all(
+    #[pyo3(signature = (key, *, timeout = None))]
+    fn describe_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        verbs::describe(py, &self.core, key, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (key, *, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn update_stream<'py>(
         &self,
-        py: Python<'_>,
-        batches: &Bound<'_, PyAny>,
-        timestamp: Option<&Bound<'_, PyAny>>,
+        py: Python<'py>,
+        key: Key,
+        name: Option<String>,
+        schema: Option<&Bound<'py, PyAny>>,
+        retention: Option<&Bound<'py, PyAny>>,
+        retention_bytes: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyDict>>,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let client = self.core.client(py)?.clone();
-        let deadline = self.core.deadline(&client, timeout)?;
-        let timestamp = timestamp.map(encode::timestamp).transpose()?;
-        let (names, data) = names_and_data(batches)?;
-        let keys: Vec<_> = names.into_iter().map(Key::Name).collect();
-        let timeout = duration(timeout)?;
-        let finder = client.clone();
-        let found = block_on(py, async move { calls::find_all(&finder, &keys, timeout).await })?;
-        let streams = found.map_err(|failure| failure.into_python(py))?;
-        let how = How {
-            timestamp,
-            ..How::default()
+        let wanted = arguments::change(name, schema, retention, retention_bytes, properties)?;
+        verbs::update(py, &self.core, key, wanted, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (key, *, timeout = None))]
+    fn delete_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        verbs::delete(py, &self.core, key, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (key, before, *, timeout = None))]
+    fn trim<'py>(
+        &self,
+        py: Python<'py>,
+        key: Key,
+        before: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        verbs::trim(py, &self.core, key, before, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (key, *, timeout = None))]
+    fn seal<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        verbs::seal(py, &self.core, key, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (key, *, timeout = None))]
+    fn describe_ranges<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        verbs::ranges(py, &self.core, key, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (stream, data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn append<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Key,
+        data: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        expected_offset: Option<i64>,
+        compression: Option<&str>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let how = arguments::how(timestamp, expected_offset, compression)?;
+        let appending = Appending {
+            data,
+            key,
+            headers,
+            how,
         };
-        let outcome = Prepared::many(&streams, data.into_iter(), how, deadline)?.block(py, &client, None)?;
-        AckShape::Many(streams.iter().map(|stream| Arc::clone(&stream.name)).collect()).build(py, outcome)
+        sending::block(py, &self.core, stream, &appending, timeout, Patience::Wait)
+    }
+
+    #[pyo3(signature = (stream, data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn try_append<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Key,
+        data: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        expected_offset: Option<i64>,
+        compression: Option<&str>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let how = arguments::how(timestamp, expected_offset, compression)?;
+        let appending = Appending {
+            data,
+            key,
+            headers,
+            how,
+        };
+        sending::block(py, &self.core, stream, &appending, timeout, Patience::Fail)
+    }
+
+    #[pyo3(signature = (batches, *, timestamp = None, compression = None, timeout = None))]
+    fn append_all<'py>(
+        &self,
+        py: Python<'py>,
+        batches: &Bound<'py, PyAny>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        compression: Option<&str>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let how = arguments::how(timestamp, None, compression)?;
+        sending::block_all(py, &self.core, batches, how, timeout)
+    }
+
+    #[pyo3(signature = (stream, offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Key,
+        offset: &Bound<'py, PyAny>,
+        max_bytes: u32,
+        min_bytes: u32,
+        max_wait: f64,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let bounds = FetchBounds {
+            max_bytes,
+            min_bytes,
+            max_wait,
+        };
+        verbs::fetch(py, &self.core, stream, offset, bounds, timeout)?.block(py)
+    }
+
+    #[pyo3(
+        signature = (streams, start = None, end = None, *, timeout = None),
+        text_signature = "($self, streams, start='earliest', end='latest', *, timeout=None)"
+    )]
+    fn read(
+        &self,
+        py: Python<'_>,
+        streams: &Bound<'_, PyAny>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Batches> {
+        Batches::new(py, &self.core, Wanted::spans(streams, start, end)?, timeout)
     }
 
     #[pyo3(
@@ -130,9 +249,7 @@ impl Client {
         start: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<Batches> {
-        let client = self.core.client(py)?.clone();
-        let source = Source::new(client, Arc::clone(&self.core.copied), tail_argument(streams, start)?);
-        Batches::new(py, Arc::clone(&self.core), source, timeout)
+        Batches::new(py, &self.core, Wanted::tail(streams, start)?, timeout)
     }
 
     #[pyo3(signature = (streams = None, *, timeout = None))]
@@ -141,12 +258,8 @@ impl Client {
         py: Python<'py>,
         streams: Option<&Bound<'py, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let client = self.core.client(py)?.clone();
-        let keys = streams.map(keys_argument).transpose()?;
-        let timeout = duration(timeout)?;
-        let found = block_on(py, async move { calls::positions(&client, keys, timeout).await })?;
-        positions_dict(py, found.map_err(|failure| failure.into_python(py))?)
+    ) -> PyResult<Py<PyAny>> {
+        verbs::positions(py, &self.core, streams, timeout)?.block(py)
     }
 
     #[pyo3(signature = (streams, time, *, timeout = None))]
@@ -156,25 +269,18 @@ impl Client {
         streams: &Bound<'py, PyAny>,
         time: &Bound<'py, PyAny>,
         timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let client = self.core.client(py)?.clone();
-        let keys = keys_argument(streams)?;
-        let time = encode::timestamp(time)?;
-        let timeout = duration(timeout)?;
-        let found = block_on(py, async move {
-            calls::offsets_for_time(&client, &keys, time, timeout).await
-        })?;
-        offsets_dict(py, found.map_err(|failure| failure.into_python(py))?)
+    ) -> PyResult<Py<PyAny>> {
+        verbs::offsets_for_time(py, &self.core, streams, time, timeout)?.block(py)
     }
 
     #[pyo3(signature = (*, timeout = None))]
-    fn ping(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<f64> {
-        let client = self.core.client(py)?.clone();
-        let timeout = duration(timeout)?;
-        let round_trip = block_on(py, async move { client.ping(timeout).await })?;
-        Ok(round_trip
-            .map_err(|error| crate::errors::from_client(py, error, None))?
-            .as_secs_f64())
+    fn cluster<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        verbs::cluster(py, &self.core, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn ping<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        verbs::ping(py, &self.core, timeout)?.block(py)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -213,34 +319,4 @@ pub(crate) fn reduce<'py>(py: Python<'py>, core: &Core, maker: &str) -> PyResult
     let partial = py.import("functools")?.getattr("partial")?;
     let maker = partial.call((py.import("sbp_native._native")?.getattr(maker)?,), Some(&keywords))?;
     Ok((maker, (&core.settings.servers,)).into_pyobject(py)?.into_any())
-}
-
-/// Several streams, by name or id. One alone is a mistake: a string is a sequence of its characters.
-pub(crate) fn keys_argument(streams: &Bound<'_, PyAny>) -> PyResult<Vec<Key>> {
-    if let Ok(key) = streams.extract::<Key>() {
-        let _ = key;
-        return Err(pyo3::exceptions::PyTypeError::new_err(
-            "several streams are expected: pass a list of names or ids",
-        ));
-    }
-    streams.try_iter()?.map(|key| key?.extract()).collect()
-}
-
-pub(crate) fn positions_dict(
-    py: Python<'_>,
-    found: Vec<(Arc<Described>, sbp_client::Positions)>,
-) -> PyResult<Bound<'_, PyDict>> {
-    let positions = PyDict::new(py);
-    for (stream, found) in found {
-        positions.set_item(&*stream.name, Py::new(py, Positions::from(&found))?)?;
-    }
-    Ok(positions)
-}
-
-pub(crate) fn offsets_dict(py: Python<'_>, found: Vec<(Arc<Described>, Offset)>) -> PyResult<Bound<'_, PyDict>> {
-    let offsets = PyDict::new(py);
-    for (stream, offset) in found {
-        offsets.set_item(&*stream.name, offset.0)?;
-    }
-    Ok(offsets)
 }

@@ -11,7 +11,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::{Client, ClientConfig};
+use sbp_types::StreamId;
 
+use crate::calls::Key;
 use crate::describe::Described;
 use crate::fork::{self, Generation, Holder};
 use crate::{errors, runtime};
@@ -22,8 +24,8 @@ pub(crate) struct Core {
     client: Option<Client>,
     made_by: Generation,
     closed: AtomicBool,
-    /// Descriptions read before, by name. Only locked while attached to the interpreter.
-    described: Mutex<HashMap<String, Arc<Described>>>,
+    /// Descriptions read before. Only locked while attached to the interpreter.
+    described: Mutex<HashMap<StreamId, Arc<Described>>>,
     /// Bytes of received batches that had to be copied in user space.
     pub(crate) copied: Arc<AtomicU64>,
     /// What it was made with, to make another one of: pickles carry this and nothing else.
@@ -41,6 +43,18 @@ pub(crate) struct Settings {
     pub(crate) client_id: Option<String>,
     /// Seconds between two signs of life.
     pub(crate) heartbeat_interval: Option<f64>,
+    pub(crate) limits: Limits,
+}
+
+/// How much of a client's work may be unfinished. `None`: the client's defaults.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    /// Bytes of appends on their way.
+    pub(crate) in_flight_bytes: Option<usize>,
+    /// Calls on their way.
+    pub(crate) in_flight_calls: Option<usize>,
+    /// Bytes of received frames that batches and payloads keep in memory.
+    pub(crate) pinned_bytes: Option<usize>,
 }
 
 impl Settings {
@@ -51,6 +65,7 @@ impl Settings {
             timeout,
             client_id: None,
             heartbeat_interval: None,
+            limits: Limits::default(),
         }
     }
 
@@ -60,6 +75,9 @@ impl Settings {
         keywords.set_item("timeout", self.timeout)?;
         keywords.set_item("client_id", &self.client_id)?;
         keywords.set_item("heartbeat_interval", self.heartbeat_interval)?;
+        keywords.set_item("max_in_flight_bytes", self.limits.in_flight_bytes)?;
+        keywords.set_item("max_in_flight_calls", self.limits.in_flight_calls)?;
+        keywords.set_item("max_pinned_bytes", self.limits.pinned_bytes)?;
         Ok(keywords)
     }
 }
@@ -76,6 +94,15 @@ impl Core {
         }
         if let Some(interval) = settings.heartbeat_interval {
             config.heartbeat_interval = seconds(interval)?;
+        }
+        if let Some(bytes) = settings.limits.in_flight_bytes {
+            config.send_credit = bytes.max(1);
+        }
+        if let Some(calls) = settings.limits.in_flight_calls {
+            config.max_calls = calls.max(1);
+        }
+        if let Some(bytes) = settings.limits.pinned_bytes {
+            config.max_pinned_bytes = bytes;
         }
         let core = Arc::new(Self {
             client: Some(Client::new(config, runtime::handle(py)?)),
@@ -108,22 +135,41 @@ impl Core {
         self.made_by.is_current()
     }
 
-    /// The streams of these names, if the client knows all of them without asking.
-    pub(crate) fn known_streams(&self, py: Python<'_>, names: &[String]) -> PyResult<Option<Vec<Arc<Described>>>> {
+    /// A stream, if the client knows it without asking.
+    pub(crate) fn known(&self, py: Python<'_>, key: &Key) -> PyResult<Option<Arc<Described>>> {
         let client = self.client(py)?;
+        let known = match key {
+            Key::Known(stream) => return Ok(Some(Arc::clone(stream))),
+            Key::Name(name) => client.known_stream(name),
+            Key::Id(id) => client.known_stream_id(*id),
+        };
+        let Some(known) = known else {
+            return Ok(None);
+        };
+        let id = known.stream_id;
         let mut described = self.described.lock();
-        let mut streams = Vec::with_capacity(names.len());
-        for name in names {
-            let Some(known) = client.known_stream(name) else {
-                return Ok(None);
-            };
-            match described.get(name) {
-                Some(read) if Arc::ptr_eq(&read.stream, &known) => streams.push(Arc::clone(read)),
-                _ => {
-                    let read = Described::new(known).map_err(|error| errors::corrupt(py, &error.to_string()))?;
-                    described.insert(name.clone(), Arc::clone(&read));
-                    streams.push(read);
-                }
+        match described.get(&id) {
+            Some(read) if Arc::ptr_eq(&read.stream, &known) && read.is_gone() => {
+                client.forget_stream(id);
+                described.remove(&id);
+                Ok(None)
+            }
+            Some(read) if Arc::ptr_eq(&read.stream, &known) => Ok(Some(Arc::clone(read))),
+            _ => {
+                let read = Described::new(known).map_err(|error| errors::corrupt(py, &error.to_string()))?;
+                described.insert(id, Arc::clone(&read));
+                Ok(Some(read))
+            }
+        }
+    }
+
+    /// Streams, if the client knows all of them without asking.
+    pub(crate) fn known_all(&self, py: Python<'_>, keys: &[Key]) -> PyResult<Option<Vec<Arc<Described>>>> {
+        let mut streams = Vec::with_capacity(keys.len());
+        for key in keys {
+            match self.known(py, key)? {
+                Some(stream) => streams.push(stream),
+                None => return Ok(None),
             }
         }
         Ok(Some(streams))
@@ -155,7 +201,9 @@ impl Core {
         figures.set_item("answers", stats.answers)?;
         figures.set_item("bytes_out", stats.bytes_out)?;
         figures.set_item("bytes_in", stats.bytes_in)?;
-        figures.set_item("bytes_copied", self.copied.load(Ordering::Relaxed))?;
+        let copied = self.copied.load(Ordering::Relaxed) + stats.bytes_unpinned;
+        figures.set_item("bytes_copied", copied)?;
+        figures.set_item("bytes_pinned", stats.bytes_pinned)?;
         figures.set_item("connections", stats.connections)?;
         figures.set_item("reads", stats.reads)?;
         figures.set_item("writes", stats.writes)?;

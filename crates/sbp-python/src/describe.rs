@@ -2,9 +2,13 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
+use sbp_client::ClientError;
+use sbp_messages::ErrorCode;
 use sbp_record::{SchemaError, StreamSchema};
 
 use crate::arrow;
@@ -14,6 +18,8 @@ pub(crate) struct Described {
     pub(crate) stream: Arc<sbp_messages::Stream>,
     pub(crate) name: Arc<str>,
     pub(crate) schema: Option<StreamSchema>,
+    /// The server has said since that there is no such stream.
+    gone: AtomicBool,
 }
 
 impl Described {
@@ -37,7 +43,20 @@ impl Described {
             name: Arc::from(name),
             stream,
             schema,
+            gone: AtomicBool::new(false),
         }))
+    }
+
+    /// Notes what an error says about the stream.
+    pub(crate) fn note(&self, error: &ClientError) {
+        if error.code() == ErrorCode::NOT_FOUND {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the stream has to be looked up anew: its name may be another one's by now.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
     }
 
     /// The schema as a `pyarrow.Schema`.
@@ -85,6 +104,36 @@ impl StreamInfo {
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.0.pyarrow_schema(py)
+    }
+
+    #[getter]
+    fn retention(&self) -> Option<Duration> {
+        let millis = u64::try_from(self.0.stream.retention_period_ms).ok()?;
+        (millis > 0).then(|| Duration::from_millis(millis))
+    }
+
+    #[getter]
+    fn retention_bytes(&self) -> Option<i64> {
+        Some(self.0.stream.retention_bytes).filter(|bytes| *bytes > 0)
+    }
+
+    #[getter]
+    fn replicas(&self) -> i8 {
+        self.0.stream.replica_nums
+    }
+
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let properties = PyDict::new(py);
+        for pair in self.0.stream.properties.iter().flatten() {
+            properties.set_item(&pair.key, &pair.value)?;
+        }
+        Ok(properties)
+    }
+
+    #[getter]
+    fn created_at(&self) -> i64 {
+        self.0.stream.created_at_ms.0
     }
 
     fn __repr__(&self) -> String {

@@ -42,6 +42,12 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
+    /// How many bytes it has.
+    pub(crate) fn bytes(&self) -> usize {
+        let shared = self.shared.as_ref().map_or(0, |(body, padding)| body.len() + padding);
+        self.front.len() + shared
+    }
+
     /// Puts the batch where `submissions` wants it.
     pub(crate) fn place(mut self, submissions: &mut Submissions) -> Body {
         if self.shared.is_none() && self.front.len() > COPY_UP_TO {

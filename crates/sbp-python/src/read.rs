@@ -5,24 +5,65 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use sbp_client::{Client, ClientError, FetchedBatch, Position, Reader, ReaderOptions, Span, Tail, TailOptions};
-use sbp_types::{Offset, StreamId, TimestampMs};
+use pyo3::prelude::*;
+use sbp_client::{
+    Client, ClientError, FetchEntry, FetchOptions, FetchedBatch, Position, Reader, ReaderOptions, Span, Tail,
+    TailOptions,
+};
+use sbp_types::{Offset, StreamId};
 use tokio::sync::{Mutex, Notify};
 
+use crate::arguments::{places, places_of, position_or};
 use crate::batch::Batch;
 use crate::calls::{Failure, Key, find};
 use crate::describe::Described;
 
 /// What is to be read.
 pub(crate) enum Wanted {
-    /// One stream, from a place up to another, as they are when reading begins.
-    Span {
-        stream: Arc<Described>,
-        start: Position,
-        end: Position,
-    },
+    /// Streams one after the other, each from a place up to another, as they are when reading begins.
+    Spans { streams: Vec<(Key, Position, Position)> },
     /// Streams as they grow, each from its place on.
     Tail { streams: Vec<(Key, Position)> },
+}
+
+impl Wanted {
+    /// What `read` reads of one stream.
+    pub(crate) fn span(key: Key, start: Option<&Bound<'_, PyAny>>, end: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let start = position_or(start, Position::Earliest)?;
+        let end = position_or(end, Position::Latest)?;
+        Ok(Self::Spans {
+            streams: vec![(key, start, end)],
+        })
+    }
+
+    /// What `read` reads of several streams: from one place to another, or of each from its own to its own.
+    pub(crate) fn spans(
+        streams: &Bound<'_, PyAny>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let starts = places(streams, start, Position::Earliest)?;
+        let ends = starts.iter().map(|(key, _)| key.clone()).collect();
+        let ends = places_of(ends, end, Position::Latest)?;
+        let spans = starts.into_iter().zip(ends);
+        Ok(Self::Spans {
+            streams: spans.map(|((key, start), (_, end))| (key, start, end)).collect(),
+        })
+    }
+
+    /// What a stream's own `tail` reads.
+    pub(crate) fn tail_of(key: Key, start: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        Ok(Self::Tail {
+            streams: vec![(key, position_or(start, Position::Latest)?)],
+        })
+    }
+
+    /// What a client's `tail` reads: every stream from one place, or each from its own.
+    pub(crate) fn tail(streams: &Bound<'_, PyAny>, start: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        Ok(Self::Tail {
+            streams: places(streams, start, Position::Latest)?,
+        })
+    }
 }
 
 /// Batches of one or several streams, in order. Nothing happens before the first step.
@@ -132,21 +173,21 @@ impl Source {
             return Ok(());
         };
         let opened = match wanted {
-            Wanted::Span { stream, start, end } => {
-                let id = stream.stream.stream_id;
-                let span = Span {
-                    stream: id,
-                    start: self.settle(id, *start, timeout).await?,
-                    end: self.settle(id, *end, timeout).await?,
+            Wanted::Spans { streams } => {
+                let mut found = Vec::with_capacity(streams.len());
+                for (key, start, end) in streams {
+                    let stream = find(&self.client, key, timeout).await?;
+                    let id = stream.stream.stream_id;
+                    found.push((id, *start));
+                    found.push((id, *end));
+                    self.streams.insert(id, stream);
+                }
+                let spans = spans(&self.client, &found, timeout).await;
+                let options = ReaderOptions {
+                    timeout,
+                    ..ReaderOptions::default()
                 };
-                self.streams.insert(id, Arc::clone(stream));
-                State::Span(self.client.reader(
-                    vec![span],
-                    ReaderOptions {
-                        timeout,
-                        ..ReaderOptions::default()
-                    },
-                ))
+                State::Span(self.client.reader(spans.map_err(|error| self.named(error))?, options))
             }
             Wanted::Tail { streams } => {
                 let mut places = Vec::with_capacity(streams.len());
@@ -164,20 +205,6 @@ impl Source {
         Ok(())
     }
 
-    /// The offset that a place means. The two ends stay as they are: they are settled where the stream is read.
-    async fn settle(&self, stream: StreamId, place: Position, timeout: Option<Duration>) -> Result<Offset, Failure> {
-        let time: TimestampMs = match place {
-            Position::Earliest => return Ok(Offset::EARLIEST),
-            Position::Latest => return Ok(Offset::LATEST),
-            Position::At(offset) => return Ok(offset),
-            Position::Time(time) => time,
-        };
-        match self.client.offsets_for_times(&[(stream, time)], timeout).await?.pop() {
-            Some(offset) => Ok(offset?),
-            None => Err(Failure::Corrupt("the server named no offset for the time".to_owned())),
-        }
-    }
-
     /// The error, with the stream's name beside its number.
     fn named(&self, error: ClientError) -> Failure {
         let name = error
@@ -188,21 +215,62 @@ impl Source {
     }
 
     fn decode(&self, fetched: FetchedBatch) -> Result<Batch, Failure> {
-        let Some(stream) = self.streams.get(&fetched.stream) else {
-            return Err(Failure::Corrupt(format!(
+        match self.streams.get(&fetched.stream) {
+            Some(stream) => decode(&self.client, stream, &fetched, &self.copied),
+            None => Err(Failure::Corrupt(format!(
                 "a batch of stream {} came, which was not asked for",
                 fetched.stream
-            )));
-        };
-        let batch = sbp_record::Batch::decode(fetched.bytes, stream.schema.as_ref())?;
-        let copied = u64::try_from(batch.copied_bytes()).unwrap_or(u64::MAX);
-        self.copied.fetch_add(copied, Ordering::Relaxed);
-        Ok(Batch::new(
-            Arc::clone(&stream.name),
-            fetched.stream,
-            batch,
-            fetched.from,
-            fetched.to,
-        ))
+            ))),
+        }
     }
+}
+
+/// The batches that one FETCH brings.
+pub(crate) async fn fetch(
+    client: &Client,
+    key: &Key,
+    entry: impl FnOnce(StreamId) -> FetchEntry,
+    options: FetchOptions,
+    copied: &AtomicU64,
+) -> Result<Vec<Batch>, Failure> {
+    let stream = find(client, key, options.timeout).await?;
+    let fetched = client.fetch_one(entry(stream.stream.stream_id), options).await;
+    let fetched = fetched.map_err(|error| Failure::Named(error, Some(Arc::clone(&stream.name))))?;
+    let batches = fetched.batches.into_iter();
+    batches.map(|batch| decode(client, &stream, &batch, copied)).collect()
+}
+
+fn decode(
+    client: &Client,
+    stream: &Arc<Described>,
+    fetched: &FetchedBatch,
+    copied: &AtomicU64,
+) -> Result<Batch, Failure> {
+    let batch = Batch::decode(client, stream, fetched)?;
+    copied.fetch_add(batch.copied_bytes(), Ordering::Relaxed);
+    Ok(batch)
+}
+
+/// The spans between pairs of places. The two ends of a stream stay as they are: they are settled where it is read.
+async fn spans(
+    client: &Client,
+    places: &[(StreamId, Position)],
+    timeout: Option<Duration>,
+) -> Result<Vec<Span>, ClientError> {
+    let moves = |&(_, place): &(StreamId, Position)| place.is_relative() || matches!(place, Position::Time(_));
+    let moving: Vec<_> = places.iter().filter(|place| moves(place)).copied().collect();
+    let mut settled = client.settle(&moving, timeout).await?.into_iter().peekable();
+    let mut offsets = Vec::with_capacity(places.len());
+    for place in places {
+        offsets.push(match settled.next_if(|_| moves(place)) {
+            Some(offset) => offset?,
+            None => place.1.on_wire().0,
+        });
+    }
+    let pairs = places.chunks_exact(2).zip(offsets.chunks_exact(2));
+    let span = |(places, offsets): (&[(StreamId, Position)], &[Offset])| match (places, offsets) {
+        (&[(stream, _), _], &[start, end]) => Some(Span { stream, start, end }),
+        _ => None,
+    };
+    Ok(pairs.filter_map(span).collect())
 }

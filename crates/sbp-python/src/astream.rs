@@ -1,0 +1,205 @@
+//! One stream, for asyncio.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::append::{Appending, Patience};
+use crate::batches::AsyncBatches;
+use crate::bridge::Operation;
+use crate::calls::Key;
+use crate::core::Core;
+use crate::describe::{Described, StreamInfo};
+use crate::read::Wanted;
+use crate::verb::Verb;
+use crate::verbs::{self, FetchBounds};
+use crate::{arguments, sending};
+
+type Started<'py> = PyResult<Bound<'py, Operation>>;
+
+/// One stream, for asyncio.
+#[pyclass(frozen, module = "sbp_native", name = "AsyncStream")]
+pub(crate) struct AsyncStream {
+    core: Arc<Core>,
+    described: Arc<Described>,
+}
+
+impl AsyncStream {
+    /// The object of a stream.
+    pub(crate) fn object(py: Python<'_>, core: Arc<Core>, described: Arc<Described>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Self { core, described })?.into_any())
+    }
+
+    /// What the server said of it.
+    pub(crate) fn described(&self) -> Arc<Described> {
+        Arc::clone(&self.described)
+    }
+
+    fn key(&self) -> Key {
+        Key::Known(self.described())
+    }
+}
+
+#[pymethods]
+impl AsyncStream {
+    #[getter]
+    fn id(&self) -> i64 {
+        self.described.stream.stream_id.0
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.described.name
+    }
+
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.described.pyarrow_schema(py)
+    }
+
+    #[getter]
+    fn info(&self) -> StreamInfo {
+        StreamInfo(self.described())
+    }
+
+    #[pyo3(signature = (data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn append<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        expected_offset: Option<i64>,
+        compression: Option<&str>,
+        timeout: Option<f64>,
+    ) -> Started<'py> {
+        let how = arguments::how(timestamp, expected_offset, compression)?;
+        let appending = Appending {
+            data,
+            key,
+            headers,
+            how,
+        };
+        sending::start(py, &self.core, self.key(), &appending, timeout, Patience::Wait)
+    }
+
+    #[pyo3(signature = (data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn try_append<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        expected_offset: Option<i64>,
+        compression: Option<&str>,
+        timeout: Option<f64>,
+    ) -> Started<'py> {
+        let how = arguments::how(timestamp, expected_offset, compression)?;
+        let appending = Appending {
+            data,
+            key,
+            headers,
+            how,
+        };
+        sending::start(py, &self.core, self.key(), &appending, timeout, Patience::Fail)
+    }
+
+    #[pyo3(signature = (offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        offset: &Bound<'py, PyAny>,
+        max_bytes: u32,
+        min_bytes: u32,
+        max_wait: f64,
+        timeout: Option<f64>,
+    ) -> Started<'py> {
+        let bounds = FetchBounds {
+            max_bytes,
+            min_bytes,
+            max_wait,
+        };
+        verbs::fetch(py, &self.core, self.key(), offset, bounds, timeout)?.spawn(py)
+    }
+
+    #[pyo3(
+        signature = (start = None, end = None, *, timeout = None),
+        text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
+    )]
+    fn read(
+        &self,
+        py: Python<'_>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<AsyncBatches> {
+        AsyncBatches::new(py, &self.core, Wanted::span(self.key(), start, end)?, timeout)
+    }
+
+    #[pyo3(
+        signature = (start = None, *, timeout = None),
+        text_signature = "($self, start='latest', *, timeout=None)"
+    )]
+    fn tail(&self, py: Python<'_>, start: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<AsyncBatches> {
+        AsyncBatches::new(py, &self.core, Wanted::tail_of(self.key(), start)?, timeout)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn positions<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
+        verbs::positions_of(py, &self.core, &self.described, timeout)?.spawn(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn describe<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
+        verbs::describe(py, &self.core, self.key(), timeout)?.spawn(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn describe_ranges<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
+        verbs::ranges(py, &self.core, self.key(), timeout)?.spawn(py)
+    }
+
+    #[pyo3(signature = (*, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn update<'py>(
+        &self,
+        py: Python<'py>,
+        name: Option<String>,
+        schema: Option<&Bound<'py, PyAny>>,
+        retention: Option<&Bound<'py, PyAny>>,
+        retention_bytes: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyDict>>,
+        timeout: Option<f64>,
+    ) -> Started<'py> {
+        let wanted = arguments::change(name, schema, retention, retention_bytes, properties)?;
+        verbs::update(py, &self.core, self.key(), wanted, timeout)?.spawn(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn delete<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
+        verbs::delete(py, &self.core, self.key(), timeout)?.spawn(py)
+    }
+
+    #[pyo3(signature = (before, *, timeout = None))]
+    fn trim<'py>(&self, py: Python<'py>, before: &Bound<'py, PyAny>, timeout: Option<f64>) -> Started<'py> {
+        verbs::trim(py, &self.core, self.key(), before, timeout)?.spawn(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn seal<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
+        verbs::seal(py, &self.core, self.key(), timeout)?.spawn(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<sbp_native.AsyncStream {:?} (id {})>",
+            self.described.name, self.described.stream.stream_id
+        )
+    }
+}

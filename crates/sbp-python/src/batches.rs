@@ -1,0 +1,151 @@
+//! Batches as they are read, for blocking code and for asyncio.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyStopAsyncIteration;
+use pyo3::prelude::*;
+
+use crate::batch::Batch;
+use crate::blocking::block_on;
+use crate::bridge::{Here, Operation};
+use crate::core::{Core, duration};
+use crate::read::{SharedSource, Source, Wanted};
+
+type Started<'py> = PyResult<Bound<'py, Operation>>;
+
+fn source(py: Python<'_>, core: &Core, wanted: Wanted) -> PyResult<Source> {
+    Ok(Source::new(core.client(py)?.clone(), Arc::clone(&core.copied), wanted))
+}
+
+/// Batches as they are read, for `for`.
+#[pyclass(frozen, module = "sbp_native", name = "Batches")]
+pub(crate) struct Batches {
+    core: Arc<Core>,
+    source: Arc<SharedSource>,
+    timeout: Option<f64>,
+}
+
+impl Batches {
+    /// Begins to read, so that "latest" means now.
+    pub(crate) fn new(py: Python<'_>, core: &Arc<Core>, wanted: Wanted, timeout: Option<f64>) -> PyResult<Self> {
+        let limit = duration(timeout)?;
+        let mut source = source(py, core, wanted)?;
+        let opened = block_on(py, async move { source.open(limit).await.map(|()| source) })?;
+        let source = opened.map_err(|failure| failure.into_python(py))?;
+        Ok(Self {
+            core: Arc::clone(core),
+            source: SharedSource::new(source),
+            timeout,
+        })
+    }
+}
+
+#[pymethods]
+impl Batches {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        self.core.client(py)?;
+        let timeout = duration(self.timeout)?;
+        let source = Arc::clone(&self.source);
+        // A step that a signal ends is dropped, which gives the source back.
+        let stepped = block_on(py, async move { source.next(timeout).await })?;
+        stepped.map_err(|failure| failure.into_python(py))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.core.client(py).is_err() {
+            return Ok(());
+        }
+        let source = Arc::clone(&self.source);
+        block_on(py, async move { source.close().await })
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        if !self.core.is_of_this_process() {
+            std::mem::forget(Arc::clone(&self.source));
+        }
+    }
+}
+
+/// Batches as they are read, for `async for`.
+#[pyclass(frozen, module = "sbp_native", name = "AsyncBatches")]
+pub(crate) struct AsyncBatches {
+    core: Arc<Core>,
+    source: Arc<SharedSource>,
+    timeout: Option<f64>,
+}
+
+impl AsyncBatches {
+    /// Begins to read at once, so that "latest" means now. A failure is told by the first step, which tries again.
+    pub(crate) fn new(py: Python<'_>, core: &Arc<Core>, wanted: Wanted, timeout: Option<f64>) -> PyResult<Self> {
+        let limit = duration(timeout)?;
+        let source = SharedSource::new(source(py, core, wanted)?);
+        let opened = Arc::clone(&source);
+        crate::runtime::handle(py)?.spawn(async move {
+            let _ = opened.open(limit).await;
+        });
+        Ok(Self {
+            core: Arc::clone(core),
+            source,
+            timeout,
+        })
+    }
+}
+
+#[pymethods]
+impl AsyncBatches {
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(&self, py: Python<'py>) -> Started<'py> {
+        self.core.client(py)?;
+        let timeout = duration(self.timeout)?;
+        let source = Arc::clone(&self.source);
+        Here::now(py)?.spawn(async move { source.next(timeout).await }, |py, batch| match batch {
+            Some(batch) => Ok(Py::new(py, batch)?.into_any()),
+            None => Err(PyStopAsyncIteration::new_err(())),
+        })
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.core.client(py).is_ok() {
+            let source = Arc::clone(&self.source);
+            crate::runtime::handle(py)?.spawn(async move { source.close().await });
+        }
+        Ok(())
+    }
+
+    fn __aenter__<'py>(slf: Bound<'py, Self>) -> Started<'py> {
+        let here = Here::now(slf.py())?;
+        here.ready(Ok(slf.into_any().unbind()))
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __aexit__<'py>(&self, py: Python<'py>, _exception: &Bound<'py, PyAny>) -> Started<'py> {
+        self.close(py)?;
+        Here::now(py)?.ready(Ok(py.None()))
+    }
+}
+
+impl Drop for AsyncBatches {
+    fn drop(&mut self) {
+        if !self.core.is_of_this_process() {
+            std::mem::forget(Arc::clone(&self.source));
+        }
+    }
+}
