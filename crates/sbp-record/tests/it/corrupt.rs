@@ -232,6 +232,28 @@ fn a_promise_of_much_memory_costs_none() {
 }
 
 #[test]
+fn what_unpacks_to_more_than_it_says_is_corrupt() {
+    for compression in [Compression::LZ4, Compression::ZSTD] {
+        // 32 MiB of zeros in a few KiB, or of a few bytes.
+        let mut packed = BytesMut::new();
+        encode_raw(&options(compression), &vec![0; 32 << 20], &mut packed).unwrap();
+        let head = sbp_record::inspect(&[packed.clone().freeze()], true).unwrap();
+        assert!(head.body_length < 256 << 10, "{compression:?}: {}", head.body_length);
+        let body = &packed[head.head_length..head.head_length + head.body_length];
+        for promised in [0_i32, 1, 1_000, (32 << 20) - 1] {
+            let mut bytes = BytesMut::from(&wrap(body, 1, 1, 0)[..]);
+            bytes[53 + 47] = if compression == Compression::ZSTD { 2 } else { 1 };
+            bytes[53 + 36..53 + 40].copy_from_slice(&promised.to_le_bytes());
+            let taken = Batch::decode(bytes.freeze(), None).and_then(|batch| {
+                let value = batch.payloads()?.next().unwrap().unwrap();
+                Ok(value.len())
+            });
+            assert!(taken.is_err(), "{compression:?}, {promised}: {taken:?}");
+        }
+    }
+}
+
+#[test]
 fn a_count_that_the_body_is_too_small_for() {
     // An index without buffers: every record is null, so any count fits its rules.
     let body = |count: i32| [&count.to_le_bytes()[..], &[0; 108]].concat();

@@ -287,8 +287,20 @@ pub(crate) fn payload_cases() -> Vec<Case> {
         }
         .bytes();
         cases.push(case("a checksum of nothing", role, odd, Reaction::AcceptedOdd));
+        // Whatever a payload unpacks to: here it is bytes, and as many as came.
+        let bomb = expected(role).payload(bomb(1_000)).bytes();
+        cases.push(case("a payload that unpacks to more", role, bomb, Reaction::Accepted));
     }
     cases
+}
+
+/// An LZ4 block of a little over `length` bytes that unpacks to 255 times as many zeros.
+fn bomb(length: usize) -> Vec<u8> {
+    // One literal, then a match of that one byte behind it, as long as the bytes of 255 say.
+    let mut block = vec![0x1f, 0, 1, 0];
+    block.resize(length, 255);
+    block.extend([0, 0x50, 0, 0, 0, 0, 0]);
+    block
 }
 
 /// Headers at their real caps and beyond, up to a frame that is nothing but header.
