@@ -1,45 +1,54 @@
 //! Received batches as Python sees them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyList, PyRange, PyTuple};
+use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
+use sbp_client::{Client, FetchedBatch};
 use sbp_record::BatchError;
-use sbp_types::{Offset, StreamId};
+use sbp_types::Offset;
 
+use crate::attach::attach;
 use crate::buffer::Payload;
-use crate::{arrow, errors};
+use crate::calls::Failure;
+use crate::describe::Described;
+use crate::record::Record;
+use crate::{arrow, errors, html};
 
 /// A run of records of one stream, as they were appended together.
 #[pyclass(frozen, module = "sbp_native", name = "Batch")]
 pub(crate) struct Batch {
-    stream: Arc<str>,
-    stream_id: StreamId,
+    stream: Arc<Described>,
     batch: sbp_record::Batch,
     /// The records shown: a batch is stored whole, and the reader may have asked for a part.
     from: Offset,
     to: Offset,
+    /// Where the batch lay in the frame it came in.
+    received: Range<usize>,
 }
 
 impl Batch {
-    /// The records of `batch` from `from` up to, not including, `to`.
-    pub(crate) fn new(
-        stream: Arc<str>,
-        stream_id: StreamId,
-        batch: sbp_record::Batch,
-        from: Offset,
-        to: Offset,
-    ) -> Self {
-        let from = from.max(batch.base_offset());
-        let to = to.min(batch.end_offset()).max(from);
-        Self {
-            stream,
-            stream_id,
-            batch,
+    /// Reads what was fetched of `stream`, for keeping.
+    pub(crate) fn decode(client: &Client, stream: &Arc<Described>, fetched: &FetchedBatch) -> Result<Self, Failure> {
+        let address = fetched.bytes.as_ptr() as usize;
+        let batch = sbp_record::Batch::decode(fetched.keep(client), stream.schema.as_ref())?;
+        let from = fetched.from.max(batch.base_offset());
+        Ok(Self {
+            stream: Arc::clone(stream),
+            to: fetched.to.min(batch.end_offset()).max(from),
             from,
-            to,
-        }
+            batch,
+            received: address..address + fetched.bytes.len(),
+        })
+    }
+
+    /// Bytes that reading it had to copy.
+    pub(crate) fn copied_bytes(&self) -> u64 {
+        u64::try_from(self.batch.copied_bytes()).unwrap_or(u64::MAX)
     }
 
     fn shown(&self) -> PyResult<sbp_record::Records<'_>> {
@@ -47,16 +56,16 @@ impl Batch {
         Ok(records.between(self.from, self.to))
     }
 
-    fn columns(&self) -> PyResult<arrow_array::RecordBatch> {
+    fn columns(&self) -> PyResult<RecordBatch> {
         self.batch.to_record_batch(self.from, self.to).map_err(refused)
     }
 }
 
 fn refused(error: BatchError) -> PyErr {
-    crate::attach::attach(|py| match error {
-        BatchError::TypedColumns(_) => pyo3::exceptions::PyTypeError::new_err(
-            "the stream has a schema, so its records are rows of columns: use to_arrow()",
-        ),
+    attach(|py| match error {
+        BatchError::TypedColumns(_) => {
+            PyTypeError::new_err("the stream has a schema, so its records are rows of columns: use to_arrow()")
+        }
         other => errors::corrupt(py, &other.to_string()),
     })
 }
@@ -65,12 +74,12 @@ fn refused(error: BatchError) -> PyErr {
 impl Batch {
     #[getter]
     fn stream(&self) -> &str {
-        &self.stream
+        &self.stream.name
     }
 
     #[getter]
     fn stream_id(&self) -> i64 {
-        self.stream_id.0
+        self.stream.stream.stream_id.0
     }
 
     #[getter]
@@ -99,21 +108,33 @@ impl Batch {
 
     #[getter]
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let skipped = usize::try_from(self.from.distance_from(self.batch.base_offset()))?;
-        let payloads = self.batch.payloads().map_err(refused)?;
-        let list = PyList::empty(py);
-        for value in payloads.skip(skipped).take(self.__len__()) {
-            list.append(value.map(|bytes| Py::new(py, Payload(bytes))).transpose()?)?;
-        }
-        Ok(list)
+        let payloads = self.batch.payloads().map_err(refused)?.between(self.from, self.to);
+        PyList::new(py, payloads.map(|value| value.map(Payload::new)))
+    }
+
+    #[getter]
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.shown()?.map(|record| bytes(py, record.value)))
+    }
+
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.shown()?.map(|record| bytes(py, record.key)))
+    }
+
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let pairs = |record: sbp_record::Record<'_>| -> Vec<(String, Option<Bound<'py, PyBytes>>)> {
+            let headers = record.headers;
+            headers
+                .map(|(name, value)| (name.to_owned(), bytes(py, value)))
+                .collect()
+        };
+        PyList::new(py, self.shown()?.map(pairs))
     }
 
     fn records<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let list = PyList::empty(py);
-        for record in self.shown()? {
-            list.append(Py::new(py, Record::from(record))?)?;
-        }
-        Ok(list)
+        PyList::new(py, self.shown()?.map(|record| Record::new(py, record)))
     }
 
     fn to_arrow(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
@@ -124,6 +145,12 @@ impl Batch {
 
     fn to_pandas(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         Self::to_arrow(slf)?.call_method0("to_pandas")
+    }
+
+    fn to_polars(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        let py = slf.py();
+        py.import(intern!(py, "polars"))?
+            .call_method1(intern!(py, "DataFrame"), (slf,))
     }
 
     #[pyo3(signature = (requested_schema = None))]
@@ -137,6 +164,18 @@ impl Batch {
         arrow::export_batch(py, self.columns()?)
     }
 
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let columns = self.columns()?;
+        let schema = columns.schema();
+        arrow::export_stream(py, Box::new(RecordBatchIterator::new([Ok(columns)], schema)))
+    }
+
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         arrow::export_schema(py, self.columns()?.schema().as_ref())
     }
@@ -145,78 +184,35 @@ impl Batch {
         usize::try_from(self.to.distance_from(self.from)).unwrap_or(usize::MAX)
     }
 
-    fn __repr__(&self) -> String {
-        format!("<sbp_native.Batch {:?} [{}, {})>", self.stream, self.from, self.to)
-    }
-}
-
-/// One record, copied out of its batch.
-#[pyclass(frozen, eq, hash, module = "sbp_native", name = "Record")]
-#[derive(PartialEq, Eq, Hash)]
-pub(crate) struct Record {
-    offset: i64,
-    timestamp: i64,
-    key: Option<Vec<u8>>,
-    value: Option<Vec<u8>>,
-    headers: Vec<(String, Option<Vec<u8>>)>,
-}
-
-impl From<sbp_record::Record<'_>> for Record {
-    fn from(record: sbp_record::Record<'_>) -> Self {
-        Self {
-            offset: record.offset.0,
-            timestamp: record.timestamp_us,
-            key: record.key.map(<[u8]>::to_vec),
-            value: record.value.map(<[u8]>::to_vec),
-            headers: record
-                .headers
-                .map(|(name, value)| (name.to_owned(), value.map(<[u8]>::to_vec)))
-                .collect(),
-        }
-    }
-}
-
-#[pymethods]
-impl Record {
-    #[getter]
-    fn offset(&self) -> i64 {
-        self.offset
-    }
-
-    #[getter]
-    fn timestamp(&self) -> i64 {
-        self.timestamp
-    }
-
-    #[getter]
-    fn key(&self) -> Option<&[u8]> {
-        self.key.as_deref()
-    }
-
-    #[getter]
-    fn value(&self) -> Option<&[u8]> {
-        self.value.as_deref()
-    }
-
-    #[getter]
-    fn headers(&self) -> Vec<(&str, Option<&[u8]>)> {
-        self.headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_deref()))
-            .collect()
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.records(py)?.try_iter()
     }
 
     fn __repr__(&self) -> String {
-        let show = |bytes: &Option<Vec<u8>>| match bytes {
-            Some(bytes) => format!("b\"{}\"", bytes.escape_ascii()),
-            None => "None".to_owned(),
-        };
-        format!(
-            "Record(offset={}, timestamp={}, key={}, value={})",
-            self.offset,
-            self.timestamp,
-            show(&self.key),
-            show(&self.value)
-        )
+        format!("<sbp_native.Batch {:?} [{}, {})>", self.stream.name, self.from, self.to)
     }
+
+    fn _repr_html_(&self) -> PyResult<String> {
+        let end = Offset(self.from.0.saturating_add(html::ROWS).min(self.to.0));
+        let shown = self.batch.to_record_batch(self.from, end).map_err(refused)?;
+        let caption = format!(
+            "{} records of {:?}, offsets {} to {}",
+            self.__len__(),
+            self.stream.name,
+            self.from,
+            self.last_offset()
+        );
+        html::table(&caption, &shown, self.__len__()).map_err(arrow::from_arrow)
+    }
+
+    /// `(address, length)` of the batch in the frame it came in.
+    #[getter]
+    fn _received(&self) -> (usize, usize) {
+        (self.received.start, self.received.len())
+    }
+}
+
+/// A `bytes` object, or `None`.
+fn bytes<'py>(py: Python<'py>, value: Option<&[u8]>) -> Option<Bound<'py, PyBytes>> {
+    value.map(|value| PyBytes::new(py, value))
 }

@@ -29,6 +29,20 @@ const LEND_FROM: usize = 16 * 1024;
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Payload(pub(crate) Bytes);
 
+/// A view as small as this is a copy: it costs no more, and does not keep what it was taken from.
+const COPY_BELOW: usize = 16 * 1024;
+
+impl Payload {
+    /// A view of received bytes, or a copy of few.
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        if bytes.len() < COPY_BELOW {
+            Self(Bytes::copy_from_slice(&bytes))
+        } else {
+            Self(bytes)
+        }
+    }
+}
+
 #[pymethods]
 impl Payload {
     fn __len__(&self) -> usize {
@@ -45,7 +59,8 @@ impl Payload {
             let indices = slice.indices(length as isize)?;
             if indices.step == 1 {
                 let start = indices.start as usize;
-                return Ok(Bound::new(py, Self(self.0.slice(start..start + indices.slicelength)))?.into_any());
+                let part = self.0.slice(start..start + indices.slicelength);
+                return Ok(Bound::new(py, Self::new(part))?.into_any());
             }
             let picked = (0..indices.slicelength as isize)
                 .filter_map(|i| self.0.get((indices.start + i * indices.step) as usize).copied())
