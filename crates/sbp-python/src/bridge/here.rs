@@ -79,8 +79,9 @@ impl<'py> Here<'py> {
 
     /// An operation that is done from the start.
     pub(crate) fn ready(&self, outcome: PyResult<Py<PyAny>>) -> PyResult<Bound<'py, Operation>> {
+        let py = self.event_loop.py();
         let event_loop = self.event_loop.clone().unbind();
-        Bound::new(self.event_loop.py(), Operation::finished(event_loop, outcome))
+        Bound::new(py, Operation::finished(py, event_loop, outcome))
     }
 
     /// Puts an append into this tick's submissions, to be answered through `operation`.
@@ -103,6 +104,20 @@ impl<'py> Here<'py> {
             self.event_loop.call_method1(intern!(py, "call_soon"), (flush,))?;
         }
         Ok(())
+    }
+
+    /// As [`Self::submit`], unless the client holds as much unfinished work as it may.
+    pub(crate) fn try_submit(
+        &self,
+        core: &Arc<Core>,
+        prepared: Prepared,
+        operation: &Bound<'py, Operation>,
+    ) -> PyResult<()> {
+        let py = self.bridge.py();
+        core.client(py)?
+            .check_room(1, prepared.bytes())
+            .map_err(|error| crate::errors::from_client(py, error, None))?;
+        self.submit(core, prepared, operation)
     }
 
     /// Runs a call on the I/O thread; `convert` turns its result into a Python object, on the loop's thread.

@@ -4,6 +4,9 @@
 //! [`Lane`]s and handed to their clients at its end, or earlier in full pieces. Coming back, I/O threads fill a
 //! [`CompletionQueue`] and wake the loop once per batch; the loop's reader callback then resumes the waiting tasks itself,
 //! each inside its own context. I/O threads see tokens and Rust data only.
+//!
+//! A bridge belongs to its loop alone, through the reader callback: when the loop is closed or collected, the bridge goes
+//! with it, and lets go of the operations that nobody can resume any more.
 
 mod here;
 mod lane;
@@ -18,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -61,18 +65,20 @@ pub(crate) struct Bridge {
 impl Bridge {
     /// The bridge of a loop that runs, made if there is none yet.
     fn of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        // From loops to their bridges, weak on both sides.
         static BRIDGES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = event_loop.py();
         let bridges = BRIDGES
             .get_or_try_init(py, || imports::weak_key_dictionary(py)?.call0().map(Bound::unbind))?
             .bind(py);
-        if let Ok(known) = bridges.get_item(event_loop) {
+        if let Ok(known) = bridges.get_item(event_loop)
+            && let Some(known) = known.cast_into::<PyWeakrefReference>()?.upgrade()
+        {
             let known = known.cast_into::<Self>()?;
             if known.get().made_by.is_current() {
                 return Ok(known);
             }
         }
-        Self::abandon_closed(bridges)?;
         let queue =
             CompletionQueue::new().map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))?;
         let descriptor = queue.descriptor();
@@ -93,23 +99,8 @@ impl Bridge {
             intern!(py, "add_reader"),
             (descriptor, bridge.getattr(intern!(py, "drain"))?),
         )?;
-        bridges.set_item(event_loop, &bridge)?;
+        bridges.set_item(event_loop, PyWeakrefReference::new(bridge.as_any())?)?;
         Ok(bridge)
-    }
-
-    /// Lets go of operations whose loop was closed: nobody can resume them, and they keep the loop alive.
-    fn abandon_closed(bridges: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = bridges.py();
-        let known = bridges.call_method0(intern!(py, "items"))?;
-        for pair in known.try_iter()?.collect::<PyResult<Vec<_>>>()? {
-            let (event_loop, bridge) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, Self>)>()?;
-            if event_loop.call_method0(intern!(py, "is_closed"))?.is_truthy()? {
-                let abandoned = std::mem::take(&mut *bridge.get().slab.lock());
-                // Dropping them may run Python code, so no lock is held.
-                drop(abandoned);
-            }
-        }
-        Ok(())
     }
 
     fn event_loop<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -217,5 +208,31 @@ impl Bridge {
     pub(crate) fn counts(&self) -> (u64, u64, usize) {
         let (wakes, completions) = self.queue.counts();
         (wakes, completions, self.slab.lock().len())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // The collector runs while some other call of this thread may hold the lock; then nothing can be garbage here.
+        match self.slab.try_lock() {
+            Some(slab) => slab.operations().try_for_each(|operation| visit.call(operation)),
+            None => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        let abandoned = self.slab.try_lock().map(|mut slab| std::mem::take(&mut *slab));
+        // Dropping them may run Python code, so no lock is held.
+        drop(abandoned);
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        if self.made_by.is_current() {
+            self.queue.close();
+        } else {
+            // What is in the lanes answers when it is dropped, with locks that the parent's threads may have held.
+            std::mem::forget(std::mem::take(self.lanes.get_mut()));
+            std::mem::forget(std::mem::take(self.listed.get_mut()));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -25,9 +25,7 @@ use crate::imports;
 pub(crate) struct Operation {
     event_loop: Py<PyAny>,
     made_by: Generation,
-    shape: Mutex<AckShape>,
     state: Mutex<State>,
-    task: Mutex<Option<AbortHandle>>,
     blocking: AtomicBool,
     retrieved: AtomicBool,
 }
@@ -38,71 +36,106 @@ pub(crate) struct Waiter {
     context: Py<PyAny>,
 }
 
+/// An outcome in Python form. The exception is kept as an object, which the garbage collector can look into: its
+/// traceback often leads back to the frame that holds the operation.
+type Outcome = Result<Py<PyAny>, Py<PyBaseException>>;
+
 enum State {
-    Pending {
-        first: Option<Waiter>,
-        others: Vec<Waiter>,
-    },
+    Pending(Pending),
     /// The outcome is here, in Rust form.
-    Arrived(Reply),
+    Arrived(Reply, AckShape),
     /// The outcome is being turned into a Python object.
     Converting,
-    Finished(PyResult<Py<PyAny>>),
+    Finished(Outcome),
     Cancelled(Option<Py<PyAny>>),
 }
 
-impl State {
-    const NEW: Self = Self::Pending {
-        first: None,
-        others: Vec::new(),
-    };
+/// What an operation knows before it has an outcome.
+struct Pending {
+    first: Option<Waiter>,
+    others: Vec<Waiter>,
+    /// What the outcome of an append becomes.
+    shape: AckShape,
+    /// The task that runs the call, if one does: it ends with the operation.
+    task: Option<AbortHandle>,
+}
+
+impl Pending {
+    fn new(shape: AckShape) -> Self {
+        Self {
+            first: None,
+            others: Vec::new(),
+            shape,
+            task: None,
+        }
+    }
+
+    fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.first.iter().chain(&self.others)
+    }
 }
 
 impl Operation {
     pub(crate) fn new(event_loop: Py<PyAny>, shape: AckShape) -> Self {
+        Self::with(event_loop, State::Pending(Pending::new(shape)))
+    }
+
+    /// An operation whose outcome is known before it starts.
+    pub(crate) fn finished(py: Python<'_>, event_loop: Py<PyAny>, outcome: PyResult<Py<PyAny>>) -> Self {
+        Self::with(event_loop, State::Finished(kept(py, outcome)))
+    }
+
+    fn with(event_loop: Py<PyAny>, state: State) -> Self {
         Self {
             event_loop,
             made_by: fork::current(),
-            shape: Mutex::new(shape),
-            state: Mutex::new(State::NEW),
-            task: Mutex::new(None),
+            state: Mutex::new(state),
             blocking: AtomicBool::new(false),
             retrieved: AtomicBool::new(false),
         }
     }
 
-    /// An operation whose outcome is known before it starts.
-    pub(crate) fn finished(event_loop: Py<PyAny>, outcome: PyResult<Py<PyAny>>) -> Self {
-        let operation = Self::new(event_loop, AckShape::None);
-        *operation.state.lock() = State::Finished(outcome);
-        operation
-    }
-
     /// Has `cancel` abort the task that runs the call.
     pub(crate) fn set_task(&self, task: AbortHandle) {
-        *self.task.lock() = Some(task);
+        if let State::Pending(pending) = &mut *self.state.lock() {
+            pending.task = Some(task);
+        }
+    }
+
+    /// The task that runs the call, while it does.
+    pub(crate) fn task(&self) -> Option<AbortHandle> {
+        match &*self.state.lock() {
+            State::Pending(pending) => pending.task.clone(),
+            _ => None,
+        }
     }
 
     /// What an append's outcome becomes, for an operation that learns it late.
     pub(crate) fn set_shape(&self, shape: AckShape) {
-        *self.shape.lock() = shape;
+        if let State::Pending(pending) = &mut *self.state.lock() {
+            pending.shape = shape;
+            pending.task = None;
+        }
     }
 
     /// Whether an outcome is here, or nobody wants one any more.
     pub(crate) fn is_settled(&self) -> bool {
-        !matches!(&*self.state.lock(), State::Pending { .. })
+        !matches!(&*self.state.lock(), State::Pending(_))
     }
 
     /// Stores the outcome and returns who waits for it. A cancelled operation drops a late outcome.
     pub(crate) fn complete(&self, reply: Reply) -> (Option<Waiter>, Vec<Waiter>) {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, State::Converting) {
-            State::Pending { first, others } => {
-                *state = State::Arrived(reply);
-                (first, others)
+            State::Pending(pending) => {
+                *state = State::Arrived(reply, pending.shape);
+                (pending.first, pending.others)
             }
             settled => {
                 *state = settled;
+                drop(state);
+                // What it gives back when it is dropped must not find the lock taken.
+                drop(reply);
                 (None, Vec::new())
             }
         }
@@ -112,13 +145,10 @@ impl Operation {
     fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
         let mut state = self.state.lock();
         match &*state {
-            State::Pending { .. } => return None,
+            State::Pending(_) => return None,
             State::Finished(outcome) => {
                 self.retrieved.store(true, Ordering::Relaxed);
-                return Some(match outcome {
-                    Ok(value) => Ok(value.clone_ref(py)),
-                    Err(error) => Err(error.clone_ref(py)),
-                });
+                return Some(told(py, outcome));
             }
             State::Cancelled(message) => return Some(Err(cancelled_error(py, message.as_ref()))),
             State::Converting => {
@@ -126,20 +156,16 @@ impl Operation {
                     "the result is being made by a call further up",
                 )));
             }
-            State::Arrived(_) => {}
+            State::Arrived(..) => {}
         }
-        let State::Arrived(reply) = std::mem::replace(&mut *state, State::Converting) else {
+        let State::Arrived(reply, shape) = std::mem::replace(&mut *state, State::Converting) else {
             unreachable!("looked at above, under the same lock");
         };
         // Making Python objects may run other code, which may ask this operation something.
         drop(state);
-        let shape = std::mem::replace(&mut *self.shape.lock(), AckShape::None);
-        let outcome = reply.into_python(py, &shape);
+        let outcome = kept(py, reply.into_python(py, &shape));
         self.retrieved.store(true, Ordering::Relaxed);
-        let copy = match &outcome {
-            Ok(value) => Ok(value.clone_ref(py)),
-            Err(error) => Err(error.clone_ref(py)),
-        };
+        let copy = told(py, &outcome);
         *self.state.lock() = State::Finished(outcome);
         Some(copy)
     }
@@ -147,12 +173,14 @@ impl Operation {
     /// Gives the operation an outcome that was not delivered by an I/O thread.
     pub(crate) fn settle(slf: &Bound<'_, Self>, outcome: PyResult<Py<PyAny>>) -> PyResult<()> {
         let this = slf.get();
-        let (first, others) = {
+        let py = slf.py();
+        let outcome = kept(py, outcome);
+        let pending = {
             let mut state = this.state.lock();
             match std::mem::replace(&mut *state, State::Converting) {
-                State::Pending { first, others } => {
+                State::Pending(pending) => {
                     *state = State::Finished(outcome);
-                    (first, others)
+                    pending
                 }
                 settled => {
                     *state = settled;
@@ -160,8 +188,8 @@ impl Operation {
                 }
             }
         };
-        for waiter in first.iter().chain(&others) {
-            this.call_soon(slf.py(), slf, waiter)?;
+        for waiter in pending.waiters() {
+            this.call_soon(py, slf, waiter)?;
         }
         Ok(())
     }
@@ -234,20 +262,20 @@ impl Operation {
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let this = slf.get();
-        let (first, others) = {
+        let mut pending = {
             let mut state = this.state.lock();
-            if !matches!(&*state, State::Pending { .. }) {
+            if !matches!(&*state, State::Pending(_)) {
                 return Ok(false);
             }
             match std::mem::replace(&mut *state, State::Cancelled(msg)) {
-                State::Pending { first, others } => (first, others),
+                State::Pending(pending) => pending,
                 _ => unreachable!("looked at above, under the same lock"),
             }
         };
-        if let Some(task) = this.task.lock().take() {
+        if let Some(task) = pending.task.take() {
             task.abort();
         }
-        for waiter in first.iter().chain(&others) {
+        for waiter in pending.waiters() {
             this.call_soon(slf.py(), slf, waiter)?;
         }
         Ok(true)
@@ -280,11 +308,11 @@ impl Operation {
         let this = slf.get();
         {
             let mut state = this.state.lock();
-            if let State::Pending { first, others } = &mut *state {
-                if first.is_none() && others.is_empty() {
-                    *first = Some(waiter);
+            if let State::Pending(pending) = &mut *state {
+                if pending.first.is_none() && pending.others.is_empty() {
+                    pending.first = Some(waiter);
                 } else {
-                    others.push(waiter);
+                    pending.others.push(waiter);
                 }
                 return Ok(());
             }
@@ -296,7 +324,10 @@ impl Operation {
     fn remove_done_callback(&self, py: Python<'_>, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
         // Comparing runs Python code, so the list is taken out while it is looked through.
         let mut waiters = match &mut *self.state.lock() {
-            State::Pending { first, others } => first.take().into_iter().chain(others.drain(..)).collect::<Vec<_>>(),
+            State::Pending(pending) => {
+                let others = pending.others.drain(..);
+                pending.first.take().into_iter().chain(others).collect::<Vec<_>>()
+            }
             _ => return Ok(0),
         };
         let before = waiters.len();
@@ -307,9 +338,9 @@ impl Operation {
             }
         }
         let removed = before - kept.len();
-        if let State::Pending { others, .. } = &mut *self.state.lock() {
-            kept.append(others);
-            *others = kept;
+        if let State::Pending(pending) = &mut *self.state.lock() {
+            kept.append(&mut pending.others);
+            pending.others = kept;
         }
         Ok(removed)
     }
@@ -343,10 +374,17 @@ impl Operation {
 
     fn __repr__(&self, py: Python<'_>) -> String {
         let word = match &*self.state.lock() {
-            State::Pending { .. } => "pending",
+            State::Pending(_) => "pending",
             State::Cancelled(_) => "cancelled",
-            State::Arrived(_) | State::Converting | State::Finished(Ok(_)) => "done",
-            State::Finished(Err(error)) => return format!("<sbp_native.Operation failed: {}>", error.value(py)),
+            State::Arrived(reply, _) if reply.is_failure() => "failed",
+            State::Arrived(..) | State::Converting | State::Finished(Ok(_)) => "done",
+            State::Finished(Err(error)) => {
+                let class = error.bind(py).get_type();
+                let name = class
+                    .name()
+                    .map_or_else(|_| "error".to_owned(), |name| name.to_string());
+                return format!("<sbp_native.Operation failed: {name}>");
+            }
         };
         format!("<sbp_native.Operation {word}>")
     }
@@ -358,58 +396,95 @@ impl Operation {
             return Ok(());
         };
         match &*state {
-            State::Pending { first, others } => {
-                for waiter in first.iter().chain(others) {
+            State::Pending(pending) => {
+                for waiter in pending.waiters() {
                     visit.call(&waiter.callback)?;
                     visit.call(&waiter.context)?;
                 }
                 Ok(())
             }
             State::Finished(Ok(value)) => visit.call(value),
+            State::Finished(Err(error)) => visit.call(error),
             State::Cancelled(Some(message)) => visit.call(message),
-            _ => Ok(()),
+            State::Cancelled(None) | State::Arrived(..) | State::Converting => Ok(()),
         }
     }
 
+    /// Breaks cycles. A failure that nobody has asked for stays: it is reported when the operation is dropped.
     fn __clear__(&self) {
-        let old = self
-            .state
-            .try_lock()
-            .map(|mut state| std::mem::replace(&mut *state, State::Cancelled(None)));
+        let old = self.state.try_lock().and_then(|mut state| match &*state {
+            State::Arrived(..) | State::Converting => None,
+            State::Finished(Err(_)) if !self.retrieved.load(Ordering::Relaxed) => None,
+            _ => Some(std::mem::replace(&mut *state, State::Cancelled(None))),
+        });
+        if let Some(State::Pending(Pending { task: Some(task), .. })) = &old
+            && self.made_by.is_current()
+        {
+            task.abort();
+        }
         drop(old);
     }
 }
 
 impl Drop for Operation {
     /// Reports a failure that nobody asked for, as asyncio's own futures do: a write that failed must not go unnoticed.
+    /// Ends the call of an operation that nobody can await any more.
     fn drop(&mut self) {
         let state = std::mem::replace(self.state.get_mut(), State::Cancelled(None));
-        let unseen = !self.retrieved.load(Ordering::Relaxed) && self.made_by.is_current();
-        let State::Arrived(Reply::Failed(error)) = state else {
-            return;
-        };
-        if !unseen {
+        if !self.made_by.is_current() {
             return;
         }
-        attach(|py| {
-            // The drop may happen while another exception is on its way.
-            let pending = PyErr::take(py);
-            let report = PyDict::new(py);
-            let told = report
-                .set_item("message", "an SBP operation failed and nobody asked for its outcome")
-                .and_then(|()| report.set_item("exception", error.into_python(py).into_value(py)))
-                .and_then(|()| {
-                    self.event_loop
-                        .bind(py)
-                        .call_method1("call_exception_handler", (report,))
+        let retrieved = self.retrieved.load(Ordering::Relaxed);
+        match state {
+            State::Pending(Pending { task: Some(task), .. }) => task.abort(),
+            State::Arrived(reply, shape) if reply.is_failure() => {
+                attach(|py| {
+                    if let Err(error) = reply.into_python(py, &shape) {
+                        self.report(py, error);
+                    }
                 });
-            if let Err(error) = told {
-                error.write_unraisable(py, None);
             }
-            if let Some(pending) = pending {
-                pending.restore(py);
+            State::Finished(Err(error)) if !retrieved => {
+                attach(|py| self.report(py, PyErr::from_value(error.into_bound(py).into_any())));
             }
-        });
+            _ => {}
+        }
+    }
+}
+
+impl Operation {
+    /// Tells the loop of a failure that nobody has seen.
+    fn report(&self, py: Python<'_>, error: PyErr) {
+        // The drop may happen while another exception is on its way.
+        let pending = PyErr::take(py);
+        let report = PyDict::new(py);
+        let told = report
+            .set_item("message", "an SBP operation failed and nobody asked for its outcome")
+            .and_then(|()| report.set_item("exception", error.into_value(py)))
+            .and_then(|()| {
+                self.event_loop
+                    .bind(py)
+                    .call_method1("call_exception_handler", (report,))
+            });
+        if let Err(error) = told {
+            error.write_unraisable(py, None);
+        }
+        if let Some(pending) = pending {
+            pending.restore(py);
+        }
+    }
+}
+
+/// An outcome as it is kept.
+fn kept(py: Python<'_>, outcome: PyResult<Py<PyAny>>) -> Outcome {
+    outcome.map_err(|error| error.into_value(py))
+}
+
+/// A kept outcome, once more.
+fn told(py: Python<'_>, outcome: &Outcome) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Ok(value) => Ok(value.clone_ref(py)),
+        Err(error) => Err(PyErr::from_value(error.bind(py).clone().into_any())),
     }
 }
 

@@ -30,6 +30,16 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
+    /// Whether it is an error that somebody should hear of.
+    pub(crate) fn is_failure(&self) -> bool {
+        match self {
+            Self::Append(outcome) => outcome.entries.iter().any(Result::is_err),
+            Self::Failed(_) => true,
+            // A call that ended with its thread has nothing to tell.
+            Self::Call(_) | Self::Dropped => false,
+        }
+    }
+
     /// What the caller gets.
     pub(crate) fn into_python(self, py: Python<'_>, shape: &AckShape) -> PyResult<Py<PyAny>> {
         match self {
@@ -55,6 +65,8 @@ pub(crate) struct Completion {
 /// queue disarmed and writes the descriptor.
 pub(crate) struct CompletionQueue {
     pending: Mutex<Vec<Completion>>,
+    /// Nobody takes anything any more: the loop is closed.
+    closed: AtomicBool,
     armed: AtomicBool,
     wake: OwnedFd,
     wakes: AtomicU64,
@@ -65,6 +77,7 @@ impl CompletionQueue {
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self {
             pending: Mutex::new(Vec::new()),
+            closed: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             wakes: AtomicU64::new(0),
@@ -87,6 +100,9 @@ impl CompletionQueue {
 
     /// Adds one finished call.
     pub(crate) fn push(&self, completion: Completion) {
+        if self.closed.load(Ordering::SeqCst) {
+            return;
+        }
         self.pending.lock().push(completion);
         self.completions.fetch_add(1, Ordering::Relaxed);
         self.arm();
@@ -106,6 +122,13 @@ impl CompletionQueue {
         }
     }
 
+    /// Drops what has arrived and what still arrives: the loop does not run any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let dropped = std::mem::take(&mut *self.pending.lock());
+        drop(dropped);
+    }
+
     /// Wakes the loop unless a wake-up is already under way.
     pub(crate) fn arm(&self) {
         if !self.armed.swap(true, Ordering::SeqCst) {
@@ -118,6 +141,9 @@ impl CompletionQueue {
 
 impl CompletionSink for CompletionQueue {
     fn complete(&self, batch: &mut Vec<(u64, Result<AppendOutcome, ClientError>)>) {
+        if self.closed.load(Ordering::SeqCst) {
+            return batch.clear();
+        }
         self.completions.fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.pending
             .lock()

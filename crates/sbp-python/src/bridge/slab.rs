@@ -43,6 +43,11 @@ impl Slab {
         operation
     }
 
+    /// All operations on their way.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = &Py<Operation>> {
+        self.places.iter().filter_map(|place| place.operation.as_ref())
+    }
+
     /// How many operations are on their way.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
