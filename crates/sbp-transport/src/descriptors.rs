@@ -29,13 +29,19 @@ impl Descriptors {
     /// Remembers a descriptor until the result is dropped. Drop it before the descriptor is closed.
     #[must_use = "the descriptor is forgotten when this is dropped"]
     pub fn register(self: &Arc<Self>, descriptor: RawFd) -> Registered {
-        let claim = |place: &AtomicI32| {
-            place
-                .compare_exchange(FREE, descriptor, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+        let claim = |place: &usize| {
+            self.places.get(*place).is_some_and(|place| {
+                place
+                    .compare_exchange(FREE, descriptor, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            })
         };
+        // The kernel gives the lowest number that is free, so that each mostly has a place of its own to begin with. A
+        // search from the first place on would pass all that are held, which takes longer than accepting a connection.
+        let count = self.places.len();
+        let first = usize::try_from(descriptor).unwrap_or(0) % count.max(1);
         Registered {
-            place: self.places.iter().position(claim),
+            place: (first..count).chain(0..first).find(claim),
             table: Arc::clone(self),
         }
     }
@@ -68,19 +74,35 @@ impl Drop for Registered {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::Descriptors;
+
+    fn held(table: &Arc<Descriptors>) -> Vec<i32> {
+        let mut held = table.snapshot();
+        held.sort_unstable();
+        held
+    }
 
     #[test]
     fn what_is_dropped_is_forgotten_and_its_place_used_again() {
         let table = Descriptors::new(2);
         let first = table.register(5);
-        let second = table.register(6);
-        let third = table.register(7);
-        assert_eq!(table.snapshot(), vec![5, 6], "a third one does not fit");
+        let second = table.register(7);
+        let third = table.register(8);
+        assert_eq!(held(&table), vec![5, 7], "a third one does not fit");
         drop((first, third));
-        assert_eq!(table.snapshot(), vec![6]);
+        assert_eq!(held(&table), vec![7]);
         let _again = table.register(8);
-        assert_eq!(table.snapshot(), vec![8, 6]);
+        assert_eq!(held(&table), vec![7, 8]);
         drop(second);
+        assert_eq!(held(&table), vec![8]);
+    }
+
+    #[test]
+    fn a_table_without_places_remembers_nothing() {
+        let table = Descriptors::new(0);
+        let _nowhere = table.register(5);
+        assert_eq!(held(&table), Vec::<i32>::new());
     }
 }
