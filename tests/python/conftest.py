@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import socket
 import subprocess
 import sys
 import textwrap
@@ -10,10 +12,69 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import pytest_asyncio
+import uvloop
 
 import sbp_native as sbp
+from python.provoked import check, noted
+from python.scripted_peer import ScriptedPeer
 
 _names = itertools.count()
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests of the bridge run on both kinds of loops."""
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+    if item.path.name.startswith("test_bridge"):
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "provokes(*codes, by, in_child=False): the test makes errors of these codes happen; see provoked.py"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with an argument `code` runs once for each code that it provokes."""
+    if "code" in metafunc.fixturenames and (mark := metafunc.definition.get_closest_marker("provokes")):
+        metafunc.parametrize("code", mark.args)
+
+
+@pytest.fixture(autouse=True)
+def _provokes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sees to it that a test provokes what it says."""
+    marks = [mark for mark in request.node.iter_markers("provokes") if not mark.kwargs.get("in_child")]
+    if not marks:
+        yield
+        return
+    with noted(monkeypatch) as made:
+        yield
+    for error in made:
+        check(error)
+    parameters = getattr(request.node, "callspec", None)
+    codes = [parameters.params["code"]] if parameters and "code" in parameters.params else marks[0].args
+    for code in codes:
+        assert code in {error.code for error in made}, f"{code} was not provoked"
+
+
+@pytest.fixture(scope="session")
+def scripted() -> Iterator[ScriptedPeer]:
+    """A scripted peer in front of a server of its own, which names the peer as the place of its ranges."""
+    with ScriptedPeer() as peer:
+        # The server's own address is the peer's then, so its port is chosen here.
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            peer.upstream = f"127.0.0.1:{free.getsockname()[1]}"
+        with sbp.Server(listen=peer.upstream, advertise=peer.address, durability="none"):
+            yield peer
+
+
+@pytest.fixture
+def peer(scripted: ScriptedPeer) -> Iterator[ScriptedPeer]:
+    """The scripted peer, without a script."""
+    scripted.reset()
+    yield scripted
+    scripted.reset()
 
 
 @pytest.fixture(scope="session")
