@@ -1,0 +1,223 @@
+//! Named cursors against a real server: resuming, two holders, commits in doubt, holders that are killed.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod child;
+mod doubt;
+mod killed;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sbp_client::{AppendOptions, Client, ClientConfig, Cursor, CursorOptions, ErrorKind, Position};
+use sbp_messages::{ErrorCode, Stream};
+use sbp_server::{Durability, Server, ServerConfig};
+use sbp_types::{Offset, StreamId};
+use tokio::runtime::Handle;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn bounded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future)
+        .await
+        .expect("the test did not end in time")
+}
+
+fn server(advertise: Option<String>) -> Server {
+    Server::start(ServerConfig {
+        advertise,
+        durability: Durability::None,
+        ..ServerConfig::default()
+    })
+    .unwrap()
+}
+
+fn client(address: &str) -> Client {
+    let mut config = ClientConfig::new(address).unwrap();
+    config.timeout = Duration::from_secs(20);
+    config.retry.backoff_min = Duration::from_millis(5);
+    config.retry.backoff_max = Duration::from_millis(50);
+    Client::new(config, Handle::current())
+}
+
+async fn streams(client: &Client, names: &[&str]) -> Vec<Arc<Stream>> {
+    let wanted = names.iter().map(|&name| Stream {
+        name: name.to_owned(),
+        ..Stream::default()
+    });
+    let created = client.create_streams(wanted.collect(), None).await.unwrap();
+    created.into_iter().map(Result::unwrap).collect()
+}
+
+async fn append(client: &Client, stream: &Stream, value: &'static [u8]) {
+    let options = AppendOptions::default();
+    bounded(client.append(stream.stream_id, value, &options)).await.unwrap();
+}
+
+async fn open(client: &Client, name: &str, streams: &[Arc<Stream>]) -> Cursor {
+    let opened = client.cursor(name, streams.to_vec(), CursorOptions::default());
+    bounded(opened).await.unwrap()
+}
+
+async fn commit(cursor: &Cursor, stream: &Stream, next: i64) -> Result<(), sbp_client::ClientError> {
+    bounded(cursor.commit(vec![(stream.stream_id, Offset(next))], None)).await
+}
+
+fn places(cursor: &Cursor) -> Vec<i64> {
+    cursor.positions().into_iter().map(|(_, next)| next.0).collect()
+}
+
+/// Where a cursor's own stream begins and ends.
+async fn bounds(client: &Client, stream: StreamId) -> (i64, i64) {
+    let found = bounded(client.positions(&[stream], None))
+        .await
+        .unwrap()
+        .remove(0)
+        .unwrap();
+    (found.earliest.0, found.latest.0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_job_goes_on_where_its_last_commit_was() {
+    let server = server(None);
+    let client = client(&server.local_addr().to_string());
+    let both = streams(&client, &["orders", "payments"]).await;
+    append(&client, &both[1], b"p").await;
+    let latest = CursorOptions {
+        start: Position::Latest,
+        ..CursorOptions::default()
+    };
+    let first = client.cursor("job", both.clone(), latest).await.unwrap();
+    assert_eq!(places(&first), [0, 1]);
+    commit(&first, &both[0], 12).await.unwrap();
+    assert_eq!(places(&first), [12, 1]);
+
+    // "latest" was settled by the first holder, and committed with the rest.
+    append(&client, &both[1], b"p").await;
+    let second = client.cursor("job", both.clone(), latest).await.unwrap();
+    assert_eq!(places(&second), [12, 1]);
+    // It may go back, too.
+    commit(&second, &both[0], 3).await.unwrap();
+    let third = open(&client, "job", &both[..1]).await;
+    assert_eq!(places(&third), [3]);
+    commit(&third, &both[0], 4).await.unwrap();
+    assert_eq!(
+        places(&open(&client, "job", &both).await),
+        [4, 1],
+        "others keep their places"
+    );
+    assert_eq!(places(&open(&client, "other-job", &both).await), [0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn of_two_holders_one_commits_and_the_other_never_again() {
+    let server = server(None);
+    let client = client(&server.local_addr().to_string());
+    let orders = streams(&client, &["orders"]).await;
+    let (first, second) = (open(&client, "job", &orders).await, open(&client, "job", &orders).await);
+    commit(&first, &orders[0], 1).await.unwrap();
+    for _ in 0..3 {
+        let refused = commit(&second, &orders[0], 99).await.unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.code()),
+            (ErrorKind::Rejected, ErrorCode::CURSOR_TAKEN)
+        );
+        assert!(
+            !refused.is_retriable() && refused.to_string().contains("job"),
+            "{refused}"
+        );
+        commit(&first, &orders[0], 2).await.unwrap();
+    }
+    assert_eq!(second.lost().unwrap().code(), ErrorCode::CURSOR_TAKEN);
+    assert!(first.lost().is_none());
+
+    // Whoever comes next may claim the name by committing what it found.
+    let third = open(&client, "job", &orders).await;
+    bounded(third.commit(Vec::new(), None)).await.unwrap();
+    assert_eq!(
+        commit(&first, &orders[0], 3).await.unwrap_err().code(),
+        ErrorCode::CURSOR_TAKEN
+    );
+    assert_eq!(places(&open(&client, "job", &orders).await), [2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn commits_that_are_not_awaited_keep_their_order() {
+    let server = server(None);
+    let client = client(&server.local_addr().to_string());
+    let orders = streams(&client, &["orders"]).await;
+    let cursor = open(&client, "job", &orders).await;
+    let commits: Vec<_> = (0..500)
+        .map(|next| cursor.commit(vec![(orders[0].stream_id, Offset(next))], None))
+        .collect();
+    for commit in commits {
+        bounded(commit).await.unwrap();
+    }
+    assert_eq!(places(&cursor), [499]);
+    assert_eq!(places(&open(&client, "job", &orders).await), [499]);
+    let (_, latest) = bounds(&client, cursor.stream()).await;
+    assert!(latest <= 500, "those that waited were stored together");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_makes_no_sense_is_refused_here() {
+    let server = server(None);
+    let client = client(&server.local_addr().to_string());
+    let both = streams(&client, &["orders", "payments"]).await;
+    for name in ["", "a b", "é", &"x".repeat(300)] {
+        let opened = client.cursor(name, both.clone(), CursorOptions::default()).await;
+        assert_eq!(opened.unwrap_err().kind(), ErrorKind::Invalid, "{name:?}");
+    }
+    let none = client.cursor("job", Vec::new(), CursorOptions::default()).await;
+    assert_eq!(none.unwrap_err().kind(), ErrorKind::Invalid);
+    let cursor = open(&client, "a.b/c-D_9", &both[..1]).await;
+    for (stream, next) in [(&both[1], 1), (&both[0], -1)] {
+        assert_eq!(
+            commit(&cursor, stream, next).await.unwrap_err().kind(),
+            ErrorKind::Invalid
+        );
+    }
+    assert_eq!(bounds(&client, cursor.stream()).await, (0, 0));
+
+    // A stream of that name with something else in it is not taken for a cursor.
+    let own = streams(&client, &["_sbp/cursors/mine"]).await;
+    append(&client, &own[0], b"hello").await;
+    let opened = client.cursor("mine", both, CursorOptions::default()).await.unwrap_err();
+    assert_eq!(opened.kind(), ErrorKind::Incomplete);
+    assert!(opened.to_string().contains("no commit"), "{opened}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_stream_that_was_made_anew_under_its_name_begins_anew() {
+    let server = server(None);
+    let client = client(&server.local_addr().to_string());
+    let old = streams(&client, &["orders"]).await;
+    commit(&open(&client, "job", &old).await, &old[0], 7).await.unwrap();
+    client.delete_streams(&[old[0].stream_id], None).await.unwrap();
+    let new = streams(&client, &["orders"]).await;
+    assert_ne!(new[0].stream_id, old[0].stream_id);
+    assert_eq!(places(&open(&client, "job", &new).await), [0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn old_commits_are_trimmed() {
+    let server = server(None);
+    let client = client(&server.local_addr().to_string());
+    let orders = streams(&client, &["orders"]).await;
+    let cursor = open(&client, "job", &orders).await;
+    for next in 0..200 {
+        commit(&cursor, &orders[0], next).await.unwrap();
+    }
+    bounded(async {
+        while bounds(&client, cursor.stream()).await.0 < 128 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let (earliest, latest) = bounds(&client, cursor.stream()).await;
+    assert!(latest == 200 && earliest < latest, "the last one stays");
+    assert_eq!(places(&open(&client, "job", &orders).await), [199]);
+}
