@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 
 use crate::batch::Batch;
 use crate::blocking::block_on;
 use crate::bridge::{Here, Operation};
 use crate::core::{Core, duration};
-use crate::read::{SharedSource, Source, Wanted};
+use crate::read::{Source, Wanted};
+use crate::step::SharedSource;
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
 
@@ -50,9 +50,9 @@ impl Batches {
         self.core.client(py)?;
         let timeout = duration(self.timeout)?;
         let source = Arc::clone(&self.source);
-        // A step that a signal ends is dropped, which gives the source back.
+        // A step that a signal ends is dropped, which gives back what it took.
         let stepped = block_on(py, async move { source.next(timeout).await })?;
-        stepped.map_err(|failure| failure.into_python(py))
+        Ok(stepped.map_err(|failure| failure.into_python(py))?.take())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -116,10 +116,7 @@ impl AsyncBatches {
         self.core.client(py)?;
         let timeout = duration(self.timeout)?;
         let source = Arc::clone(&self.source);
-        Here::now(py)?.spawn(async move { source.next(timeout).await }, |py, batch| match batch {
-            Some(batch) => Ok(Py::new(py, batch)?.into_any()),
-            None => Err(PyStopAsyncIteration::new_err(())),
-        })
+        Here::now(py)?.spawn_step(async move { source.next(timeout).await })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

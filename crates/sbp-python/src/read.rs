@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -11,7 +11,6 @@ use sbp_client::{
     TailOptions,
 };
 use sbp_types::{Offset, StreamId};
-use tokio::sync::{Mutex, Notify};
 
 use crate::arguments::{places, places_of, position_or};
 use crate::batch::Batch;
@@ -73,48 +72,6 @@ pub(crate) struct Source {
     streams: HashMap<StreamId, Arc<Described>>,
     /// Counts bytes that could not be used where they lay.
     copied: Arc<AtomicU64>,
-}
-
-/// A source that one thread or task steps through while another may close it.
-pub(crate) struct SharedSource {
-    source: Mutex<Source>,
-    closed: AtomicBool,
-    closing: Notify,
-}
-
-impl SharedSource {
-    pub(crate) fn new(source: Source) -> Arc<Self> {
-        Arc::new(Self {
-            source: Mutex::new(source),
-            closed: AtomicBool::new(false),
-            closing: Notify::new(),
-        })
-    }
-
-    /// See [`Source::open`].
-    pub(crate) async fn open(&self, timeout: Option<Duration>) -> Result<(), Failure> {
-        self.source.lock().await.open(timeout).await
-    }
-
-    /// See [`Source::next`]; after a close, and when one comes while it waits, there is nothing more.
-    pub(crate) async fn next(&self, timeout: Option<Duration>) -> Result<Option<Batch>, Failure> {
-        let closing = self.closing.notified();
-        if self.closed.load(Ordering::SeqCst) {
-            return Ok(None);
-        }
-        tokio::select! {
-            biased;
-            () = closing => Ok(None),
-            stepped = async { self.source.lock().await.next(timeout).await } => stepped,
-        }
-    }
-
-    /// Ends reading, also under a step that waits, and frees what was read ahead.
-    pub(crate) async fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.closing.notify_waiters();
-        self.source.lock().await.close();
-    }
 }
 
 enum State {

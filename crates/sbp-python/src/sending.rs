@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView};
 
@@ -178,6 +179,9 @@ fn start_when_found<'py>(
                 .unbind())
         },
     )?;
+    if let Some(task) = lookup.get().task() {
+        operation.get().set_task(task);
+    }
     let then = AppendWhenFound {
         core: Arc::clone(core),
         operation: operation.clone().unbind(),
@@ -197,6 +201,18 @@ struct AppendWhenFound {
 
 #[pymethods]
 impl AppendWhenFound {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.operation)?;
+        match &self.later.kept {
+            Kept::One { data, key, headers } => {
+                visit.call(data)?;
+                visit.call(key)?;
+                visit.call(headers)
+            }
+            Kept::Many(data) => visit.call(data),
+        }
+    }
+
     fn __call__(&self, py: Python<'_>, lookup: &Bound<'_, Operation>) -> PyResult<()> {
         let operation = self.operation.bind(py);
         if operation.get().is_settled() {

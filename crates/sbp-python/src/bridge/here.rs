@@ -15,6 +15,7 @@ use crate::ack::AckShape;
 use crate::append::Prepared;
 use crate::calls::Failure;
 use crate::core::Core;
+use crate::step::Step;
 use crate::{imports, runtime};
 
 thread_local! {
@@ -126,6 +127,24 @@ impl<'py> Here<'py> {
         call: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, Operation>> {
+        self.spawn_reply(async move {
+            let value = call.await?;
+            Ok(Reply::Call(Box::new(move |py| convert(py, value))))
+        })
+    }
+
+    /// Runs a step through a source on the I/O thread.
+    pub(crate) fn spawn_step(
+        &self,
+        step: impl Future<Output = Result<Step, Failure>> + Send + 'static,
+    ) -> PyResult<Bound<'py, Operation>> {
+        self.spawn_reply(async move { step.await.map(Reply::Step) })
+    }
+
+    fn spawn_reply(
+        &self,
+        call: impl Future<Output = Result<Reply, Failure>> + Send + 'static,
+    ) -> PyResult<Bound<'py, Operation>> {
         let bridge = self.bridge.get();
         let operation = self.operation(AckShape::None)?;
         let handle = runtime::handle(self.bridge.py())?;
@@ -135,10 +154,8 @@ impl<'py> Here<'py> {
             kept: false,
         };
         let task = handle.spawn(async move {
-            match call.await {
-                Ok(value) => promise.keep(Reply::Call(Box::new(move |py| convert(py, value)))),
-                Err(error) => promise.keep(Reply::Failed(error)),
-            }
+            let reply = call.await.unwrap_or_else(Reply::Failed);
+            promise.keep(reply);
         });
         operation.get().set_task(task.abort_handle());
         Ok(operation)

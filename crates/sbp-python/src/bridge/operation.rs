@@ -124,10 +124,11 @@ impl Operation {
     }
 
     /// Stores the outcome and returns who waits for it. A cancelled operation drops a late outcome.
-    pub(crate) fn complete(&self, reply: Reply) -> (Option<Waiter>, Vec<Waiter>) {
+    pub(crate) fn complete(&self, mut reply: Reply) -> (Option<Waiter>, Vec<Waiter>) {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, State::Converting) {
             State::Pending(pending) => {
+                reply.deliver();
                 *state = State::Arrived(reply, pending.shape);
                 (pending.first, pending.others)
             }
@@ -460,13 +461,14 @@ impl Operation {
         let report = PyDict::new(py);
         let told = report
             .set_item("message", "an SBP operation failed and nobody asked for its outcome")
-            .and_then(|()| report.set_item("exception", error.into_value(py)))
+            .and_then(|()| report.set_item("exception", error.value(py)))
             .and_then(|()| {
                 self.event_loop
                     .bind(py)
                     .call_method1("call_exception_handler", (report,))
             });
-        if let Err(error) = told {
+        if told.is_err() {
+            // The loop is on its way out with everything else.
             error.write_unraisable(py, None);
         }
         if let Some(pending) = pending {

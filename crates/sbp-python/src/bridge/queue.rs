@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ use sbp_client::{AppendOutcome, ClientError, CompletionSink};
 
 use crate::ack::AckShape;
 use crate::calls::Failure;
+use crate::step::Step;
 
 /// A result in Rust form that knows how to become a Python object. It is made on the I/O thread and called on the loop's,
 /// so it carries no Python reference.
@@ -21,6 +22,8 @@ pub(crate) type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Se
 pub(crate) enum Reply {
     /// An append was acknowledged: the hot road, where the operation itself knows what to make of it.
     Append(AppendOutcome),
+    /// A step through a source has its batch, or the end.
+    Step(Step),
     /// Any other call has its result.
     Call(Convert),
     /// The call failed.
@@ -36,7 +39,14 @@ impl Reply {
             Self::Append(outcome) => outcome.entries.iter().any(Result::is_err),
             Self::Failed(_) => true,
             // A call that ended with its thread has nothing to tell.
-            Self::Call(_) | Self::Dropped => false,
+            Self::Step(_) | Self::Call(_) | Self::Dropped => false,
+        }
+    }
+
+    /// It has reached an operation that somebody waits for.
+    pub(crate) fn deliver(&mut self) {
+        if let Self::Step(step) = self {
+            step.deliver();
         }
     }
 
@@ -44,6 +54,10 @@ impl Reply {
     pub(crate) fn into_python(self, py: Python<'_>, shape: &AckShape) -> PyResult<Py<PyAny>> {
         match self {
             Self::Append(outcome) => shape.build(py, outcome),
+            Self::Step(step) => match step.take() {
+                Some(batch) => Ok(Py::new(py, batch)?.into_any()),
+                None => Err(PyStopAsyncIteration::new_err(())),
+            },
             Self::Call(convert) => convert(py),
             Self::Failed(failure) => Err(shape.explain(failure).into_python(py)),
             Self::Dropped => Err(PyRuntimeError::new_err(
