@@ -6,14 +6,18 @@
 
 use std::ffi::CStr;
 
+use arrow_array::cast::AsArray;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
-use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
-use arrow_schema::{ArrowError, Schema};
+use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::{
+    Array, ArrayReader, ArrayRef, RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray, make_array,
+};
+use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
+use sbp_record::plain_type;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -25,12 +29,19 @@ pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(object.hasattr(intern!(py, "__arrow_c_array__"))? || object.hasattr(intern!(py, "__arrow_c_stream__"))?)
 }
 
-/// The record batches that a table, a batch, a data frame or a reader offers, and their schema.
-pub(crate) fn import_batches(object: &Bound<'_, PyAny>) -> PyResult<(Schema, Vec<RecordBatch>)> {
+/// What an object offers in Arrow form.
+pub(crate) enum Offered {
+    /// Rows of columns: a table, a record batch, a data frame, a reader.
+    Rows(Schema, Vec<RecordBatch>),
+    /// One column: an array, or a chunked one.
+    Column(Vec<ArrayRef>),
+}
+
+/// Takes what an object offers, without a copy.
+pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Offered> {
     let py = object.py();
     if object.hasattr(intern!(py, "__arrow_c_array__"))? {
-        let batch = import_array(object)?;
-        return Ok((batch.schema().as_ref().clone(), vec![batch]));
+        return import_array(object);
     }
     let capsule = object
         .call_method0(intern!(py, "__arrow_c_stream__"))?
@@ -38,13 +49,30 @@ pub(crate) fn import_batches(object: &Bound<'_, PyAny>) -> PyResult<(Schema, Vec
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: a capsule of this name holds such a structure; it is moved out, which marks the original as released, so
     // that the capsule's destructor leaves it alone.
-    let reader = unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr()) }.map_err(from_arrow)?;
-    let schema = reader.schema().as_ref().clone();
-    let batches = reader.collect::<Result<Vec<_>, _>>().map_err(from_arrow)?;
-    Ok((schema, batches))
+    let reader = unsafe { ArrayStreamReader::from_raw(pointer.as_ptr()) }.map_err(from_arrow)?;
+    let DataType::Struct(fields) = reader.field().data_type().clone() else {
+        let arrays = reader.collect::<Result<_, _>>().map_err(from_arrow)?;
+        return Ok(Offered::Column(arrays));
+    };
+    let schema = Schema::new(fields);
+    let batches = reader
+        .map(|array| as_rows(array?.as_struct().clone()))
+        .collect::<Result<_, _>>()
+        .map_err(from_arrow)?;
+    Ok(Offered::Rows(schema, batches))
 }
 
-fn import_array(object: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+/// The record batches that a table, a batch, a data frame or a reader offers, and their schema.
+pub(crate) fn import_batches(object: &Bound<'_, PyAny>) -> PyResult<(Schema, Vec<RecordBatch>)> {
+    match import(object)? {
+        Offered::Rows(schema, batches) => Ok((schema, batches)),
+        Offered::Column(_) => Err(PyTypeError::new_err(
+            "a record batch or a table is needed, not a single column",
+        )),
+    }
+}
+
+fn import_array(object: &Bound<'_, PyAny>) -> PyResult<Offered> {
     let pair = object
         .call_method0(intern!(object.py(), "__arrow_c_array__"))?
         .cast_into::<PyTuple>()?;
@@ -56,17 +84,25 @@ fn import_array(object: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     // SAFETY: array and schema come from one call and describe each other; that they follow the C data interface is the
     // exporter's part of its contract.
     let data = unsafe { from_ffi(array, &schema) }.map_err(from_arrow)?;
-    if !matches!(data.data_type(), arrow_schema::DataType::Struct(_)) {
-        return Err(PyTypeError::new_err(
-            "a record batch or a table is needed, not a single column",
-        ));
+    let array = make_array(data);
+    match array.as_struct_opt() {
+        None => Ok(Offered::Column(vec![array])),
+        Some(rows) => {
+            let batch = as_rows(rows.clone()).map_err(from_arrow)?;
+            Ok(Offered::Rows(batch.schema().as_ref().clone(), vec![batch]))
+        }
     }
-    let metadata = Schema::try_from(&schema)
-        .map(|schema| schema.metadata)
-        .unwrap_or_default();
-    let batch = RecordBatch::from(StructArray::from(data));
-    let schema = batch.schema().as_ref().clone().with_metadata(metadata);
-    batch.with_schema(schema.into()).map_err(from_arrow)
+}
+
+/// Rows as a batch. A row that is null as a whole is none that a stream could hold.
+fn as_rows(rows: StructArray) -> Result<RecordBatch, ArrowError> {
+    if rows.null_count() > 0 {
+        let message = format!("{} rows are null as a whole; drop them", rows.null_count());
+        return Err(ArrowError::InvalidArgumentError(message));
+    }
+    let (fields, columns, _) = rows.clone().into_parts();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    RecordBatch::try_new_with_options(Schema::new(fields).into(), columns, &options)
 }
 
 /// The schema that a `pyarrow.Schema`, or anything else with `__arrow_c_schema__`, describes.
@@ -77,7 +113,10 @@ pub(crate) fn import_schema(object: &Bound<'_, PyAny>) -> PyResult<Schema> {
             "a schema is a pyarrow.Schema, or another object with __arrow_c_schema__",
         ));
     }
-    Schema::try_from(&import_schema_capsule(&object.call_method0(method)?)?).map_err(from_arrow)
+    let schema = Schema::try_from(&import_schema_capsule(&object.call_method0(method)?)?).map_err(from_arrow)?;
+    // Libraries lay text and bytes out in several ways; what they hold is the same.
+    let plain = |field: &FieldRef| field.as_ref().clone().with_data_type(plain_type(field.data_type()));
+    Ok(Schema::new(schema.fields().iter().map(plain).collect::<Vec<_>>()))
 }
 
 fn import_schema_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<FFI_ArrowSchema> {

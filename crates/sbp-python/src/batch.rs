@@ -8,7 +8,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
-use sbp_client::{Client, FetchedBatch};
+use sbp_client::{Client, ClientError, FetchedBatch};
+use sbp_messages::ErrorCode;
 use sbp_record::BatchError;
 use sbp_types::Offset;
 
@@ -35,7 +36,12 @@ impl Batch {
     /// Reads what was fetched of `stream`, for keeping.
     pub(crate) fn decode(client: &Client, stream: &Arc<Described>, fetched: &FetchedBatch) -> Result<Self, Failure> {
         let address = fetched.bytes.as_ptr() as usize;
-        let batch = sbp_record::Batch::decode(fetched.keep(client), stream.schema.as_ref())?;
+        let batch = sbp_record::Batch::decode(fetched.keep(client), stream.schema.as_ref()).map_err(|error| {
+            ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string())
+                .with_stream(stream.stream.stream_id)
+                .with_stream_name(&stream.name)
+                .with_offset(fetched.from)
+        })?;
         let from = fetched.from.max(batch.base_offset());
         Ok(Self {
             stream: Arc::clone(stream),
@@ -202,7 +208,7 @@ impl Batch {
             self.from,
             self.last_offset()
         );
-        html::table(&caption, &shown, self.__len__()).map_err(arrow::from_arrow)
+        Ok(html::table(&caption, &shown, self.__len__()))
     }
 
     /// `(address, length)` of the batch in the frame it came in.

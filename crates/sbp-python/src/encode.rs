@@ -6,6 +6,9 @@
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
+use arrow_select::concat::concat_batches;
 use bytes::{Bytes, BytesMut};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
@@ -13,11 +16,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
 use sbp_client::{Body, Submissions};
 use sbp_record::{
-    Compression, EncodeError, EncodeOptions, RecordsBuilder, StreamSchema, encode_arrow, encode_raw, encode_raw_head,
+    Compression, EncodeError, EncodeOptions, MAX_UNCOMPRESSED_LENGTH, RecordColumns, RecordsBuilder, SchemaError,
+    StreamSchema, encode_arrow, encode_raw, encode_raw_head,
 };
 use sbp_types::{StreamId, TimestampMs};
 
 use crate::append::Appending;
+use crate::arrow::Offered;
 use crate::attach::attach;
 use crate::beside::{Headers, is_keyed, of_list, of_one, type_name};
 use crate::buffer::{Payload, owned_bytes, with_bytes};
@@ -46,6 +51,15 @@ impl Encoded {
     pub(crate) fn bytes(&self) -> usize {
         let shared = self.shared.as_ref().map_or(0, |(body, padding)| body.len() + padding);
         self.front.len() + shared
+    }
+
+    /// The whole batch in one piece.
+    pub(crate) fn into_bytes(mut self) -> Bytes {
+        if let Some((body, padding)) = &self.shared {
+            self.front.extend_from_slice(body);
+            self.front.resize(self.front.len() + padding, 0);
+        }
+        self.front.freeze()
     }
 
     /// Puts the batch where `submissions` wants it.
@@ -231,29 +245,69 @@ fn finish(mut builder: RecordsBuilder, options: &EncodeOptions) -> PyResult<Enco
     })
 }
 
+/// Arrow data: the columns of a stream with a schema, or the records of one without.
 fn encode_columns(
     data: &Bound<'_, PyAny>,
     schema: Option<&StreamSchema>,
     options: &EncodeOptions,
 ) -> PyResult<Encoded> {
     let py = data.py();
-    let Some(schema) = schema else {
-        return Err(errors::schema_mismatch(
-            py,
-            "Arrow data needs a stream with a schema: create it with create_stream(name, schema=...)",
-        ));
-    };
-    let (offered, batches) = arrow::import_batches(data)?;
+    let offered = arrow::import(data)?;
+    // The data is not Python's any more: other threads may run while it is encoded.
+    let encoded = py.detach(|| match (schema, offered) {
+        (Some(schema), Offered::Rows(columns, batches)) => encode_typed(schema, columns, batches, options),
+        (Some(_), Offered::Column(_)) => Err(SchemaError::Shape(
+            "a column by itself was given, and the stream has a schema; give a table or a record batch".to_owned(),
+        )
+        .into()),
+        (None, Offered::Rows(_, batches)) => encode_records(batches.iter().map(RecordColumns::of), options),
+        (None, Offered::Column(chunks)) => encode_records(chunks.iter().map(RecordColumns::of_values), options),
+    });
+    match encoded {
+        Err(EncodeError::NoRecords) => Err(errors::invalid(py, "the table has no rows; append at least one record")),
+        other => other.map_err(|error| refused(py, error)),
+    }
+}
+
+fn encode_typed(
+    schema: &StreamSchema,
+    offered: Schema,
+    batches: Vec<RecordBatch>,
+    options: &EncodeOptions,
+) -> Result<Encoded, EncodeError> {
     let batch = match <[_; 1]>::try_from(batches) {
         Ok([batch]) => batch,
-        Err(batches) => arrow_select::concat::concat_batches(&offered.into(), &batches).map_err(arrow::from_arrow)?,
+        Err(batches) => concat_batches(&offered.into(), &batches).map_err(EncodeError::Arrow)?,
     };
-    if batch.num_rows() == 0 {
-        return Err(errors::invalid(py, "the table has no rows; append at least one record"));
-    }
-    let records = count(batch.num_rows())?;
+    let batch = schema.fit(&batch)?;
     let mut front = SCRATCH.take();
-    encode_arrow(options, schema, &batch, &mut front).map_err(|error| refused(py, error))?;
+    encode_arrow(options, schema, &batch, &mut front)?;
+    Ok(Encoded {
+        front,
+        shared: None,
+        records: u32::try_from(batch.num_rows()).unwrap_or(u32::MAX),
+    })
+}
+
+fn encode_records(
+    batches: impl Iterator<Item = Result<RecordColumns, SchemaError>>,
+    options: &EncodeOptions,
+) -> Result<Encoded, EncodeError> {
+    let mut builder = RecordsBuilder::new();
+    for columns in batches {
+        let columns = columns?;
+        let taken = builder.push_rows(&columns, 0..columns.len(), usize::MAX)?;
+        if taken < columns.len() {
+            let told = builder.body_length() / taken.max(1) * columns.len();
+            return Err(EncodeError::TooLarge {
+                length: told as u64,
+                limit: MAX_UNCOMPRESSED_LENGTH as u64,
+            });
+        }
+    }
+    let records = u32::try_from(builder.len()).unwrap_or(u32::MAX);
+    let mut front = SCRATCH.take();
+    builder.finish(options, &mut front)?;
     Ok(Encoded {
         front,
         shared: None,

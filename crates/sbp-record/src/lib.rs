@@ -19,6 +19,7 @@ mod cursor;
 mod encode;
 mod error;
 mod head;
+mod layout;
 mod list;
 mod meta;
 mod record;
@@ -37,6 +38,7 @@ pub use error::{BatchError, Cause, EncodeError, FaultKind, SchemaError};
 pub use head::{
     BATCH_MAGIC, BatchHead, MAX_BATCH_LENGTH, STAMP_LENGTH, inspect, padding_after, stamp_base_offset, without_stamp,
 };
+pub use layout::plain_type;
 pub use meta::{BatchMeta, BodyEncoding, Compression};
 pub use record::{Headers, Payloads, Record, Records};
 pub use records::{RecordColumns, RecordsBuilder};

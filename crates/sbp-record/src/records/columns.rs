@@ -1,14 +1,17 @@
 //! Arrow columns as a source of records, so that many rows are copied at once.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
-use arrow_array::{Array, ArrayRef, ListArray, PrimitiveArray};
+use arrow_array::{Array, ArrayRef, ListArray, PrimitiveArray, RecordBatch};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, TimeUnit};
 
 use crate::error::SchemaError;
+use crate::layout::{plain_array, recast};
+use crate::schema::words;
 
 /// The columns that records are written from: value, and perhaps key, time and headers.
 #[derive(Clone, Debug)]
@@ -46,6 +49,50 @@ impl RecordColumns {
             timestamp: timestamp.map(micros).transpose()?,
             headers: headers.map(header_lists).transpose()?,
         })
+    }
+
+    /// Finds the columns by their names, as a table has them that was read from a stream of records: `value`, and where
+    /// they are there `key`, `timestamp` and `headers`. `offset`, `stream` and `stream_id` say where records came from and
+    /// are left out. Layouts that other libraries give their columns are made into these; times of coarser units too.
+    ///
+    /// # Errors
+    /// `value` is missing, there are other columns, or one has another type, which the error names with the cast to use.
+    pub fn of(columns: &RecordBatch) -> Result<Self, SchemaError> {
+        const KNOWN: [&str; 7] = ["value", "key", "timestamp", "headers", "offset", "stream", "stream_id"];
+        let fields = columns.schema_ref().fields();
+        if let Some(extra) = fields.iter().find(|field| !KNOWN.contains(&field.name().as_str())) {
+            return Err(SchemaError::Shape(format!(
+                "column \"{}\" is none of a stream without a schema, which has value, key, timestamp and headers; drop \
+                 it, or create the stream with a schema",
+                extra.name()
+            )));
+        }
+        let plain = |name: &str| match columns.column_by_name(name) {
+            Some(array) if *array.data_type() == DataType::Null && name != "value" => Ok(None),
+            Some(array) => plain_array(array)
+                .map(Some)
+                .map_err(|error| SchemaError::Shape(format!("column \"{name}\" cannot be stored: {error}"))),
+            None => Ok(None),
+        };
+        let value = plain("value")?.ok_or_else(|| {
+            SchemaError::Shape("column \"value\" is missing: a stream without a schema needs it".to_owned())
+        })?;
+        let timestamp = plain("timestamp")?.map(|array| exact_micros(&array)).transpose()?;
+        Self::new(
+            &value,
+            plain("key")?.as_ref(),
+            timestamp.as_ref(),
+            plain("headers")?.as_ref(),
+        )
+    }
+
+    /// Takes a column of values alone, in any layout.
+    ///
+    /// # Errors
+    /// It holds neither bytes nor text.
+    pub fn of_values(values: &ArrayRef) -> Result<Self, SchemaError> {
+        let plain = plain_array(values).map_err(|error| SchemaError::Shape(error.to_string()))?;
+        Self::new(&plain, None, None, None)
     }
 
     /// Number of rows.
@@ -132,6 +179,17 @@ fn micros(array: &ArrayRef) -> Result<PrimitiveArray<TimestampMicrosecondType>, 
     }
 }
 
+/// Times in coarser units as microseconds; others as they are.
+fn exact_micros(array: &ArrayRef) -> Result<ArrayRef, SchemaError> {
+    match array.data_type() {
+        DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
+            let micros = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
+            recast(array, &micros).map_err(|error| SchemaError::Shape(format!("column \"timestamp\": {error}")))
+        }
+        _ => Ok(Arc::clone(array)),
+    }
+}
+
 fn header_lists(array: &ArrayRef) -> Result<ListArray, SchemaError> {
     let fits = |item: &DataType| match item {
         DataType::Struct(pair) => {
@@ -153,7 +211,7 @@ fn refuse(column: &str, expected: &str, found: &DataType, cast: &str) -> SchemaE
     SchemaError::Column {
         column: format!("\"{column}\""),
         expected: expected.to_owned(),
-        found: found.to_string(),
+        found: words(found),
         advice: format!("cast it to {cast}"),
     }
 }

@@ -1,15 +1,19 @@
 //! The schema of a stream: its typed columns, their canonical form, and which batches go with them.
 
 mod canonical;
+mod fit;
 mod ipc;
 mod types;
+mod words;
 
 use std::sync::Arc;
 
 use arrow_schema::{Field, Fields, Schema, SchemaRef};
 
 use crate::error::SchemaError;
+pub(crate) use fit::{mismatch, unknown_column};
 pub(crate) use types::{UTC, path_of, same_layout};
+pub(crate) use words::words;
 
 /// Columns nested deeper are refused.
 const MAX_DEPTH: usize = 16;

@@ -9,7 +9,7 @@ use crate::encode::{EncodeOptions, write_batch};
 use crate::error::{EncodeError, SchemaError};
 use crate::head::ALIGNMENT;
 use crate::meta::BodyEncoding;
-use crate::schema::{StreamSchema, path_of, same_layout};
+use crate::schema::{StreamSchema, mismatch, path_of, same_layout, unknown_column};
 
 /// Appends to `out` a batch of typed columns; returns its length in bytes, padding included.
 ///
@@ -50,10 +50,7 @@ fn check_columns(schema: &StreamSchema, columns: &RecordBatch) -> Result<u64, Sc
     let found = columns.schema_ref().fields();
     let expected = schema.arrow().fields();
     if let Some(extra) = found.get(expected.len()) {
-        return Err(SchemaError::Shape(format!(
-            "column \"{}\" is not in the stream's schema; drop it, or add it to the stream first",
-            extra.name()
-        )));
+        return Err(SchemaError::Shape(unknown_column(extra.name())));
     }
     for ((expected, found), array) in expected.iter().zip(found).zip(columns.columns()) {
         if expected.name() != found.name() {
@@ -76,12 +73,7 @@ fn check_columns(schema: &StreamSchema, columns: &RecordBatch) -> Result<u64, Sc
 
 fn check_column(expected: &Field, found: &DataType, array: &ArrayRef, path: &str) -> Result<(), SchemaError> {
     if !same_layout(expected.data_type(), found) {
-        return Err(SchemaError::Column {
-            column: format!("\"{path}\""),
-            expected: expected.data_type().to_string(),
-            found: found.to_string(),
-            advice: format!("cast it to {}", expected.data_type()),
-        });
+        return Err(mismatch(expected, path, found));
     }
     if !expected.is_nullable() && array.null_count() > 0 {
         return Err(SchemaError::Column {

@@ -237,7 +237,7 @@ fn columns_that_differ_are_refused_with_the_cast_to_use() {
     let text: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
     assert_eq!(
         refuse(vec![("int32", Arc::clone(&int64)), ("string", Arc::clone(&text))]),
-        "column \"int32\": Int32 is wanted, the data has Int64; cast it to Int32"
+        "column \"int32\": int32 is wanted, the data has int64; cast it to int32"
     );
     assert!(refuse(vec![("string", Arc::clone(&text)), ("int32", Arc::clone(&int32))]).contains("in its order"));
     assert!(refuse(vec![("int32", int32), ("string", Arc::clone(&text)), ("more", text)]).contains("\"more\""));

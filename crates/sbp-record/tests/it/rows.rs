@@ -121,7 +121,7 @@ fn text_is_bytes_and_other_types_are_refused_with_the_cast() {
     let error = RecordColumns::new(&numbers, None, None, None).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "column \"value\": binary or string is wanted, the data has Int64; cast it to binary"
+        "column \"value\": binary or string is wanted, the data has int64; cast it to binary"
     );
     assert!(RecordColumns::new(&text, None, Some(&numbers), None).is_err());
     assert!(RecordColumns::new(&text, None, None, Some(&numbers)).is_err());
