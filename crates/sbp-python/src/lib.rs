@@ -44,6 +44,7 @@ mod runtime;
 mod sending;
 mod server;
 mod span_reader;
+mod step;
 mod stream;
 mod verb;
 mod verbs;
