@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use sbp_frame::{Flags, Frame, FrameHead, OpCode};
 use sbp_messages::{
-    ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamResult, DescribeStreamsRequest,
-    DescribeStreamsResponse, Encoder, ErrorCode, FetchResponse, HeartbeatRequest, HeartbeatResponse,
-    IdAllocationRequest, IdAllocationResponse, ListRangesRequest, ListRangesResponse, ListRangesResult, Message, Range,
-    RangeId, RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest,
+    ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribePlacementDriverClusterRequest,
+    DescribePlacementDriverClusterResponse, DescribeStreamResult, DescribeStreamsRequest, DescribeStreamsResponse,
+    Encoder, ErrorCode, FetchResponse, HeartbeatRequest, HeartbeatResponse, IdAllocationRequest, IdAllocationResponse,
+    ListRangesRequest, ListRangesResponse, ListRangesResult, Message, PlacementDriverCluster, PlacementDriverNode,
+    Range, RangeId, RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest,
     SealRangesResponse, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
 };
 use sbp_server::{Roles, Server, ServerConfig};
@@ -35,6 +36,8 @@ struct Known {
     calls: Vec<OpCode>,
     /// Requests are read and not answered.
     silent: bool,
+    /// The addresses of the placement drivers, where there are several.
+    members: Vec<String>,
     /// The number that is given next is higher by this.
     given: i32,
 }
@@ -193,6 +196,21 @@ fn answer(known: &mut Known, frame: &Frame) -> Option<BytesMut> {
             known.reports.push(request);
             encoded(&ReportMetricsResponse::default())
         }
+        OpCode::DESCRIBE_PD_CLUSTER => {
+            let request = DescribePlacementDriverClusterRequest::decode(&frame.header).unwrap();
+            assert_eq!(request.range_server.unwrap().server_id, GIVEN);
+            assert!(request.timeout_ms > 0);
+            let node = |address: &String| PlacementDriverNode {
+                advertise_addr: address.clone(),
+                ..Default::default()
+            };
+            encoded(&DescribePlacementDriverClusterResponse {
+                cluster: Some(PlacementDriverCluster {
+                    nodes: known.members.iter().map(node).collect(),
+                }),
+                ..Default::default()
+            })
+        }
         _ => None,
     }
 }
@@ -255,6 +273,30 @@ fn a_range_server_says_who_it_is_asks_what_is_its_and_tells_how_it_does() {
         greetings.any(|me| me.server_id == GIVEN).then_some(())
     });
     assert_eq!(scripted.count(OpCode::ALLOCATE_ID), 1, "it asks for a number once");
+}
+
+#[test]
+fn every_placement_driver_of_a_cluster_hears_of_a_range_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let [leader, follower, late] = [Scripted::start(), Scripted::start(), Scripted::start()];
+    leader.change(|known| known.members = vec![leader.address.clone(), follower.address.clone()]);
+    let server = range_server(directory.path(), &leader);
+    let told = |scripted: &Scripted| {
+        let greeting = scripted.wait("a greeting", |known| known.greetings.last().cloned());
+        let report = scripted.wait("a report", |known| known.reports.last().cloned());
+        let me = greeting.range_server.unwrap();
+        assert_eq!(report.range_server.as_ref(), Some(&me));
+        assert_eq!((me.server_id, me.advertise_addr.as_str()), (GIVEN, server.address()));
+    };
+    told(&follower);
+    // Who joins later is found, and who leaves is left alone.
+    leader.change(|known| known.members = vec![leader.address.clone(), late.address.clone()]);
+    told(&late);
+    let heard = late.count(OpCode::HEARTBEAT);
+    late.wait("a sign of life", |known| {
+        let signs = known.calls.iter().filter(|call| **call == OpCode::HEARTBEAT);
+        (signs.count() > heard).then_some(())
+    });
 }
 
 #[test]

@@ -96,6 +96,17 @@ impl PeerLink {
         Self { shared }
     }
 
+    /// A link of its own to another peer, which is told the same, and at once.
+    pub(crate) fn to(&self, address: &str) -> Self {
+        let config = PeerConfig {
+            addresses: vec![address.to_owned()],
+            stays: true,
+            ..self.shared.config.clone()
+        };
+        let shared = &self.shared;
+        Self::new(config, shared.runtime.clone(), Arc::clone(&shared.descriptors))
+    }
+
     /// Asks the peer, and waits for all frames of its answer. Sent again on another connection when one is lost, so only
     /// for requests that may be carried out twice.
     pub(crate) async fn call<Q: Message, A: Message>(

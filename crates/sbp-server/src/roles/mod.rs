@@ -8,6 +8,7 @@ mod answers;
 mod halves;
 mod holdings;
 mod keeper;
+mod members;
 mod metrics;
 mod range_role;
 mod registration;

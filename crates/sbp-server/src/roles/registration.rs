@@ -8,8 +8,10 @@ use sbp_messages::{
     ClientRole, HeartbeatRequest, IdAllocationRequest, IdAllocationResponse, RangeServer, ReportMetricsResponse,
 };
 use sbp_types::ServerId;
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::members::tell_members;
 use super::metrics::Sample;
 use super::range_role::RangeRole;
 use crate::node::Node;
@@ -64,6 +66,8 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, direct
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last: Option<Sample> = None;
     let mut reports = 0;
+    let latest = watch::Sender::new(None);
+    tokio::spawn(tell_members(role.clone(), latest.subscribe(), every));
     loop {
         let look = tokio::select! {
             connected = connections.changed() => match connected {
@@ -84,6 +88,7 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, direct
         drop(ranges);
         let report = sample.since(last.as_ref().unwrap_or(&sample), me.clone());
         last = Some(sample);
+        latest.send_replace(Some(report.clone()));
         let answer: Result<Vec<ReportMetricsResponse>, _> = role.link.call(&report, every).await;
         if let Err(error) = answer {
             tracing::debug!(%error, "the placement driver does not take the report");
