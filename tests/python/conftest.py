@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 import subprocess
 import sys
 import textwrap
@@ -61,12 +60,9 @@ def _provokes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(scope="session")
 def scripted() -> Iterator[ScriptedPeer]:
     """A scripted peer in front of a server of its own, which names the peer as the place of its ranges."""
-    with ScriptedPeer() as peer:
-        # The server's own address is the peer's then, so its port is chosen here.
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            peer.upstream = f"127.0.0.1:{free.getsockname()[1]}"
-        with sbp.Server(listen=peer.upstream, advertise=peer.address, durability="none"):
-            yield peer
+    with ScriptedPeer() as peer, sbp.Server(advertise=peer.address, durability="none") as behind:
+        peer.upstream = behind.listening
+        yield peer
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Which tests provoke which error codes, and that they do.
 
 A test says ``@pytest.mark.provokes(1404, by="server")``. While it runs, every exception of ours is noted as it is made;
-afterwards each code of the mark must have been among them, and all of them must say what the error table says, in the form
-that users are promised. ``docs/errors.md`` shows the marks; a code that no test provokes fails.
+afterwards each code of the mark must have been among them, and all of them must say what the error table says, in the
+form that users are promised. ``docs/errors.md`` shows the marks; a code that no test provokes fails.
 """
 
 from __future__ import annotations

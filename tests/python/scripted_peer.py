@@ -1,8 +1,8 @@
 """A peer between a client and a real server that does what a test's script says, and is transparent otherwise.
 
 A script answers requests of one operation itself, changes them on their way, swallows them, or ends the connection; it
-may change answers too. So a test can make a client meet every code, and make a real server refuse what no client of ours
-would send. Headers are written and read by the schema compiler, which shares nothing with the code under test.
+may change answers too. So a test can make a client meet every code, and make a real server refuse what no client of
+ours would send. Headers are written and read by the schema compiler, which shares nothing with the code under test.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ HANG_UP = Act(hang_up=True)
 
 T = TypeVar("T")
 Script = Callable[[Frame], "Act | Frame"]
-Rewrite = Callable[[Frame], Frame]
+Rewrite = Callable[[Frame], "Frame | None"]
 
 
 def refuse(code: int, message: str = "so the script says") -> Script:
@@ -151,7 +151,7 @@ class ScriptedPeer:
         self.on(opcode, *scripts, lambda frame: Act(up=(frame,)))
 
     def rewrite(self, opcode: int, change: Rewrite) -> None:
-        """Answers to this operation are changed on their way."""
+        """Answers to this operation are changed on their way; None drops one."""
         self._rewrites[opcode] = change
 
     def times(self, opcode: int) -> int:
@@ -242,10 +242,11 @@ class ScriptedPeer:
     async def _from_server(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             frame = await Frame.read(server)
-            if frame.flags & RESPONSE and (change := self._rewrites.get(frame.opcode)):
-                frame = await asyncio.to_thread(change, frame)
-            writer.write(frame.to_bytes())
-            await writer.drain()
+            change = self._rewrites.get(frame.opcode) if frame.flags & RESPONSE else None
+            passed = await asyncio.to_thread(change, frame) if change else frame
+            if passed is not None:
+                writer.write(passed.to_bytes())
+                await writer.drain()
 
 
 def changed(frame: Frame, **parts: Any) -> Act:

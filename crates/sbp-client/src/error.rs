@@ -136,6 +136,7 @@ impl ClientError {
         };
         let mut error = Self::new(kind, code, failure.cause.to_string());
         error.0.endpoint = failure.endpoint.clone();
+        error.0.offset = failure.offset;
         error.0.attempts = attempts;
         error
     }
@@ -180,7 +181,9 @@ impl ClientError {
         self.with_endpoint(before.endpoint.as_ref())
     }
 
-    pub(crate) fn with_stream(mut self, stream: StreamId) -> Self {
+    /// Says which stream it is about, where the error does not say it yet.
+    #[must_use]
+    pub fn with_stream(mut self, stream: StreamId) -> Self {
         self.0.stream.get_or_insert(stream);
         self
     }
@@ -234,7 +237,9 @@ impl ClientError {
         self
     }
 
-    pub(crate) fn with_offset(mut self, offset: Offset) -> Self {
+    /// Says which offset it is about, where the error does not say it yet.
+    #[must_use]
+    pub fn with_offset(mut self, offset: Offset) -> Self {
         self.0.offset.get_or_insert(offset);
         self
     }

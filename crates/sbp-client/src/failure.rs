@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_messages::ErrorCode;
+use sbp_types::Offset;
 
 use crate::address::ServerAddress;
 
@@ -134,6 +135,8 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
     /// The server's address, when one was chosen.
     pub(crate) endpoint: Option<Arc<str>>,
+    /// Where the stream is, when the server said so.
+    pub(crate) offset: Option<Offset>,
 }
 
 impl Failure {
@@ -141,12 +144,22 @@ impl Failure {
         Self {
             cause,
             endpoint: endpoint.cloned(),
+            offset: None,
         }
+    }
+
+    /// Adds where the stream is.
+    pub(crate) fn at(self, offset: Option<Offset>) -> Self {
+        Self { offset, ..self }
     }
 }
 
 impl From<Cause> for Failure {
     fn from(cause: Cause) -> Self {
-        Self { cause, endpoint: None }
+        Self {
+            cause,
+            endpoint: None,
+            offset: None,
+        }
     }
 }

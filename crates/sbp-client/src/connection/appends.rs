@@ -166,6 +166,7 @@ impl AppendRoad {
             let user = calls.insert(InFlight::Append {
                 batch: key,
                 op: to_u32(index),
+                sent: now,
                 results: Vec::new(),
             });
             let parts = payload_parts(op, &batch.submissions.arena);
@@ -243,7 +244,7 @@ impl AppendRoad {
             && !result.status.is_success()
         {
             let cause = refused(&result.status, answer.throttle_time_ms);
-            return self.fail(context, batch, index, cause, Some(result.next_sequence));
+            return self.fail(context, batch, index, cause, Some(result));
         }
         self.stored = true;
         match outcome(found, &answer, context) {
@@ -296,17 +297,18 @@ impl AppendRoad {
     }
 
     /// Decides about an append that failed: told to its caller, or tried again. A writer decides itself.
-    fn fail(&mut self, context: &Context, key: u32, index: usize, cause: Cause, next_sequence: Option<i64>) {
+    fn fail(&mut self, context: &Context, key: u32, index: usize, cause: Cause, told: Option<&AppendResult>) {
         let Some(batch) = self.batches.get_mut(key) else { return };
         let Some(op) = batch.submissions.ops.get_mut(index) else {
             return;
         };
         op.attempts += 1;
-        let failure = Failure::new(cause, Some(&context.endpoint));
+        let next_offset = told.map(|result| result.next_offset).filter(|next| next.0 >= 0);
+        let failure = Failure::new(cause, Some(&context.endpoint)).at(next_offset);
         if op.reply.is_attempt() {
             let end = AttemptEnd {
                 outcome: Err(failure),
-                next_sequence,
+                next_sequence: told.map(|result| result.next_sequence),
             };
             return self.finish_attempt(context, key, index, end);
         }
