@@ -23,7 +23,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _counts(rate: native.Rate, calls: int) -> str:
-    per_call = {name: rate.counts.get(name, 0) / calls for name in ("writes", "reads", "loop_wakeups", "io_wakeups")}
+    per_call = {name: rate.counts.get(name, 0) / calls for name in ("writes", "reads", "wakeups", "io_wakeups")}
     return ", ".join(f"{name} {value:.4f}" for name, value in per_call.items()) + " per append"
 
 

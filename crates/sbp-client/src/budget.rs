@@ -32,8 +32,20 @@ impl Budget {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Whether more would stay within the limits, with `waiting` added before it. What is over the limit by itself may go
+    /// alone.
+    pub(crate) fn has_room(&self, waiting: (usize, usize), bytes: usize, max_calls: usize, max_bytes: usize) -> bool {
+        let calls_before = self.calls() + waiting.0;
+        let bytes_before = self.bytes() + waiting.1;
+        calls_before == 0 || (calls_before < max_calls && bytes_before + bytes <= max_bytes)
+    }
+
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -49,6 +61,17 @@ mod tests {
         budget.release(1, 1_000);
         assert!(budget.try_add(1, 50, 2, 100) && budget.try_add(1, 50, 2, 100));
         assert!(!budget.try_add(1, 0, 2, 100));
-        assert_eq!(budget.calls(), 2);
+        assert_eq!((budget.calls(), budget.bytes()), (2, 100));
+    }
+
+    #[test]
+    fn what_waits_counts_against_the_room() {
+        let budget = Budget::default();
+        assert!(budget.has_room((0, 0), 1_000, 2, 100), "alone");
+        assert!(budget.has_room((1, 50), 50, 2, 100));
+        assert!(!budget.has_room((2, 50), 50, 2, 100), "calls");
+        assert!(!budget.has_room((1, 51), 50, 2, 100), "bytes");
+        budget.add(1, 50);
+        assert!(!budget.has_room((1, 0), 0, 2, 100));
     }
 }

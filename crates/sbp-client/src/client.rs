@@ -183,26 +183,46 @@ impl Client {
         Ok(())
     }
 
-    /// Whether [`Client::try_submit`] would take so much now.
+    /// Whether one more append of so many bytes may go out behind those that `waiting` holds.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Backpressure`](crate::ErrorKind::Backpressure): as much is on its way as the configuration allows.
+    pub fn check_room(&self, waiting: &Submissions, bytes: usize) -> Result<(), ClientError> {
+        let config = &self.core.config;
+        let waiting = (waiting.len(), waiting.bytes());
+        if self.link().budget.has_room(waiting, bytes, config.max_calls, config.send_credit) {
+            return Ok(());
+        }
+        Err(self.no_room())
+    }
+
+    /// Whether the client's queue takes more appends, although they will wait. Bounds what callers pile up that never
+    /// wait for an outcome; to be asked once for each hand-over.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Backpressure`](crate::ErrorKind::Backpressure).
-    pub fn check_room(&self, calls: usize, bytes: usize) -> Result<(), ClientError> {
+    pub fn check_queue(&self) -> Result<(), ClientError> {
         let config = &self.core.config;
         let budget = &self.link().budget;
-        if !budget.try_add(calls, bytes, config.max_calls, config.send_credit) {
-            return Err(self.no_room());
+        let (calls, bytes) = (budget.calls(), budget.bytes());
+        if calls < config.queue_calls && bytes <= config.queue_bytes {
+            return Ok(());
         }
-        budget.release(calls, bytes);
-        Ok(())
+        Err(ClientError::backpressure(format!(
+            "{calls} appends of {bytes} bytes are on their way or wait for it; at most {} and {} bytes may be",
+            config.queue_calls, config.queue_bytes
+        )))
     }
 
     fn no_room(&self) -> ClientError {
         let config = &self.core.config;
+        let budget = &self.link().budget;
         ClientError::backpressure(format!(
-            "{} appends are on their way; at most {} and {} bytes may be",
-            self.link().budget.calls(),
+            "{} appends of {} bytes are on their way; at most {} and {} bytes may be",
+            budget.calls(),
+            budget.bytes(),
             config.max_calls,
             config.send_credit
         ))
@@ -217,10 +237,14 @@ impl Client {
     /// What this client has done so far.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
+        let budget = &self.link().budget;
+        let stats = self.links().stats();
         ClientStats {
+            in_flight: stats.in_flight.saturating_add(u64::try_from(budget.calls()).unwrap_or(u64::MAX)),
+            bytes_in_flight: u64::try_from(budget.bytes()).unwrap_or(u64::MAX),
             bytes_pinned: self.core.kept.bytes(),
             bytes_unpinned: self.core.kept.copied(),
-            ..self.links().stats()
+            ..stats
         }
     }
 

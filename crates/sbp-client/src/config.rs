@@ -26,6 +26,10 @@ pub struct ClientConfig {
     pub max_pinned_bytes: usize,
     /// Calls that may be on their way on one connection; the server's `max-calls` is taken when it is smaller.
     pub max_calls: usize,
+    /// Appends that may be unfinished altogether, on their way and waiting for it. More are refused.
+    pub queue_calls: usize,
+    /// Bytes that they may have together.
+    pub queue_bytes: usize,
     /// How attempts that failed are repeated.
     pub retry: RetryPolicy,
     /// Bytes a reader asks for per stream and answer. At least one whole batch comes in any case.
@@ -77,6 +81,8 @@ impl ClientConfig {
             receive_credit: 128 << 20,
             max_pinned_bytes: 256 << 20,
             max_calls: 8_192,
+            queue_calls: 1 << 20,
+            queue_bytes: 1 << 30,
             retry: RetryPolicy::default(),
             batch_max_bytes: 4 << 20,
             tail_wait: Duration::from_secs(10),

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sbp_transport::TransportStats;
 
+use crate::round_trips::{RoundTripStats, RoundTrips};
+
 /// A snapshot of a client's counters; see [`Client::stats`](crate::Client::stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientStats {
@@ -12,6 +14,12 @@ pub struct ClientStats {
     pub calls: u64,
     /// Answer frames received.
     pub answers: u64,
+    /// Calls that were started and are not over: appends, also those that wait for their turn, and requests on their way.
+    pub in_flight: u64,
+    /// Bytes of the appends among them.
+    pub bytes_in_flight: u64,
+    /// How long answers took.
+    pub round_trips: RoundTripStats,
     /// Bytes of append bodies and request headers given to a connection.
     pub bytes_out: u64,
     /// Bytes of answer payloads received.
@@ -41,6 +49,9 @@ pub(crate) struct Counters {
     bytes_in: AtomicU64,
     completion_batches: AtomicU64,
     connections: AtomicU64,
+    /// Requests on connections, other than appends, that are not over.
+    requests: AtomicU64,
+    pub(crate) round_trips: RoundTrips,
     /// Of connections that are over.
     reads: AtomicU64,
     writes: AtomicU64,
@@ -72,6 +83,15 @@ impl Counters {
         add(&self.connections, 1);
     }
 
+    /// A connection has so many requests other than appends on their way now, and had so many before.
+    pub(crate) fn set_requests(&self, before: usize, now: usize) {
+        // Wrapping, so that one addition serves both directions.
+        let change = u64::try_from(now)
+            .unwrap_or(0)
+            .wrapping_sub(u64::try_from(before).unwrap_or(0));
+        self.requests.fetch_add(change, Ordering::Relaxed);
+    }
+
     /// Keeps what a connection's driver counted, when it is over.
     pub(crate) fn keep(&self, driver: &TransportStats) {
         self.reads.fetch_add(driver.reads(), Ordering::Relaxed);
@@ -85,8 +105,11 @@ impl Counters {
         ClientStats {
             calls: read(&self.calls),
             answers: read(&self.answers),
+            in_flight: read(&self.requests),
+            round_trips: self.round_trips.snapshot(),
             bytes_out: read(&self.bytes_out),
             bytes_in: read(&self.bytes_in),
+            bytes_in_flight: 0,
             bytes_pinned: 0,
             bytes_unpinned: 0,
             completion_batches: read(&self.completion_batches),

@@ -7,14 +7,17 @@ use pyo3::types::PyDict;
 
 use crate::append::{Appending, Patience};
 use crate::astream::AsyncStream;
+use crate::awriter::AsyncWriter;
 use crate::batches::AsyncBatches;
 use crate::bridge::{Here, Operation};
 use crate::calls::{Key, StreamChange};
 use crate::client::reduce;
 use crate::core::{Core, Limits, Settings};
+use crate::cursor::{self, AsyncCursor};
 use crate::read::Wanted;
 use crate::verb::Verb;
 use crate::verbs::{self, FetchBounds};
+use crate::writer::WriterArguments;
 use crate::{arguments, sending};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
@@ -199,6 +202,40 @@ impl AsyncClient {
         sending::start_all(py, &self.core, batches, how, timeout)
     }
 
+    #[pyo3(signature = (
+        stream, *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
+        max_in_flight = 64, on_delivery = None, timeout = 120.0
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn writer(
+        &self,
+        py: Python<'_>,
+        stream: Key,
+        batch_bytes: usize,
+        linger: f64,
+        compression: Option<&str>,
+        idempotent: bool,
+        writer_id: Option<&Bound<'_, PyAny>>,
+        epoch: i64,
+        max_in_flight: usize,
+        on_delivery: Option<Py<PyAny>>,
+        timeout: f64,
+    ) -> PyResult<AsyncWriter> {
+        let arguments = WriterArguments {
+            batch_bytes,
+            linger,
+            compression,
+            idempotent,
+            writer_id,
+            epoch,
+            max_in_flight,
+            reports: on_delivery.is_some(),
+            timeout,
+        };
+        self.core.client(py)?;
+        AsyncWriter::new(&self.core, stream, &arguments, on_delivery)
+    }
+
     #[pyo3(signature = (stream, offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn fetch<'py>(
@@ -269,6 +306,21 @@ impl AsyncClient {
         verbs::offsets_for_time(py, &self.core, streams, time, timeout)?.spawn(py)
     }
 
+    #[pyo3(
+        signature = (name, streams, *, start = None, timeout = None),
+        text_signature = "($self, name, streams, *, start='earliest', timeout=None)"
+    )]
+    fn cursor<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        streams: &Bound<'py, PyAny>,
+        start: Option<&Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> Started<'py> {
+        cursor::open(py, &self.core, name, streams, start, timeout, AsyncCursor::object)?.spawn(py)
+    }
+
     #[pyo3(signature = (*, timeout = None))]
     fn cluster<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::cluster(py, &self.core, timeout)?.spawn(py)
@@ -283,7 +335,7 @@ impl AsyncClient {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let figures = self.core.stats(py)?;
         let (wakeups, completions, operations) = Here::now(py)?.bridge().counts();
-        figures.set_item("loop_wakeups", wakeups)?;
+        figures.set_item("wakeups", wakeups)?;
         figures.set_item("completions", completions)?;
         figures.set_item("operations", operations)?;
         Ok(figures)

@@ -199,6 +199,8 @@ impl Core {
         let figures = PyDict::new(py);
         figures.set_item("calls", stats.calls)?;
         figures.set_item("answers", stats.answers)?;
+        figures.set_item("in_flight", stats.in_flight)?;
+        figures.set_item("bytes_in_flight", stats.bytes_in_flight)?;
         figures.set_item("bytes_out", stats.bytes_out)?;
         figures.set_item("bytes_in", stats.bytes_in)?;
         let copied = self.copied.load(Ordering::Relaxed) + stats.bytes_unpinned;
@@ -208,6 +210,12 @@ impl Core {
         figures.set_item("reads", stats.reads)?;
         figures.set_item("writes", stats.writes)?;
         figures.set_item("io_wakeups", stats.wakeups)?;
+        let trips = stats.round_trips;
+        figures.set_item("round_trips", trips.count)?;
+        figures.set_item("rtt_p50", trips.p50.as_secs_f64())?;
+        figures.set_item("rtt_p90", trips.p90.as_secs_f64())?;
+        figures.set_item("rtt_p99", trips.p99.as_secs_f64())?;
+        figures.set_item("rtt_max", trips.max.as_secs_f64())?;
         Ok(figures)
     }
 }

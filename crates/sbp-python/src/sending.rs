@@ -76,7 +76,7 @@ pub(crate) fn start<'py>(
     if let Some(stream) = core.known(py, &key)? {
         let prepared = Prepared::one(&stream, appending, deadline)?;
         let operation = here.operation(AckShape::One(stream))?;
-        hand_over(&here, core, prepared, &operation, patience)?;
+        here.submit(core, prepared, &operation, patience)?;
         return Ok(operation);
     }
     let kept = Kept::One {
@@ -107,7 +107,7 @@ pub(crate) fn start_all<'py>(
     if let Some(streams) = core.known_all(py, &keys)? {
         let prepared = Prepared::many(&streams, data.into_iter(), how, deadline)?;
         let operation = here.operation(AckShape::Many(streams))?;
-        hand_over(&here, core, prepared, &operation, Patience::Wait)?;
+        here.submit(core, prepared, &operation, Patience::Wait)?;
         return Ok(operation);
     }
     let later = Later {
@@ -117,19 +117,6 @@ pub(crate) fn start_all<'py>(
         patience: Patience::Wait,
     };
     start_when_found(py, &here, core, keys, later, timeout)
-}
-
-fn hand_over<'py>(
-    here: &Here<'py>,
-    core: &Arc<Core>,
-    prepared: Prepared,
-    operation: &Bound<'py, Operation>,
-    patience: Patience,
-) -> PyResult<()> {
-    match patience {
-        Patience::Wait => here.submit(core, prepared, operation),
-        Patience::Fail => here.try_submit(core, prepared, operation),
-    }
 }
 
 /// What is kept of data that is encoded later: what its owner could change meanwhile is copied.
@@ -261,6 +248,6 @@ impl AppendWhenFound {
         };
         let operation = self.operation.bind(py);
         operation.get().set_shape(shape);
-        hand_over(&Here::now(py)?, &self.core, prepared, operation, *patience)
+        Here::now(py)?.submit(&self.core, prepared, operation, *patience)
     }
 }

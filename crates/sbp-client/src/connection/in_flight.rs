@@ -1,7 +1,7 @@
 //! The calls of a connection that have been sent and are not over.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sbp_frame::{Flags, Frame};
 use sbp_messages::{AppendResult, DecodeError, ErrorCode, PlacementDriverCluster, Status, SystemErrorResponse};
@@ -21,11 +21,13 @@ pub(super) enum InFlight {
     Append {
         batch: u32,
         op: u32,
+        sent: Instant,
         results: Vec<AppendResult>,
     },
     /// A call whose frames are gathered.
     Call {
         reply: oneshot::Sender<Result<Answer, Failure>>,
+        sent: Instant,
         frames: SmallVec<[Frame; 1]>,
     },
     /// A PING.

@@ -54,6 +54,8 @@ pub(crate) struct Connection {
     /// Which of the link's connections this is.
     generation: u64,
     calls: Slab<InFlight>,
+    /// How many of them were no appends when that was last told.
+    requests: usize,
     appends: AppendRoad,
     /// Calls that need to know what the peer can do, until it has said.
     held: Vec<Command>,
@@ -88,6 +90,7 @@ impl Connection {
             },
             generation,
             calls: Slab::new(),
+            requests: 0,
             appends: AppendRoad::new(),
             held: Vec::new(),
             phase: Phase::Open,
@@ -123,6 +126,7 @@ impl Connection {
         } = *call;
         let user = self.calls.insert(InFlight::Call {
             reply,
+            sent: now,
             frames: SmallVec::new(),
         });
         let outgoing = Outgoing {
@@ -228,7 +232,15 @@ impl Connection {
                 Err(error) => tracing::warn!(endpoint = %self.context.endpoint, %error, "unreadable append answer"),
             },
             InFlight::Append { .. } => {
-                if let Some(InFlight::Append { batch, op, results }) = self.calls.remove(user) {
+                if let Some(InFlight::Append {
+                    batch,
+                    op,
+                    sent,
+                    results,
+                }) = self.calls.remove(user)
+                {
+                    let round_trips = &self.context.counters.round_trips;
+                    round_trips.record(now.saturating_duration_since(sent));
                     let answer = match system_error(&frame) {
                         Some(cause) => Err(cause),
                         None => AppendResponse::decode(&frame.header).map_err(|error| undecodable(&frame, &error)),
@@ -239,7 +251,9 @@ impl Connection {
             InFlight::Call { frames, .. } => {
                 let refused = system_error(&frame);
                 frames.push(frame);
-                if let (true, Some(InFlight::Call { reply, frames })) = (end, self.take_if(user, end)) {
+                if let (true, Some(InFlight::Call { reply, sent, frames })) = (end, self.take_if(user, end)) {
+                    let round_trips = &self.context.counters.round_trips;
+                    round_trips.record(now.saturating_duration_since(sent));
                     let endpoint = Arc::clone(&self.context.endpoint);
                     let result = match refused {
                         Some(cause) => Err(Failure::new(cause, Some(&endpoint))),
@@ -391,6 +405,7 @@ impl Application for Connection {
             Event::Pong { user, rtt } => {
                 let call = u32::try_from(user).ok().and_then(|user| self.calls.remove(user));
                 if let Some(InFlight::Ping { reply }) = call {
+                    self.context.counters.round_trips.record(rtt);
                     drop(reply.send(Ok(rtt)));
                 }
             }
@@ -411,6 +426,7 @@ impl Application for Connection {
             );
         }
         self.appends.finish_turn(&self.context, leave);
+        self.count_requests();
         // Counted only on the way out: this runs in every turn.
         let fetches = if self.phase == Phase::Closing {
             self.fetches()
@@ -438,6 +454,7 @@ impl Application for Connection {
     fn handle_closed(&mut self, reason: &CloseReason) {
         self.fail_everything(reason);
         self.appends.finish_turn(&self.context, true);
+        self.count_requests();
         if self.phase == (Phase::Draining { appends_over: false }) {
             self.phase = Phase::Draining { appends_over: true };
             self.context.link.clone().appends_drained(self.generation);
@@ -446,6 +463,15 @@ impl Application for Connection {
 }
 
 impl Connection {
+    /// Tells how many requests other than appends are on their way.
+    fn count_requests(&mut self) {
+        let requests = self.calls.len().saturating_sub(self.appends.in_flight());
+        if requests != self.requests {
+            self.context.counters.set_requests(self.requests, requests);
+            self.requests = requests;
+        }
+    }
+
     /// FETCHes in flight and heartbeats: nobody who closes a client waits for them.
     fn fetches(&self) -> usize {
         self.calls

@@ -12,11 +12,15 @@ use sbp_client::CompletionSink;
 use super::queue::{Completion, CompletionQueue, Reply};
 use super::{Bridge, Operation};
 use crate::ack::AckShape;
-use crate::append::Prepared;
+use crate::append::{Patience, Prepared};
 use crate::calls::Failure;
 use crate::core::Core;
 use crate::step::Step;
-use crate::{imports, runtime};
+use crate::{errors, imports, runtime};
+
+/// Operations of one loop that may be on their way, so that a program that never waits for any is told so before it has
+/// used up the memory.
+const MAX_OPERATIONS: usize = 1 << 20;
 
 thread_local! {
     /// The loop whose tasks are being resumed by its bridge on this thread: it runs, without asking.
@@ -86,39 +90,32 @@ impl<'py> Here<'py> {
     }
 
     /// Puts an append into this tick's submissions, to be answered through `operation`.
+    ///
+    /// # Errors
+    ///
+    /// `BackPressureError`: the client holds as much unfinished work as it may.
     pub(crate) fn submit(
         &self,
         core: &Arc<Core>,
         prepared: Prepared,
         operation: &Bound<'py, Operation>,
+        patience: Patience,
     ) -> PyResult<()> {
+        let py = self.bridge.py();
         let bridge = self.bridge.get();
-        let token = bridge.slab.lock().insert(operation.clone().unbind());
         let lane = bridge.lane(core);
+        lane.admit(core.client(py)?, &prepared, patience)
+            .map_err(|error| errors::from_client(py, error, None))?;
+        let token = self.keep(operation)?;
         let sink: Arc<dyn CompletionSink> = Arc::clone(&bridge.queue) as _;
         if lane.join(prepared, sbp_client::Reply::sink(sink, token)) {
             bridge.listed.lock().push(lane);
         }
         if !bridge.flush_comes.swap(true, Ordering::Relaxed) {
-            let py = self.bridge.py();
             let flush = self.bridge.getattr(intern!(py, "flush"))?;
             self.event_loop.call_method1(intern!(py, "call_soon"), (flush,))?;
         }
         Ok(())
-    }
-
-    /// As [`Self::submit`], unless the client holds as much unfinished work as it may.
-    pub(crate) fn try_submit(
-        &self,
-        core: &Arc<Core>,
-        prepared: Prepared,
-        operation: &Bound<'py, Operation>,
-    ) -> PyResult<()> {
-        let py = self.bridge.py();
-        core.client(py)?
-            .check_room(1, prepared.bytes())
-            .map_err(|error| crate::errors::from_client(py, error, None))?;
-        self.submit(core, prepared, operation)
     }
 
     /// Runs a call on the I/O thread; `convert` turns its result into a Python object, on the loop's thread.
@@ -141,6 +138,17 @@ impl<'py> Here<'py> {
         self.spawn_reply(async move { step.await.map(Reply::Step) })
     }
 
+    /// Keeps an operation until its completion comes; returns its token.
+    fn keep(&self, operation: &Bound<'py, Operation>) -> PyResult<u64> {
+        let mut slab = self.bridge.get().slab.lock();
+        if slab.len() >= MAX_OPERATIONS {
+            drop(slab);
+            let message = format!("{MAX_OPERATIONS} operations of this event loop are on their way");
+            return Err(errors::back_pressure(self.bridge.py(), &message));
+        }
+        Ok(slab.insert(operation.clone().unbind()))
+    }
+
     fn spawn_reply(
         &self,
         call: impl Future<Output = Result<Reply, Failure>> + Send + 'static,
@@ -149,7 +157,7 @@ impl<'py> Here<'py> {
         let operation = self.operation(AckShape::None)?;
         let handle = runtime::handle(self.bridge.py())?;
         let promise = Promise {
-            token: bridge.slab.lock().insert(operation.clone().unbind()),
+            token: self.keep(&operation)?,
             queue: Arc::clone(&bridge.queue),
             kept: false,
         };

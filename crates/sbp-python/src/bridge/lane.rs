@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
-use sbp_client::{Reply, Submissions};
+use sbp_client::{Client, ClientError, Reply, Submissions};
 
-use crate::append::Prepared;
+use crate::append::{Patience, Prepared};
 use crate::core::Core;
 
 /// The appends of one client on one loop that were made in this tick and not yet handed over.
@@ -33,6 +33,22 @@ impl Lane {
     /// Whether the client is still in use.
     pub(super) fn is_alive(&self) -> bool {
         self.core.strong_count() > 0
+    }
+
+    /// Whether one more append may join.
+    ///
+    /// # Errors
+    ///
+    /// That as much is on its way as may be; with [`Patience::Wait`], that callers who wait for nothing have piled up more
+    /// than the client's queue takes.
+    pub(super) fn admit(&self, client: &Client, prepared: &Prepared, patience: Patience) -> Result<(), ClientError> {
+        let work = self.work.lock();
+        match patience {
+            Patience::Fail => client.check_room(&work, prepared.bytes()),
+            // Once for each piece is enough.
+            Patience::Wait if work.is_empty() => client.check_queue(),
+            Patience::Wait => Ok(()),
+        }
     }
 
     /// Adds an append. Returns whether it is the first of this tick. A full piece does not wait for the end of the tick:
