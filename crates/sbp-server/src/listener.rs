@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sbp_session::{Session, SessionConfig};
-use sbp_transport::{Descriptors, Socket, accept_options, drive, mailbox};
+use sbp_transport::{Descriptors, Driven, Socket, accept_options, drive_until_settled, mailbox};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::connection::{Connection, Port};
-use crate::connections::Connections;
+use crate::connections::{Connections, Open};
 use crate::node::Node;
 
 /// The first pause after the system had nothing left to accept a connection with; doubled up to [`LONGEST_PAUSE`].
@@ -21,8 +22,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the accept loop needs.
+///
+/// It runs on a thread of its own, with all connections that have asked for nothing yet: thousands that come and go, or
+/// dribble, delay nobody who has. At its first request a connection moves to the thread that serves.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
+    /// Where connections are served.
+    pub(crate) home: Handle,
     pub(crate) node: Arc<Node>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) descriptors: Arc<Descriptors>,
@@ -79,14 +85,37 @@ impl Acceptor {
         let session = Session::new(self.session.clone(), Instant::now());
         let application = Connection::new(Arc::clone(&self.node), port);
         let socket = Socket::new(stream, &self.descriptors);
-        let node = Arc::clone(&self.node);
+        let place = Place {
+            node: Arc::clone(&self.node),
+            open,
+        };
+        let home = self.home.clone();
         tokio::spawn(async move {
-            drive(socket, session, application, inbox).await;
-            node.counters.connections_closed.add(1);
-            // Last: whoever waits for the connections to end may then take the server apart.
-            drop(node);
-            drop(open);
+            match drive_until_settled(socket, session, application, inbox).await {
+                Driven::Over(_reason) => place.leave(),
+                Driven::Settled(settled) => {
+                    home.spawn(async move {
+                        settled.drive(Socket::rehome).await;
+                        place.leave();
+                    });
+                }
+            }
         });
+    }
+}
+
+/// What a connection keeps for as long as it is open.
+struct Place {
+    node: Arc<Node>,
+    open: Open,
+}
+
+impl Place {
+    fn leave(self) {
+        self.node.counters.connections_closed.add(1);
+        drop(self.node);
+        // Last: whoever waits for the connections to end may then take the server apart.
+        drop(self.open);
     }
 }
 

@@ -37,6 +37,8 @@ const OTHER_DESCRIPTORS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Running {
     runtime: Runtime,
+    /// Has those connections that have asked for nothing yet.
+    reception: Runtime,
     stop: watch::Sender<bool>,
     local: SocketAddr,
     node: Arc<Node>,
@@ -55,9 +57,10 @@ impl Running {
     /// Starts everything.
     pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
         check_listen_address(config)?;
-        let runtime = runtime()?;
+        let runtime = start_runtime("sbp-server-io")?;
+        let reception = start_runtime("sbp-reception")?;
         // Before the directory is touched: a port that is taken is found at once, and changes nothing.
-        let listener = bind(&runtime, &config.listen)?;
+        let listener = bind(&reception, &config.listen)?;
         let io = |what: &str| {
             let what = what.to_owned();
             move |source| StartError::Io { what, source }
@@ -122,6 +125,7 @@ impl Running {
         let connections = Arc::new(Connections::default());
         let (stop, stopped) = watch::channel(false);
         let acceptor = Acceptor {
+            home: runtime.handle().clone(),
             node: Arc::clone(&node),
             connections: Arc::clone(&connections),
             descriptors: Arc::clone(&descriptors),
@@ -129,11 +133,12 @@ impl Running {
             max_connections: config.max_connections,
             max_connections_per_address: config.max_connections_per_address,
         };
-        runtime.spawn(acceptor.run(listener, stopped));
+        reception.spawn(acceptor.run(listener, stopped));
         start_chores(&runtime, &node, config, data_dir.path());
         let (grace, durability) = (config.shutdown_grace, config.durability);
         Ok(Self {
             runtime,
+            reception,
             stop,
             local,
             node,
@@ -191,6 +196,7 @@ impl Running {
     pub(crate) fn shutdown(self) -> Result<(), ShutdownError> {
         let Self {
             runtime,
+            reception,
             stop,
             node,
             owner,
@@ -208,6 +214,7 @@ impl Running {
         if let Some(role) = &node.range_role {
             role.link.close();
         }
+        reception.shutdown_timeout(CLOSING_TIME);
         runtime.shutdown_timeout(CLOSING_TIME);
         if let Some(placement) = &node.placement {
             placement.stop();
@@ -258,11 +265,11 @@ fn close_log(node: Arc<Node>, owner: Arc<RangeServer>) -> Result<(), ShutdownErr
     })
 }
 
-fn runtime() -> Result<Runtime, StartError> {
+fn start_runtime(thread: &str) -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .max_blocking_threads(2)
-        .thread_name("sbp-server-io")
+        .thread_name(thread)
         .enable_io()
         .enable_time()
         .build()

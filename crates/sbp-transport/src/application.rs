@@ -33,6 +33,11 @@ pub trait Application: Send + 'static {
         let _ = (session, now);
     }
 
+    /// Whether the peer uses the connection for what it is there for; see [`crate::drive_until_settled`].
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     /// The connection is over; nothing is called after this.
     fn handle_closed(&mut self, reason: &CloseReason);
 }

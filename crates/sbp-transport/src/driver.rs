@@ -1,6 +1,7 @@
 //! The one task of a connection.
 
 use std::{
+    fmt,
     future::{Future, poll_fn},
     io::{self, IoSlice},
     mem,
@@ -47,13 +48,88 @@ const LAST_WORK: Duration = Duration::from_secs(30);
 /// A peer that is gone may have started work that still goes on. The future then outlives the socket until that is
 /// done, so that whoever counts connections counts their work: closing and dialling again is no way to have more of it
 /// done at once than one connection may.
-pub async fn drive<IO, A>(mut io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
+pub async fn drive<IO, A>(io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
     A: Application,
 {
-    let mut driver = Driver::new(session, app, inbox);
+    run(io, Box::new(Driver::new(session, app, inbox))).await
+}
+
+/// What [`drive_until_settled`] came to.
+#[derive(Debug)]
+pub enum Driven<IO, A: Application> {
+    /// The connection is over.
+    Over(CloseReason),
+    /// It goes on wherever [`Settled::drive`] is awaited.
+    Settled(Settled<IO, A>),
+}
+
+/// Runs a connection until its application says that it [is settled](Application::is_settled), or until it is over.
+///
+/// A server that does this on a thread apart keeps those who connect and ask for nothing out of the way of those who do.
+pub async fn drive_until_settled<IO, A>(mut io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> Driven<IO, A>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send,
+    A: Application,
+{
+    let mut driver = Box::new(Driver::new(session, app, inbox));
+    driver.until_settled = true;
     poll_fn(|context| driver.poll(&mut io, context)).await;
+    if driver.session.is_closed() {
+        return Driven::Over(wind_up(io, driver).await);
+    }
+    driver.until_settled = false;
+    Driven::Settled(Settled { io, driver })
+}
+
+/// A connection between two runtimes. Nothing happens on it until it is driven on; what is posted to it waits.
+pub struct Settled<IO, A: Application> {
+    io: IO,
+    driver: Box<Driver<A>>,
+}
+
+impl<IO, A: Application> Settled<IO, A> {
+    /// Runs the connection in this runtime until it is over. `rehome` takes its socket over from the other one; an error
+    /// of that ends the connection.
+    pub async fn drive<T>(self, rehome: impl FnOnce(IO) -> io::Result<T>) -> CloseReason
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let Self { io, mut driver } = self;
+        driver.make_timer();
+        match rehome(io) {
+            Ok(io) => run(io, driver).await,
+            Err(error) => {
+                let now = tokio::time::Instant::now().into_std();
+                driver.session.handle_transport_error(error, now);
+                finish_work(driver).await
+            }
+        }
+    }
+}
+
+impl<IO, A: Application> fmt::Debug for Settled<IO, A> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Settled").finish_non_exhaustive()
+    }
+}
+
+async fn run<IO, A>(mut io: IO, mut driver: Box<Driver<A>>) -> CloseReason
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send,
+    A: Application,
+{
+    poll_fn(|context| driver.poll(&mut io, context)).await;
+    wind_up(io, driver).await
+}
+
+/// What is left to do once nothing more is said.
+async fn wind_up<IO, A>(mut io: IO, driver: Box<Driver<A>>) -> CloseReason
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send,
+    A: Application,
+{
     if !driver.has_work() {
         let lingers = driver.lingers();
         let reason = driver.finish();
@@ -67,6 +143,11 @@ where
         let _ = timeout(LINGER, linger(&mut io)).await;
     }
     drop(io);
+    finish_work(driver).await
+}
+
+/// Waits, without a socket, for what the peer has started.
+async fn finish_work<A: Application>(mut driver: Box<Driver<A>>) -> CloseReason {
     // What does not end is not waited for for ever.
     let _ = timeout(LAST_WORK, poll_fn(|context| driver.poll_work(context))).await;
     driver.finish()
@@ -100,6 +181,8 @@ struct Driver<A: Application> {
     was_busy: bool,
     /// This task stepped back once for the commands that now wait.
     yielded: bool,
+    /// Polling ends as soon as the application is settled.
+    until_settled: bool,
 }
 
 impl<A: Application> Driver<A> {
@@ -117,7 +200,14 @@ impl<A: Application> Driver<A> {
             write_parked: false,
             was_busy: false,
             yielded: false,
+            until_settled: false,
         }
+    }
+
+    /// A timer of the runtime that this is called in.
+    fn make_timer(&mut self) {
+        self.timer = Box::pin(sleep_until(tokio::time::Instant::now()));
+        self.timer_at = None;
     }
 
     fn poll<IO: AsyncRead + AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>) -> Poll<()> {
@@ -131,7 +221,7 @@ impl<A: Application> Driver<A> {
         let enough = self.session.stats().frames_in + FRAMES_PER_POLL;
         for _ in 0..TURNS_PER_POLL {
             let again = self.turn(io, context);
-            if self.session.is_closed() {
+            if self.session.is_closed() || (self.until_settled && self.app.is_settled()) {
                 return Poll::Ready(());
             }
             if !again && self.poll_timer(context).is_pending() {

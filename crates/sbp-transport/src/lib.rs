@@ -16,7 +16,7 @@ mod stats;
 pub use application::Application;
 pub use descriptors::{Descriptors, Registered};
 pub use dial::{DialError, dial};
-pub use driver::drive;
+pub use driver::{Driven, Settled, drive, drive_until_settled};
 pub use listen::{ListenError, accept_options, listen};
 pub use mailbox::{Inbox, Mailbox, mailbox};
 pub use sbp_session::CloseReason;

@@ -18,7 +18,8 @@ use crate::descriptors::{Descriptors, Registered};
 pub struct Socket {
     // Dropped first: once the socket is closed its number may belong to another file.
     _registered: Registered,
-    stream: TcpStream,
+    /// Always there, but for the moment between two runtimes.
+    stream: Option<TcpStream>,
     /// The kernel took no more bytes at the last try, because the peer takes none.
     stuck: bool,
 }
@@ -29,9 +30,23 @@ impl Socket {
     pub fn new(stream: TcpStream, descriptors: &Arc<Descriptors>) -> Self {
         Self {
             _registered: descriptors.register(stream.as_raw_fd()),
-            stream,
+            stream: Some(stream),
             stuck: false,
         }
+    }
+
+    /// Takes the socket over into the runtime that this is called in.
+    ///
+    /// # Errors
+    /// What the system says; the socket is then closed.
+    pub fn rehome(mut self) -> io::Result<Self> {
+        let stream = self.stream.take().ok_or_else(gone)?.into_std()?;
+        self.stream = Some(TcpStream::from_std(stream)?);
+        Ok(self)
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        self.stream.as_mut().map(Pin::new).ok_or_else(gone)
     }
 
     fn note(&mut self, written: &Poll<io::Result<usize>>) {
@@ -42,21 +57,25 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         // The kernel would keep what it has for a peer that takes nothing, for as long as that likes.
-        if self.stuck {
-            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        if let (true, Some(stream)) = (self.stuck, &self.stream) {
+            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }
 }
 
+fn gone() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}
+
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        self.stream()?.poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let written = self.stream()?.poll_write(cx, buf);
         self.note(&written);
         written
     }
@@ -66,20 +85,20 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let written = self.stream()?.poll_write_vectored(cx, bufs);
         self.note(&written);
         written
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.stream()?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.stream()?.poll_shutdown(cx)
     }
 }

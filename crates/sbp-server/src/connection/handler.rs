@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     present: Option<ServerId>,
     /// What the first HEARTBEAT was answered, and every later one is.
     greeting: Option<HeartbeatResponse>,
+    /// The peer has asked for something; a PING is nothing.
+    has_asked: bool,
 }
 
 impl Connection {
@@ -59,10 +61,12 @@ impl Connection {
             peer_role: ClientRole::UNSPECIFIED,
             present: None,
             greeting: None,
+            has_asked: false,
         }
     }
 
     fn handle_request(&mut self, session: &mut Session, now: Instant, frame: Frame) {
+        self.has_asked = true;
         let (call, opcode) = (frame.call_id, frame.opcode);
         let status = match self.dispatch(session, now, frame) {
             Ok(()) => return,
@@ -273,6 +277,10 @@ impl Application for Connection {
     fn handle_timeout(&mut self, session: &mut Session, now: Instant) {
         let (fetches, mut turn) = self.fetch_turn(session, now);
         fetches.handle_timeout(&mut turn);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.has_asked
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {

@@ -118,6 +118,8 @@ pub(crate) struct Echo {
     pub(crate) delay: Option<Duration>,
     pub(crate) due: Option<Instant>,
     pub(crate) requests: Vec<(CallId, OpCode, Bytes)>,
+    /// Settled from the first APPEND on.
+    pub(crate) settled: bool,
 }
 
 impl Echo {
@@ -138,6 +140,7 @@ impl Application for Echo {
 
     fn handle_event(&mut self, _session: &mut Session, now: Instant, event: Event) {
         if let Event::Request(frame) = event {
+            self.settled |= frame.opcode == OpCode::APPEND;
             self.journal.lock().expect("no panic").push(frame.opcode.to_string());
             self.requests
                 .push((frame.call_id, frame.opcode, frame.payload.into_contiguous()));
@@ -160,6 +163,10 @@ impl Application for Echo {
     fn handle_timeout(&mut self, session: &mut Session, _now: Instant) {
         self.due = None;
         self.answer(session);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.settled
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {

@@ -4,8 +4,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sbp_session::{CloseReason, Session, SessionConfig};
-use sbp_transport::{Descriptors, Mailbox, Socket, accept_options, dial, drive, listen, mailbox};
-use tokio::{io::AsyncReadExt, task::JoinHandle, time::timeout};
+use sbp_transport::{
+    Descriptors, Driven, Mailbox, Socket, accept_options, dial, drive, drive_until_settled, listen, mailbox,
+};
+use tokio::{
+    io::AsyncReadExt,
+    runtime::{Builder, Handle},
+    task::JoinHandle,
+    time::timeout,
+};
 
 use crate::apps::{Call, Caller, Echo, Ended, call};
 
@@ -110,6 +117,89 @@ async fn a_peer_that_takes_nothing_is_reset() {
             }
         };
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    };
+    timeout(PATIENCE, work).await.expect("no hang");
+}
+
+/// What a client sees of a server whose connections move to another runtime at their first APPEND.
+#[test]
+fn a_connection_moves_to_another_runtime_when_it_is_settled() {
+    let start = || Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let (reception, home) = (start().expect("a runtime"), start().expect("a runtime"));
+    let at_home = home.handle().clone();
+    let descriptors = Descriptors::new(4);
+    let held = std::sync::Arc::clone(&descriptors);
+    let work = async move {
+        let listener = listen("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (stream, accepted) = tokio::join!(dial(&address, PATIENCE), listener.accept());
+        let (stream, (accepted, _)) = (stream.expect("a connection"), accepted.expect("a connection"));
+        let ((client, client_inbox), (server, server_inbox)) = (mailbox(), mailbox());
+        let session = Session::new(SessionConfig::client(), Instant::now());
+        let client_task = tokio::spawn(drive(stream, session, Caller::default(), client_inbox));
+        let session = Session::new(SessionConfig::server(), Instant::now());
+        let (socket, echo) = (Socket::new(accepted, &held), Echo::default());
+        let received = tokio::spawn(drive_until_settled(socket, session, echo, server_inbox));
+        let (first, reply) = call(&b"first"[..]);
+        assert!(client.post(first).is_ok());
+        let Ok(Driven::Settled(settled)) = received.await else {
+            panic!("the client asked for something")
+        };
+        // Answered in the turn that it came in; what comes now waits for the other runtime.
+        assert_eq!(reply.await, Ok(Ended::Answered(Bytes::from_static(b"first"))));
+        let (second, mut reply) = call(vec![7; 3 << 20]);
+        assert!(client.post(second).is_ok());
+        assert!(
+            timeout(Duration::from_millis(20), &mut reply).await.is_err(),
+            "nobody drives"
+        );
+        let expected = at_home.id();
+        let moved = at_home.spawn(settled.drive(move |socket| {
+            assert_eq!(Handle::current().id(), expected);
+            Socket::rehome(socket)
+        }));
+        assert_eq!(reply.await, Ok(Ended::Answered(Bytes::from(vec![7; 3 << 20]))));
+        assert_eq!(held.snapshot().len(), 1);
+        server.post(()).expect("a running server");
+        assert!(matches!(moved.await, Ok(CloseReason::WentAway)));
+        assert!(matches!(client_task.await, Ok(CloseReason::WentAway)));
+    };
+    reception.block_on(async { timeout(PATIENCE, work).await.expect("no hang") });
+    assert!(descriptors.snapshot().is_empty());
+}
+
+#[tokio::test]
+async fn a_socket_that_cannot_move_ends_its_connection() {
+    let work = async {
+        let listener = listen("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (stream, accepted) = tokio::join!(dial(&address, PATIENCE), listener.accept());
+        let (stream, (accepted, _)) = (stream.expect("a connection"), accepted.expect("a connection"));
+        let ((client, client_inbox), (_server, server_inbox)) = (mailbox(), mailbox());
+        let session = Session::new(SessionConfig::client(), Instant::now());
+        let client_task = tokio::spawn(drive(stream, session, Caller::default(), client_inbox));
+        let (lost, reply) = call(&b"lost"[..]);
+        assert!(client.post(lost).is_ok());
+        let session = Session::new(SessionConfig::server(), Instant::now());
+        // Nothing is answered in the turn that it comes in, and it moves at the end of that.
+        let echo = Echo {
+            delay: Some(Duration::from_millis(20)),
+            ..Echo::default()
+        };
+        let journal = echo.journal.clone();
+        let Driven::Settled(settled) = drive_until_settled(accepted, session, echo, server_inbox).await else {
+            panic!("the client asked for something")
+        };
+        let refuse = |_socket| Err::<tokio::net::TcpStream, _>(std::io::ErrorKind::OutOfMemory.into());
+        let reason = settled.drive(refuse).await;
+        assert!(matches!(reason, CloseReason::Transport(_)), "{reason}");
+        assert_eq!(
+            journal.lock().expect("no panic").last(),
+            Some(&format!("closed: {reason}"))
+        );
+        assert!(matches!(reply.await, Ok(Ended::Failed(_))));
+        drop(client);
+        client_task.await.expect("an end");
     };
     timeout(PATIENCE, work).await.expect("no hang");
 }
