@@ -14,6 +14,7 @@ use crate::calls::{Key, StreamChange};
 use crate::client::reduce;
 use crate::core::{Core, Limits, Settings};
 use crate::cursor::{self, AsyncCursor};
+use crate::keyed::{self, AsyncKeyed};
 use crate::read::Wanted;
 use crate::verb::Verb;
 use crate::verbs::{self, FetchBounds};
@@ -319,6 +320,11 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> Started<'py> {
         cursor::open(py, &self.core, name, streams, start, timeout, AsyncCursor::object)?.spawn(py)
+    }
+
+    #[pyo3(signature = (name, streams = None, *, timeout = None))]
+    fn keyed<'py>(&self, py: Python<'py>, name: String, streams: Option<u32>, timeout: Option<f64>) -> Started<'py> {
+        keyed::open(py, &self.core, name, streams, timeout, AsyncKeyed::object)?.spawn(py)
     }
 
     #[pyo3(signature = (*, timeout = None))]

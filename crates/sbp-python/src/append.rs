@@ -96,6 +96,19 @@ impl Prepared {
         })
     }
 
+    /// One batch for each of several streams, each with keys and headers of its own. They are stored in one way.
+    pub(crate) fn each(batches: &[(Arc<Described>, Appending<'_, '_>)], deadline: Instant) -> PyResult<Self> {
+        let entries = batches.iter().map(|(stream, appending)| {
+            let id = stream.stream.stream_id;
+            Ok((id, encode(appending, id, stream.schema.as_ref())?))
+        });
+        Ok(Self {
+            entries: entries.collect::<PyResult<_>>()?,
+            expected_offset: None,
+            deadline,
+        })
+    }
+
     /// How many bytes are to be sent.
     pub(crate) fn bytes(&self) -> usize {
         self.entries.iter().map(|(_, encoded)| encoded.bytes()).sum()

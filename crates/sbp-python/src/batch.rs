@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
 use sbp_client::{Client, ClientError, FetchedBatch};
 use sbp_messages::ErrorCode;
 use sbp_record::BatchError;
-use sbp_types::Offset;
+use sbp_types::{Offset, StreamId};
 
 use crate::attach::attach;
 use crate::buffer::Payload;
@@ -55,6 +55,11 @@ impl Batch {
     /// Bytes that reading it had to copy.
     pub(crate) fn copied_bytes(&self) -> u64 {
         u64::try_from(self.batch.copied_bytes()).unwrap_or(u64::MAX)
+    }
+
+    /// Its stream, and the offset behind its last record.
+    pub(crate) fn behind(&self) -> (StreamId, Offset) {
+        (self.stream.stream.stream_id, self.to)
     }
 
     fn shown(&self) -> PyResult<sbp_record::Records<'_>> {

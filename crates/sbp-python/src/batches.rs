@@ -9,7 +9,7 @@ use crate::blocking::block_on;
 use crate::bridge::{Here, Operation};
 use crate::core::{Core, duration};
 use crate::read::{Source, Wanted};
-use crate::step::SharedSource;
+use crate::step::{SharedSource, Taken};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
 
@@ -28,13 +28,24 @@ pub(crate) struct Batches {
 impl Batches {
     /// Begins to read, so that "latest" means now.
     pub(crate) fn new(py: Python<'_>, core: &Arc<Core>, wanted: Wanted, timeout: Option<f64>) -> PyResult<Self> {
+        Self::noted(py, core, wanted, timeout, None)
+    }
+
+    /// The same, for somebody who is told of each batch that was handed out.
+    pub(crate) fn noted(
+        py: Python<'_>,
+        core: &Arc<Core>,
+        wanted: Wanted,
+        timeout: Option<f64>,
+        taken: Option<Taken>,
+    ) -> PyResult<Self> {
         let limit = duration(timeout)?;
         let mut source = source(py, core, wanted)?;
         let opened = block_on(py, async move { source.open(limit).await.map(|()| source) })?;
         let source = opened.map_err(|failure| failure.into_python(py))?;
         Ok(Self {
             core: Arc::clone(core),
-            source: SharedSource::new(source),
+            source: SharedSource::new(source, taken),
             timeout,
         })
     }
@@ -92,8 +103,19 @@ pub(crate) struct AsyncBatches {
 impl AsyncBatches {
     /// Begins to read at once, so that "latest" means now. A failure is told by the first step, which tries again.
     pub(crate) fn new(py: Python<'_>, core: &Arc<Core>, wanted: Wanted, timeout: Option<f64>) -> PyResult<Self> {
+        Self::noted(py, core, wanted, timeout, None)
+    }
+
+    /// The same, for somebody who is told of each batch that was handed out.
+    pub(crate) fn noted(
+        py: Python<'_>,
+        core: &Arc<Core>,
+        wanted: Wanted,
+        timeout: Option<f64>,
+        taken: Option<Taken>,
+    ) -> PyResult<Self> {
         let limit = duration(timeout)?;
-        let source = SharedSource::new(source(py, core, wanted)?);
+        let source = SharedSource::new(source(py, core, wanted)?, taken);
         let opened = Arc::clone(&source);
         crate::runtime::handle(py)?.spawn(async move {
             let _ = opened.open(limit).await;

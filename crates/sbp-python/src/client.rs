@@ -10,6 +10,8 @@ use crate::batches::Batches;
 use crate::blocking::block_on;
 use crate::calls::{Key, StreamChange};
 use crate::core::{Core, Limits, Settings};
+use crate::cursor::{self, Cursor};
+use crate::keyed::{self, Keyed};
 use crate::read::Wanted;
 use crate::stream::Stream;
 use crate::verb::Verb;
@@ -271,6 +273,32 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         verbs::offsets_for_time(py, &self.core, streams, time, timeout)?.block(py)
+    }
+
+    #[pyo3(
+        signature = (name, streams, *, start = None, timeout = None),
+        text_signature = "($self, name, streams, *, start='earliest', timeout=None)"
+    )]
+    fn cursor<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        streams: &Bound<'py, PyAny>,
+        start: Option<&Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        cursor::open(py, &self.core, name, streams, start, timeout, Cursor::object)?.block(py)
+    }
+
+    #[pyo3(signature = (name, streams = None, *, timeout = None))]
+    fn keyed<'py>(
+        &self,
+        py: Python<'py>,
+        name: String,
+        streams: Option<u32>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        keyed::open(py, &self.core, name, streams, timeout, Keyed::object)?.block(py)
     }
 
     #[pyo3(signature = (*, timeout = None))]

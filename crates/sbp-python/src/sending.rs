@@ -55,6 +55,19 @@ pub(crate) fn block_all(
     prepared.block(py, core.client(py)?, &AckShape::Many(streams), Patience::Wait)
 }
 
+/// The same for streams that are known, with keys and headers.
+pub(crate) fn block_each(
+    py: Python<'_>,
+    core: &Core,
+    batches: &[(Arc<Described>, Appending<'_, '_>)],
+    timeout: Option<f64>,
+) -> PyResult<Py<PyAny>> {
+    let deadline = core.deadline(core.client(py)?, timeout)?;
+    let prepared = Prepared::each(batches, deadline)?;
+    let streams = batches.iter().map(|(stream, _)| Arc::clone(stream)).collect();
+    prepared.block(py, core.client(py)?, &AckShape::Many(streams), Patience::Wait)
+}
+
 fn find(py: Python<'_>, core: &Core, keys: Vec<Key>, timeout: Option<f64>) -> PyResult<Vec<Arc<Described>>> {
     let client = core.client(py)?.clone();
     let timeout = duration(timeout)?;
@@ -117,6 +130,22 @@ pub(crate) fn start_all<'py>(
         patience: Patience::Wait,
     };
     start_when_found(py, &here, core, keys, later, timeout)
+}
+
+/// The same for streams that are known, with keys and headers.
+pub(crate) fn start_each<'py>(
+    py: Python<'py>,
+    core: &Arc<Core>,
+    batches: &[(Arc<Described>, Appending<'_, 'py>)],
+    timeout: Option<f64>,
+) -> Started<'py> {
+    let deadline = core.deadline(core.client(py)?, timeout)?;
+    let here = Here::now(py)?;
+    let prepared = Prepared::each(batches, deadline)?;
+    let streams = batches.iter().map(|(stream, _)| Arc::clone(stream)).collect();
+    let operation = here.operation(AckShape::Many(streams))?;
+    here.submit(core, prepared, &operation, Patience::Wait)?;
+    Ok(operation)
 }
 
 /// What is kept of data that is encoded later: what its owner could change meanwhile is copied.

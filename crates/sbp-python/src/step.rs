@@ -24,7 +24,11 @@ pub(crate) struct SharedSource {
     settled: Notify,
     closed: AtomicBool,
     closing: Notify,
+    taken: Option<Taken>,
 }
+
+/// Told of each batch that somebody has got.
+pub(crate) type Taken = Box<dyn Fn(&Batch) + Send + Sync>;
 
 /// What has left the source.
 #[derive(Default)]
@@ -34,8 +38,9 @@ struct Hand {
 }
 
 impl SharedSource {
-    pub(crate) fn new(source: Source) -> Arc<Self> {
+    pub(crate) fn new(source: Source, taken: Option<Taken>) -> Arc<Self> {
         Arc::new(Self {
+            taken,
             source: tokio::sync::Mutex::new(source),
             hand: Mutex::default(),
             settled: Notify::new(),
@@ -131,7 +136,11 @@ impl Step {
     /// The batch; `None` at the end.
     pub(crate) fn take(mut self) -> Option<Batch> {
         self.deliver();
-        self.0.take().map(|(_, batch)| batch)
+        let (source, batch) = self.0.take()?;
+        if let Some(taken) = &source.taken {
+            taken(&batch);
+        }
+        Some(batch)
     }
 }
 

@@ -1,0 +1,391 @@
+//! Named cursors, for blocking code and for asyncio.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyMapping, PyTuple};
+use sbp_client::{Client, CursorOptions, Position};
+use sbp_types::{Offset, StreamId};
+
+use crate::arguments::{keys, position_or};
+use crate::batch::Batch;
+use crate::batches::{AsyncBatches, Batches};
+use crate::bridge::Operation;
+use crate::calls::{self, Failure, Key};
+use crate::core::{Core, duration};
+use crate::describe::Described;
+use crate::errors;
+use crate::read::Wanted;
+use crate::step::Taken;
+use crate::verb::{Call, Verb};
+
+type Started<'py> = PyResult<Bound<'py, Operation>>;
+
+/// A holder of a cursor, for both faces.
+pub(crate) struct Held {
+    core: Arc<Core>,
+    /// `None` only while it is dropped.
+    cursor: Option<sbp_client::Cursor>,
+    streams: Vec<Arc<Described>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.core.is_of_this_process() {
+            // Its commits belong to the parent.
+            std::mem::forget(self.cursor.take());
+        }
+    }
+}
+
+/// Opens a cursor; `make` makes the object of one of the faces.
+pub(crate) fn open(
+    py: Python<'_>,
+    core: &Arc<Core>,
+    name: String,
+    streams: &Bound<'_, PyAny>,
+    start: Option<&Bound<'_, PyAny>>,
+    timeout: Option<f64>,
+    make: fn(Python<'_>, Held) -> PyResult<Py<PyAny>>,
+) -> PyResult<impl Verb> {
+    let client = core.client(py)?.clone();
+    let keys = keys(streams)?;
+    let options = CursorOptions {
+        start: position_or(start, Position::Earliest)?,
+        timeout: duration(timeout)?,
+    };
+    let core = Arc::clone(core);
+    let work = async move {
+        let streams = described(&client, &keys, options.timeout).await?;
+        let known = streams.iter().map(|stream| Arc::clone(&stream.stream)).collect();
+        let cursor = client.cursor(&name, known, options).await?;
+        Ok((cursor, streams))
+    };
+    Ok(Call::new(work, move |py, (cursor, streams)| {
+        let cursor = Some(cursor);
+        make(py, Held { core, cursor, streams })
+    }))
+}
+
+/// The streams as they are now: a name may have been given to another one since it was last used. Each once.
+async fn described(client: &Client, wanted: &[Key], timeout: Option<Duration>) -> Result<Vec<Arc<Described>>, Failure> {
+    let mut streams: Vec<Arc<Described>> = Vec::with_capacity(wanted.len());
+    for key in wanted {
+        let stream = calls::describe(client, key, timeout).await?;
+        if !streams
+            .iter()
+            .any(|known| known.stream.stream_id == stream.stream.stream_id)
+        {
+            streams.push(stream);
+        }
+    }
+    Ok(streams)
+}
+
+impl Held {
+    fn cursor(&self, py: Python<'_>) -> PyResult<&sbp_client::Cursor> {
+        self.core.client(py)?;
+        self.cursor.as_ref().ok_or_else(|| errors::closed(py, "cursor"))
+    }
+
+    fn name(&self) -> &str {
+        self.cursor.as_ref().map_or("", sbp_client::Cursor::name)
+    }
+
+    fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.streams.iter().map(|stream| &*stream.name))
+    }
+
+    /// Places by stream name.
+    fn dict<'py>(&self, py: Python<'py>, places: Vec<(StreamId, Offset)>) -> PyResult<Bound<'py, PyDict>> {
+        let by_name = PyDict::new(py);
+        for (id, next) in places {
+            let stream = self.streams.iter().find(|stream| stream.stream.stream_id == id);
+            if let Some(stream) = stream {
+                by_name.set_item(&*stream.name, next.0)?;
+            }
+        }
+        Ok(by_name)
+    }
+
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let places = self.cursor.as_ref().map(sbp_client::Cursor::positions);
+        self.dict(py, places.unwrap_or_default())
+    }
+
+    fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let places = self.cursor.as_ref().map(sbp_client::Cursor::reached);
+        self.dict(py, places.unwrap_or_default())
+    }
+
+    /// The stream of this holder's that a caller names.
+    fn stream(&self, py: Python<'_>, key: &Key) -> PyResult<StreamId> {
+        let is_it = |stream: &&Arc<Described>| match key {
+            Key::Name(name) => **name == *stream.name,
+            Key::Id(id) => *id == stream.stream.stream_id,
+            Key::Known(known) => known.stream.stream_id == stream.stream.stream_id,
+        };
+        let found = self.streams.iter().find(is_it);
+        found.map(|stream| stream.stream.stream_id).ok_or_else(|| {
+            let what = format!("cursor {} was not opened for stream {key}", self.name());
+            errors::invalid(py, &what)
+        })
+    }
+
+    /// What is to be committed: everything handed out, a batch, or places by stream.
+    fn places(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(StreamId, Offset)>> {
+        let Some(value) = value else {
+            return Ok(self.cursor(py)?.reached());
+        };
+        if let Ok(batch) = value.cast::<Batch>() {
+            let (stream, next) = batch.get().behind();
+            return Ok(vec![(self.stream(py, &Key::Id(stream))?, next)]);
+        }
+        let wrong = || {
+            PyTypeError::new_err(
+                "commit takes a batch, or a dict from streams to the offsets that are next; without either it commits \
+                 what was handed out",
+            )
+        };
+        let places = value.cast::<PyMapping>().map_err(|_| wrong())?;
+        let mut read = Vec::with_capacity(places.len()?);
+        for item in places.items()?.iter() {
+            let (key, next) = item.extract::<(Key, Bound<'_, PyAny>)>()?;
+            if next.is_instance_of::<PyBool>() {
+                return Err(wrong());
+            }
+            let next = next.extract::<i64>().map_err(|_| wrong())?;
+            read.push((self.stream(py, &key)?, Offset(next)));
+        }
+        Ok(read)
+    }
+
+    fn commit(
+        &self,
+        py: Python<'_>,
+        positions: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<impl Verb> {
+        let places = self.places(py, positions)?;
+        // The order of calls is that of commits: it is settled here.
+        let commit = self.cursor(py)?.commit(places, duration(timeout)?);
+        Ok(Call::new(async move { Ok(commit.await?) }, |py, ()| Ok(py.None())))
+    }
+
+    fn lag(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<impl Verb> {
+        let client = self.core.client(py)?.clone();
+        let keys = self
+            .streams
+            .iter()
+            .map(|stream| Key::Known(Arc::clone(stream)))
+            .collect();
+        let (timeout, reached) = (duration(timeout)?, self.cursor(py)?.reached());
+        let work = async move { calls::positions(&client, Some(keys), timeout).await };
+        Ok(Call::new(work, move |py, found| {
+            let by_name = PyDict::new(py);
+            for (stream, held) in found {
+                let place = reached.iter().find(|(id, _)| *id == stream.stream.stream_id);
+                let next = place.map_or(held.earliest, |(_, next)| *next);
+                by_name.set_item(&*stream.name, held.latest.distance_from(next))?;
+            }
+            Ok(by_name.into_any().unbind())
+        }))
+    }
+
+    /// What is read from where reading got to: for ever, or up to the end as it is now.
+    fn wanted(&self, py: Python<'_>, bounded: bool) -> PyResult<Wanted> {
+        let cursor = self.cursor(py)?;
+        if let Some(lost) = cursor.lost() {
+            return Err(errors::from_client(py, lost, None));
+        }
+        let places = self.streams.iter().filter_map(|stream| {
+            let reached = cursor.reached();
+            let (_, next) = reached.iter().find(|(id, _)| *id == stream.stream.stream_id)?;
+            Some((Key::Known(Arc::clone(stream)), Position::At(*next)))
+        });
+        Ok(if bounded {
+            let spans = places.map(|(key, start)| (key, start, Position::Latest));
+            Wanted::Spans {
+                streams: spans.collect(),
+            }
+        } else {
+            Wanted::Tail {
+                streams: places.collect(),
+            }
+        })
+    }
+
+    /// Who notes what was handed out.
+    fn taken(&self, py: Python<'_>) -> PyResult<Taken> {
+        let cursor = self.cursor(py)?.clone();
+        Ok(Box::new(move |batch: &Batch| {
+            let (stream, next) = batch.behind();
+            cursor.advance(stream, next);
+        }))
+    }
+
+    fn repr(&self, py: Python<'_>, class: &str) -> PyResult<String> {
+        let positions = self.positions(py)?.repr()?;
+        Ok(format!("<sbp_native.{class} {:?} at {positions}>", self.name()))
+    }
+}
+
+/// A holder of a named cursor, for blocking code.
+#[pyclass(frozen, module = "sbp_native", name = "Cursor")]
+pub(crate) struct Cursor(Held);
+
+impl Cursor {
+    /// The object of an opened cursor.
+    pub(crate) fn object(py: Python<'_>, held: Held) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Self(held))?.into_any())
+    }
+}
+
+#[pymethods]
+impl Cursor {
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.0.names(py)
+    }
+
+    #[getter]
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.0.positions(py)
+    }
+
+    #[getter]
+    fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.0.reached(py)
+    }
+
+    #[pyo3(signature = (positions = None, *, timeout = None))]
+    fn commit<'py>(
+        &self,
+        py: Python<'py>,
+        positions: Option<&Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        self.0.commit(py, positions, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn lag<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        self.0.lag(py, timeout)?.block(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Batches> {
+        Batches::noted(
+            py,
+            &self.0.core,
+            self.0.wanted(py, true)?,
+            timeout,
+            Some(self.0.taken(py)?),
+        )
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn tail(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Batches> {
+        Batches::noted(
+            py,
+            &self.0.core,
+            self.0.wanted(py, false)?,
+            timeout,
+            Some(self.0.taken(py)?),
+        )
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Batches> {
+        self.tail(py, None)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.repr(py, "Cursor")
+    }
+}
+
+/// A holder of a named cursor, for asyncio.
+#[pyclass(frozen, module = "sbp_native", name = "AsyncCursor")]
+pub(crate) struct AsyncCursor(Held);
+
+impl AsyncCursor {
+    /// The object of an opened cursor.
+    pub(crate) fn object(py: Python<'_>, held: Held) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Self(held))?.into_any())
+    }
+}
+
+#[pymethods]
+impl AsyncCursor {
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.0.names(py)
+    }
+
+    #[getter]
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.0.positions(py)
+    }
+
+    #[getter]
+    fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.0.reached(py)
+    }
+
+    #[pyo3(signature = (positions = None, *, timeout = None))]
+    fn commit<'py>(
+        &self,
+        py: Python<'py>,
+        positions: Option<&Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> Started<'py> {
+        self.0.commit(py, positions, timeout)?.spawn(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn lag<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
+        self.0.lag(py, timeout)?.spawn(py)
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<AsyncBatches> {
+        AsyncBatches::noted(
+            py,
+            &self.0.core,
+            self.0.wanted(py, true)?,
+            timeout,
+            Some(self.0.taken(py)?),
+        )
+    }
+
+    #[pyo3(signature = (*, timeout = None))]
+    fn tail(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<AsyncBatches> {
+        AsyncBatches::noted(
+            py,
+            &self.0.core,
+            self.0.wanted(py, false)?,
+            timeout,
+            Some(self.0.taken(py)?),
+        )
+    }
+
+    fn __aiter__(&self, py: Python<'_>) -> PyResult<AsyncBatches> {
+        self.tail(py, None)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        self.0.repr(py, "AsyncCursor")
+    }
+}
