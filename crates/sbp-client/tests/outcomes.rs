@@ -10,7 +10,7 @@ use sbp_client::{AppendOptions, Durability, ErrorKind};
 use sbp_frame::{CallId, OpCode};
 use sbp_messages::{ErrorCode, Status, SystemErrorResponse};
 use sbp_types::{Offset, StreamId};
-use support::{Peer, bounded, client, entry_refused, listener, stored};
+use support::{LIMIT, Peer, bounded, client, entry_refused, listener, stored};
 
 const STREAM: StreamId = StreamId(3);
 
@@ -478,4 +478,31 @@ async fn a_client_that_is_asked_says_that_it_serves_nothing() {
     let append = client.append(STREAM, vec![1], &options);
     let (ack, _peer) = bounded(async { tokio::join!(append, server) }).await;
     assert_eq!(ack.unwrap().base_offset, Offset(5), "its own calls go on");
+}
+
+#[tokio::test]
+async fn a_ping_tells_the_time_there_and_back() {
+    const HELD_BACK: Duration = Duration::from_millis(30);
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let ping = peer.frame().await;
+        tokio::time::sleep(HELD_BACK).await;
+        peer.pong(&ping).await;
+        let ping = peer.frame().await;
+        drop(peer);
+        ping
+    };
+    let pings = async {
+        let there = client.ping(None).await.unwrap();
+        (there, client.ping(Some(Duration::from_millis(200))).await)
+    };
+    let ((rtt, unanswered), ping) = bounded(async { tokio::join!(pings, server) }).await;
+    assert!(rtt >= HELD_BACK && rtt < LIMIT, "{rtt:?}");
+    assert_eq!(ping.flags.bits(), 0);
+    assert!(
+        unanswered.is_err(),
+        "a connection that is gone answers nothing: {unanswered:?}"
+    );
 }

@@ -56,5 +56,7 @@ pub(crate) struct Counters {
     pub(crate) records_appended: Counter,
     pub(crate) appends_refused: Counter,
     pub(crate) fetches: Counter,
+    /// FETCH entries answered with an error.
+    pub(crate) fetches_refused: Counter,
     pub(crate) bytes_fetched: Counter,
 }

@@ -413,3 +413,68 @@ fn only_the_number_counts_in_a_deletion() {
         "its ranges are gone"
     );
 }
+
+/// Milliseconds since 1970, as this machine has them.
+fn clock_ms() -> i64 {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+#[test]
+fn an_append_is_told_with_its_place_and_its_time() {
+    let server = start(None);
+    let mut peer = Peer::connect(&server);
+    let streams = [peer.create("a"), peer.create("b")];
+    let batch = raw_batch(b"x");
+    let both = [&batch[..], &batch[..]].concat();
+    let mut request = append_request(&streams.map(|stream| (stream, batch.len())));
+    // The entries are numbered the other way round.
+    for (info, index) in request.append_requests.iter_mut().zip([1, 0]) {
+        info.request_index = index;
+    }
+    for offset in 0..2 {
+        let earliest = clock_ms();
+        let (answer, _): (AppendResponse, _) = peer.call(&request, &both);
+        let latest = clock_ms();
+        assert_eq!(answer.append_responses.len(), 2);
+        for result in &answer.append_responses {
+            let stream = streams[usize::from(result.request_index == 0)];
+            assert_eq!(
+                (result.stream_id, result.base_offset),
+                (stream, Offset(offset)),
+                "{result:?}"
+            );
+            let time = result.stream_append_time_ms.0;
+            assert!((earliest..=latest).contains(&time), "{earliest} <= {time} <= {latest}");
+        }
+    }
+}
+
+#[test]
+fn a_server_whose_ranges_are_asked_for_is_known_by_its_number() {
+    let server = start(None);
+    let mut peer = Peer::connect(&server);
+    let me = server_id(&mut peer);
+    let stream = peer.create("s");
+    let criterion = |id: i32| sbp_messages::RangeCriteria {
+        range_server: Some(RangeServer {
+            server_id: ServerId(id),
+            advertise_addr: "somewhere-else:1".to_owned(),
+        }),
+        ..Default::default()
+    };
+    let listed: ListRangesResponse = ask(
+        &mut peer,
+        &ListRangesRequest {
+            range_criteria: vec![criterion(me), criterion(me + 1)],
+            ..Default::default()
+        },
+    );
+    let found = listed.list_responses.iter().map(|result| {
+        assert!(result.status.is_success(), "{}", result.status);
+        result.ranges.iter().map(|range| range.stream_id).collect::<Vec<_>>()
+    });
+    assert!(found.eq([vec![stream], Vec::new()]));
+}

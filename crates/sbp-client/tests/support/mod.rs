@@ -131,6 +131,20 @@ impl Peer {
         self.write(OpCode::GOAWAY, Flags::NONE, last_started, &[], &[]).await;
     }
 
+    /// The answer to a PING, as it came.
+    pub(crate) async fn pong(&mut self, ping: &Frame) {
+        assert_eq!(ping.opcode, OpCode::PING);
+        let payload = ping.payload.clone().into_contiguous();
+        self.write(
+            OpCode::PING,
+            Flags::RESPONSE | Flags::END,
+            ping.call_id,
+            &ping.header,
+            &payload,
+        )
+        .await;
+    }
+
     /// A request of the server to the client.
     pub(crate) async fn ask(&mut self, opcode: OpCode, id: CallId, header: &[u8]) {
         self.write(opcode, Flags::NONE, id, header, &[]).await;

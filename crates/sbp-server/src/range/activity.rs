@@ -16,8 +16,12 @@ pub(crate) struct RangeActivity {
     pub(crate) appends: u64,
     /// Bytes of batches stored.
     pub(crate) appended_bytes: u64,
+    /// APPEND entries refused.
+    pub(crate) appends_refused: u64,
     /// FETCH entries answered with data.
     pub(crate) fetches: u64,
+    /// FETCH entries answered with an error.
+    pub(crate) fetches_refused: u64,
     /// Bytes of batches returned.
     pub(crate) fetched_bytes: u64,
     /// Bytes that wait for the disk now.
@@ -34,7 +38,9 @@ impl RangeServer {
         let mut activity = RangeActivity {
             appends: counters.appends.value(),
             appended_bytes: log.batch_bytes,
+            appends_refused: counters.appends_refused.value(),
             fetches: counters.fetches.value(),
+            fetches_refused: counters.fetches_refused.value(),
             fetched_bytes: counters.bytes_fetched.value(),
             pending_bytes: self.log.pending_bytes(),
             written_bytes: log.written_bytes,

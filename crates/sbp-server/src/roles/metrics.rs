@@ -55,6 +55,8 @@ impl Sample {
             memory_used: wide(process.resident_bytes),
             network_append_rate: narrow(rate(ranges.appends, ranges_then.appends)),
             network_fetch_rate: narrow(rate(ranges.fetches, ranges_then.fetches)),
+            network_failed_append_rate: narrow(rate(ranges.appends_refused, ranges_then.appends_refused)),
+            network_failed_fetch_rate: narrow(rate(ranges.fetches_refused, ranges_then.fetches_refused)),
             range_active_cnt: narrow(ranges.open_ranges),
             ..ReportMetricsRequest::default()
         }
@@ -124,10 +126,15 @@ mod tests {
             at: start + Duration::from_secs(seconds),
             process: Process {
                 written_bytes,
+                read_bytes: written_bytes / 2,
                 ..Process::default()
             },
             activity: RangeActivity {
                 appends,
+                appends_refused: appends / 2,
+                fetches: appends / 4,
+                fetches_refused: appends / 10,
+                open_ranges: 3,
                 ..RangeActivity::default()
             },
             free_bytes: 7,
@@ -135,6 +142,12 @@ mod tests {
         let server = sbp_messages::RangeServer::default;
         let report = sample(2, 1_000, 3 << 20).since(&sample(0, 0, 1 << 20), server());
         assert_eq!((report.network_append_rate, report.disk_in_rate), (500, 1 << 20));
+        assert_eq!((report.network_fetch_rate, report.disk_out_rate), (125, 1 << 19));
+        assert_eq!(
+            (report.network_failed_append_rate, report.network_failed_fetch_rate),
+            (250, 50)
+        );
+        assert_eq!(report.range_active_cnt, 3);
         assert_eq!(report.disk_free_space, 7);
         let report = sample(1, u64::MAX, 0).since(&sample(0, 0, 1), server());
         assert_eq!((report.network_append_rate, report.disk_in_rate), (i16::MAX, 0));

@@ -247,7 +247,13 @@ impl Fetches {
         let Some(state) = self.calls.get_mut(&call) else { return };
         let end = state.unanswered == 0;
         let with_data = state.ready.iter().filter(|ready| ready.length != 0).count();
+        let refused = state
+            .ready
+            .iter()
+            .filter(|ready| !ready.result.status.is_success())
+            .count();
         turn.node.counters.fetches.add(with_data);
+        turn.node.counters.fetches_refused.add(refused);
         turn.node
             .counters
             .bytes_fetched
