@@ -1,11 +1,12 @@
 //! The threads that read what is no longer in memory.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use sbp_frame::CallId;
 
 use crate::connection::{ConnectionCommand, Port, ReadJob};
@@ -14,47 +15,77 @@ use crate::range::RangeServer;
 /// Enough to keep a disk busy while a result is being handed over.
 const THREADS: usize = 2;
 
+/// Reads that wait for longer than this show that more is asked for than the disk gives: clients are asked to wait too.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The longest that a client is asked to wait.
+const MAX_THROTTLE: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 struct Order {
     port: Arc<Port>,
     call: CallId,
     job: ReadJob,
+    /// When it came.
+    since: Instant,
 }
 
 /// Reader threads. What waits for them is bounded by what connections may have in flight.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    orders: Mutex<Option<mpsc::Sender<Order>>>,
+    shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    orders: Mutex<Orders>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    waiting: VecDeque<Order>,
+    stopped: bool,
 }
 
 impl Readers {
     pub(crate) fn start(ranges: &Arc<RangeServer>) -> io::Result<Self> {
-        let (sender, orders) = mpsc::channel::<Order>();
-        let orders = Arc::new(Mutex::new(orders));
+        let shared = Arc::new(Shared::default());
         let mut threads = Vec::with_capacity(THREADS);
         for number in 0..THREADS {
-            let (orders, ranges) = (Arc::clone(&orders), Arc::clone(ranges));
+            let (shared, ranges) = (Arc::clone(&shared), Arc::clone(ranges));
             let thread = std::thread::Builder::new().name(format!("sbp-reader-{number}"));
-            threads.push(thread.spawn(move || serve(&orders, &ranges))?);
+            threads.push(thread.spawn(move || shared.serve(&ranges))?);
         }
         Ok(Self {
-            orders: Mutex::new(Some(sender)),
+            shared,
             threads: Mutex::new(threads),
         })
     }
 
     /// Has a job done; the connection is told.
-    pub(crate) fn submit(&self, port: Arc<Port>, call: CallId, job: ReadJob) {
-        if let Some(orders) = self.orders.lock().as_ref() {
-            // The receiving end lives as long as the threads, which only `stop` ends.
-            let _stopped = orders.send(Order { port, call, job });
-        }
+    pub(crate) fn submit(&self, port: Arc<Port>, call: CallId, job: ReadJob, now: Instant) {
+        self.shared.orders.lock().waiting.push_back(Order {
+            port,
+            call,
+            job,
+            since: now,
+        });
+        self.shared.arrived.notify_one();
+    }
+
+    /// How long who fetches is asked to wait before the next FETCH, in milliseconds; 0: not at all.
+    pub(crate) fn throttle_ms(&self, now: Instant) -> i32 {
+        let oldest = self.shared.orders.lock().waiting.front().map(|order| order.since);
+        let pause = oldest.map_or(Duration::ZERO, |since| throttle(now.saturating_duration_since(since)));
+        i32::try_from(pause.as_millis()).unwrap_or(i32::MAX)
     }
 
     /// Ends the threads, after what was submitted is done.
     pub(crate) fn stop(&self) {
-        drop(self.orders.lock().take());
+        self.shared.orders.lock().stopped = true;
+        self.shared.arrived.notify_all();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a reader thread panicked");
@@ -63,15 +94,46 @@ impl Readers {
     }
 }
 
-fn serve(orders: &Mutex<mpsc::Receiver<Order>>, ranges: &RangeServer) {
-    loop {
-        // The lock is given back before the read begins, so that another thread can take the next order.
-        let next = orders.lock().recv();
-        let Ok(Order { port, call, job }) = next else { return };
-        if port.mailbox.is_closed() {
-            continue;
+/// The pause that is asked for when the oldest read has waited for so long.
+fn throttle(waited: Duration) -> Duration {
+    waited.saturating_sub(PATIENCE).min(MAX_THROTTLE)
+}
+
+impl Shared {
+    fn next(&self) -> Option<Order> {
+        let mut orders = self.orders.lock();
+        loop {
+            if let Some(order) = orders.waiting.pop_front() {
+                return Some(order);
+            }
+            if orders.stopped {
+                return None;
+            }
+            self.arrived.wait(&mut orders);
         }
-        let done = job.run(ranges);
-        let _gone = port.mailbox.post(ConnectionCommand::Read { call, done });
+    }
+
+    fn serve(&self, ranges: &RangeServer) {
+        while let Some(Order { port, call, job, .. }) = self.next() {
+            if port.mailbox.is_closed() {
+                continue;
+            }
+            let done = job.run(ranges);
+            let _gone = port.mailbox.post(ConnectionCommand::Read { call, done });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_asked_to_wait_only_when_reads_are_late() {
+        let ms = Duration::from_millis;
+        let table = [(0, 0), (250, 0), (251, 1), (750, 500), (1_250, 1_000), (60_000, 1_000)];
+        for (waited, asked) in table {
+            assert_eq!(throttle(ms(waited)), ms(asked), "{waited} ms");
+        }
     }
 }

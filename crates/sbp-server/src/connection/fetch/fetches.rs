@@ -224,7 +224,7 @@ impl Fetches {
             let weight = job.weight();
             state.reading = Some(weight);
             self.reading += weight;
-            readers.submit(Arc::clone(turn.port), call, job);
+            readers.submit(Arc::clone(turn.port), call, job, turn.now);
         }
     }
 
@@ -258,7 +258,14 @@ impl Fetches {
             .counters
             .bytes_fetched
             .add(state.ready.iter().map(|ready| ready.length).sum());
-        send_results(turn.session, turn.replier, call, &mut state.ready, end);
+        let throttle_ms = || {
+            turn.node
+                .readers
+                .as_ref()
+                .map_or(0, |readers| readers.throttle_ms(turn.now))
+        };
+        let last = end.then(throttle_ms);
+        send_results(turn.session, turn.replier, call, &mut state.ready, last);
         if end {
             self.forget(call);
         }

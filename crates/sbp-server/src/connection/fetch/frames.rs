@@ -13,13 +13,14 @@ const MAX_FRAME_WEIGHT: usize = (16 << 20) - (16 << 10);
 /// What a result weighs without its data and its message, at most.
 const RESULT_WEIGHT: usize = 160;
 
-/// Sends results in as few frames as they fit into; with `end` the last one ends the call.
+/// Sends results in as few frames as they fit into. With `end` the last one ends the call, and asks for a pause of so many
+/// milliseconds before the next.
 pub(super) fn send_results(
     session: &mut Session,
     replier: &mut Replier,
     call: CallId,
     ready: &mut Vec<ReadyResult>,
-    end: bool,
+    end: Option<i32>,
 ) {
     let mut results: SmallVec<[FetchResult; 1]> = SmallVec::new();
     let mut payload: Vec<PayloadPart<'_>> = Vec::new();
@@ -39,15 +40,16 @@ pub(super) fn send_results(
         results.push(result);
         payload.extend(chunks.into_iter().map(PayloadPart::Share));
     }
-    if end || !results.is_empty() {
+    if end.is_some() || !results.is_empty() {
         replier.send(
             session,
             call,
             &FetchResponse {
                 fetch_responses: results,
+                throttle_time_ms: end.unwrap_or(0),
                 ..Default::default()
             },
-            end,
+            end.is_some(),
             &payload,
         );
     }
