@@ -13,7 +13,7 @@ mod unasked;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sbp_frame::Frame;
 use sbp_messages::{AppendResponse, FetchRequest, Message};
@@ -30,6 +30,9 @@ use crate::features::{Durability, Features};
 use crate::link::Link;
 use crate::slab::Slab;
 use crate::stats::Counters;
+
+/// How long the answers to what was sent are waited for when the client is closed.
+const CLOSING_TIME: Duration = Duration::from_secs(5);
 
 /// What all parts of a connection share.
 pub(crate) struct Context {
@@ -74,7 +77,10 @@ enum Phase {
         appends_over: bool,
     },
     /// The client is being closed: what was sent is waited for.
-    Closing,
+    Closing {
+        /// Until then; nothing once it is over.
+        until: Option<Instant>,
+    },
 }
 
 impl Connection {
@@ -371,7 +377,7 @@ impl Application for Connection {
             Command::Call(call) => self.start_call(session, now, call),
             Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
             Command::Ping(ping) => self.start_ping(session, now, *ping),
-            Command::Close => self.phase = Phase::Closing,
+            Command::Close => self.start_closing(now),
             Command::Drain => self.drain(),
         }
     }
@@ -428,27 +434,34 @@ impl Application for Connection {
         self.appends.finish_turn(&self.context, leave);
         self.count_requests();
         // Counted only on the way out: this runs in every turn.
-        let fetches = if self.phase == Phase::Closing {
-            self.fetches()
-        } else {
-            0
+        let fetches = match self.phase {
+            Phase::Closing { .. } => self.fetches(),
+            Phase::Open | Phase::Draining { .. } => 0,
         };
         match &mut self.phase {
             Phase::Draining { appends_over } if !*appends_over && self.appends.in_flight() == 0 => {
                 *appends_over = true;
                 self.context.link.clone().appends_drained(self.generation);
             }
-            Phase::Closing if self.appends.is_empty() && session.own_calls() == fetches => session.close(),
-            Phase::Open | Phase::Draining { .. } | Phase::Closing => {}
+            Phase::Closing { .. } if self.appends.is_empty() && session.own_calls() == fetches => session.close(),
+            Phase::Open | Phase::Draining { .. } | Phase::Closing { .. } => {}
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.appends.poll_timeout()
+        let expiry = self.appends.poll_timeout();
+        match self.phase {
+            Phase::Closing { until } => expiry.into_iter().chain(until).min(),
+            Phase::Open | Phase::Draining { .. } => expiry,
+        }
     }
 
-    fn handle_timeout(&mut self, _session: &mut Session, now: Instant) {
+    fn handle_timeout(&mut self, session: &mut Session, now: Instant) {
         self.appends.expire(&self.context, now);
+        if matches!(self.phase, Phase::Closing { until: Some(until) } if now >= until) {
+            self.phase = Phase::Closing { until: None };
+            session.close();
+        }
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
@@ -469,6 +482,15 @@ impl Connection {
         if requests != self.requests {
             self.context.counters.set_requests(self.requests, requests);
             self.requests = requests;
+        }
+    }
+
+    /// The client is closed: what was sent may still be answered, for so long. A second time changes nothing.
+    fn start_closing(&mut self, now: Instant) {
+        if !matches!(self.phase, Phase::Closing { .. }) {
+            self.phase = Phase::Closing {
+                until: Some(now + CLOSING_TIME),
+            };
         }
     }
 
