@@ -16,12 +16,13 @@ With pytest-xdist each worker has a server of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from . import AsyncClient, Client, Proxy, Server, Stream
 
 __all__ = ["sbp_client", "sbp_connect", "sbp_name", "sbp_proxy", "sbp_server", "sbp_stream"]

@@ -7,7 +7,7 @@
         with sbp.connect(proxy.address) as client:
             ...
 
-With pytest, the fixtures of :mod:`sbp_native.pytest_plugin` do this; the plug-in is found when the package is installed.
+With pytest, the fixtures of :mod:`sbp_native.pytest_plugin` do this; pytest finds them when the package is installed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._native import HeldFrame, HeldFrames, Proxy, ProxyRule, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 __all__ = ["HeldFrame", "HeldFrames", "Proxy", "ProxyRule", "Server", "eventually", "proxied", "unique_name"]
 
