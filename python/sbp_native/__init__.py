@@ -15,16 +15,23 @@ Importing the package starts no thread and opens no socket. Arrow data goes in a
 from __future__ import annotations
 
 from . import _fork, aio, errors
+from ._keyed import keyed
 from ._native import (
     Ack,
     AsyncBatches,
     AsyncClient,
+    AsyncCursor,
+    AsyncKeyed,
     AsyncStream,
+    AsyncWriter,
     Batch,
     Batches,
     Client,
     ClusterInfo,
     ClusterMember,
+    Cursor,
+    DeliveryReport,
+    Keyed,
     Operation,
     Payload,
     Positions,
@@ -35,6 +42,7 @@ from ._native import (
     Server,
     Stream,
     StreamInfo,
+    Writer,
     __version__,
     connect,
 )
@@ -87,12 +95,21 @@ __all__ = [
     "AsyncClient",
     "Stream",
     "AsyncStream",
+    "Writer",
+    "AsyncWriter",
+    "DeliveryReport",
     "StreamInfo",
     "RangeInfo",
     "ClusterInfo",
     "ClusterMember",
     "Positions",
     "Relative",
+    # Jobs that go on, and records by key.
+    "Cursor",
+    "AsyncCursor",
+    "keyed",
+    "Keyed",
+    "AsyncKeyed",
     # What comes back.
     "Ack",
     "Batch",

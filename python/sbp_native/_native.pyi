@@ -29,8 +29,8 @@ class _ArrowStream(Protocol):
 class _ArrowSchema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
 
-# What can be appended: one record, several, or the rows of a table.
-_Data: TypeAlias = Buffer | Sequence[Buffer] | _ArrowArray | _ArrowStream
+# What can be appended: one record, several, or the rows of a table. `None` is a null value, which goes with a key.
+_Data: TypeAlias = Buffer | Sequence[Buffer | None] | _ArrowArray | _ArrowStream | None
 # A place in a stream: an offset; "earliest" or "latest", also with a number of records ("latest-1000"); the first batch
 # that is as new as a time, or as a time so long ago.
 _Position: TypeAlias = int | str | datetime | timedelta | Relative
@@ -47,6 +47,8 @@ __all__ = [
     "Ack",
     "AsyncBatches",
     "AsyncClient",
+    "AsyncCursor",
+    "AsyncKeyed",
     "AsyncStream",
     "AsyncWriter",
     "Batch",
@@ -54,8 +56,10 @@ __all__ = [
     "Batches",
     "Bridge",
     "Client",
+    "Cursor",
     "HeldFrame",
     "HeldFrames",
+    "Keyed",
     "Operation",
     "Payload",
     "Positions",
@@ -114,7 +118,11 @@ class Ack:
 
 @final
 class Payload:
-    """Received bytes, as a read-only view of the frame they came in: nothing is copied until ``bytes(payload)``."""
+    """Received bytes: a read-only view of the frame they came in, which it keeps in memory.
+
+    ``memoryview(payload)``, ``bytes(payload)`` and everything that takes a buffer work. Payloads and slices of less than
+    16 KiB are copies, so that a few bytes do not keep a frame of megabytes.
+    """
 
     def __len__(self) -> int: ...
     def __bytes__(self) -> bytes: ...
@@ -284,7 +292,11 @@ class Relative:
 class Batch:
     """A run of records of one stream, as they were appended together.
 
-    The columns of a large uncompressed batch are views of the received frame; they keep it in memory.
+    The columns and payloads of a large uncompressed batch are views of the frame it was received in, and keep that in
+    memory: ``client.stats()["bytes_pinned"]`` says how much is kept. Batches of up to 16 KiB are copied out of their
+    frames, and so is every batch while the frames kept come to ``max_pinned_bytes`` of the client.
+
+    ``len(batch)`` is the number of records; iterating over a batch gives them one by one.
     """
 
     @property
@@ -307,18 +319,39 @@ class Batch:
         """The records' times: microseconds since 1970, UTC."""
     @property
     def payloads(self) -> list[Payload | None]:
-        """The records' values, not copied. Refused for a stream with a schema, whose records are rows."""
+        """The records' values as views, ``None`` for nulls: those of 16 KiB and more are not copied.
+
+        Raises ``TypeError`` for a stream with a schema, whose records are rows; so do the next four.
+        """
+    @property
+    def values(self) -> list[bytes | None]:
+        """The records' values, copied out."""
+    @property
+    def keys(self) -> list[bytes | None]:
+        """The records' keys; ``None`` for those that have none."""
+    @property
+    def headers(self) -> list[list[tuple[str, bytes | None]]]:
+        """The records' headers, in the order written."""
     def records(self) -> list[Record]:
-        """The records, copied out. Refused for a stream with a schema, whose records are rows."""
+        """The records, copied out."""
     def to_arrow(self) -> _PaRecordBatch:
         """The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow."""
     def to_pandas(self) -> Any:
         """The same as a data frame. Imports pyarrow and pandas."""
+    def to_polars(self) -> Any:
+        """The same as a polars data frame. Imports polars; does not need pyarrow."""
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         """The columns as Arrow capsules, for any library that takes them."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The same as a stream of one record batch, for libraries that take streams."""
     def __arrow_c_schema__(self) -> object:
         """The columns' schema as an Arrow capsule."""
     def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Record]: ...
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for notebooks."""
+    @property
+    def _received(self) -> tuple[int, int]: ...
 
 @final
 class Operation(Generic[_T_co]):
@@ -817,6 +850,25 @@ class Client:
         """What the streams hold now, by name; of all streams without an argument."""
     def offsets_for_time(self, streams: _Streams, time: _Time, *, timeout: float | None = None) -> dict[str, int]:
         """For each stream the first offset of the first batch that is as new as ``time``; its end where none is."""
+    def cursor(
+        self, name: str, streams: _Streams, *, start: _Position = "earliest", timeout: float | None = None
+    ) -> Cursor:
+        """The cursor of this name, as its last commit left it, or a new one.
+
+        ``start`` is where streams begin that were never committed under this name. Streams that were, and are not
+        listed, keep their places. Commits are kept in the stream ``_sbp/cursors/<name>``; deleting that stream
+        forgets the cursor.
+
+        Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
+        characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
+        """
+    def keyed(self, name: str, streams: int | None = None, *, timeout: float | None = None) -> Keyed:
+        """The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
+
+        How many they are is remembered with them; without ``streams`` they must be there. Raises
+        ``AlreadyExistsError`` when they are not so many, or one of them was made for something else, and
+        ``StreamNotFoundError``.
+        """
     def cluster(self, *, timeout: float | None = None) -> ClusterInfo:
         """The servers that place streams."""
     def ping(self, *, timeout: float | None = None) -> float:
@@ -1105,6 +1157,25 @@ class AsyncClient:
         self, streams: _Streams, time: _Time, *, timeout: float | None = None
     ) -> Operation[dict[str, int]]:
         """For each stream the first offset of the first batch that is as new as ``time``; its end where none is."""
+    def cursor(
+        self, name: str, streams: _Streams, *, start: _Position = "earliest", timeout: float | None = None
+    ) -> Operation[AsyncCursor]:
+        """The cursor of this name, as its last commit left it, or a new one.
+
+        ``start`` is where streams begin that were never committed under this name. Streams that were, and are not
+        listed, keep their places. Commits are kept in the stream ``_sbp/cursors/<name>``; deleting that stream
+        forgets the cursor.
+
+        Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
+        characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
+        """
+    def keyed(self, name: str, streams: int | None = None, *, timeout: float | None = None) -> Operation[AsyncKeyed]:
+        """The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
+
+        How many they are is remembered with them; without ``streams`` they must be there. Raises
+        ``AlreadyExistsError`` when they are not so many, or one of them was made for something else, and
+        ``StreamNotFoundError``.
+        """
     def cluster(self, *, timeout: float | None = None) -> Operation[ClusterInfo]:
         """The servers that place streams."""
     def ping(self, *, timeout: float | None = None) -> Operation[float]:
@@ -1175,7 +1246,7 @@ class Writer:
     def flush(self, *, timeout: float | None = None) -> None:
         """Sends what is gathered and waits until everything appended so far is stored or has failed.
 
-        Raises ``DeadlineExceededError`` if that takes longer than ``timeout`` seconds; nothing is given up by that.
+        Raises a ``TimeoutError`` if that takes longer than ``timeout`` seconds; nothing is given up by that.
         """
     def close(self) -> None:
         """Takes no more records, and flushes. Again: does nothing."""
@@ -1265,6 +1336,207 @@ def aio_connect(
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 
 @final
+class Cursor:
+    """Where a job stands in its streams, under a name that the service remembers: its next record in each of them.
+
+    Made by :meth:`Client.cursor`. Opening claims nothing: of several holders of one name the first to commit is the holder
+    from then on, and every commit of the others raises ``CursorTakenError``. ``commit()`` right after opening claims the
+    name before any work is done.
+
+        >>> cursor = client.cursor("billing", ["orders", "payments"])
+        >>> for batch in cursor.read():
+        ...     handle(batch)
+        ...     cursor.commit(batch)
+
+    What was handed out and not committed is read again by the next holder: at least once. A job that keeps its own
+    results in one place can store :attr:`positions` with them instead.
+    """
+
+    @property
+    def name(self) -> str:
+        """The cursor's name."""
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams it was opened for."""
+    @property
+    def positions(self) -> dict[str, int]:
+        """What is committed, as far as this holder knows: for each stream the first offset that is not done."""
+    @property
+    def reached(self) -> dict[str, int]:
+        """How far this holder has read: for each stream the offset behind the last record that was handed out."""
+    def commit(
+        self, positions: Batch | Mapping[_StreamKey, int] | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Stores that everything before these offsets is done, and returns when it is stored.
+
+        A batch: everything up to its end. A dict: for each stream named, the first offset that is *not* done. Nothing:
+        everything that was handed out. Places of other streams stay. It may go back: then records are read once more.
+
+        Raises ``CursorTakenError`` when another holder has committed; nothing was stored then, and nothing will be through
+        this holder: open the cursor anew. An answer that is lost is resolved by reading; ``IndeterminateError``
+        only when that could not be done in time either. The next commit finds out, and builds on what it finds.
+        """
+    def read(self, *, timeout: float | None = None) -> Batches:
+        """From where reading got to, up to the end of each stream as it is now, one stream after the other."""
+    def tail(self, *, timeout: float | None = None) -> Batches:
+        """From where reading got to, and on as the streams grow; ``for batch in cursor`` is the same.
+
+        ``timeout`` is how long a step waits for a record before it raises ``TimeoutError``; the next step goes on.
+        """
+    def lag(self, *, timeout: float | None = None) -> dict[str, int]:
+        """How many records of each stream have not been handed out to this holder."""
+    def __iter__(self) -> Batches: ...
+
+@final
+class AsyncCursor:
+    """Where a job stands in its streams, for asyncio; see :class:`Cursor`.
+
+    >>> cursor = await client.cursor("billing", ["orders", "payments"])
+    >>> async for batch in cursor:
+    ...     await handle(batch)
+    ...     await cursor.commit(batch)
+    """
+
+    @property
+    def name(self) -> str:
+        """The cursor's name."""
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams it was opened for."""
+    @property
+    def positions(self) -> dict[str, int]:
+        """What is committed, as far as this holder knows: for each stream the first offset that is not done."""
+    @property
+    def reached(self) -> dict[str, int]:
+        """How far this holder has read: for each stream the offset behind the last record that was handed out."""
+    def commit(
+        self, positions: Batch | Mapping[_StreamKey, int] | None = None, *, timeout: float | None = None
+    ) -> Operation[None]:
+        """Stores that everything before these offsets is done; see :meth:`Cursor.commit`.
+
+        Commits are stored in the order of calls, those that wait for an earlier one together. One whose operation is
+        cancelled goes on.
+        """
+    def read(self, *, timeout: float | None = None) -> AsyncBatches:
+        """From where reading got to, up to the end of each stream as it is now, one stream after the other."""
+    def tail(self, *, timeout: float | None = None) -> AsyncBatches:
+        """From where reading got to, and on as the streams grow; ``async for batch in cursor`` is the same."""
+    def lag(self, *, timeout: float | None = None) -> Operation[dict[str, int]]:
+        """How many records of each stream have not been handed out to this holder."""
+    def __aiter__(self) -> AsyncBatches: ...
+
+@final
+class Keyed:
+    """Streams that share a name, each with the records of its part of the keys.
+
+    Made by :meth:`Client.keyed`. A key's stream is ``zlib.crc32(key) % len(keyed)``, for ever: records with the same
+    key are in one stream, and so in order. For one cursor over all of them pass it, or ``keyed.streams``, to
+    :meth:`Client.cursor`.
+
+        >>> orders = client.keyed("orders", 4)
+        >>> orders.append("customer-17", b"created").stream == orders.stream_of("customer-17")
+        True
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the whole."""
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of its streams, in order: ``name-0`` and so on. Iterating gives the same."""
+    def stream_of(self, key: Buffer | str) -> str:
+        """The name of the stream that holds the records with this key."""
+    def append(
+        self,
+        key: Buffer | str,
+        value: Buffer,
+        *,
+        headers: _Headers | None = None,
+        timestamp: _Time | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Ack:
+        """Appends one record to the stream of its key, and returns when it is stored. A key that is a str is stored as UTF-8."""
+    def append_all(
+        self,
+        items: Iterable[tuple[Buffer | str, Buffer | None]],
+        *,
+        timestamp: _Time | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Ack]:
+        """Appends pairs of key and value in ONE frame, one batch to each stream concerned.
+
+        Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
+        """
+    def read(
+        self,
+        start: _Position | Mapping[Any, _Position] = "earliest",
+        end: _Position | Mapping[Any, _Position] = "latest",
+        *,
+        timeout: float | None = None,
+    ) -> Batches:
+        """The records of all its streams, one stream after the other: those of one key in their order."""
+    def tail(self, start: _Position | Mapping[Any, _Position] = "latest", *, timeout: float | None = None) -> Batches:
+        """The records of all its streams as they grow: those of one key in their order."""
+    def positions(self, *, timeout: float | None = None) -> dict[str, Positions]:
+        """Where each of its streams begins and ends now."""
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[str]: ...
+
+@final
+class AsyncKeyed:
+    """Streams that share a name, for asyncio; see :class:`Keyed`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the whole."""
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of its streams, in order: ``name-0`` and so on. Iterating gives the same."""
+    def stream_of(self, key: Buffer | str) -> str:
+        """The name of the stream that holds the records with this key."""
+    def append(
+        self,
+        key: Buffer | str,
+        value: Buffer,
+        *,
+        headers: _Headers | None = None,
+        timestamp: _Time | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Operation[Ack]:
+        """Appends one record to the stream of its key. A key that is a str is stored as UTF-8."""
+    def append_all(
+        self,
+        items: Iterable[tuple[Buffer | str, Buffer | None]],
+        *,
+        timestamp: _Time | None = None,
+        compression: _Compression | None = None,
+        timeout: float | None = None,
+    ) -> Operation[dict[str, Ack]]:
+        """Appends pairs of key and value in ONE frame, one batch to each stream concerned.
+
+        Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
+        """
+    def read(
+        self,
+        start: _Position | Mapping[Any, _Position] = "earliest",
+        end: _Position | Mapping[Any, _Position] = "latest",
+        *,
+        timeout: float | None = None,
+    ) -> AsyncBatches:
+        """The records of all its streams, one stream after the other: those of one key in their order."""
+    def tail(
+        self, start: _Position | Mapping[Any, _Position] = "latest", *, timeout: float | None = None
+    ) -> AsyncBatches:
+        """The records of all its streams as they grow: those of one key in their order."""
+    def positions(self, *, timeout: float | None = None) -> Operation[dict[str, Positions]]:
+        """Where each of its streams begins and ends now."""
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[str]: ...
+
+@final
 class SpanReader:
     """Reads spans of streams as one Arrow stream, in the order of the spans: for Spark's workers.
 
@@ -1330,6 +1602,9 @@ def after_fork_in_child() -> list[int]:
 
 def stop_all() -> None:
     """Stops embedded servers and proxies that still run. For the exit hook only."""
+
+def warn_unflushed() -> None:
+    """Warns of writers with records that are not acknowledged. For the exit hook only."""
 
 def shut_down() -> None:
     """Stops the I/O thread without waiting for it. For the exit hook only."""

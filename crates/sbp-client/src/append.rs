@@ -1,5 +1,6 @@
 //! Appends as futures, and putting record batches into submissions.
 
+use std::future::Future;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -9,12 +10,13 @@ use sbp_record::{
 };
 use sbp_types::{Offset, StreamId, TimestampMs};
 use smallvec::SmallVec;
+use tokio::sync::oneshot;
 
 use crate::client::Client;
 use crate::clock::wall_clock;
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::{Ack, AppendOutcome};
-use crate::submission::{AppendEntry, AppendOp, Body, Reply, Submissions};
+use crate::submission::{AppendEntry, AppendOp, AppendResultOf, Body, Reply, Submissions};
 
 /// Bodies of at least this many bytes are sent by reference; smaller ones are cheaper to copy.
 const SHARE_FROM: usize = 16 * 1024;
@@ -116,22 +118,47 @@ impl Client {
                 entries: SmallVec::new(),
             });
         }
-        let mut submissions = self.link().fresh();
-        let mut entries = SmallVec::with_capacity(batches.len());
-        for (stream, records) in batches {
-            let mut entry = submissions.place_records(&options.encode_options(stream), records)?;
-            entry.expected_offset = options.expected_offset;
-            entries.push(entry);
-        }
-        let streams: SmallVec<[StreamId; 1]> = entries.iter().map(|entry: &AppendEntry| entry.stream).collect();
-        let (reply, outcome) = Reply::future();
-        submissions.push(AppendOp::new(entries, self.deadline(options.timeout), reply));
-        self.submit(&mut submissions);
+        let streams: SmallVec<[StreamId; 1]> = batches.iter().map(|(stream, _)| *stream).collect();
+        let outcome = self.submit_batches(batches, options)?;
         let outcome = outcome.await.unwrap_or_else(|_told_nobody| Err(ClientError::closed()));
         if let Err(error) = &outcome {
             streams.iter().for_each(|&stream| self.forget(error, stream));
         }
         outcome
+    }
+}
+
+impl Client {
+    /// Hands over one batch at once. The future waits for its outcome.
+    pub(crate) fn start_append(
+        &self,
+        stream: StreamId,
+        records: Records,
+        options: &AppendOptions,
+    ) -> impl Future<Output = Result<Ack, ClientError>> + Send + 'static {
+        let outcome = self.submit_batches(vec![(stream, records)], options);
+        async move {
+            let outcome = outcome?.await.unwrap_or_else(|_told_nobody| Err(ClientError::closed()));
+            outcome?.single().map_err(|error| error.with_stream(stream))
+        }
+    }
+
+    fn submit_batches(
+        &self,
+        batches: Vec<(StreamId, Records)>,
+        options: &AppendOptions,
+    ) -> Result<oneshot::Receiver<AppendResultOf>, ClientError> {
+        let mut submissions = self.link().fresh();
+        let mut entries: SmallVec<[AppendEntry; 1]> = SmallVec::with_capacity(batches.len());
+        for (stream, records) in batches {
+            let mut entry = submissions.place_records(&options.encode_options(stream), records)?;
+            entry.expected_offset = options.expected_offset;
+            entries.push(entry);
+        }
+        let (reply, outcome) = Reply::future();
+        submissions.push(AppendOp::new(entries, self.deadline(options.timeout), reply));
+        self.submit(&mut submissions);
+        Ok(outcome)
     }
 }
 
@@ -173,7 +200,8 @@ impl Submissions {
             return self.place_raw_copy(options, &record);
         }
         let start = self.arena.len();
-        let padding = encode_raw_head(options, &record, &mut self.arena).map_err(|e| encode_error(&e, options))?;
+        let padding =
+            encode_raw_head(options, &record, &mut self.arena).map_err(|e| encode_error(&e, options.stream_id))?;
         let body = Body::Shared {
             head: start..self.arena.len(),
             body: record,
@@ -218,19 +246,19 @@ impl Submissions {
     ) -> Result<AppendEntry, ClientError> {
         let body = self
             .place(|out| encode(out).map(drop))
-            .map_err(|error| encode_error(&error, options))?;
+            .map_err(|error| encode_error(&error, options.stream_id))?;
         Ok(AppendEntry::new(options.stream_id, body, count))
     }
 }
 
-fn encode_error(error: &EncodeError, options: &EncodeOptions) -> ClientError {
+pub(crate) fn encode_error(error: &EncodeError, stream: StreamId) -> ClientError {
     let refused = match error {
         EncodeError::TooLarge { .. } => {
             ClientError::new(ErrorKind::Invalid, ErrorCode::PAYLOAD_TOO_LARGE, error.to_string())
         }
         other => ClientError::invalid(other.to_string()),
     };
-    refused.with_stream(options.stream_id)
+    refused.with_stream(stream)
 }
 
 fn too_large(length: usize) -> ClientError {

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::append::{Appending, Patience};
+use crate::awriter::AsyncWriter;
 use crate::batches::AsyncBatches;
 use crate::bridge::Operation;
 use crate::calls::Key;
@@ -14,6 +15,7 @@ use crate::describe::{Described, StreamInfo};
 use crate::read::Wanted;
 use crate::verb::Verb;
 use crate::verbs::{self, FetchBounds};
+use crate::writer::WriterArguments;
 use crate::{arguments, sending};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
@@ -107,6 +109,39 @@ impl AsyncStream {
             how,
         };
         sending::start(py, &self.core, self.key(), &appending, timeout, Patience::Fail)
+    }
+
+    #[pyo3(signature = (
+        *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
+        max_in_flight = 64, on_delivery = None, timeout = 120.0
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn writer(
+        &self,
+        py: Python<'_>,
+        batch_bytes: usize,
+        linger: f64,
+        compression: Option<&str>,
+        idempotent: bool,
+        writer_id: Option<&Bound<'_, PyAny>>,
+        epoch: i64,
+        max_in_flight: usize,
+        on_delivery: Option<Py<PyAny>>,
+        timeout: f64,
+    ) -> PyResult<AsyncWriter> {
+        let arguments = WriterArguments {
+            batch_bytes,
+            linger,
+            compression,
+            idempotent,
+            writer_id,
+            epoch,
+            max_in_flight,
+            reports: on_delivery.is_some(),
+            timeout,
+        };
+        self.core.client(py)?;
+        AsyncWriter::new(&self.core, self.key(), &arguments, on_delivery)
     }
 
     #[pyo3(signature = (offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]

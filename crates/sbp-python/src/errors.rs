@@ -151,6 +151,17 @@ pub(crate) fn nothing_came(py: Python<'_>, limit: Duration) -> PyErr {
     local(py, ErrorCode::DEADLINE_BEFORE_SEND, &what)
 }
 
+/// The exception for a call that would have to wait for room, and is not to.
+pub(crate) fn back_pressure(py: Python<'_>, what: &str) -> PyErr {
+    local(py, ErrorCode::BACK_PRESSURE, what)
+}
+
+/// The exception for a flush that took too long. What is on its way stays there.
+pub(crate) fn not_flushed(py: Python<'_>, records: u64) -> PyErr {
+    let what = format!("{records} records of the writer were not acknowledged in time; they are still on their way");
+    local(py, ErrorCode::DEADLINE_AFTER_SEND, &what)
+}
+
 /// An error of this side.
 fn local(py: Python<'_>, code: ErrorCode, what: &str) -> PyErr {
     from_client(py, ClientError::local(code, what), None)

@@ -17,6 +17,7 @@ mod arguments;
 mod arrow;
 mod astream;
 mod attach;
+mod awriter;
 mod batch;
 mod batch_appender;
 mod batches;
@@ -50,6 +51,7 @@ mod step;
 mod stream;
 mod verb;
 mod verbs;
+mod writer;
 
 use pyo3::prelude::*;
 
@@ -61,6 +63,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batches::AsyncBatches>()?;
     module.add_class::<aclient::AsyncClient>()?;
     module.add_class::<astream::AsyncStream>()?;
+    module.add_class::<awriter::AsyncWriter>()?;
     module.add_class::<batch::Batch>()?;
     module.add_class::<record::Record>()?;
     module.add_class::<batch_appender::BatchAppender>()?;
@@ -86,6 +89,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<span_reader::SpanReader>()?;
     module.add_class::<batches::Batches>()?;
     module.add_class::<stream::Stream>()?;
+    module.add_class::<writer::DeliveryReport>()?;
+    module.add_class::<writer::Writer>()?;
     module.add_function(wrap_pyfunction!(aclient::aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(attach::io_threads_attach, module)?)?;
     module.add_function(wrap_pyfunction!(cli::run_cli, module)?)?;
@@ -95,5 +100,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(fork::stop_all, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::shut_down, module)?)?;
+    module.add_function(wrap_pyfunction!(writer::warn_unflushed, module)?)?;
     Ok(())
 }
