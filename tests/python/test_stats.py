@@ -1,0 +1,66 @@
+"""What ``stats()`` tells, and what it costs to count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import sbp_native as sbp
+
+COUNTERS = {
+    "calls", "answers", "in_flight", "bytes_in_flight", "bytes_out", "bytes_in", "bytes_copied", "bytes_pinned",
+    "connections", "reads", "writes", "io_wakeups",
+    "round_trips", "rtt_p50", "rtt_p90", "rtt_p99", "rtt_max",
+}  # fmt: skip
+
+
+def test_the_blocking_client_counts(server: sbp.Server, name: str) -> None:
+    with sbp.connect(server.address) as client:
+        stream = client.create_stream(name)
+        before = client.stats()
+        assert set(before) == COUNTERS
+        for _ in range(20):
+            stream.append(b"x" * 1_000)
+        after = client.stats()
+    assert after["calls"] - before["calls"] == 20
+    assert after["answers"] - before["answers"] == 20
+    assert after["round_trips"] - before["round_trips"] == 20
+    assert 20_000 < after["bytes_out"] - before["bytes_out"] < 40_000
+    assert after["writes"] - before["writes"] <= 20
+    assert (after["in_flight"], after["bytes_in_flight"], after["connections"]) == (0, 0, 1)
+
+
+def test_round_trips_are_in_order_and_in_seconds(server: sbp.Server) -> None:
+    with sbp.connect(server.address) as client:
+        measured = [client.ping() for _ in range(50)]
+        stats = client.stats()
+    assert stats["round_trips"] >= 50
+    assert 0 < stats["rtt_p50"] <= stats["rtt_p90"] <= stats["rtt_p99"] <= stats["rtt_max"]
+    assert stats["rtt_max"] >= max(measured) * 0.999
+    # HEARTBEAT, DESCRIBE and the like are measured too, so the median of the pings is only near the one of all.
+    assert sorted(measured)[5] * 0.9 <= stats["rtt_p50"] <= max(measured) * 1.1
+
+
+@pytest.mark.asyncio
+async def test_the_asynchronous_client_counts_its_loop_too(server: sbp.Server, name: str) -> None:
+    async with sbp.aio.connect(server.address) as client:
+        stream = await client.create_stream(name)
+        before = client.stats()
+        assert set(before) == COUNTERS | {"wakeups", "completions", "operations"}
+        waiting = anext(stream.tail())
+        operations = [stream.append(b"x" * 1_000) for _ in range(10)]
+        assert client.stats()["operations"] == 11
+        await asyncio.gather(*operations)
+        after = client.stats()
+        assert after["completions"] - before["completions"] >= 10
+        assert after["wakeups"] > before["wakeups"]
+        assert (await waiting).offsets == range(10)
+
+
+@pytest.mark.asyncio
+async def test_what_is_on_its_way_is_seen(name: str) -> None:
+    """Nobody listens there, so that what is started stays."""
+    client = sbp.aio.connect("127.0.0.1:1", timeout=20)
+    assert client.stats()["in_flight"] == 0
+    await client.close()
