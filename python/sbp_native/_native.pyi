@@ -56,7 +56,10 @@ __all__ = [
     "Batches",
     "Bridge",
     "Client",
+    "ClusterInfo",
+    "ClusterMember",
     "Cursor",
+    "DeliveryReport",
     "HeldFrame",
     "HeldFrames",
     "Keyed",
@@ -65,7 +68,9 @@ __all__ = [
     "Positions",
     "Proxy",
     "ProxyRule",
+    "RangeInfo",
     "Record",
+    "Relative",
     "Server",
     "SpanReader",
     "Stream",
@@ -81,6 +86,7 @@ __all__ = [
     "run_cli",
     "shut_down",
     "stop_all",
+    "warn_unflushed",
 ]
 
 __version__: str
@@ -1339,14 +1345,19 @@ def aio_connect(
 class Cursor:
     """Where a job stands in its streams, under a name that the service remembers: its next record in each of them.
 
-    Made by :meth:`Client.cursor`. Opening claims nothing: of several holders of one name the first to commit is the holder
-    from then on, and every commit of the others raises ``CursorTakenError``. ``commit()`` right after opening claims the
-    name before any work is done.
+    Made by :meth:`Client.cursor`. Opening claims nothing: of several holders of one name the first to commit is the
+    holder from then on, and every commit of the others raises ``CursorTakenError``. ``commit()`` right after opening
+    claims the name before any work is done.
 
-        >>> cursor = client.cursor("billing", ["orders", "payments"])
-        >>> for batch in cursor.read():
-        ...     handle(batch)
-        ...     cursor.commit(batch)
+    >>> import sbp_native as sbp
+    >>> with sbp.Server() as server, sbp.connect(server.address) as client:
+    ...     client.create_stream("orders").append([b"first", b"second"]).last_offset
+    ...     billing = client.cursor("billing", ["orders"])
+    ...     for batch in billing.read():
+    ...         billing.commit(batch)
+    ...     client.cursor("billing", ["orders"]).positions
+    1
+    {'orders': 2}
 
     What was handed out and not committed is read again by the next holder: at least once. A job that keeps its own
     results in one place can store :attr:`positions` with them instead.
@@ -1372,9 +1383,10 @@ class Cursor:
         A batch: everything up to its end. A dict: for each stream named, the first offset that is *not* done. Nothing:
         everything that was handed out. Places of other streams stay. It may go back: then records are read once more.
 
-        Raises ``CursorTakenError`` when another holder has committed; nothing was stored then, and nothing will be through
-        this holder: open the cursor anew. An answer that is lost is resolved by reading; ``IndeterminateError``
-        only when that could not be done in time either. The next commit finds out, and builds on what it finds.
+        Raises ``CursorTakenError`` when another holder has committed; nothing was stored then, and nothing will be
+        through this holder: open the cursor anew. An answer that is lost is resolved by reading back;
+        ``IndeterminateError`` only when that could not be done in time either. The next commit finds out, and builds on
+        what it finds.
         """
     def read(self, *, timeout: float | None = None) -> Batches:
         """From where reading got to, up to the end of each stream as it is now, one stream after the other."""
@@ -1389,13 +1401,7 @@ class Cursor:
 
 @final
 class AsyncCursor:
-    """Where a job stands in its streams, for asyncio; see :class:`Cursor`.
-
-    >>> cursor = await client.cursor("billing", ["orders", "payments"])
-    >>> async for batch in cursor:
-    ...     await handle(batch)
-    ...     await cursor.commit(batch)
-    """
+    """Where a job stands in its streams, for asyncio; see :class:`Cursor`."""
 
     @property
     def name(self) -> str:
@@ -1433,9 +1439,11 @@ class Keyed:
     key are in one stream, and so in order. For one cursor over all of them pass it, or ``keyed.streams``, to
     :meth:`Client.cursor`.
 
-        >>> orders = client.keyed("orders", 4)
-        >>> orders.append("customer-17", b"created").stream == orders.stream_of("customer-17")
-        True
+    >>> import sbp_native as sbp
+    >>> with sbp.Server() as server, sbp.connect(server.address) as client:
+    ...     orders = client.keyed("orders", 4)
+    ...     orders.append("customer-17", b"created").stream == orders.stream_of("customer-17")
+    True
     """
 
     @property
@@ -1456,7 +1464,10 @@ class Keyed:
         compression: _Compression | None = None,
         timeout: float | None = None,
     ) -> Ack:
-        """Appends one record to the stream of its key, and returns when it is stored. A key that is a str is stored as UTF-8."""
+        """Appends one record to the stream of its key, and returns when it is stored.
+
+        A key that is a str is stored as UTF-8.
+        """
     def append_all(
         self,
         items: Iterable[tuple[Buffer | str, Buffer | None]],
