@@ -418,6 +418,7 @@ async def test_a_dropped_async_writer_warns(aclient: sbp.AsyncClient, name: str)
     stream = await aclient.create_stream(name)
     writer = await stream.writer(linger=LONG, on_delivery=lambda _report: None)
     await writer.append([b"a", b"b"])
+    await asyncio.sleep(0)  # the turn of the loop that brought the writer still refers to it
     dropped = [writer]
     del writer
     with pytest.warns(ResourceWarning, match="2 records"):
