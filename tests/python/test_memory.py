@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -224,3 +227,90 @@ async def test_pinned_memory_of_an_async_client(aclient: sbp.AsyncClient, name: 
     await asyncio.sleep(0)  # the step that brought it holds it while it resumes us
     gc.collect()
     assert aclient.stats()["bytes_pinned"] == 0
+
+
+# What is given away.
+
+
+IMMUTABLE: dict[str, Callable[[bytes], Any]] = {
+    "bytes": lambda data: data,
+    "memoryview": memoryview,
+    "part of a memoryview": lambda data: memoryview(data)[100:-100],
+    "memoryview of words": lambda data: memoryview(data).cast("I"),
+    "numpy": lambda data: np.frombuffer(data, np.uint8),
+    "part of numpy words": lambda data: np.frombuffer(data, np.int32)[10:-10],
+    "memoryview of numpy": lambda data: memoryview(np.frombuffer(data, np.uint8))[5:],
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", IMMUTABLE)
+async def test_large_immutable_data_is_lent(aclient: sbp.AsyncClient, name: str, kind: str) -> None:
+    stream = await aclient.create_stream(name)
+    data = bytes(range(256)) * 400
+    view = IMMUTABLE[kind](data)
+    before = sys.getrefcount(data)
+    operation = stream.append(view)
+    assert sys.getrefcount(data) == before + 1, "lent, not copied"
+    await operation
+    [batch] = [batch async for batch in stream.read()]
+    assert batch.values == [bytes(view)]
+    del batch, view, operation
+    await aclient.ping()  # a turn of the loop gives back what I/O threads have let go of
+    assert sys.getrefcount(data) <= before
+
+
+@pytest.mark.asyncio
+async def test_arrow_buffers_and_payloads_are_lent(aclient: sbp.AsyncClient, name: str) -> None:
+    stream = await aclient.create_stream(name)
+    buffer = pa.py_buffer(bytes(80_000))
+    assert not buffer.is_mutable
+    before = sys.getrefcount(buffer)
+    operation = stream.append(memoryview(buffer)[8:])
+    assert sys.getrefcount(buffer) == before + 1
+    await operation
+    [batch] = [batch async for batch in stream.read()]
+    [payload] = batch.payloads
+    assert payload is not None
+    del batch
+    await stream.append(payload)
+    await stream.append(memoryview(payload)[80:])
+    await stream.append(np.frombuffer(payload, np.int64)[20:])
+    batches = [batch async for batch in stream.read(start=1)]
+    assert [len(each.values[0] or b"") for each in batches] == [79_992, 79_912, 79_832]
+
+
+WRITABLE: dict[str, Callable[[bytes], Any]] = {
+    "bytearray": bytearray,
+    "read-only view of a bytearray": lambda data: memoryview(bytearray(data)).toreadonly(),
+    "numpy": lambda data: np.array(np.frombuffer(data, np.uint8)),
+    "array": lambda data: array.array("B", data),
+    "arrow": lambda data: pa.py_buffer(bytearray(data)),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", WRITABLE)
+async def test_writable_data_is_copied_at_once(aclient: sbp.AsyncClient, name: str, kind: str) -> None:
+    stream = await aclient.create_stream(name)
+    data = bytes(range(256)) * 400
+    given = WRITABLE[kind](data)
+    operation = stream.append(given)
+    under = given.obj if isinstance(given, memoryview) else given
+    memoryview(under).cast("B")[:] = bytes(len(data))
+    await operation
+    [batch] = [batch async for batch in stream.read()]
+    assert batch.values == [data]
+
+
+def test_a_read_only_array_that_owns_its_memory_is_copied(client: sbp.Client, name: str) -> None:
+    numbers = np.arange(20_000)
+    numbers.flags.writeable = False
+    stream = filled(client, name, [numbers, numbers[::-2], np.asfortranarray(numbers.reshape(100, 200)), numbers[:0]])
+    found = [value for batch in stream.read() for value in batch.values]
+    assert found == [
+        numbers.tobytes(),
+        numbers[::-2].tobytes(),
+        numbers.tobytes(),
+        b"",
+    ]

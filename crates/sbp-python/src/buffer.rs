@@ -1,6 +1,6 @@
 //! Python's buffer protocol, in both directions, without copies where that is sound.
 //!
-//! Out: [`Payload`] shows received bytes to Python. In: [`Pinned`] lends an immutable `bytes` object to the I/O thread.
+//! Out: [`Payload`] shows received bytes to Python. In: [`Pinned`] lends the memory of an immutable object to the I/O thread.
 #![allow(
     unsafe_code,
     reason = "the buffer protocol is a C interface; each block says why it is sound"
@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,10 +16,12 @@ use parking_lot::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyTypeError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PySlice, PyString};
+use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString};
 
 use crate::fork::{self, Generation};
+use crate::imports;
 
 /// Shorter arguments are copied: that costs no more than lending them, and frees the caller's object at once.
 const LEND_FROM: usize = 16 * 1024;
@@ -121,7 +124,7 @@ static PINS: Mutex<Option<Pins>> = Mutex::new(None);
 struct Pins {
     made_by: Generation,
     next: u64,
-    lent: HashMap<u64, Py<PyBytes>>,
+    lent: HashMap<u64, Py<PyAny>>,
     returned: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -144,7 +147,7 @@ impl Pins {
     }
 }
 
-/// The memory of a lent `bytes` object.
+/// The memory of a lent object, or a part of it.
 struct Pinned {
     data: *const u8,
     length: usize,
@@ -152,15 +155,15 @@ struct Pinned {
     returned: Arc<Mutex<Vec<u64>>>,
 }
 
-// SAFETY: the memory is immutable (`bytes` objects are), and stays where it is until the number is posted, which only
-// the drop of the last owner does. Nothing else of the object is touched.
+// SAFETY: the memory is immutable ([`lend`] asks its callers for that), and stays where it is until the number is posted,
+// which only the drop of the last owner does. Nothing else of the object is touched.
 unsafe impl Send for Pinned {}
 // SAFETY: as above: shared reads of immutable memory.
 unsafe impl Sync for Pinned {}
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `data` and `length` are those of a `bytes` object that `PINS` keeps alive until this value is dropped.
+        // SAFETY: `data` and `length` lie in the memory of an object that `PINS` keeps alive until this value is dropped.
         unsafe { std::slice::from_raw_parts(self.data, self.length) }
     }
 }
@@ -185,18 +188,22 @@ pub(crate) fn release_pins(py: Python<'_>) {
     }
 }
 
-fn lend(object: &Bound<'_, PyBytes>) -> Bytes {
-    release_pins(object.py());
-    let slice = object.as_bytes();
+/// Lends memory to I/O threads, without a copy.
+///
+/// # Safety
+///
+/// The memory must not change or move while `owner` lives.
+unsafe fn lend(owner: &Bound<'_, PyAny>, memory: NonNull<[u8]>) -> Bytes {
+    release_pins(owner.py());
     let mut slot = PINS.lock();
     let pins = Pins::of_this_process(&mut slot);
     pins.next += 1;
     let number = pins.next;
-    pins.lent.insert(number, object.clone().unbind());
+    pins.lent.insert(number, owner.clone().unbind());
     let returned = Arc::clone(&pins.returned);
     Bytes::from_owner(Pinned {
-        data: slice.as_ptr(),
-        length: slice.len(),
+        data: memory.as_ptr().cast::<u8>(),
+        length: memory.len(),
         number,
         returned,
     })
@@ -220,16 +227,77 @@ pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> 
     Ok(f(unsafe { slice.as_ref() }))
 }
 
-/// The bytes of a bytes-like argument in owned form: large `bytes` objects are lent, everything else is copied, because
+/// The bytes of a bytes-like argument in owned form: large immutable ones are lent, everything else is copied, because
 /// the holder of a writable buffer could change it while it is being sent.
 pub(crate) fn owned_bytes(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(payload) = object.cast::<Payload>() {
         return Ok(payload.get().0.clone());
     }
-    match object.cast::<PyBytes>() {
-        Ok(bytes) if bytes.as_bytes().len() >= LEND_FROM => Ok(lend(bytes)),
-        _ => with_bytes(object, Bytes::copy_from_slice),
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        let slice = bytes.as_bytes();
+        if slice.len() < LEND_FROM {
+            return Ok(Bytes::copy_from_slice(slice));
+        }
+        // SAFETY: `bytes` objects are immutable and do not move.
+        return Ok(unsafe { lend(bytes, NonNull::from(slice)) });
     }
+    let buffer = readable(object)?;
+    match buffer.as_slice_ptr() {
+        Some(memory) if buffer.readonly() && memory.len() >= LEND_FROM => {
+            if let Some(lent) = lend_part(object, memory)? {
+                return Ok(lent);
+            }
+        }
+        _ => {}
+    }
+    drop(buffer);
+    with_bytes(object, Bytes::copy_from_slice)
+}
+
+/// Lends a read-only view, if what it is a view of is known to be immutable: `bytes`, a payload, a buffer of Arrow's.
+/// A read-only view of something writable proves nothing.
+fn lend_part(view: &Bound<'_, PyAny>, memory: NonNull<[u8]>) -> PyResult<Option<Bytes>> {
+    let py = view.py();
+    let mut owner = view.clone();
+    // Views of views: of memory, of numpy. Ten are more than anybody makes.
+    for _ in 0..10 {
+        if let Ok(bytes) = owner.cast::<PyBytes>() {
+            let whole = bytes.as_bytes().as_ptr_range();
+            let part = memory.as_ptr().cast::<u8>().cast_const();
+            let lies_within = whole.contains(&part) && memory.len() <= whole.end as usize - part as usize;
+            // SAFETY: the part lies within a `bytes` object, which is immutable and does not move.
+            return Ok(lies_within.then(|| unsafe { lend(&owner, memory) }));
+        }
+        if let Ok(payload) = owner.cast::<Payload>() {
+            let whole = &payload.get().0;
+            let from = (memory.as_ptr().cast::<u8>() as usize).wrapping_sub(whole.as_ptr() as usize);
+            let to = from.wrapping_add(memory.len());
+            return Ok((from <= to && to <= whole.len()).then(|| whole.slice(from..to)));
+        }
+        if is_arrow_buffer(&owner)? {
+            // SAFETY: the buffer says that it is immutable, and its memory stays as long as it lives; that the view lies
+            // in it is what the chain of owners says.
+            return Ok(Some(unsafe { lend(&owner, memory) }));
+        }
+        owner = if owner.is_instance_of::<PyMemoryView>() {
+            owner.getattr(intern!(py, "obj"))?
+        } else if is_numpy_array(&owner)? {
+            owner.getattr(intern!(py, "base"))?
+        } else {
+            return Ok(None);
+        };
+    }
+    Ok(None)
+}
+
+fn is_arrow_buffer(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let class = object.get_type();
+    Ok(class.fully_qualified_name()? == "pyarrow.lib.Buffer"
+        && !object.getattr(intern!(object.py(), "is_mutable"))?.is_truthy()?)
+}
+
+fn is_numpy_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(object.get_type().fully_qualified_name()? == "numpy.ndarray")
 }
 
 fn readable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
@@ -243,12 +311,15 @@ fn readable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
         Ok(buffer) => Ok(buffer),
         // Arrays of wider items are bytes to us as well: the caller says so by passing them.
         Err(_) => {
-            let bytes = object
-                .py()
-                .import("builtins")?
-                .getattr("memoryview")?
-                .call1((object,))?;
-            PyBuffer::get(&bytes.call_method1("cast", ("B",))?)
+            let py = object.py();
+            let view = imports::memoryview(py)?.call1((object,))?;
+            let is_whole = view.getattr(intern!(py, "c_contiguous"))?.is_truthy()?
+                && view.getattr(intern!(py, "nbytes"))?.extract::<usize>()? > 0;
+            if is_whole {
+                PyBuffer::get(&view.call_method1(intern!(py, "cast"), ("B",))?)
+            } else {
+                PyBuffer::get(&view.call_method0(intern!(py, "tobytes"))?)
+            }
         }
     }
 }

@@ -35,6 +35,10 @@ imported! {
     weak_key_dictionary = "weakref"."WeakKeyDictionary"
 }
 imported! {
+    /// `memoryview`.
+    memoryview = "builtins"."memoryview"
+}
+imported! {
     /// `types.GenericAlias`.
     generic_alias = "types"."GenericAlias"
 }
