@@ -15,7 +15,7 @@ Importing the package starts no thread and opens no socket. Arrow data goes in a
 from __future__ import annotations
 
 from . import _fork, aio, errors
-from ._keyed import keyed
+from ._keyed import AsyncKeyedWriter, KeyedWriter, keyed
 from ._native import (
     Ack,
     AsyncBatches,
@@ -110,6 +110,8 @@ __all__ = [
     "keyed",
     "Keyed",
     "AsyncKeyed",
+    "KeyedWriter",
+    "AsyncKeyedWriter",
     # What comes back.
     "Ack",
     "Batch",

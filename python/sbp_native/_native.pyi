@@ -12,6 +12,7 @@ from uuid import UUID
 
 from typing_extensions import Buffer
 
+from ._keyed import AsyncKeyedWriter, KeyedWriter
 from .errors import SbpError
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -1480,6 +1481,24 @@ class Keyed:
 
         Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
         """
+    def writer(
+        self,
+        *,
+        batch_bytes: int = 262_144,
+        linger: float = 0.005,
+        compression: _Compression | None = None,
+        idempotent: bool = True,
+        writer_id: UUID | str | None = None,
+        epoch: int = 0,
+        max_in_flight: int = 64,
+        on_delivery: Callable[[DeliveryReport], object] | None = None,
+        timeout: float = 120.0,
+    ) -> KeyedWriter:
+        """A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
+
+        Every stream has batches, sequence numbers and ``max_in_flight`` of its own. ``on_delivery`` is told of all;
+        ``report.ack.stream`` or ``report.error.stream`` says which stream it is.
+        """
     def read(
         self,
         start: _Position | Mapping[Any, _Position] = "earliest",
@@ -1529,6 +1548,24 @@ class AsyncKeyed:
         """Appends pairs of key and value in ONE frame, one batch to each stream concerned.
 
         Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
+        """
+    def writer(
+        self,
+        *,
+        batch_bytes: int = 262_144,
+        linger: float = 0.005,
+        compression: _Compression | None = None,
+        idempotent: bool = True,
+        writer_id: UUID | str | None = None,
+        epoch: int = 0,
+        max_in_flight: int = 64,
+        on_delivery: Callable[[DeliveryReport], object] | None = None,
+        timeout: float = 120.0,
+    ) -> AsyncKeyedWriter:
+        """A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
+
+        Every stream has batches, sequence numbers and ``max_in_flight`` of its own. ``on_delivery`` is told of all;
+        ``report.ack.stream`` or ``report.error.stream`` says which stream it is.
         """
     def read(
         self,

@@ -141,3 +141,60 @@ async def test_the_same_verbs_for_asyncio(aclient: sbp.AsyncClient, name: str) -
         assert batch.stream in orders.streams
         break
     assert name in repr(orders)
+
+
+def test_a_writer_to_all_of_them(client: sbp.Client, name: str) -> None:
+    orders = client.keyed(name, 4)
+    reports: list[sbp.DeliveryReport] = []
+    with orders.writer(linger=0.001, on_delivery=reports.append) as writer:
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
+        for n in range(500):
+            number = writer.append(f"k{n % 10}", b"%d" % n, headers={"n": b"%d" % n})
+            numbers[orders.stream_of(f"k{n % 10}")].append(number)
+        writer.flush(timeout=30)
+        assert writer.unflushed == 0
+        writer.append(b"k0", b"500")
+        assert name in repr(writer)
+    assert all(found == list(range(len(found))) for found in numbers.values()), "numbered stream by stream"
+    assert by_key(orders.read()) == {
+        b"k%d" % k: [b"%d" % n for n in range(k, 501 if k == 0 else 500, 10)] for k in range(10)
+    }
+    stored = {report.ack.stream for report in reports if report.ack}
+    assert stored == {orders.stream_of(f"k{n}") for n in range(10)}
+    with pytest.raises(sbp.ClosedError):
+        writer.append("k", b"v")
+    with pytest.raises(ValueError, match="batch_bytes"):
+        orders.writer(batch_bytes=0)
+
+
+def test_a_writer_tells_of_a_stream_that_is_gone(client: sbp.Client, name: str) -> None:
+    orders = client.keyed(name, 2)
+    writer = orders.writer()
+    keys = {orders.stream_of(f"k{n}"): f"k{n}" for n in range(10)}
+    client.delete_stream(orders.streams[0])
+    for key in keys.values():
+        writer.append(key, b"v")
+    with pytest.raises(sbp.StreamNotFoundError):
+        writer.flush()
+    writer.close()
+    assert [value for values in by_key(client.read(orders.streams[1])).values() for value in values] == [b"v"]
+
+
+@pytest.mark.asyncio
+async def test_a_writer_for_asyncio(aclient: sbp.AsyncClient, name: str) -> None:
+    orders = await aclient.keyed(name, 3)
+    async with orders.writer() as writer:
+        for n in range(300):
+            await writer.append(f"k{n % 7}", b"%d" % n)
+        await writer.flush(timeout=30)
+        assert writer.unflushed == 0
+        await writer.append("k0", b"300")
+    found: defaultdict[bytes | None, list[int]] = defaultdict(list)
+    async for batch in orders.read():
+        for record in batch.records():
+            found[record.key].append(int(record.value or b""))
+    assert dict(found) == {b"k%d" % k: [*range(k, 300, 7), *([300] if k == 0 else [])] for k in range(7)}
+    opened = await orders.writer()
+    await opened.append(b"k", b"v")
+    await opened.close()
+    assert name in repr(opened)

@@ -16,15 +16,15 @@ from sbp_native import _native, errors
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PUBLIC = """
-AccessDeniedError Ack AlreadyExistsError AsyncBatches AsyncClient AsyncCursor AsyncKeyed AsyncStream AsyncWriter
-BackPressureError Batch BatchCorruptError Batches Client ClosedError ClusterInfo ClusterMember ConnectionFailedError
-ConnectionLostError Cursor CursorTakenError DataCorruptedError DataLossError DeadlineExceededError DeliveryReport
-DirectoryLockedError ForkedClientError IndeterminateError InvalidRequestError Keyed LogFailedError NotFoundError
-OffsetOutOfRangeError Operation OutcomeUnknownTimeoutError Payload PayloadTooLargeError PortTakenError Positions
-PreconditionFailedError ProtocolError Proxy RangeInfo RangeNotFoundError RangeSealedError Record RejectedError
-Relative SbpError SchemaMismatchError SequenceError Server ServerConfigError ServerError ServerStartError
-StorageFullError Stream StreamInfo StreamNotFoundError ThrottledError UnavailableError UnsupportedError Writer
-WriterFencedError __version__ aio connect errors keyed
+AccessDeniedError Ack AlreadyExistsError AsyncBatches AsyncClient AsyncCursor AsyncKeyed AsyncKeyedWriter AsyncStream
+AsyncWriter BackPressureError Batch BatchCorruptError Batches Client ClosedError ClusterInfo ClusterMember
+ConnectionFailedError ConnectionLostError Cursor CursorTakenError DataCorruptedError DataLossError
+DeadlineExceededError DeliveryReport DirectoryLockedError ForkedClientError IndeterminateError InvalidRequestError
+Keyed KeyedWriter LogFailedError NotFoundError OffsetOutOfRangeError Operation OutcomeUnknownTimeoutError Payload
+PayloadTooLargeError PortTakenError Positions PreconditionFailedError ProtocolError Proxy RangeInfo RangeNotFoundError
+RangeSealedError Record RejectedError Relative SbpError SchemaMismatchError SequenceError Server ServerConfigError
+ServerError ServerStartError StorageFullError Stream StreamInfo StreamNotFoundError ThrottledError UnavailableError
+UnsupportedError Writer WriterFencedError __version__ aio connect errors keyed
 """.split()
 
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use sbp_client::Position;
 
 use crate::append::{Appending, How, Patience};
 use crate::arguments::{self, places_of};
+use crate::awriter::AsyncWriter;
 use crate::batches::{AsyncBatches, Batches};
 use crate::bridge::Operation;
 use crate::calls::Key;
@@ -16,6 +17,7 @@ use crate::core::{Core, duration};
 use crate::describe::Described;
 use crate::read::Wanted;
 use crate::verb::{Call, Verb};
+use crate::writer::{Writer, WriterArguments};
 use crate::{buffer, errors, sending, verbs};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
@@ -236,6 +238,49 @@ impl Keyed {
         sending::block_each(py, &self.0.core, &appendings, timeout)
     }
 
+    #[pyo3(signature = (
+        *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
+        max_in_flight = 64, on_delivery = None, timeout = 120.0
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn writer<'py>(
+        slf: &Bound<'py, Self>,
+        batch_bytes: usize,
+        linger: f64,
+        compression: Option<&str>,
+        idempotent: bool,
+        writer_id: Option<&Bound<'_, PyAny>>,
+        epoch: i64,
+        max_in_flight: usize,
+        on_delivery: Option<Py<PyAny>>,
+        timeout: f64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = WriterArguments {
+            batch_bytes,
+            linger,
+            compression,
+            idempotent,
+            writer_id,
+            epoch,
+            max_in_flight,
+            reports: on_delivery.is_some(),
+            timeout,
+        };
+        let (py, set) = (slf.py(), &slf.get().0);
+        set.core.client(py)?;
+        let writers = PyDict::new(py);
+        for stream in &set.streams {
+            let told = on_delivery.as_ref().map(|callback| callback.clone_ref(py));
+            let key = Key::Known(Arc::clone(stream));
+            writers.set_item(
+                &*stream.name,
+                Bound::new(py, Writer::open(py, &set.core, key, &arguments, told)?)?,
+            )?;
+        }
+        let class = py.import("sbp_native._keyed")?.getattr("KeyedWriter")?;
+        class.call1((slf, writers))
+    }
+
     #[pyo3(
         signature = (start = None, end = None, *, timeout = None),
         text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
@@ -341,6 +386,49 @@ impl AsyncKeyed {
             .0
             .appendings(py, &groups, arguments::how(timestamp, None, compression)?)?;
         sending::start_each(py, &self.0.core, &appendings, timeout)
+    }
+
+    #[pyo3(signature = (
+        *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
+        max_in_flight = 64, on_delivery = None, timeout = 120.0
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn writer<'py>(
+        slf: &Bound<'py, Self>,
+        batch_bytes: usize,
+        linger: f64,
+        compression: Option<&str>,
+        idempotent: bool,
+        writer_id: Option<&Bound<'_, PyAny>>,
+        epoch: i64,
+        max_in_flight: usize,
+        on_delivery: Option<Py<PyAny>>,
+        timeout: f64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = WriterArguments {
+            batch_bytes,
+            linger,
+            compression,
+            idempotent,
+            writer_id,
+            epoch,
+            max_in_flight,
+            reports: on_delivery.is_some(),
+            timeout,
+        };
+        let (py, set) = (slf.py(), &slf.get().0);
+        set.core.client(py)?;
+        let writers = PyDict::new(py);
+        for stream in &set.streams {
+            let told = on_delivery.as_ref().map(|callback| callback.clone_ref(py));
+            let key = Key::Known(Arc::clone(stream));
+            writers.set_item(
+                &*stream.name,
+                Bound::new(py, AsyncWriter::new(&set.core, key, &arguments, told)?)?,
+            )?;
+        }
+        let class = py.import("sbp_native._keyed")?.getattr("AsyncKeyedWriter")?;
+        class.call1((slf, writers))
     }
 
     #[pyo3(
