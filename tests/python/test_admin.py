@@ -62,7 +62,8 @@ def test_settings_that_make_no_sense_are_refused(client: sbp.Client, name: str, 
 
 def test_a_stream_is_named_in_every_way(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
-    for place, key in enumerate([name, stream.id, stream, stream.info]):
+    keys: list[str | int | sbp.Stream | sbp.StreamInfo] = [name, stream.id, stream, stream.info]
+    for place, key in enumerate(keys):
         assert client.append(key, b"x").base_offset == place
     assert client.append_all({stream.id: b"y"})[name].base_offset == 4
     with pytest.raises(TypeError, match="a stream is named"):
@@ -154,7 +155,7 @@ def test_a_sealed_range_goes_on_in_the_next(client: sbp.Client, name: str) -> No
 def test_a_deleted_stream_is_not_there(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
     client.append(name, b"x")
-    assert client.delete_stream(name) is None
+    client.delete_stream(name)
     with pytest.raises(sbp.StreamNotFoundError):
         stream.append(b"y")
     with pytest.raises(sbp.StreamNotFoundError):

@@ -78,7 +78,7 @@ def test_streams_can_have_places_of_their_own(client: sbp.Client, name: str) -> 
     a.append([b"0", b"1", b"2"])
     b.append([b"10", b"11", b"12"])
     assert values(client.read([a, b])) == [0, 1, 2, 10, 11, 12]
-    starts = {a.name: 1, b.name: "latest-1"}
+    starts: dict[str, int | str] = {a.name: 1, b.name: "latest-1"}
     assert values(client.read([a.name, b.name], start=starts)) == [1, 2, 12]
     assert values(client.read([a, b], start=starts, end={a.name: 2, b.id: "latest"})) == [1, 12]
     with pytest.raises(TypeError, match="names no place"):

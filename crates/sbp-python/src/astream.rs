@@ -145,7 +145,6 @@ impl AsyncStream {
     }
 
     #[pyo3(signature = (offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
-    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn fetch<'py>(
         &self,
         py: Python<'py>,

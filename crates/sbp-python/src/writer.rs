@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyResourceWarning, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use sbp_client::{BatchWriter, BatchWriterOptions, ClientError, Delivery, Pushed, Record};
 use sbp_types::{TimestampMs, WriterId};
 
@@ -116,16 +116,17 @@ impl Pen {
         self.open.get().map_or(0, |open| open.writer.unfinished())
     }
 
-    /// Takes records as far as there is room. `None`: all are taken; else what is left.
-    ///
-    /// Whoever has room for one record may take a list of any length: what is sent waits in memory.
+    /// Takes records; returns the number of the last one. Those of a list wait for room as the caller says: what is taken
+    /// without room waits in memory.
     pub(crate) fn take(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
         let data = given.appending.data;
-        if let Some(items) = items_of(data) {
-            return self.take_list(py, &items, given);
-        }
-        if !data.is_none() && arrow::is_arrow(data)? {
-            return self.take_columns(py, &given.appending);
+        if !data.is_instance_of::<PyBytes>() {
+            if let Some(items) = items_of(data) {
+                return self.take_list(py, &items, given);
+            }
+            if !data.is_none() && arrow::is_arrow(data)? {
+                return self.take_columns(py, &given.appending);
+            }
         }
         let (key, headers) = of_one(&given.appending)?;
         let value = (!data.is_none()).then_some(data);
