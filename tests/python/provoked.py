@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,15 @@ class Provocation:
     path: str
 
 
+def _codes(arguments: list[ast.expr]) -> Iterator[int]:
+    for argument in arguments:
+        if isinstance(argument, ast.Starred):
+            yield from ast.literal_eval(argument.value)
+        else:
+            yield ast.literal_eval(argument)
+
+
+@cache
 def provocations() -> list[Provocation]:
     """What the marks in the tests' text say."""
     found = []
@@ -113,5 +123,5 @@ def provocations() -> list[Provocation]:
             for decorator in node.decorator_list:
                 if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.provokes":
                     by = next(ast.literal_eval(word.value) for word in decorator.keywords if word.arg == "by")
-                    found += [Provocation(ast.literal_eval(code), by, node.name, path.name) for code in decorator.args]
+                    found += [Provocation(code, by, node.name, path.name) for code in _codes(decorator.args)]
     return found

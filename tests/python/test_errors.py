@@ -19,6 +19,7 @@ import sbp_native as sbp
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.mark.provokes(1404, by="server")
 def test_an_unknown_stream(client: sbp.Client) -> None:
     with pytest.raises(sbp.StreamNotFoundError, match="no/such/stream") as caught:
         client.stream("no/such/stream")
@@ -36,6 +37,7 @@ def test_an_unknown_stream(client: sbp.Client) -> None:
         client.stream(987_654_321)
 
 
+@pytest.mark.provokes(1463, by="server")
 def test_an_offset_out_of_range(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
     stream.append([b"a", b"b"])
@@ -47,6 +49,7 @@ def test_an_offset_out_of_range(client: sbp.Client, name: str) -> None:
     assert error.endpoint is not None
 
 
+@pytest.mark.provokes(1413, by="client")
 def test_too_large(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
     with pytest.raises(sbp.PayloadTooLargeError, match="append it in smaller") as caught:
@@ -57,6 +60,7 @@ def test_too_large(client: sbp.Client, name: str) -> None:
     assert stream.append(b"x").base_offset == 0
 
 
+@pytest.mark.provokes(1409, by="server")
 def test_a_name_that_is_taken(client: sbp.Client, name: str) -> None:
     client.create_stream(name)
     with pytest.raises(sbp.AlreadyExistsError, match=name):
@@ -65,10 +69,11 @@ def test_a_name_that_is_taken(client: sbp.Client, name: str) -> None:
         client.create_stream(name, schema=pa.schema([("n", pa.int64())]), exist_ok=True)
 
 
+@pytest.mark.provokes(1483, by="client")
 def test_data_that_does_not_fit(client: sbp.Client, name: str) -> None:
     plain = client.create_stream(f"{name}/plain")
     typed = client.create_stream(f"{name}/typed", schema=pa.schema([("n", pa.int64())]))
-    with pytest.raises(sbp.SchemaMismatchError, match="schema="):
+    with pytest.raises(sbp.SchemaMismatchError, match="with a schema"):
         plain.append(pa.table({"n": [1]}))
     with pytest.raises(sbp.SchemaMismatchError, match='column "n"'):
         typed.append(pa.table({"n": ["text"]}))
@@ -78,6 +83,7 @@ def test_data_that_does_not_fit(client: sbp.Client, name: str) -> None:
         client.create_stream(f"{name}/wrong", schema=pa.schema([("n", pa.uint8())]))
 
 
+@pytest.mark.provokes(9007, by="client")
 def test_wrong_arguments(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
     with pytest.raises(TypeError, match="str"):
@@ -97,6 +103,7 @@ def test_wrong_arguments(client: sbp.Client, name: str) -> None:
     assert stream.positions().latest == 0
 
 
+@pytest.mark.provokes(9001, by="client")
 def test_an_unreachable_server() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -109,12 +116,14 @@ def test_an_unreachable_server() -> None:
     assert time.monotonic() - started < 9, "it gives up before the deadline when nobody has ever answered"
 
 
+@pytest.mark.provokes(9003, by="client")
 def test_a_server_that_never_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimeoutError) as caught:
         sbp.connect(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.5)
     assert isinstance(caught.value, sbp.SbpError)
 
 
+@pytest.mark.provokes(9016, by="server")
 def test_a_port_that_is_taken(server: sbp.Server) -> None:
     with pytest.raises(sbp.PortTakenError, match=server.address) as caught:
         sbp.Server(listen=server.address)
@@ -122,12 +131,23 @@ def test_a_port_that_is_taken(server: sbp.Server) -> None:
     assert "another port" in str(caught.value)
 
 
+@pytest.mark.provokes(9015, by="server")
+def test_a_directory_that_cannot_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(sbp.ServerStartError, match="file") as caught:
+        sbp.Server(tmp_path / "file")
+    assert type(caught.value) is sbp.ServerStartError
+    assert caught.value.code == 9015
+
+
+@pytest.mark.provokes(9017, by="server")
 def test_a_second_server_on_one_directory(tmp_path: Path) -> None:
     with sbp.Server(tmp_path), pytest.raises(sbp.DirectoryLockedError, match=str(tmp_path)):
         sbp.Server(tmp_path)
     sbp.Server(tmp_path).close()
 
 
+@pytest.mark.provokes(9018, by="server")
 def test_a_server_that_others_could_reach() -> None:
     with pytest.raises(sbp.ServerConfigError, match="insecure"):
         sbp.Server(listen="0.0.0.0:0")
@@ -135,6 +155,7 @@ def test_a_server_that_others_could_reach() -> None:
         sbp.Server(durability="maybe")  # type: ignore[arg-type]
 
 
+@pytest.mark.provokes(9009, by="client")
 def test_calls_on_closed_things(server: sbp.Server, name: str) -> None:
     client = sbp.connect(server.address)
     stream = client.create_stream(name)
@@ -149,6 +170,17 @@ def test_calls_on_closed_things(server: sbp.Server, name: str) -> None:
     other.close()
     with pytest.raises(sbp.ClosedError):
         other.stats()
+
+
+@pytest.mark.provokes(9014, by="server")
+def test_a_cursor_that_another_holder_has(client: sbp.Client, name: str) -> None:
+    client.create_stream(name).append([b"a", b"b"])
+    first, second = (client.cursor(f"job-{name}", [name]) for _ in range(2))
+    first.commit({name: 1})
+    with pytest.raises(sbp.CursorTakenError) as caught:
+        second.commit({name: 2})
+    assert (caught.value.code, caught.value.retriable) == (9014, False)
+    assert isinstance(caught.value, sbp.PreconditionFailedError)
 
 
 @pytest.fixture
@@ -172,6 +204,7 @@ def stopped_server(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]
     child.stdin.close()
 
 
+@pytest.mark.provokes(9004, by="server")
 def test_a_deadline_after_sending_leaves_the_outcome_open(
     stopped_server: tuple[str, subprocess.Popen[str]], name: str
 ) -> None:
@@ -190,6 +223,7 @@ def test_a_deadline_after_sending_leaves_the_outcome_open(
         assert caught.value.endpoint == address
 
 
+@pytest.mark.provokes(9002, by="server")
 def test_a_server_that_dies_in_mid_call(stopped_server: tuple[str, subprocess.Popen[str]], name: str) -> None:
     address, process = stopped_server
     with sbp.connect(address, timeout=5) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -199,6 +200,20 @@ def test_a_server_without_a_feature(peer: ScriptedPeer, name: str) -> None:
     with sbp.connect(peer.address, timeout=20) as client, pytest.raises(sbp.UnsupportedError, match="names") as caught:
         client.create_stream(name)
     assert (caught.value.code, caught.value.retriable) == (9006, False)
+
+
+@pytest.mark.provokes(9004, 9008, by="peer")
+@pytest.mark.asyncio
+async def test_more_under_way_than_the_client_may_have(peer: ScriptedPeer, name: str) -> None:
+    peer.on(APPEND, lambda frame: SWALLOW)
+    async with sbp.aio.connect(peer.address, max_in_flight_calls=2) as client:
+        stream = await client.create_stream(name)
+        accepted = [stream.try_append(b"x", timeout=0.5) for _ in range(2)]
+        with pytest.raises(sbp.BackPressureError) as caught:
+            stream.try_append(b"x")
+        assert (caught.value.code, caught.value.retriable, caught.value.attempts) == (9008, True, 0)
+        for outcome in await asyncio.gather(*accepted, return_exceptions=True):
+            assert isinstance(outcome, sbp.OutcomeUnknownTimeoutError)
 
 
 @pytest.mark.provokes(9010, by="peer")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ CROWD = 1_000_000
 WRITER = {"high": 1, "low": 2}
 
 Change = Callable[[Frame], Act]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -106,13 +109,15 @@ def test_an_offset_that_is_not_the_next_one(stream: sbp.Stream) -> None:
 @pytest.mark.provokes(1429, by="server")
 def test_one_fetch_too_many_to_wait(peer: ScriptedPeer, client: sbp.Client, stream: sbp.Stream) -> None:
     def crowd(frame: Frame) -> Act:
-        """Sends the request 256 times more, under numbers that the client will not use."""
-        return Act(up=(*(replace(frame, call=frame.call + CROWD + more) for more in range(256)), frame))
+        """Sends the request 256 times more, to wait for long, under numbers that the client will not use."""
+        waiting = encode("FetchRequest", frame.decode("FetchRequest") | {"max_wait_ms": 60_000})
+        numbers = range(frame.call + CROWD, frame.call + CROWD + 256)
+        return Act(up=(*(replace(frame, call=number, header=waiting) for number in numbers), frame))
 
-    peer.on(FETCH, crowd)
+    peer.once(FETCH, crowd)
     peer.rewrite(FETCH, lambda answer: answer if answer.call < CROWD else None)
     with pytest.raises(sbp.ThrottledError) as caught:
-        client.fetch(stream.id, 0, max_wait=2, timeout=1)
+        client.fetch(stream.id, 0, min_bytes=1, max_wait=0.3, timeout=1)
     assert (caught.value.code, caught.value.retriable) == (1429, True)
 
 
@@ -175,6 +180,59 @@ def test_more_copies_than_servers(client: sbp.Client, name: str) -> None:
     with pytest.raises(sbp.UnavailableError) as caught:
         client.create_stream(name, replicas=3, timeout=1)
     assert (caught.value.code, caught.value.retriable) == (1502, True)
+
+
+@pytest.mark.provokes(2502, by="server")
+def test_a_disk_that_changed_its_mind(tmp_path: Path, name: str) -> None:
+    with sbp.Server(tmp_path) as server, sbp.connect(server.address) as client:
+        for value in (b"the first record", b"the second record"):
+            client.append(client.create_stream(name, exist_ok=True), value)
+    segment = next(path for path in sorted(tmp_path.glob("segment-*")) if b"the first record" in path.read_bytes())
+    with segment.open("r+b") as file:
+        file.seek(segment.read_bytes().index(b"the first record"))
+        file.write(b"T")
+    with sbp.Server(tmp_path) as server, sbp.connect(server.address) as client:
+        stream = client.stream(name)
+        with pytest.raises(sbp.DataCorruptedError) as caught:
+            list(stream.read(timeout=1))
+        assert (caught.value.code, caught.value.stream, caught.value.offset) == (2502, name, 0)
+        assert "damaged from offset 0 to 1" in str(caught.value)
+        assert [record.value for batch in stream.read(start=1) for record in batch.records()] == [b"the second record"]
+
+
+@pytest.mark.provokes(2508, by="server", in_child=True)
+def test_a_disk_that_fails(tmp_path: Path, run_python: Run) -> None:
+    done = run_python(
+        """
+        import os, sys
+        import sbp_native as sbp
+
+        server = sbp.Server(sys.argv[1])
+        with sbp.connect(server.address) as client:
+            stream = client.create_stream("s")
+            stream.append(b"stored")
+            for number in os.listdir("/proc/self/fd"):
+                if os.path.basename(os.path.realpath(f"/proc/self/fd/{number}")).startswith("segment-"):
+                    os.dup2(os.open(os.devnull, os.O_RDONLY), int(number))      # every write fails from now on
+            try:
+                stream.append(b"lost", timeout=5)
+            except sbp.LogFailedError as error:
+                assert error.indeterminate and not error.retriable and error.stream == "s", vars(error)
+                print(error.code, error)
+            assert isinstance(server.error, sbp.LogFailedError), server.error
+            assert server.error.code == 2508
+            assert stream.positions().latest == 1
+        try:
+            server.close()
+        except sbp.LogFailedError as error:
+            assert "did not close cleanly" in str(error)
+        else:
+            raise AssertionError("closed")
+        """,
+        str(tmp_path),
+    )
+    assert done.stdout.startswith("2508 [SBP-2508] ")
+    assert "check its disk and restart it" in done.stdout
 
 
 @pytest.mark.provokes(9013, by="server")

@@ -61,6 +61,7 @@ def test_a_child_works_with_a_new_client(server: sbp.Server, name: str, run_pyth
     )
 
 
+@pytest.mark.provokes(9012, by="client", in_child=True)
 def test_an_inherited_object_is_refused(server: sbp.Server, name: str, run_python: Run) -> None:
     run_python(
         PRELUDE

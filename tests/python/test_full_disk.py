@@ -57,6 +57,7 @@ def can_mount() -> bool:
     return tried.returncode == 0
 
 
+@pytest.mark.provokes(2507, by="server", in_child=True)
 @pytest.mark.skipif(not can_mount(), reason="needs a mount namespace of its own (unshare -Urm), for a small disk")
 def test_a_full_disk(tmp_path: Path) -> None:
     mount = tmp_path / "mount"

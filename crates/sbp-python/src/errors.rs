@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyModule};
 use sbp_client::{ClientError, ErrorKind};
 use sbp_messages::{ErrorCode, PYTHON_CLASSES, Retry};
 use sbp_proxy::{ListenError, ProxyError};
-use sbp_server::{ServerFailure, StartError};
+use sbp_server::{ServerFailure, ShutdownError, StartError};
 
 /// What an exception of ours carries.
 struct Facts<'a> {
@@ -103,6 +103,11 @@ pub(crate) fn from_proxy(py: Python<'_>, error: &ProxyError) -> PyErr {
 /// The exception that tells why a running server takes no more appends.
 pub(crate) fn from_failure(py: Python<'_>, failure: &ServerFailure) -> PyErr {
     local(py, ErrorCode::LOG_FAILED, &with_causes(failure))
+}
+
+/// The exception for a server whose log could not be closed.
+pub(crate) fn from_shutdown(py: Python<'_>, error: &ShutdownError) -> PyErr {
+    local(py, ErrorCode::LOG_FAILED, &with_causes(error))
 }
 
 /// The exception for an argument that no server could accept.
