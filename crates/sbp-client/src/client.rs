@@ -176,7 +176,7 @@ impl Client {
             config.max_calls,
             config.send_credit,
         ) {
-            return Err(self.no_room());
+            return Err(self.no_room((0, 0)));
         }
         let full = std::mem::replace(submissions, link.fresh());
         self.links().post_appends(full);
@@ -191,10 +191,14 @@ impl Client {
     pub fn check_room(&self, waiting: &Submissions, bytes: usize) -> Result<(), ClientError> {
         let config = &self.core.config;
         let waiting = (waiting.len(), waiting.bytes());
-        if self.link().budget.has_room(waiting, bytes, config.max_calls, config.send_credit) {
+        if self
+            .link()
+            .budget
+            .has_room(waiting, bytes, config.max_calls, config.send_credit)
+        {
             return Ok(());
         }
-        Err(self.no_room())
+        Err(self.no_room(waiting))
     }
 
     /// Whether the client's queue takes more appends, although they will wait. Bounds what callers pile up that never
@@ -216,13 +220,13 @@ impl Client {
         )))
     }
 
-    fn no_room(&self) -> ClientError {
+    fn no_room(&self, waiting: (usize, usize)) -> ClientError {
         let config = &self.core.config;
         let budget = &self.link().budget;
         ClientError::backpressure(format!(
             "{} appends of {} bytes are on their way; at most {} and {} bytes may be",
-            budget.calls(),
-            budget.bytes(),
+            budget.calls() + waiting.0,
+            budget.bytes() + waiting.1,
             config.max_calls,
             config.send_credit
         ))
@@ -240,7 +244,9 @@ impl Client {
         let budget = &self.link().budget;
         let stats = self.links().stats();
         ClientStats {
-            in_flight: stats.in_flight.saturating_add(u64::try_from(budget.calls()).unwrap_or(u64::MAX)),
+            in_flight: stats
+                .in_flight
+                .saturating_add(u64::try_from(budget.calls()).unwrap_or(u64::MAX)),
             bytes_in_flight: u64::try_from(budget.bytes()).unwrap_or(u64::MAX),
             bytes_pinned: self.core.kept.bytes(),
             bytes_unpinned: self.core.kept.copied(),

@@ -1,7 +1,6 @@
 //! One append, from its arguments to the client.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, SyncSender};
 use std::time::Instant;
 
 use pyo3::exceptions::PyTypeError;
@@ -13,6 +12,7 @@ use sbp_types::{Offset, StreamId, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
 use crate::ack::AckShape;
+use crate::blocking::Answer;
 use crate::calls::Key;
 use crate::describe::Described;
 use crate::encode::{Encoded, encode};
@@ -137,16 +137,16 @@ impl Prepared {
         shape: &AckShape,
         patience: Patience,
     ) -> PyResult<Py<PyAny>> {
-        let (sender, receiver) = mpsc::sync_channel(1);
+        let (answer, waiting) = blocking::rendezvous()?;
         let mut submissions = Submissions::new();
-        self.join(&mut submissions, Reply::sink(Arc::new(Handoff(sender)), 0));
+        self.join(&mut submissions, Reply::sink(Arc::new(Handoff(answer)), 0));
         match patience {
             Patience::Wait => client.submit(&mut submissions),
             Patience::Fail => client
                 .try_submit(&mut submissions)
                 .map_err(|error| shape.explain(error.into()).into_python(py))?,
         }
-        let outcome = blocking::wait(py, receiver)?;
+        let outcome = waiting.wait(py)?;
         buffer::release_pins(py);
         match outcome {
             Ok(outcome) => shape.build(py, outcome),
@@ -156,13 +156,12 @@ impl Prepared {
 }
 
 /// Takes the one outcome that a blocking call waits for.
-struct Handoff(SyncSender<AppendResultOf>);
+struct Handoff(Answer<AppendResultOf>);
 
 impl CompletionSink for Handoff {
     fn complete(&self, batch: &mut Vec<(u64, AppendResultOf)>) {
         for (_, outcome) in batch.drain(..) {
-            // The receiver is gone only when a signal ended the wait; there is room for the one outcome.
-            let _ = self.0.try_send(outcome);
+            self.0.send(outcome);
         }
     }
 }

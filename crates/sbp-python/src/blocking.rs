@@ -1,17 +1,165 @@
 //! The blocking face: run a future on the I/O thread and wait for it with the interpreter lock released.
+//!
+//! A waiting thread sleeps in `poll` on a descriptor of its own, which a signal interrupts: its Python handler runs at
+//! once. A condition variable would sleep on, for the system call begins anew below it.
 
+use std::cell::RefCell;
 use std::future::Future;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::runtime;
+use crate::fork::{self, Generation};
+use crate::{logging, runtime};
 
-/// How long a wait lasts before pending signals are looked at: Python's handlers run only between bytecodes of the main
-/// thread, so a call that does not look would swallow Ctrl-C.
-const SIGNAL_SLICE: Duration = Duration::from_millis(100);
+/// How long a wait lasts before pending signals are looked at in any case: one may come just before the wait begins, and
+/// another thread may be the one that the system interrupts.
+const SIGNAL_SLICE: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// The bell of this thread, while it waits for nothing.
+    static BELL: RefCell<Option<Arc<Bell>>> = const { RefCell::new(None) };
+}
+
+/// What wakes one waiting thread.
+struct Bell {
+    made_by: Generation,
+    descriptor: OwnedFd,
+}
+
+impl Bell {
+    /// This thread's, or a new one: a signal handler that makes a call of its own waits while another wait goes on.
+    fn take() -> PyResult<Arc<Self>> {
+        // One that a parent process made is shared with it, and would take its wake-ups.
+        let known = BELL.take().filter(|bell| bell.made_by.is_current());
+        match known {
+            Some(bell) => Ok(bell),
+            None => {
+                let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                    .map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))?;
+                Ok(Arc::new(Self {
+                    made_by: fork::current(),
+                    descriptor,
+                }))
+            }
+        }
+    }
+
+    fn ring(&self) {
+        // It can only fail because the counter is full, and then it is readable.
+        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+    }
+
+    /// Sleeps until it rings, a signal comes, or a slice is over.
+    fn wait(&self) {
+        let slice = Timespec {
+            tv_sec: 0,
+            tv_nsec: SIGNAL_SLICE.subsec_nanos().into(),
+        };
+        let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        if poll(&mut descriptors, Some(&slice)).is_ok_and(|ready| ready > 0) {
+            // Nothing to read is fine: the ring may be an older call's.
+            let _ = rustix::io::read(self.descriptor.as_fd(), &mut [0; 8]);
+        }
+    }
+}
+
+/// Where an I/O thread puts the one value that a thread waits for. Dropped without it, it tells that none will come.
+pub(crate) struct Answer<T> {
+    place: Arc<Mutex<Place<T>>>,
+    bell: Arc<Bell>,
+}
+
+/// The waiting thread's side of it.
+pub(crate) struct Waiting<T> {
+    place: Arc<Mutex<Place<T>>>,
+    bell: Arc<Bell>,
+}
+
+enum Place<T> {
+    Empty,
+    Here(T),
+    /// Nothing will come.
+    Abandoned,
+    /// Nobody waits any more.
+    Left,
+}
+
+/// A place for one value.
+///
+/// # Errors
+///
+/// `OSError` when the process has no descriptor left.
+pub(crate) fn rendezvous<T>() -> PyResult<(Answer<T>, Waiting<T>)> {
+    let bell = Bell::take()?;
+    let place = Arc::new(Mutex::new(Place::Empty));
+    let answer = Answer {
+        place: Arc::clone(&place),
+        bell: Arc::clone(&bell),
+    };
+    Ok((answer, Waiting { place, bell }))
+}
+
+impl<T> Answer<T> {
+    /// Gives the value to who waits. It is dropped when a signal has ended the wait.
+    pub(crate) fn send(&self, value: T) {
+        let mut place = self.place.lock();
+        if matches!(*place, Place::Empty) {
+            *place = Place::Here(value);
+            drop(place);
+            self.bell.ring();
+        }
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        let mut place = self.place.lock();
+        if matches!(*place, Place::Empty) {
+            *place = Place::Abandoned;
+            drop(place);
+            self.bell.ring();
+        }
+    }
+}
+
+impl<T: Send> Waiting<T> {
+    /// Waits for the value.
+    ///
+    /// # Errors
+    ///
+    /// What a signal handler raised, or `RuntimeError` if none will come.
+    pub(crate) fn wait(self, py: Python<'_>) -> PyResult<T> {
+        let outcome = loop {
+            match std::mem::replace(&mut *self.place.lock(), Place::Empty) {
+                Place::Here(value) => break Ok(value),
+                Place::Abandoned | Place::Left => {
+                    break Err(PyRuntimeError::new_err(
+                        "the call was dropped: the client's I/O thread is gone",
+                    ));
+                }
+                Place::Empty => {}
+            }
+            py.detach(|| self.bell.wait());
+            if let Err(raised) = py.check_signals() {
+                break Err(raised);
+            }
+        };
+        if outcome.is_err() {
+            let late = std::mem::replace(&mut *self.place.lock(), Place::Left);
+            drop(late);
+        }
+        BELL.replace(Some(self.bell));
+        logging::turn(py);
+        outcome
+    }
+}
 
 /// Runs `future` on the I/O thread and returns its result. A signal handler that raises aborts it.
 pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
@@ -19,24 +167,12 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let task = runtime::handle(py)?.spawn(async move {
-        // The receiver is gone only when a signal ended the wait; nobody wants the result then.
-        let _ = sender.send(future.await);
-    });
-    wait(py, receiver).inspect_err(|_| task.abort())
+    let (answer, waiting) = rendezvous()?;
+    let task = runtime::handle(py)?.spawn(async move { answer.send(future.await) });
+    waiting.wait(py).inspect_err(|_| task.abort())
 }
 
-/// Waits for one value from an I/O thread.
-///
-/// # Errors
-///
-/// What a signal handler raised, or `RuntimeError` if the sender went away without an answer.
-pub(crate) fn wait<T: Send>(py: Python<'_>, receiver: Receiver<T>) -> PyResult<T> {
-    receive(py, receiver).1
-}
-
-/// As [`wait`], for a receiver that is used again.
+/// Waits for the next of several values from I/O threads; the receiver comes back.
 pub(crate) fn receive<T: Send>(py: Python<'_>, receiver: Receiver<T>) -> (Receiver<T>, PyResult<T>) {
     let mut receiver = receiver;
     loop {

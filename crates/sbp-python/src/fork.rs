@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::errors;
+use crate::{errors, logging};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -67,8 +67,9 @@ pub(crate) fn register(_py: Python<'_>, holder: Weak<dyn Holder>) {
 ///
 /// Called once in a child, by the package's fork hook.
 #[pyfunction]
-pub(crate) fn after_fork_in_child(_py: Python<'_>) -> Vec<RawFd> {
+pub(crate) fn after_fork_in_child(py: Python<'_>) -> Vec<RawFd> {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    logging::after_fork(py);
     let holders = std::mem::take(&mut *HOLDERS.lock());
     let mut descriptors = Vec::new();
     for holder in holders {

@@ -38,6 +38,7 @@ mod fork;
 mod html;
 mod imports;
 mod keyed;
+mod logging;
 mod proxy;
 mod read;
 mod record;

@@ -5,8 +5,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::attach;
 use crate::fork::{self, Generation};
+use crate::{attach, logging};
 
 /// Only locked while attached to the interpreter and never across a release of its lock: a fork never copies it locked.
 static SLOT: Mutex<Slot> = Mutex::new(Slot::Empty);
@@ -28,7 +28,8 @@ enum Slot {
 /// # Errors
 ///
 /// `RuntimeError` when the interpreter is shutting down or the thread cannot be started.
-pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
+pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
+    logging::install(py)?;
     let mut slot = SLOT.lock();
     match &*slot {
         Slot::Running { made_by, runtime } if made_by.is_current() => return Ok(runtime.handle().clone()),
@@ -54,7 +55,8 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
 
 /// Stops the runtime without waiting for it. Registered with `atexit`.
 #[pyfunction]
-pub(crate) fn shut_down(_py: Python<'_>) {
+pub(crate) fn shut_down(py: Python<'_>) {
+    logging::end(py);
     match std::mem::replace(&mut *SLOT.lock(), Slot::Closed) {
         Slot::Running { made_by, runtime } if made_by.is_current() => runtime.shutdown_background(),
         inherited @ Slot::Running { .. } => std::mem::forget(inherited),

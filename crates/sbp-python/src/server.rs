@@ -14,7 +14,7 @@ use sbp_server::{Durability, ServerConfig};
 
 use crate::core;
 use crate::fork::{self, Generation, Holder};
-use crate::{errors, imports};
+use crate::{errors, imports, logging};
 
 struct Embedded {
     server: sbp_server::Server,
@@ -55,6 +55,7 @@ impl Server {
     /// The server, which is started if it was not.
     fn running(&self, py: Python<'_>) -> PyResult<Arc<Embedded>> {
         self.made_by.check(py, "server")?;
+        logging::install(py)?;
         let config = {
             let mut state = self.state.lock();
             match mem::replace(&mut *state, State::Starting) {
@@ -213,7 +214,7 @@ impl Server {
             return Ok(());
         };
         py.detach(|| embedded.server.shutdown())
-            .map_err(|error| PyRuntimeError::new_err(error.to_string()))
+            .map_err(|error| errors::from_shutdown(py, &error))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

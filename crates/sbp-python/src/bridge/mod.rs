@@ -30,12 +30,13 @@ use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefReference};
 pub(crate) use self::here::Here;
 use self::lane::Lane;
 pub(crate) use self::operation::Operation;
-use self::queue::{Completion, CompletionQueue};
+use self::queue::Completion;
+pub(crate) use self::queue::CompletionQueue;
 use self::slab::Slab;
 use crate::buffer;
 use crate::core::Core;
 use crate::fork::{self, Generation};
-use crate::imports;
+use crate::{imports, logging};
 
 /// Completions handled before the loop's other callbacks get their turn.
 const MAX_PER_DRAIN: usize = 1_024;
@@ -82,12 +83,14 @@ impl Bridge {
         let queue =
             CompletionQueue::new().map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))?;
         let descriptor = queue.descriptor();
+        let queue = Arc::new(queue);
+        logging::wakes(Arc::downgrade(&queue));
         let bridge = Bound::new(
             py,
             Self {
                 event_loop: PyWeakrefReference::new(event_loop)?.unbind(),
                 made_by: fork::current(),
-                queue: Arc::new(queue),
+                queue: Arc::clone(&queue),
                 slab: Mutex::new(Slab::default()),
                 backlog: Mutex::new(VecDeque::new()),
                 lanes: Mutex::new(Vec::new()),
@@ -192,6 +195,7 @@ impl Bridge {
         let outcome = Here::while_resuming(slf, &event_loop, || this.drain_some(py));
         this.hand_over();
         buffer::release_pins(py);
+        logging::turn(py);
         if !this.backlog.lock().is_empty() {
             // The rest goes on in the loop's next turn, which it does not sleep before.
             event_loop.call_method1(intern!(py, "call_soon"), (slf.getattr(intern!(py, "drain"))?,))?;

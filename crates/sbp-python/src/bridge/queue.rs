@@ -143,6 +143,11 @@ impl CompletionQueue {
         drop(dropped);
     }
 
+    /// Whether the loop may still run.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::SeqCst)
+    }
+
     /// Wakes the loop unless a wake-up is already under way.
     pub(crate) fn arm(&self) {
         if !self.armed.swap(true, Ordering::SeqCst) {
