@@ -22,6 +22,7 @@ use crate::error::{ClientError, ErrorKind};
 use crate::outcome::Ack;
 use crate::routes::Purpose;
 use crate::submission::{AttemptSink, Submissions};
+use crate::unique::unique;
 
 /// What all clones of a writer share.
 ///
@@ -54,6 +55,12 @@ struct State {
     window_known: bool,
 }
 
+/// A name that no other writer has.
+fn made_up() -> WriterId {
+    let (high, low) = unique();
+    WriterId { high, low }
+}
+
 impl Shared {
     pub(super) fn new(client: Client, stream: StreamId, options: WriterOptions) -> Arc<Self> {
         let id = options.writer_id.filter(|id| id.is_some());
@@ -68,10 +75,7 @@ impl Shared {
         };
         let shared = Arc::new(Self {
             stream,
-            id: id.unwrap_or_else(|| WriterId {
-                high: fastrand::u64(..),
-                low: fastrand::u64(1..),
-            }),
+            id: id.unwrap_or_else(made_up),
             options,
             state: Mutex::new(State {
                 machine: Machine::new(setup),
