@@ -127,8 +127,8 @@ class Ack:
 class Payload:
     """Received bytes: a read-only view of the frame they came in, which it keeps in memory.
 
-    ``memoryview(payload)``, ``bytes(payload)`` and everything that takes a buffer work. Payloads and slices of less than
-    16 KiB are copies, so that a few bytes do not keep a frame of megabytes.
+    ``memoryview(payload)``, ``bytes(payload)`` and everything that takes a buffer work. Payloads and slices of less
+    than 16 KiB are copies, so that a few bytes do not keep a frame of megabytes.
     """
 
     def __len__(self) -> int: ...
@@ -280,6 +280,10 @@ class Relative:
     """A place counted from an end of a stream: so many records behind the earliest, or before the end.
 
     What lies outside of the stream means its end on that side. ``Relative("latest", -10)`` is ``"latest-10"``.
+
+    >>> ack = client.create_stream("orders").append([b"1", b"2", b"3"])
+    >>> client.fetch("orders", sbp.Relative("latest", -1))[0].base_offset
+    2
     """
 
     def __new__(cls, anchor: Literal["earliest", "latest"], records: int) -> Self:
@@ -421,8 +425,8 @@ class Server:
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
-        ``advertise`` is the ``host:port`` that clients are told, if it is not the one listened on. ``durability="none"``
-        acknowledges before the disk has the records. ``retention_interval`` is how often, in seconds, retention is
+        ``advertise`` is the ``host:port`` that clients are told, if it is not the one listened on.
+        ``durability="none"`` acknowledges before the disk has the records. ``retention_interval`` is how often, in seconds, retention is
         looked at (30); ``shutdown_grace`` how long, in seconds, closing waits for calls that were started (10).
 
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``.
@@ -492,7 +496,7 @@ class Proxy:
         ``None``: connections are closed as they come, until a target is set. ``seed`` makes chances repeatable;
         ``dial_timeout`` is how long, in seconds, the target may take to accept.
 
-        Clients that learn of further servers go to those directly: let each such server ``advertise`` a proxy of its own.
+        Clients that learn of further servers go to those directly: let each of them ``advertise`` a proxy of its own.
 
         Raises ``ValueError`` for a rule that makes no sense; ``PortTakenError``, ``ServerConfigError`` or another
         ``ServerStartError``.
@@ -612,6 +616,15 @@ class Stream:
 
         Raises ``RejectedError`` (nothing was written) or ``IndeterminateError`` (perhaps); with ``expected_offset``,
         ``PreconditionFailedError`` when another append came first.
+
+        >>> orders = client.create_stream("orders")
+        >>> ack = orders.append([b"first", b"second"])
+        >>> ack.base_offset, ack.last_offset
+        (0, 1)
+        >>> orders.append(b"third", expected_offset=1)
+        Traceback (most recent call last):
+        ...
+        sbp_native.errors.PreconditionFailedError: ...
         """
     def try_append(
         self,
@@ -655,6 +668,11 @@ class Stream:
         """The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step, in seconds.
 
         Raises ``OffsetOutOfRangeError``.
+
+        >>> orders = client.create_stream("orders")
+        >>> ack = orders.append([b"first", b"second"])
+        >>> [record.value for batch in orders.read() for record in batch.records()]
+        [b'first', b'second']
         """
     def tail(self, start: _Position = "latest", *, timeout: float | None = None) -> Batches:
         """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds."""
@@ -718,13 +736,32 @@ class Client:
         without them, all are. ``replicas`` is how many servers hold each record (1). ``properties`` are notes of yours.
 
         Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
+
+        >>> orders = client.create_stream("orders", retention=timedelta(days=7), properties={"owner": "shop"})
+        >>> orders.info.retention
+        datetime.timedelta(days=7)
         """
     def stream(self, key: _StreamKey, *, timeout: float | None = None) -> Stream:
-        """The stream with this name or id. Raises ``StreamNotFoundError``."""
+        """The stream with this name or id. Raises ``StreamNotFoundError``.
+
+        >>> client.create_stream("orders").id == client.stream("orders").id
+        True
+        """
     def list_streams(self, *, timeout: float | None = None) -> list[StreamInfo]:
-        """All streams, by id."""
+        """All streams, by id.
+
+        >>> for name in ("orders", "payments"):
+        ...     _ = client.create_stream(name)
+        >>> [info.name for info in client.list_streams()]
+        ['orders', 'payments']
+        """
     def describe_stream(self, key: _StreamKey, *, timeout: float | None = None) -> StreamInfo:
-        """A stream's settings as they are now. Raises ``StreamNotFoundError``."""
+        """A stream's settings as they are now. Raises ``StreamNotFoundError``.
+
+        >>> orders = client.create_stream("orders", properties={"owner": "shop"})
+        >>> client.describe_stream("orders").properties
+        {'owner': 'shop'}
+        """
     def update_stream(
         self,
         key: _StreamKey,
@@ -742,18 +779,44 @@ class Client:
         ``retention="forever"`` and ``retention_bytes="unlimited"`` keep everything.
 
         Raises ``StreamNotFoundError``, ``AlreadyExistsError``, ``SchemaMismatchError``.
+
+        >>> orders = client.create_stream("orders", retention=3600)
+        >>> client.update_stream("orders", retention="forever").retention is None
+        True
         """
     def delete_stream(self, key: _StreamKey, *, timeout: float | None = None) -> None:
-        """Deletes a stream with all its records. Raises ``StreamNotFoundError``."""
+        """Deletes a stream with all its records. Raises ``StreamNotFoundError``.
+
+        >>> orders = client.create_stream("orders")
+        >>> client.delete_stream("orders")
+        >>> client.list_streams()
+        []
+        """
     def trim(self, key: _StreamKey, before: _Position, *, timeout: float | None = None) -> int:
         """Deletes the records before a place. Returns the offset that the stream begins at now.
 
         A place at or below the start changes nothing; one beyond the end raises ``OffsetOutOfRangeError``.
+
+        >>> orders = client.create_stream("orders")
+        >>> ack = orders.append([b"a", b"b", b"c"])
+        >>> client.trim("orders", before="latest-1")
+        2
         """
     def seal(self, key: _StreamKey, *, timeout: float | None = None) -> RangeInfo:
-        """Ends the stream's open range. Returns the next one, which takes the appends from now on."""
+        """Ends the stream's open range. Returns the next one, which takes the appends from now on.
+
+        >>> orders = client.create_stream("orders")
+        >>> ack = orders.append([b"a", b"b"])
+        >>> client.seal("orders").start_offset
+        2
+        """
     def describe_ranges(self, key: _StreamKey, *, timeout: float | None = None) -> list[RangeInfo]:
-        """A stream's ranges, in their order."""
+        """A stream's ranges, in their order.
+
+        >>> orders = client.create_stream("orders")
+        >>> [(part.start_offset, part.end_offset) for part in client.describe_ranges("orders")]
+        [(0, None)]
+        """
     def append(
         self,
         stream: _StreamKey,
@@ -766,7 +829,14 @@ class Client:
         compression: _Compression | None = None,
         timeout: float | None = None,
     ) -> Ack:
-        """Appends one batch to a stream; see :meth:`Stream.append`."""
+        """Appends one batch to a stream; see :meth:`Stream.append`.
+
+        >>> orders = client.create_stream("orders")
+        >>> client.append("orders", b"one", key=b"customer-7", headers={"source": b"shop"}).base_offset
+        0
+        >>> client.append("orders", [b"two", b"three"], compression="zstd").last_offset
+        2
+        """
     def try_append(
         self,
         stream: _StreamKey,
@@ -779,7 +849,14 @@ class Client:
         compression: _Compression | None = None,
         timeout: float | None = None,
     ) -> Ack:
-        """As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send."""
+        """As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send.
+
+        >>> orders = client.create_stream("orders")
+        >>> try:
+        ...     ack = client.try_append("orders", b"one")
+        ... except sbp.BackPressureError:
+        ...     print("busy")
+        """
     def append_all(
         self,
         batches: Mapping[Any, _Data],
@@ -791,6 +868,12 @@ class Client:
         """Appends one batch to each of several streams, in one frame: ``{stream: data}``.
 
         Each stream's batch is stored or refused for itself: the exception's ``acks`` tell which were stored.
+
+        >>> for name in ("orders", "payments"):
+        ...     _ = client.create_stream(name)
+        >>> acks = client.append_all({"orders": [b"o1", b"o2"], "payments": b"p1"})
+        >>> acks["orders"].last_offset, acks["payments"].last_offset
+        (1, 0)
         """
     def writer(
         self,
@@ -818,6 +901,14 @@ class Client:
 
         ``on_delivery`` is called once for each batch that was stored or has failed, by a thread that calls the writer.
         Without it, the first failure is raised by the next call of the writer.
+
+        >>> orders = client.create_stream("orders")
+        >>> reports = []
+        >>> with client.writer("orders", compression="lz4", on_delivery=reports.append) as writer:
+        ...     for number in range(10_000):
+        ...         sequence = writer.append(b"order %d" % number)
+        >>> sequence, reports[-1].last_sequence, orders.positions().latest
+        (9999, 9999, 10000)
         """
     def fetch(
         self,
@@ -835,6 +926,11 @@ class Client:
         means that nothing was there.
 
         Raises ``OffsetOutOfRangeError``.
+
+        >>> orders = client.create_stream("orders")
+        >>> ack = orders.append([b"one", b"two"])
+        >>> [record.value for batch in client.fetch("orders", 1) for record in batch.records()]
+        [b'two']
         """
     def read(
         self,
@@ -844,7 +940,13 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> Batches:
-        """The batches of one stream or several, one stream after the other; see :meth:`Stream.read`."""
+        """The batches of one stream or several, one stream after the other; see :meth:`Stream.read`.
+
+        >>> for name in ("orders", "payments"):
+        ...     _ = client.create_stream(name).append([b"1", b"2", b"3"])
+        >>> [(batch.stream, len(batch)) for batch in client.read(["orders", "payments"], start="latest-2")]
+        [('orders', 2), ('payments', 2)]
+        """
     def tail(
         self,
         streams: _Streams,
@@ -852,11 +954,30 @@ class Client:
         start: _Position | Mapping[Any, _Position] = "latest",
         timeout: float | None = None,
     ) -> Batches:
-        """Batches of one stream or several as they arrive, through one FETCH; see :meth:`Stream.tail`."""
+        """Batches of one stream or several as they arrive, through one FETCH; see :meth:`Stream.tail`.
+
+        >>> orders = client.create_stream("orders")
+        >>> with client.tail("orders", start="earliest", timeout=10) as tail:
+        ...     ack = orders.append(b"one")
+        ...     next(tail).base_offset
+        0
+        """
     def positions(self, streams: _Streams | None = None, *, timeout: float | None = None) -> dict[str, Positions]:
-        """What the streams hold now, by name; of all streams without an argument."""
+        """What the streams hold now, by name; of all streams without an argument.
+
+        >>> ack = client.create_stream("orders").append([b"one", b"two"])
+        >>> client.positions(["orders"])
+        {'orders': Positions(earliest=0, latest=2)}
+        """
     def offsets_for_time(self, streams: _Streams, time: _Time, *, timeout: float | None = None) -> dict[str, int]:
-        """For each stream the first offset of the first batch that is as new as ``time``; its end where none is."""
+        """For each stream the first offset of the first batch that is as new as ``time``; its end where none is.
+
+        >>> orders = client.create_stream("orders")
+        >>> for hour in range(3):
+        ...     ack = orders.append(b"order", timestamp=datetime(2026, 1, 1, hour, tzinfo=UTC))
+        >>> client.offsets_for_time(["orders"], datetime(2026, 1, 1, 1, tzinfo=UTC))
+        {'orders': 1}
+        """
     def cursor(
         self, name: str, streams: _Streams, *, start: _Position = "earliest", timeout: float | None = None
     ) -> Cursor:
@@ -868,6 +989,10 @@ class Client:
 
         Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
         characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
+
+        >>> ack = client.create_stream("orders").append([b"first", b"second"])
+        >>> client.cursor("billing", "orders", start="latest").positions
+        {'orders': 2}
         """
     def keyed(self, name: str, streams: int | None = None, *, timeout: float | None = None) -> Keyed:
         """The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
@@ -875,15 +1000,39 @@ class Client:
         How many they are is remembered with them; without ``streams`` they must be there. Raises
         ``AlreadyExistsError`` when they are not so many, or one of them was made for something else, and
         ``StreamNotFoundError``.
+
+        >>> orders = client.keyed("orders", 4)
+        >>> ack = orders.append("customer-7", b"one")
+        >>> ack.stream == orders.stream_of("customer-7")
+        True
         """
     def cluster(self, *, timeout: float | None = None) -> ClusterInfo:
-        """The servers that place streams."""
+        """The servers that place streams.
+
+        >>> client.cluster().leader.address == server.address
+        True
+        """
     def ping(self, *, timeout: float | None = None) -> float:
-        """The time of a round trip to the server, in seconds."""
+        """The time of a round trip to the server, in seconds.
+
+        >>> client.ping() < 10
+        True
+        """
     def stats(self) -> dict[str, int]:
-        """Counters since the client was made."""
+        """Counters since the client was made.
+
+        >>> client.stats()["connections"]
+        1
+        """
     def close(self) -> None:
-        """Ends the connection. Calls on their way fail with an ``IndeterminateError``. Again: does nothing."""
+        """Ends the connection. Calls on their way fail with an ``IndeterminateError``. Again: does nothing.
+
+        >>> client.close()
+        >>> client.ping()
+        Traceback (most recent call last):
+        ...
+        sbp_native.errors.ClosedError: ...
+        """
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
@@ -998,7 +1147,16 @@ class AsyncBatches:
 
 @final
 class AsyncClient:
-    """A connection to a service, for asyncio: ``async with connect(...) as client`` or ``await connect(...)``."""
+    """A connection to a service, for asyncio: ``async with connect(...) as client`` or ``await connect(...)``.
+
+    >>> async def main():
+    ...     async with sbp.aio.connect(server.address) as client:
+    ...         orders = await client.create_stream("orders")
+    ...         await asyncio.gather(*(orders.append(b"%d" % number) for number in range(100)))
+    ...         return (await orders.positions()).latest
+    >>> asyncio.run(main())
+    100
+    """
 
     @property
     def servers(self) -> str:
@@ -1265,6 +1423,16 @@ class AsyncWriter:
     """Gathers records into batches and stores them in order, for asyncio; see :meth:`AsyncClient.writer`.
 
     Use it in an ``async with`` statement, or await it before the first ``append``.
+
+    >>> async def main():
+    ...     async with sbp.aio.connect(server.address) as client:
+    ...         await client.create_stream("orders")
+    ...         async with client.writer("orders", linger=0.001) as writer:
+    ...             for number in range(1_000):
+    ...                 await writer.append(b"%d" % number)
+    ...         return (await client.positions(["orders"]))["orders"].latest
+    >>> asyncio.run(main())
+    1000
     """
 
     @property
@@ -1328,6 +1496,9 @@ def connect(
     ``max_pinned_bytes`` bounds the received bytes that batches keep in memory.
 
     Raises ``ConnectionFailedError``.
+
+    >>> with sbp.connect([server.address], timeout=5) as client:
+    ...     stream = client.create_stream("orders")
     """
 
 def aio_connect(
