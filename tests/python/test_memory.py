@@ -306,11 +306,15 @@ async def test_writable_data_is_copied_at_once(aclient: sbp.AsyncClient, name: s
 def test_a_read_only_array_that_owns_its_memory_is_copied(client: sbp.Client, name: str) -> None:
     numbers = np.arange(20_000)
     numbers.flags.writeable = False
-    stream = filled(client, name, [numbers, numbers[::-2], np.asfortranarray(numbers.reshape(100, 200)), numbers[:0]])
+    pairs = np.zeros(3, dtype=[("a", np.int32), ("b", np.int8)])
+    stream = filled(
+        client, name, [numbers, numbers[::-2], np.asfortranarray(numbers.reshape(100, 200)), numbers[:0], pairs]
+    )
     found = [value for batch in stream.read() for value in batch.values]
     assert found == [
         numbers.tobytes(),
         numbers[::-2].tobytes(),
         numbers.tobytes(),
         b"",
+        pairs.tobytes(),
     ]

@@ -307,6 +307,11 @@ fn readable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
         ));
     }
     let untyped = pyo3::buffer::PyUntypedBuffer::get(object).map_err(|_| wrong_type(object))?;
+    if untyped.format().to_bytes().contains(&b'O') {
+        return Err(PyTypeError::new_err(
+            "bytes are needed, not an array of objects: its memory holds addresses",
+        ));
+    }
     match untyped.into_typed::<u8>() {
         Ok(buffer) => Ok(buffer),
         // Arrays of wider items are bytes to us as well: the caller says so by passing them.
@@ -315,10 +320,11 @@ fn readable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
             let view = imports::memoryview(py)?.call1((object,))?;
             let is_whole = view.getattr(intern!(py, "c_contiguous"))?.is_truthy()?
                 && view.getattr(intern!(py, "nbytes"))?.extract::<usize>()? > 0;
-            if is_whole {
-                PyBuffer::get(&view.call_method1(intern!(py, "cast"), ("B",))?)
-            } else {
-                PyBuffer::get(&view.call_method0(intern!(py, "tobytes"))?)
+            let cast = is_whole.then(|| view.call_method1(intern!(py, "cast"), ("B",)));
+            match cast {
+                Some(Ok(bytes)) => PyBuffer::get(&bytes),
+                // Items that are structures cannot be cast, and gaps between items are no bytes of it.
+                _ => PyBuffer::get(&view.call_method0(intern!(py, "tobytes"))?),
             }
         }
     }
