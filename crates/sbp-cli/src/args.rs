@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod cursor;
 mod proxy;
 mod stream;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use proxy::Proxy;
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Retention, Stream, StreamAction, UpdateStream};
 
@@ -46,6 +48,8 @@ pub(crate) enum Command {
     Range(Range),
     /// Show the members of the placement driver.
     Cluster(Cluster),
+    /// Show and set named cursors: where jobs go on.
+    Cursor(Cursor),
     /// Append records from standard input, arguments or a file.
     Append(Append),
     /// Read records of a stream.

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use sbp_client::Position;
 use sbp_types::{Offset, TimestampMs};
 
 /// A place in a stream.
@@ -12,6 +13,17 @@ pub(crate) enum When {
     Latest,
     Offset(Offset),
     Time(TimestampMs),
+}
+
+impl From<When> for Position {
+    fn from(when: When) -> Self {
+        match when {
+            When::Earliest => Self::Earliest,
+            When::Latest => Self::Latest,
+            When::Offset(offset) => Self::At(offset),
+            When::Time(time) => Self::Time(time),
+        }
+    }
 }
 
 impl FromStr for When {

@@ -73,7 +73,7 @@ pub use batching::{BatchWriter, BatchWriterOptions, Deliveries, Delivery, Pushed
 pub use client::Client;
 pub use clock::wall_clock;
 pub use config::{ClientConfig, RetryPolicy};
-pub use cursor::{CURSOR_PREFIX, Cursor, CursorOptions};
+pub use cursor::{CURSOR_PREFIX, CommittedPlace, Cursor, CursorOptions};
 pub use error::{ClientError, ErrorKind};
 pub use features::{Durability, Features};
 pub use fetch::{FetchAnswers, FetchEntry, FetchOptions, Fetched, FetchedBatch};

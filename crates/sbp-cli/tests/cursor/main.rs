@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod child;
+mod command;
 mod doubt;
 mod killed;
 #[path = "../support/mod.rs"]

@@ -24,6 +24,17 @@ use crate::position::Position;
 /// Where the streams of cursors are, by name.
 pub const CURSOR_PREFIX: &str = "_sbp/cursors/";
 
+/// What a cursor says of one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedPlace {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its name when it was committed; a name can be given to another stream later.
+    pub name: String,
+    /// The first offset that is not done.
+    pub next: Offset,
+}
+
 /// How a cursor is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct CursorOptions {
@@ -71,6 +82,21 @@ impl Client {
     ) -> Result<Cursor, ClientError> {
         let shared = open::open(self, name, streams, options).await?;
         Ok(Cursor { shared })
+    }
+
+    /// What the last commit of a cursor says, of all its streams; nothing is opened or made.
+    ///
+    /// # Errors
+    ///
+    /// That there is no such cursor, or as for [`Client::cursor`].
+    pub async fn committed(&self, name: &str, timeout: Option<Duration>) -> Result<Vec<CommittedPlace>, ClientError> {
+        let places = open::committed(self, name, timeout).await?;
+        let place = |(stream, place): (StreamId, record::Place)| CommittedPlace {
+            stream,
+            name: place.name,
+            next: place.next,
+        };
+        Ok(places.into_iter().map(place).collect())
     }
 }
 

@@ -1,0 +1,52 @@
+//! `sbp cursor` on the command line.
+
+use clap::{Args, Subcommand};
+
+use super::Connection;
+use crate::when::When;
+
+#[derive(Args, Debug)]
+pub(crate) struct Cursor {
+    #[command(subcommand)]
+    pub(crate) action: CursorAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CursorAction {
+    /// List the cursors there are.
+    List {
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Show where a cursor is in each of its streams, and how many records are behind it.
+    Show {
+        #[command(flatten)]
+        connection: Connection,
+        /// The cursor's name.
+        name: String,
+        /// One JSON object per stream instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set a cursor to a place in streams, and make it if there is none. A job that holds it now is refused its next
+    /// commit: stop it first, or let it start anew.
+    Set {
+        #[command(flatten)]
+        connection: Connection,
+        /// The cursor's name.
+        name: String,
+        /// Names or numbers of streams.
+        #[arg(required = true)]
+        streams: Vec<String>,
+        /// The first record that is not done: an offset, a time, earliest or latest.
+        #[arg(long, value_name = "WHERE")]
+        to: When,
+    },
+    /// Forget a cursor: a job of that name begins anew.
+    Forget {
+        #[command(flatten)]
+        connection: Connection,
+        /// The cursor's name.
+        name: String,
+    },
+}
