@@ -128,6 +128,9 @@ pub(crate) struct Serve {
     /// How many of them one address may have.
     #[arg(long, default_value_t = 4_096, value_name = "COUNT")]
     pub(crate) max_connections_per_address: usize,
+    /// Bytes that all connections together may hold: requests in progress, answers that nobody took yet.
+    #[arg(long, default_value_t = 1 << 30, value_name = "BYTES")]
+    pub(crate) max_held_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

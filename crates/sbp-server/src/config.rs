@@ -71,6 +71,9 @@ pub struct ServerConfig {
     /// Bytes of appends that may wait for the disk, over all connections. From a quarter of it on clients are asked to wait
     /// before their next append; beyond it appends are refused, to be sent again later.
     pub max_pending_bytes: u64,
+    /// Bytes that all connections together may hold: requests in progress, and answers that were not taken yet. Beyond it
+    /// connections that hold more than their part of it wait, and if that does not help they are closed.
+    pub max_held_bytes: u64,
     /// How often retention is looked at: records outlive their time, and streams their size, by this much at most.
     pub retention_interval: Duration,
     /// How often a range server tells its placement driver that it is there and how it does.
@@ -98,6 +101,7 @@ impl Default for ServerConfig {
             max_calls: 1_024,
             max_waits: 256,
             max_pending_bytes: 512 << 20,
+            max_held_bytes: 1 << 30,
             retention_interval: Duration::from_secs(30),
             report_interval: Duration::from_secs(3),
             segment_bytes: None,

@@ -23,6 +23,7 @@ mod readers;
 mod refusal;
 mod roles;
 mod running;
+mod seldom;
 mod server;
 mod stats;
 mod storage;

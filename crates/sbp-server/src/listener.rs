@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sbp_session::{Session, SessionConfig};
-use sbp_transport::{Descriptors, Driven, Socket, accept_options, drive_until_settled, mailbox};
+use sbp_transport::{Descriptors, Driven, Memory, Socket, accept_options, drive_until_settled, mailbox};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::connection::{Connection, Port};
 use crate::connections::{Connections, Open};
 use crate::node::Node;
+use crate::seldom::Seldom;
 
 /// The first pause after the system had nothing left to accept a connection with; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -32,9 +33,13 @@ pub(crate) struct Acceptor {
     pub(crate) node: Arc<Node>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) descriptors: Arc<Descriptors>,
+    /// What all connections may hold together.
+    pub(crate) memory: Arc<Memory>,
     pub(crate) session: SessionConfig,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
+    pub(crate) exhausted: Seldom,
+    pub(crate) too_many: Seldom,
 }
 
 impl Acceptor {
@@ -55,7 +60,9 @@ impl Acceptor {
                 }
                 Err(error) if is_exhausted(&error) => {
                     // The connection stays in the kernel's queue, so trying again at once would spin.
-                    tracing::warn!(%error, "cannot accept a connection now");
+                    if let Some(left_out) = self.exhausted.due(Instant::now()) {
+                        tracing::warn!(%error, left_out, "cannot accept a connection now");
+                    }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -73,7 +80,9 @@ impl Acceptor {
             (self.connections.count_from(address), self.max_connections_per_address),
         ];
         if let Some((_, limit)) = counts.iter().find(|(count, limit)| count >= limit) {
-            tracing::warn!(limit, %address, "too many connections; closing the new one");
+            if let Some(left_out) = self.too_many.due(Instant::now()) {
+                tracing::warn!(limit, %address, left_out, "too many connections; closing the new one");
+            }
             self.node.counters.connections_closed.add(1);
             return;
         }
@@ -89,9 +98,9 @@ impl Acceptor {
             node: Arc::clone(&self.node),
             open,
         };
-        let home = self.home.clone();
+        let (home, memory) = (self.home.clone(), Arc::clone(&self.memory));
         tokio::spawn(async move {
-            match drive_until_settled(socket, session, application, inbox).await {
+            match drive_until_settled(socket, session, application, inbox, &memory).await {
                 Driven::Over(_reason) => place.leave(),
                 Driven::Settled(settled) => {
                     home.spawn(async move {

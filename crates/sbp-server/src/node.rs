@@ -14,6 +14,7 @@ use crate::range::RangeServer;
 use crate::readers::Readers;
 use crate::refusal::Refusal;
 use crate::roles::RangeRole;
+use crate::seldom::Seldom;
 use crate::stats::Counters;
 
 /// Who this server is.
@@ -55,6 +56,8 @@ pub(crate) struct Node {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) counters: Arc<Counters>,
+    /// Warnings about peers that break the protocol.
+    pub(crate) faults: Seldom,
 }
 
 impl Identity {

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use sbp_log::{LogConfig, RealFileSystem, SystemClock};
 use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status, check_address};
 use sbp_session::SessionConfig;
-use sbp_transport::{Descriptors, ListenError, Registered, listen};
+use sbp_transport::{Descriptors, ListenError, Memory, Registered, listen};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -24,6 +24,7 @@ use crate::node::{ConnectionLimits, Identity, Node};
 use crate::range::RangeServer;
 use crate::readers::Readers;
 use crate::roles::{Halves, Surroundings, keep_in_touch, trim_what_is_due, watch_itself};
+use crate::seldom::Seldom;
 use crate::stats::{Counters, ServerStats};
 use crate::storage::StorageParts;
 use crate::{Durability, Roles, ServerConfig, ShutdownError, StartError};
@@ -117,6 +118,7 @@ impl Running {
             clock,
             health,
             counters,
+            faults: Seldom::default(),
         });
         let locks = lock_descriptors(data_dir.path())
             .into_iter()
@@ -126,12 +128,15 @@ impl Running {
         let (stop, stopped) = watch::channel(false);
         let acceptor = Acceptor {
             home: runtime.handle().clone(),
+            memory: Memory::new(config.max_held_bytes),
             node: Arc::clone(&node),
             connections: Arc::clone(&connections),
             descriptors: Arc::clone(&descriptors),
             session,
             max_connections: config.max_connections,
             max_connections_per_address: config.max_connections_per_address,
+            exhausted: Seldom::default(),
+            too_many: Seldom::default(),
         };
         reception.spawn(acceptor.run(listener, stopped));
         start_chores(&runtime, &node, config, data_dir.path());

@@ -214,6 +214,19 @@ impl Receiver {
         self.copied
     }
 
+    /// Received bytes that are kept here.
+    pub(crate) fn held(&self) -> usize {
+        let gathered = match &self.stage {
+            Stage::Header { gathered, .. } => gathered.iter().map(Bytes::len).sum(),
+            Stage::Blocks { header, payload, .. } | Stage::Trailer { header, payload, .. } => {
+                header.len() + payload.len()
+            }
+            Stage::Own { header, buffer, .. } => header.len() + buffer.len(),
+            Stage::Prelude | Stage::Skip { .. } | Stage::Whole { .. } => 0,
+        };
+        gathered + self.block.len()
+    }
+
     /// Gives memory back, for a connection that has fallen idle.
     pub(crate) fn shrink(&mut self) {
         if !self.is_mid_frame() {

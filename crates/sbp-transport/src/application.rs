@@ -33,6 +33,11 @@ pub trait Application: Send + 'static {
         let _ = (session, now);
     }
 
+    /// Bytes that are held for the peer beside those that the session knows of.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     /// Whether the peer uses the connection for what it is there for; see [`crate::drive_until_settled`].
     fn is_settled(&self) -> bool {
         true

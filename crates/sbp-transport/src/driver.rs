@@ -17,6 +17,7 @@ use tokio::{
     time::{Sleep, sleep_until, timeout},
 };
 
+use crate::memory::{Memory, Room, Share};
 use crate::{Application, Inbox, TransportStats};
 
 /// Bytes read in one turn before what they brought is handled: enough for large blocks, little enough that commands
@@ -35,6 +36,8 @@ const TAKES_PER_TURN: usize = 4;
 const SLICES: usize = 64;
 /// With fewer commands than this, and others likely on their way, it pays to let their senders run first.
 const FEW_COMMANDS: usize = 8;
+/// How long a connection waits for memory before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long a closed socket is still read, so that the peer gets our last bytes and not a reset.
 const LINGER: Duration = Duration::from_secs(1);
 /// How long a connection without a socket may wait for what its peer has started.
@@ -68,12 +71,20 @@ pub enum Driven<IO, A: Application> {
 /// Runs a connection until its application says that it [is settled](Application::is_settled), or until it is over.
 ///
 /// A server that does this on a thread apart keeps those who connect and ask for nothing out of the way of those who do.
-pub async fn drive_until_settled<IO, A>(mut io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> Driven<IO, A>
+/// What the connection holds to its end counts in `memory`.
+pub async fn drive_until_settled<IO, A>(
+    mut io: IO,
+    session: Session,
+    app: A,
+    inbox: Inbox<A::Command>,
+    memory: &Arc<Memory>,
+) -> Driven<IO, A>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
     A: Application,
 {
     let mut driver = Box::new(Driver::new(session, app, inbox));
+    driver.share = Some(memory.join());
     driver.until_settled = true;
     poll_fn(|context| driver.poll(&mut io, context)).await;
     if driver.session.is_closed() {
@@ -183,6 +194,8 @@ struct Driver<A: Application> {
     yielded: bool,
     /// Polling ends as soon as the application is settled.
     until_settled: bool,
+    /// Of the memory that all connections have.
+    share: Option<Share>,
 }
 
 impl<A: Application> Driver<A> {
@@ -201,6 +214,7 @@ impl<A: Application> Driver<A> {
             was_busy: false,
             yielded: false,
             until_settled: false,
+            share: None,
         }
     }
 
@@ -269,12 +283,24 @@ impl<A: Application> Driver<A> {
         events += self.take_events(now);
         self.app.finish_turn(&mut self.session, now);
         self.write(io, context, now);
+        self.note_memory();
         // Writing makes room: requests that were held back at a limit come now, and need a turn of their own.
         let released = self.take_events(now);
         self.was_busy = posted > 0 || events + released > 1;
         let readable = self.session.wants_read() && !self.read_parked;
         let writable = !self.session.transmit().is_empty() && !self.write_parked;
         readable || writable || released > 0 || !inbox_parked
+    }
+
+    /// Tells what this connection holds, and takes notice where that is too much.
+    fn note_memory(&mut self) {
+        let Some(share) = &mut self.share else { return };
+        let room = share.note(self.session.held_bytes() + self.app.held_bytes());
+        self.session.set_tight(room != Room::Plenty);
+        if room == Room::None && self.session.is_mid_frame() {
+            tracing::debug!("closing a connection amid a request: all connections together hold too much memory");
+            self.session.close();
+        }
     }
 
     fn read<IO: AsyncRead + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>, now: Instant) {
@@ -358,6 +384,12 @@ impl<A: Application> Driver<A> {
             .into_iter()
             .chain(self.app.poll_timeout())
             .min();
+        // Nobody tells that there is memory again.
+        let again = self
+            .session
+            .is_tight()
+            .then(|| (tokio::time::Instant::now() + LOOK_AGAIN).into_std());
+        let wanted = wanted.into_iter().chain(again).min();
         let Some(wanted) = wanted else { return Poll::Pending };
         if self.timer_at.is_none_or(|at| wanted < at) {
             self.timer.as_mut().reset(wanted.into());

@@ -10,6 +10,7 @@ mod dial;
 mod driver;
 mod listen;
 mod mailbox;
+mod memory;
 mod socket;
 mod stats;
 
@@ -19,6 +20,7 @@ pub use dial::{DialError, dial};
 pub use driver::{Driven, Settled, drive, drive_until_settled};
 pub use listen::{ListenError, accept_options, listen};
 pub use mailbox::{Inbox, Mailbox, mailbox};
+pub use memory::Memory;
 pub use sbp_session::CloseReason;
 pub use socket::Socket;
 pub use stats::TransportStats;

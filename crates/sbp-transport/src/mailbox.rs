@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 
 use crate::TransportStats;
 

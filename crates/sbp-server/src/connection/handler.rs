@@ -252,8 +252,10 @@ impl Application for Connection {
                 fetches.end_all(&mut turn);
             }
             Event::Closing { reason } => {
-                if reason.is_peers_fault() {
-                    tracing::warn!(connection = self.port.id, %reason, "closing a connection");
+                if reason.is_peers_fault()
+                    && let Some(left_out) = self.node.faults.due(now)
+                {
+                    tracing::warn!(connection = self.port.id, %reason, left_out, "closing a connection");
                 }
                 let (fetches, mut turn) = self.fetch_turn(session, now);
                 fetches.abandon(&mut turn);
@@ -277,6 +279,10 @@ impl Application for Connection {
     fn handle_timeout(&mut self, session: &mut Session, now: Instant) {
         let (fetches, mut turn) = self.fetch_turn(session, now);
         fetches.handle_timeout(&mut turn);
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.fetches.reading()
     }
 
     fn is_settled(&self) -> bool {

@@ -57,7 +57,7 @@ impl Session {
     pub(super) fn parse(&mut self) {
         self.held = false;
         while self.phase.is_alive() {
-            if self.receiver.is_between_frames() && !self.has_room() {
+            if self.receiver.is_between_frames() && !self.may_begin() {
                 self.held = true;
                 self.arrival.stop();
                 return;

@@ -55,6 +55,8 @@ pub struct Session {
     refusals: Refusals,
     /// Parsing stopped at a limit with bytes left, and goes on when there is room.
     held: bool,
+    /// Memory is short, and this connection has more than its part.
+    tight: bool,
 }
 
 impl Session {
@@ -83,6 +85,7 @@ impl Session {
             unstarted: 0,
             refusals: Refusals::default(),
             held: false,
+            tight: false,
             config,
         }
     }
@@ -105,7 +108,37 @@ impl Session {
     /// Whether bytes should be read now. False at a limit, which is how a server pushes back, and when the connection
     /// ends.
     pub fn wants_read(&self) -> bool {
-        self.phase.is_alive() && self.has_room()
+        self.phase.is_alive() && self.has_room() && (!self.tight || !self.receiver.is_between_frames())
+    }
+
+    /// Whether the peer's next request may be begun.
+    fn may_begin(&self) -> bool {
+        self.has_room() && !self.tight
+    }
+
+    /// Bytes that this connection holds: requests that are not yet answered, answers that are not yet written, and what
+    /// there is of the frame at hand.
+    pub fn held_bytes(&self) -> usize {
+        self.peer.bytes() + self.queue.len() + self.receiver.held()
+    }
+
+    /// Says that memory is short: until it is not, a server begins no request of this peer, and has as little patience
+    /// with one that takes no answers as if there were as many as may be.
+    pub fn set_tight(&mut self, tight: bool) {
+        self.tight = tight && self.config.role == Role::Server;
+        if self.is_queue_full() {
+            self.keepalive.note_full(self.queue.written(), self.now);
+        }
+    }
+
+    /// Whether memory is short; see [`Session::set_tight`].
+    pub fn is_tight(&self) -> bool {
+        self.tight
+    }
+
+    /// Whether a frame has begun to come in and is not complete.
+    pub fn is_mid_frame(&self) -> bool {
+        !self.receiver.is_between_frames()
     }
 
     /// The next event. To be called until there is none.
@@ -115,7 +148,7 @@ impl Session {
                 return Some(event);
             }
             self.note_room();
-            if !(self.held && self.wants_read()) {
+            if !(self.held && self.phase.is_alive() && self.may_begin()) {
                 return None;
             }
             self.parse();
@@ -205,15 +238,16 @@ impl Session {
         }
     }
 
-    /// Whether as many bytes of answers wait as may. A client's requests are limited by their number.
+    /// Whether as many bytes of answers wait as may; any are many while memory is short. A client's requests are limited by their number.
     fn is_queue_full(&self) -> bool {
-        self.config.role == Role::Server && self.queue.len() >= self.config.limits.answer_bytes
+        let limit = if self.tight { 1 } else { self.config.limits.answer_bytes };
+        self.config.role == Role::Server && self.queue.len() >= limit
     }
 
     /// Keeps the times in which this side does not read, so that a peer is not blamed for them.
     fn note_room(&mut self) {
         if self.arrival.is_under_way() {
-            let reading = self.has_room();
+            let reading = self.wants_read();
             self.arrival.set_reading(reading, self.now);
         }
     }

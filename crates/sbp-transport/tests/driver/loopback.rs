@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sbp_session::{CloseReason, Session, SessionConfig};
 use sbp_transport::{
-    Descriptors, Driven, Mailbox, Socket, accept_options, dial, drive, drive_until_settled, listen, mailbox,
+    Descriptors, Driven, Mailbox, Memory, Socket, accept_options, dial, drive, drive_until_settled, listen, mailbox,
 };
 use tokio::{
     io::AsyncReadExt,
@@ -139,7 +139,9 @@ fn a_connection_moves_to_another_runtime_when_it_is_settled() {
         let client_task = tokio::spawn(drive(stream, session, Caller::default(), client_inbox));
         let session = Session::new(SessionConfig::server(), Instant::now());
         let (socket, echo) = (Socket::new(accepted, &held), Echo::default());
-        let received = tokio::spawn(drive_until_settled(socket, session, echo, server_inbox));
+        let received = tokio::spawn(async move {
+            drive_until_settled(socket, session, echo, server_inbox, &Memory::new(u64::MAX)).await
+        });
         let (first, reply) = call(&b"first"[..]);
         assert!(client.post(first).is_ok());
         let Ok(Driven::Settled(settled)) = received.await else {
@@ -187,7 +189,9 @@ async fn a_socket_that_cannot_move_ends_its_connection() {
             ..Echo::default()
         };
         let journal = echo.journal.clone();
-        let Driven::Settled(settled) = drive_until_settled(accepted, session, echo, server_inbox).await else {
+        let Driven::Settled(settled) =
+            drive_until_settled(accepted, session, echo, server_inbox, &Memory::new(u64::MAX)).await
+        else {
             panic!("the client asked for something")
         };
         let refuse = |_socket| Err::<tokio::net::TcpStream, _>(std::io::ErrorKind::OutOfMemory.into());

@@ -2,6 +2,7 @@
 
 mod apps;
 mod loopback;
+mod memory;
 mod over_time;
 mod pipe;
 mod sockets;

@@ -149,9 +149,19 @@ impl Fetches {
         self.calls.clear();
     }
 
-    /// Whether as many bytes of answers lie here as may.
+    /// Bytes that reads on other threads may bring.
+    pub(in crate::connection) fn reading(&self) -> usize {
+        self.reading
+    }
+
+    /// Whether as many bytes of answers lie here as may: while memory is short, any.
     fn is_full(&self, turn: &FetchTurn<'_>) -> bool {
-        turn.session.transmit_len().saturating_add(self.reading) >= turn.node.limits.answer_bytes
+        let most = if turn.session.is_tight() {
+            1
+        } else {
+            turn.node.limits.answer_bytes
+        };
+        turn.session.transmit_len().saturating_add(self.reading) >= most
     }
 
     /// Takes a call as far as it can go now, unless others were held up before it.

@@ -1,0 +1,52 @@
+//! Warnings that a peer can cause as often as it likes.
+
+use std::time::{Duration, Instant};
+
+use sbp_locks::Mutex;
+
+/// The shortest time between two of them.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Lets one warning of its kind through in a second, and counts those between.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl Seldom {
+    /// Whether to warn now; then how many warnings were left out since the last one.
+    pub(crate) fn due(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state
+            .last
+            .is_some_and(|last| now.saturating_duration_since(last) < INTERVAL)
+        {
+            state.left_out += 1;
+            return None;
+        }
+        state.last = Some(now);
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_in_a_second_and_it_tells_of_the_others() {
+        let (seldom, start) = (Seldom::default(), Instant::now());
+        let after = |ms| start + Duration::from_millis(ms);
+        assert_eq!(seldom.due(start), Some(0));
+        assert_eq!((1..1_000).filter_map(|ms| seldom.due(after(ms))).count(), 0);
+        assert_eq!(seldom.due(after(1_000)), Some(999));
+        assert_eq!(seldom.due(after(1_999)), None);
+        assert_eq!(seldom.due(after(10_000)), Some(1));
+    }
+}
