@@ -1,0 +1,199 @@
+"""Measures the Python client, beside floors and beside Kafka's clients. `python -m tests.bench_python --help`."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from tests.bench import floors, native
+
+from . import ours, peers, rust, stock
+from .broker import kafka
+from .table import Row, alternate, save, show
+
+REPORT = Path("target/bench-python/report.json")
+_names = itertools.count()
+
+
+def _fresh(prefix: str) -> str:
+    return f"{prefix}-{next(_names)}"
+
+
+def _awaited(runs: int) -> Iterator[Row]:
+    with native.serve("none") as address:
+        many, floor = [], []
+        few = []
+        for _ in range(runs):
+            many.append(ours.awaited(address, 256, 200_000))
+            floor.append(floors.event_loop_ops_s() / 1_000)
+            few.append(ours.awaited(address, 16, 50_000))
+    rates = [run.per_second / 1_000 for run in many]
+    yield Row("await append(64 B), 256 in flight", "k/s", rates, floor, "asyncio's own futures", 400, 800)
+    for name, taken, wanted, aim in (("16", few, 0.12, 0.07), ("256", many, 0.02, 0.005)):
+        counts = [run.wakeups for run in taken]
+        yield Row(f"loop wake-ups per append, {name} in flight", "", counts, [], "", wanted, aim, less_is_better=True)
+
+
+def _stock(runs: int) -> Iterator[Row]:
+    built = stock.module()
+    with native.serve("none") as address:
+        mine, theirs = alternate(
+            lambda: ours.awaited(address, 256, 200_000).cpu_us,
+            lambda: stock.awaited_cpu_us(built, address, 256, 50_000),
+            runs,
+        )
+    name = "pyo3-async-runtimes"
+    yield Row("CPU per awaited append", "us", mine, theirs, name, 10, 30, of_ratio=True, less_is_better=True)
+
+
+def _blocking(runs: int) -> Iterator[Row]:
+    with native.serve("none") as address:
+        python, alone = alternate(lambda: ours.blocking_us(address)[1], lambda: rust.blocking_cpu_us(address), runs)
+    above = [mine - statistics.median(alone) for mine in python]
+    yield Row("CPU of a blocking append above Rust's", "us", above, alone, "Rust's", 8, 4, less_is_better=True)
+
+
+def _lists(runs: int) -> Iterator[Row]:
+    with native.serve("none") as address:
+        costs = [ours.hand_over_ns(address, "lists") for _ in range(runs)]
+        rows = [ours.produce_arrow(address, "tables", 5_000_000) / 1e6 for _ in range(runs)]
+    yield Row("append(list[bytes]), CPU per 100 B record", "ns", costs, [], "", 25, 12, less_is_better=True)
+    floor = [floors.loopback_stream_mb_s() / len(native.ROW)]
+    yield Row("append from an Arrow table, 100 B rows", "M/s", rows, floor, "loopback", 5, 10)
+
+
+def _fetches(runs: int, rows: int) -> Iterator[Row]:
+    with native.serve("none") as address:
+        native.fill(address, "rows", rows)
+        ours.fill_large(address, "large", 2 << 30)
+        floor = [floors.loopback_stream_mb_s()]
+        per_row = [floor[0] / len(native.ROW)]
+        for how, name, wanted, aim in (
+            ("arrow", "fetch to Arrow, 100 B rows", 10, 20),
+            ("bytes", "fetch as list[bytes], 100 B", 6, 10),
+            ("records", "fetch as Record objects, 100 B", 2, 4),
+        ):
+            taken = [ours.fetch(address, "rows", rows, how) / 1e6 for _ in range(runs)]
+            yield Row(name, "M/s", taken, per_row, "loopback", wanted, aim)
+        large = [ours.fetch_large(address, "large") for _ in range(runs)]
+        yield Row("fetch 1 MiB batches", "GB/s", large, [floor[0] / 1_000], "loopback", 2.0, 3.0)
+
+
+def _peers(runs: int, rows: int) -> Iterator[Row]:
+    with native.serve("none") as mine, kafka() as (theirs, _pid):
+        produced = alternate(
+            lambda: ours.produce(mine, _fresh("produce"), rows) / 1e6,
+            lambda: peers.produce(theirs, _fresh("produce"), rows) / 1e6,
+            runs,
+        )
+        yield Row("produce a list until acknowledged", "M/s", *produced, "confluent", 4, 6, of_ratio=True)
+        with_callback = [peers.produce(theirs, _fresh("called"), rows, callback=True) / 1e6 for _ in range(runs)]
+        yield Row("the same, its offsets told", "M/s", produced[0], with_callback, "confluent with a callback")
+        native.fill(mine, "consume", rows)
+        peers.produce(theirs, "consume", rows)
+        for how, wanted, aim in (("bytes", 3, 5), ("arrow", 6, 11)):
+            consumed = alternate(
+                partial(ours.fetch, mine, "consume", rows, how),
+                partial(peers.consume, theirs, "consume", rows),
+                runs,
+            )
+            yield Row(f"consume as {how}", "1/s", *consumed, "confluent, tuned", wanted, aim, of_ratio=True)
+        defaults = peers.consume(theirs, "consume", min(rows, 500_000), tuned=False)
+        yield Row("consume as arrow", "1/s", consumed[0], [defaults], "confluent, defaults, 1 run")
+        for in_flight, wanted, aim in ((16, 4, 6), (256, 4, 8)):
+            sends = alternate(
+                partial(ours.awaited_rate, mine, in_flight, 100_000),
+                partial(peers.awaited_sends, theirs, "sends", in_flight, 60_000),
+                runs,
+            )
+            name = f"awaited single sends, {in_flight} in flight"
+            yield Row(name, "1/s", *sends, "aiokafka", wanted, aim, of_ratio=True)
+        one = alternate(lambda: ours.blocking_us(mine)[0], lambda: peers.blocking_send_us(theirs, "one"), runs)
+        yield Row("one blocking send", "us", *one, "confluent", 2, 3, of_ratio=True, less_is_better=True)
+        yield from _latencies("end to end at 1,000/s", mine, theirs, runs, (2, 3), (2, 3))
+
+
+def _durable_peers(runs: int, rows: int) -> Iterator[Row]:
+    with native.serve("fsync") as mine, kafka(fsync=True) as (theirs, _pid):
+        produced = alternate(
+            lambda: ours.produce(mine, _fresh("produce"), rows) / 1e6,
+            lambda: peers.produce(theirs, _fresh("produce"), rows) / 1e6,
+            runs,
+        )
+        yield Row("fsync: produce a list", "M/s", *produced, "confluent", 3, 5, of_ratio=True)
+        single = alternate(
+            lambda: 1e6 / ours.awaited(mine, 1, 2_000).per_second,
+            lambda: 1e6 / peers.awaited_sends(theirs, "sends", 1, 2_000),
+            runs,
+        )
+        name = "fsync: awaited single sends, 1 in flight"
+        yield Row(name, "us", *single, "aiokafka", 2, 3, of_ratio=True, less_is_better=True)
+        yield from _latencies("fsync: end to end at 1,000/s", mine, theirs, runs, (None, None), (10, 50))
+
+
+def _latencies(
+    name: str,
+    mine: str,
+    theirs: str,
+    runs: int,
+    median: tuple[float | None, float | None],
+    tail: tuple[float | None, float | None],
+) -> Iterator[Row]:
+    pairs = [(ours.end_to_end(mine), peers.end_to_end(theirs, _fresh("paced"))) for _ in range(runs)]
+    for what, pick, (wanted, aim) in (
+        ("p50", attrgetter("p50"), median),
+        ("p99", attrgetter("p99"), tail),
+    ):
+        figures = ([pick(pair[0]) for pair in pairs], [pick(pair[1]) for pair in pairs])
+        yield Row(f"{name}, {what}", "us", *figures, "confluent", wanted, aim, of_ratio=True, less_is_better=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench_python", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="runs of each figure, in turns with its peer (default 5)")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="records of 100 bytes (default 5 million)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="what to measure; may be given several times")
+    return parser.parse_args()
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
+    "awaited": lambda given: _awaited(given.runs),
+    "stock": lambda given: _stock(given.runs),
+    "blocking": lambda given: _blocking(given.runs),
+    "lists": lambda given: _lists(given.runs),
+    "fetches": lambda given: _fetches(given.runs, given.rows),
+    "peers": lambda given: _peers(given.runs, min(given.rows, 2_000_000)),
+    "durable-peers": lambda given: _durable_peers(given.runs, min(given.rows, 1_000_000)),
+}
+
+
+def main() -> None:
+    """Measure what was asked for, show it, and keep it for the page."""
+    arguments = _arguments()
+    chosen = arguments.only or list(PARTS)
+    rows: list[Row] = []
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True) as progress:
+        for name, measure in PARTS.items():
+            if name not in chosen:
+                continue
+            task = progress.add_task(f"measuring {name}", total=None)
+            for row in measure(arguments):
+                rows.append(row)
+                progress.update(task, description=f"measuring {name}: {row.what}")
+            progress.remove_task(task)
+    show(rows, "the Python client")
+    save(rows, REPORT)
+    console.print(f"loopback round trip, 64 B, one in flight: {floors.loopback_round_trip_us():.1f} us")
+
+
+if __name__ == "__main__":
+    main()
