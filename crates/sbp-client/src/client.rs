@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::{ErrorCode, Stream};
 use sbp_types::StreamId;
 use tokio::runtime::Handle;

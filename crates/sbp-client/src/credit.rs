@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use tokio::sync::Notify;
 
 /// Credit to receive. A client has one account; each reader has one of its own below it, so that no reader can take all.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
 use smallvec::SmallVec;
 

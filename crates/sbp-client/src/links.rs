@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::RangeCriteria;
 use sbp_types::StreamId;
 use tokio::runtime::Handle;

@@ -346,7 +346,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use parking_lot::Mutex;
+    use sbp_locks::Mutex;
     use sbp_types::StreamId;
     use smallvec::smallvec;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_client::{AppendOp, AppendOptions, AppendResultOf, Client, ClientConfig, CompletionSink, Reply, Submissions};
 use sbp_frame::{Flags, Frame, FrameHead, OpCode, WriteQueue};
 use sbp_messages::{AppendRequest, Encoder, Feature, HeartbeatResponse, Message};

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 use sbp_log::testing::{ManualClock, SimFileSystem, Survival};
 use sbp_log::{
     EntryHead, FileSystem, GroupObserver, Helpers, Log, LogConfig, LogEntry, LogError, OpenError, OpenMode, Recovered,

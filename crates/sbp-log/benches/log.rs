@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 use sbp_log::{Durability, EntryHead, GroupObserver, Log, LogConfig, LogEntry, LogError, RealFileSystem, SystemClock};
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 

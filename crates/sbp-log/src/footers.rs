@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_types::{Offset, RangeKey};
 
 use crate::format::footer::IndexEntry;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 
 use crate::fs::{File, FileSystem, OpenMode};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 
 use crate::files::{ASIDE, RESERVE, is_full, remove_if_there};
 use crate::format::segment::SegmentHeader;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 use sbp_types::{Offset, RangeKey};
 
 use crate::format::block_up;

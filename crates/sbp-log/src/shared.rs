@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use sbp_locks::{Mutex, RwLock};
 use sbp_types::{Offset, RangeKey};
 
 use crate::LogConfig;

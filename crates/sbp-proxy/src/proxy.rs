@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_transport::{Descriptors, ListenError, accept_options, listen};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};

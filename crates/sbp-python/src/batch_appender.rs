@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use arrow_array::RecordBatch;
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use sbp_client::{AppendEntry, AppendOp, AppendResultOf, Body, CompletionSink, Reply, Submissions};

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyTypeError};
 use pyo3::ffi;

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use pyo3::prelude::*;
 
 use crate::{errors, logging};

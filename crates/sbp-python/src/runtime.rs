@@ -1,6 +1,6 @@
 //! The client's I/O runtime: one per process, built on first use.
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};

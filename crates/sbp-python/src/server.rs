@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;

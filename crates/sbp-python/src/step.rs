@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use tokio::sync::Notify;
 
 use crate::batch::Batch;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 
 use crate::connection::{ConnectionCommand, Port};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 
 /// Why the server takes no more appends (the log failed) or creates no more streams (the metadata store failed). Reads
 /// of synced data go on; only a restart, which re-reads the disk, brings the rest back.

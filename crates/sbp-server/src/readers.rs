@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 use sbp_frame::CallId;
 
 use crate::connection::{ConnectionCommand, Port, ReadJob};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 
 use crate::failure::Health;
 use crate::running::Running;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hdrhistogram::Histogram;
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 use sbp_client::{
     AppendOp, AppendOptions, AppendResultOf, Client, ClientError, ClientStats, CompletionSink, Reply, Submissions,
     wall_clock,

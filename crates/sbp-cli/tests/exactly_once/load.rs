@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_client::{Ack, Client, ClientConfig, ClientError, Position, Tail, TailOptions, WriterOptions};
 use sbp_record::{Batch, RecordsBuilder};
 use sbp_types::StreamId;

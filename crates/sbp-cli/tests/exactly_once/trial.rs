@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_client::{Ack, Client, ClientError, Positions};
 use sbp_frame::OpCode;
 use sbp_messages::{RangeId, SealKind, Stream};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use sbp_locks::{Mutex, MutexGuard};
 use sbp_messages::ErrorCode;
 use sbp_types::{StreamId, WriterId};
 use tokio::sync::Notify;

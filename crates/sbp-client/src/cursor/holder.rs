@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::{ErrorCode, Stream};
 use sbp_types::{Offset, StreamId};
 use tokio::sync::oneshot;

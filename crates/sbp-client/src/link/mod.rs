@@ -18,7 +18,7 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_transport::{Descriptors, Mailbox, TransportStats};
 use sbp_types::ServerId;
 use tokio::runtime::Handle;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, WriterStamp};
 use sbp_types::{StreamId, WriterId};

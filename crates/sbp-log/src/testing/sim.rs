@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 
 use super::disk::{Disk, Fault, NameChange, Operation, Survival, Verdict, power_is_off};
 use super::node::Node;

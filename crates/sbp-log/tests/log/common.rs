@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{EntryHead, GroupObserver, Helpers, Log, LogConfig, LogEntry, LogError, OpenError, Recovered};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};

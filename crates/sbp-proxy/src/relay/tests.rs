@@ -1,7 +1,7 @@
 use std::io::IoSlice;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use proptest::prelude::*;
 use sbp_frame::{FORMAT_FLATBUFFERS, Flags, FrameHead, OpCode, PayloadPart, WriteQueue};
 

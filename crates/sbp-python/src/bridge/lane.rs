@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use sbp_locks::{Mutex, MutexGuard};
 use sbp_client::{Client, ClientError, Reply, Submissions};
 
 use crate::append::{Patience, Prepared};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::{Encoder, HeartbeatRequest, Message};
 use sbp_transport::{Descriptors, Mailbox};
 use tokio::runtime::Handle;

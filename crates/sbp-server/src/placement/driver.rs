@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use parking_lot::{Mutex, RwLock};
+use sbp_locks::{Mutex, RwLock};
 use sbp_log::Clock;
 use sbp_types::ServerId;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_frame::CallId;
 use sbp_log::{Clock, EntryHead, Log, LogEntry, WriterKey, WriterState};
 use sbp_messages::ErrorCode;

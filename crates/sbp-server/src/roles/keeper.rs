@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
 use sbp_types::{Epoch, Offset, RangeKey, StreamId};
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::{
     DeleteStreamsRequest, DeleteStreamsResponse, DescribeRangesRequest, DescribeRangesResponse, ErrorCode,
     HeartbeatRequest, MAX_ENTRIES, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, Stream,

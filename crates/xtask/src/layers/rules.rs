@@ -1,7 +1,7 @@
 //! The rules as data: which crate may use which, and which libraries belong where.
 
 /// The rules by name, with what each asks for.
-pub(super) const RULES: [(&str, &str); 9] = [
+pub(super) const RULES: [(&str, &str); 10] = [
     (
         "L1",
         "the core (types, frame, schema, messages, record, session, log) has no runtime, no sockets, no Python; all of it but log reads no clock",
@@ -20,22 +20,28 @@ pub(super) const RULES: [(&str, &str); 9] = [
         "importing sbp_native needs neither pyspark nor pyarrow and never imports sbp_native.spark",
     ),
     ("L9", "unsafe code is in sbp-schema (generated) and sbp-python alone"),
+    (
+        "L10",
+        "no lock queues its threads in a table of the whole process, which a forked child could not use: locks are those of sbp-locks",
+    ),
 ];
 
 /// What each crate of ours may use among ours. A crate that is not listed may use nothing, and is reported.
-pub(super) const EDGES: [(&str, &[&str]); 16] = [
+pub(super) const EDGES: [(&str, &[&str]); 17] = [
     ("sbp-types", &[]),
+    ("sbp-locks", &[]),
     ("sbp-frame", &["sbp-types"]),
     ("sbp-schema", &[]),
     ("sbp-messages", &["sbp-types", "sbp-frame", "sbp-schema"]),
     ("sbp-record", &["sbp-types", "sbp-schema"]),
     ("sbp-session", &["sbp-types", "sbp-frame"]),
-    ("sbp-transport", &["sbp-types", "sbp-frame", "sbp-session"]),
-    ("sbp-log", &["sbp-types"]),
+    ("sbp-transport", &["sbp-types", "sbp-locks", "sbp-frame", "sbp-session"]),
+    ("sbp-log", &["sbp-types", "sbp-locks"]),
     (
         "sbp-client",
         &[
             "sbp-types",
+            "sbp-locks",
             "sbp-frame",
             "sbp-messages",
             "sbp-record",
@@ -47,6 +53,7 @@ pub(super) const EDGES: [(&str, &[&str]); 16] = [
         "sbp-server",
         &[
             "sbp-types",
+            "sbp-locks",
             "sbp-frame",
             "sbp-messages",
             "sbp-record",
@@ -59,6 +66,7 @@ pub(super) const EDGES: [(&str, &[&str]); 16] = [
         "sbp-cli",
         &[
             "sbp-types",
+            "sbp-locks",
             "sbp-frame",
             "sbp-messages",
             "sbp-record",
@@ -67,11 +75,12 @@ pub(super) const EDGES: [(&str, &[&str]); 16] = [
             "sbp-proxy",
         ],
     ),
-    ("sbp-proxy", &["sbp-frame", "sbp-transport"]),
+    ("sbp-proxy", &["sbp-locks", "sbp-frame", "sbp-transport"]),
     (
         "sbp-python",
         &[
             "sbp-types",
+            "sbp-locks",
             "sbp-messages",
             "sbp-record",
             "sbp-client",
@@ -83,7 +92,14 @@ pub(super) const EDGES: [(&str, &[&str]); 16] = [
     ("sbp-conformance", &["sbp-schema"]),
     (
         "sbp-fuzz",
-        &["sbp-types", "sbp-frame", "sbp-messages", "sbp-session", "sbp-log"],
+        &[
+            "sbp-types",
+            "sbp-locks",
+            "sbp-frame",
+            "sbp-messages",
+            "sbp-session",
+            "sbp-log",
+        ],
     ),
     ("xtask", &[]),
 ];
@@ -122,10 +138,11 @@ pub(super) const RUNTIMES: [&str; 8] = [
 ];
 
 /// Libraries that the pure part may not reach either: they make system calls.
-pub(super) const SYSTEM: [&str; 3] = ["rustix", "nix", "parking_lot"];
+pub(super) const SYSTEM: [&str; 3] = ["rustix", "nix", "sbp-locks"];
 
 /// Libraries that only some crates may name.
-pub(super) const RESERVED: [(&str, &str, &[&str]); 3] = [
+pub(super) const RESERVED: [(&str, &str, &[&str]); 4] = [
+    ("L10", "parking_lot", &[]),
     (
         "L2",
         "flatbuffers",

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use sbp_locks::{Mutex, RwLock};
 use sbp_log::Clock;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use parking_lot::Mutex;
+use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId};
 

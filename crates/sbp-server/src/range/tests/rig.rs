@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::{Condvar, Mutex};
+use sbp_locks::{Condvar, Mutex};
 use sbp_frame::CallId;
 use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{File, FileLock, FileSystem, Helpers, Log, LogConfig, OpenMode};
