@@ -162,6 +162,13 @@ impl Three {
     fn at(&self, range: &Range) -> Peer {
         Peer::connect(&self.ranges[&holder(range)])
     }
+
+    /// A range server that was taken down, back at the same address.
+    fn start_again(&self, id: ServerId, address: &str) -> Server {
+        let names = ["a", "b"].map(|name| self.directory.path().join(name));
+        let directory = &names[usize::try_from(id.0 - 1).unwrap()];
+        Server::start(range_server_config(directory, address, self.placement.address())).unwrap()
+    }
 }
 
 fn id_of(server: &Server) -> ServerId {
@@ -400,6 +407,45 @@ fn a_trim_and_a_deletion_reach_the_server_that_holds_the_stream() {
 }
 
 #[test]
+fn a_range_server_that_is_back_knows_where_a_trimmed_stream_begins() {
+    let mut three = Three::start();
+    let mut driver = three.peer();
+    let (stream, range) = create(&mut driver, "s");
+    let mut here = three.at(&range);
+    for offset in 0..2 {
+        assert_eq!(here.store(stream, b"x"), offset);
+    }
+    seal(&mut driver, stream, 0, SealKind::PLACEMENT_DRIVER).unwrap();
+    assert_eq!(here.store(stream, b"y"), 2);
+    support::orders::trim(&mut driver, stream, 2);
+    assert_eq!(list(&mut driver, stream).len(), 1, "the first range is gone");
+    drop(here);
+    let down = three.ranges.remove(&holder(&range)).unwrap();
+    let address = down.address().to_owned();
+    drop(down);
+    let back = three.start_again(holder(&range), &address);
+    let mut here = Peer::connect(&back);
+    let mut fetch = |offset| {
+        let (mut answer, _): (FetchResponse, _) = here.call(&fetch_request(0, 0, &[from(stream, offset)]), b"");
+        answer.fetch_responses.remove(0)
+    };
+    let earliest = until("the beginning", || {
+        let result = fetch(-2);
+        assert!(
+            [ErrorCode::NONE, ErrorCode::RANGE_NOT_FOUND].contains(&result.status.code),
+            "{result:?}"
+        );
+        result.status.is_success().then_some(result)
+    });
+    assert_eq!((earliest.base_offset, earliest.start_offset), (Offset(2), Offset(2)));
+    let below = fetch(1);
+    assert_eq!(
+        (below.status.code, below.start_offset),
+        (ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, Offset(2))
+    );
+}
+
+#[test]
 fn what_a_range_server_missed_while_it_was_down_it_learns_when_it_is_back() {
     let mut three = Three::start();
     let mut driver = three.peer();
@@ -427,12 +473,7 @@ fn what_a_range_server_missed_while_it_was_down_it_learns_when_it_is_back() {
     };
     let (answer, _): (DeleteStreamsResponse, _) = driver.call(&delete, b"");
     assert!(answer.delete_responses[0].status.is_success(), "{answer:?}");
-    let directory = ["a", "b"]
-        .map(|name| three.directory.path().join(name))
-        .into_iter()
-        .nth(usize::try_from(id.0 - 1).unwrap())
-        .unwrap();
-    let back = Server::start(range_server_config(&directory, &address, three.placement.address())).unwrap();
+    let back = three.start_again(id, &address);
     assert_eq!(id_of(&back), id, "it keeps its number");
     until("the deletion", || {
         let refused = Peer::connect(&back).append(doomed, b"z").status.code;

@@ -135,6 +135,13 @@ impl RangeServer {
     }
 
     /// Every range held, in order.
+    /// Those of the streams whose beginning is not known here.
+    pub(crate) fn without_start(&self, mut streams: Vec<StreamId>) -> Vec<StreamId> {
+        let ranges = self.hub.ranges.lock();
+        streams.retain(|stream| !ranges.table.knows_start(*stream));
+        streams
+    }
+
     pub(crate) fn all_held(&self) -> Vec<HeldRange> {
         self.hub.ranges.lock().table.all_held()
     }

@@ -158,6 +158,11 @@ impl RangeTable {
         held
     }
 
+    /// Whether the first range of the stream that is here is known to be where the stream begins.
+    pub(crate) fn knows_start(&self, id: StreamId) -> bool {
+        self.knows_all() || self.streams.get(&id).is_some_and(|stream| stream.start_known)
+    }
+
     fn open(&mut self, id: StreamId, facts: StreamFacts, range: RangeState) {
         let is_first = range.index == RangeIndex(0);
         let stream = self.streams.entry(id).or_insert_with(|| HostedStream {
@@ -295,11 +300,15 @@ impl RangeTable {
     }
 
     fn trim(&mut self, id: StreamId, start: Offset) -> Effect {
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| start > stream.start) else {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| start >= stream.start) else {
             return Effect::None;
         };
-        stream.start = start;
+        // Also where it moves nothing: after a restart the ranges that were trimmed away do not tell it any more.
         stream.start_known = true;
+        if start == stream.start {
+            return Effect::None;
+        }
+        stream.start = start;
         let stays = stream.ranges.len().saturating_sub(1);
         let leaves = |range: &RangeState| range.phase == Phase::Sealed && range.confirmed <= start;
         let count = stream

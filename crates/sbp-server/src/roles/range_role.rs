@@ -8,7 +8,7 @@ use sbp_messages::{
     DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, ListRangesRequest, ListRangesResponse, MAX_ENTRIES,
     RangeCriteria, Status, TrimStreamsRequest, TrimStreamsResponse, TrimmedStream,
 };
-use sbp_types::{Offset, RangeKey, ServerId, StreamId};
+use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -107,12 +107,45 @@ impl RangeRole {
         let (streams, ranges) = tokio::try_join!(streams, ranges)?;
         Ok(match streams.into_iter().next() {
             Some((_, Some(mut news))) => {
-                news.first = ranges.first().map(|first| (first.key.range, first.start));
-                news.ranges = ranges;
+                let listed = BTreeMap::from([(stream, ranges)]);
+                news.first = self.first_ranges(&listed, patience).await?.remove(&stream);
+                news.ranges = listed.into_values().flatten().collect();
                 Some(news)
             }
             _ => None,
         })
+    }
+
+    /// Where streams begin, told the ranges of them that belong here: at the first of these, if that is known to be the
+    /// stream's first, else wherever the placement driver says.
+    async fn first_ranges(
+        &self,
+        listed: &BTreeMap<StreamId, Vec<HeldRange>>,
+        patience: Duration,
+    ) -> Result<BTreeMap<StreamId, (RangeIndex, Offset)>, PeerError> {
+        let mut first = BTreeMap::new();
+        for (stream, ranges) in listed {
+            if let Some(range) = ranges.first() {
+                first.insert(*stream, (range.key.range, range.start));
+            }
+        }
+        let later = first.iter().filter(|(_, (range, _))| *range != RangeIndex(0));
+        let later: Vec<_> = later.map(|(stream, _)| *stream).collect();
+        let unknown = match self.ranges.upgrade() {
+            Some(ranges) => ranges.without_start(later),
+            None => Vec::new(),
+        };
+        for chunk in unknown.chunks(MAX_ENTRIES) {
+            let criteria = chunk.iter().map(|stream| RangeCriteria {
+                stream_id: *stream,
+                range_server: None,
+            });
+            for range in self.list_by(criteria.collect(), patience).await? {
+                let begins = first.entry(range.key.stream).or_insert((range.key.range, range.start));
+                *begins = (*begins).min((range.key.range, range.start));
+            }
+        }
+        Ok(first)
     }
 
     /// Describes streams; `None` for those that are not there any more.
@@ -152,11 +185,17 @@ impl RangeRole {
             server_id: self.server_id,
             ..Default::default()
         };
+        let criterion = RangeCriteria {
+            range_server: Some(me),
+            stream_id: stream.into().unwrap_or(StreamId(-1)),
+        };
+        self.list_by(vec![criterion], patience).await
+    }
+
+    /// Ranges by whatever criteria. A stream that is gone has none.
+    async fn list_by(&self, criteria: Vec<RangeCriteria>, patience: Duration) -> Result<Vec<HeldRange>, PeerError> {
         let mut request = ListRangesRequest {
-            range_criteria: vec![RangeCriteria {
-                range_server: Some(me),
-                stream_id: stream.into().unwrap_or(StreamId(-1)),
-            }],
+            range_criteria: criteria,
             ..Default::default()
         };
         let mut ranges = Vec::new();
@@ -166,6 +205,9 @@ impl RangeRole {
             for answer in answers {
                 request.continuation = answer.continuation;
                 for result in answer.list_responses {
+                    if result.status.code == ErrorCode::NOT_FOUND {
+                        continue;
+                    }
                     check(Some(&result.status))?;
                     ranges.extend(result.ranges.iter().map(held_range));
                 }
@@ -199,6 +241,7 @@ impl RangeRole {
         if !described.is_empty() && described.iter().all(|(_, news)| news.is_none()) {
             self.check_placement_driver().await?;
         }
+        let first = self.first_ranges(&listed, PATIENCE).await.map_err(failed)?;
         for (stream, news) in described {
             let ranges = listed.remove(&stream).unwrap_or_default();
             let result = match news {
@@ -208,7 +251,7 @@ impl RangeRole {
                     Ok(())
                 }
                 Some(mut news) => {
-                    news.first = ranges.first().map(|first| (first.key.range, first.start));
+                    news.first = first.get(&stream).copied();
                     news.ranges = ranges;
                     self.keep(|done| Job::Learn { stream, news, done }).await.map(drop)
                 }

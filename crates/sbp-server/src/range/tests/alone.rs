@@ -69,6 +69,21 @@ fn a_trim_makes_the_beginning_known() {
 }
 
 #[test]
+fn a_beginning_that_is_told_is_known_also_where_it_moves_nothing() {
+    let mut table = holdings();
+    assert!(!table.knows_start(LAST) && table.knows_start(WHOLE));
+    let start = Offset(10);
+    assert_eq!(table.apply(Command::Trim { stream: LAST, start }), Effect::None);
+    assert!(table.knows_start(LAST));
+    let earliest = resolve_start(&table, LAST, Offset::EARLIEST, None);
+    assert_eq!(earliest, Ok(Start::At(start)));
+    // One that lies before what is here says that the beginning is elsewhere.
+    let start = Offset(0);
+    assert_eq!(table.apply(Command::Trim { stream: MIDDLE, start }), Effect::None);
+    assert!(!table.knows_start(MIDDLE));
+}
+
+#[test]
 fn a_deleted_stream_does_not_exist() {
     let mut table = holdings();
     table.apply(Command::Delete { stream: WHOLE });
