@@ -8,7 +8,7 @@ WHEELS := target/wheels
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-selftest fuzz test test-long test-rust test-python test-spark test-wheel check bench fmt venv wheel install clean
+.PHONY: help demo demo-selftest fuzz test test-long test-rust test-python test-spark test-wheel check bench bench-python docs fmt venv wheel install clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -76,11 +76,18 @@ check: venv ## Formatting, lints, types, stubs, layers, sizes, generated code, v
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(MAKE) --no-print-directory check-types
+	@$(MAKE) --no-print-directory docs
+
+docs: venv ## Build the documentation site into target/site, with warnings as errors.
+	@echo "== documentation site"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2> target/site.log || { cat target/site.log; exit 1; }
 
 .PHONY: check-types
 check-types: install
 	@$(BIN)/mypy
-	@$(BIN)/python -m mypy.stubtest sbp_native._native
+	@MYPYPATH=python:tests $(BIN)/mypy --explicit-package-bases tests/python
+	@$(BIN)/basedpyright --level error
+	@$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest.txt --ignore-unused-allowlist sbp_native._native
 
 test-long: venv ## Floods, dribblers and idle connections against a release server; the longest tests of the session.
 	@echo "== long tests"
@@ -92,6 +99,10 @@ test-long: venv ## Floods, dribblers and idle connections against a release serv
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
 	@cargo bench --workspace --locked
 	@$(BIN)/python -m tests.bench
+
+bench-python: install ## The Python client beside floors, beside the usual bridge, and beside Kafka's clients and a real broker.
+	@$(UV) pip install --quiet --python $(BIN)/python -r tests/bench_python/requirements.txt
+	@$(BIN)/python -m tests.bench_python
 
 fmt: venv ## Format Rust and Python.
 	@cargo fmt --all

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, 
 from datetime import datetime, timedelta
 from os import PathLike
 from types import GenericAlias
-from typing import Any, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, final, overload
 from uuid import UUID
 
 from typing_extensions import Buffer
@@ -15,11 +15,16 @@ from typing_extensions import Buffer
 from ._keyed import AsyncKeyedWriter, KeyedWriter
 from .errors import SbpError
 
-_T_co = TypeVar("_T_co", covariant=True)
+_T = TypeVar("_T")
 
 # pyarrow is not needed for typing either; it has no type information of its own.
 _PaSchema: TypeAlias = Any
 _PaRecordBatch: TypeAlias = Any
+
+class _NumpyArray(Protocol):
+    # Arrays are buffers; type checkers learn that from numpy only where the interpreter is 3.12 or newer.
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
 
 class _ArrowArray(Protocol):
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
@@ -31,7 +36,7 @@ class _ArrowSchema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
 
 # What can be appended: one record, several, or the rows of a table. `None` is a null value, which goes with a key.
-_Data: TypeAlias = Buffer | Sequence[Buffer | None] | _ArrowArray | _ArrowStream | None
+_Data: TypeAlias = Buffer | _NumpyArray | Sequence[Buffer | None] | _ArrowArray | _ArrowStream | None
 # A place in a stream: an offset; "earliest" or "latest", also with a number of records ("latest-1000"); the first batch
 # that is as new as a time, or as a time so long ago.
 _Position: TypeAlias = int | str | datetime | timedelta | Relative
@@ -140,9 +145,8 @@ class Payload:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
-    if sys.version_info >= (3, 12):
-        def __buffer__(self, flags: int, /) -> memoryview: ...
-        def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+    # Interpreters before 3.12 have the protocol and not its names; type checkers know it by the name.
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Record:
@@ -365,17 +369,19 @@ class Batch:
     def _received(self) -> tuple[int, int]: ...
 
 @final
-class Operation(Generic[_T_co]):
+class Operation(asyncio.Future[_T]):
     """A call that is on its way: what every asynchronous call returns.
 
     It has the whole protocol of an asyncio future, so that ``await``, ``gather``, ``wait``, ``wait_for`` and ``shield``
     take it as it is. Cancelling it gives up on the answer; an append that was sent may still be stored.
     """
 
+    # Type checkers are told that it is a future, because that is how one is used; it does not derive from the class.
+
     @classmethod
     def __class_getitem__(cls, item: object) -> GenericAlias: ...
-    def __await__(self) -> Generator[Any, None, _T_co]: ...
-    def __iter__(self) -> Generator[Any, None, _T_co]: ...
+    def __await__(self) -> Generator[Any, None, _T]: ...
+    def __iter__(self) -> Generator[Any, None, _T]: ...
     def __next__(self) -> Self: ...
     def send(self, _value: object, /) -> Self:
         """Resumes the operation, as ``await`` does."""
@@ -385,7 +391,7 @@ class Operation(Generic[_T_co]):
         """Whether it was cancelled."""
     def cancel(self, msg: object | None = None) -> bool:
         """Gives up on the answer; ``False`` if the outcome is already here."""
-    def result(self) -> _T_co:
+    def result(self) -> _T:
         """The result, or what went wrong is raised. ``InvalidStateError`` before it is done."""
     def exception(self) -> BaseException | None:
         """What went wrong, if anything. ``InvalidStateError`` before it is done."""

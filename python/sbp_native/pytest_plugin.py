@@ -47,7 +47,8 @@ def sbp_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server in this process, in a temporary directory, for all tests of the session."""
     from . import Server
 
-    with Server(durability=request.config.getoption("--sbp-durability")) as server:
+    durability: Any = request.config.getoption("--sbp-durability")
+    with Server(durability=durability) as server:
         yield server
 
 

@@ -148,9 +148,9 @@ def test_typed_batches_are_columns_only(client: sbp.Client, name: str) -> None:
     for refused in ("payloads", "values", "keys", "headers"):
         with pytest.raises(TypeError, match="to_arrow"):
             getattr(batch, refused)
-    for refused in (batch.records, batch.__iter__):
+    for read in (batch.records, batch.__iter__):
         with pytest.raises(TypeError, match="to_arrow"):
-            refused()
+            read()
 
 
 def test_records_are_values(client: sbp.Client, name: str) -> None:

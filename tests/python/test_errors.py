@@ -95,7 +95,7 @@ def test_wrong_arguments(client: sbp.Client, name: str) -> None:
     with pytest.raises(ValueError, match="empty"):
         stream.append([])
     with pytest.raises(ValueError, match="earliest"):
-        stream.read(start="somewhere")  # type: ignore[arg-type]
+        stream.read(start="somewhere")
     with pytest.raises(ValueError, match="timeout"):
         stream.append(b"x", timeout=-1)
     with pytest.raises(sbp.InvalidRequestError, match="host:port"):

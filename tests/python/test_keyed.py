@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import zlib
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -37,7 +39,12 @@ def test_records_of_a_key_are_in_one_stream_and_in_order(client: sbp.Client, nam
 
 def test_keys_are_bytes_or_text(client: sbp.Client, name: str) -> None:
     orders = client.keyed(name, 8)
-    same = [b"k\xc3\xa9y", "kéy", bytearray(b"k\xc3\xa9y"), memoryview(b"k\xc3\xa9y")]
+    same: list[bytes | str | bytearray | memoryview] = [
+        b"k\xc3\xa9y",
+        "kéy",
+        bytearray(b"k\xc3\xa9y"),
+        memoryview(b"k\xc3\xa9y"),
+    ]
     assert len({orders.stream_of(key) for key in same}) == 1
     acks = [orders.append(key, b"x", headers={"h": b"v"}, timestamp=5) for key in same]
     assert [ack.base_offset for ack in acks] == [0, 1, 2, 3]
@@ -97,6 +104,24 @@ def test_missing_streams_are_made_and_others_left_alone(client: sbp.Client, name
     client.create_stream(f"{name}/late-1")
     with pytest.raises(sbp.AlreadyExistsError, match="something else"):
         client.keyed(f"{name}/late", 2)
+
+
+def test_of_two_that_make_them_at_once_one_settles_how_many(server: sbp.Server, client: sbp.Client, name: str) -> None:
+    def make(number: int) -> int:
+        with sbp.connect(server.address) as own:
+            together.wait(20)
+            try:
+                return len(own.keyed(name, number))
+            except sbp.AlreadyExistsError:
+                return 0
+
+    numbers = [2, 3, 4, 2, 3, 4]
+    together = threading.Barrier(len(numbers))
+    with ThreadPoolExecutor(len(numbers)) as pool:
+        made = set(pool.map(make, numbers)) - {0}
+    assert made == {len(client.keyed(name))}
+    streams = [info.name for info in client.list_streams() if info.name.startswith(f"{name}-")]
+    assert sorted(streams) == sorted(client.keyed(name)), "and the others have made none"
 
 
 def test_settings_may_change_but_not_what_they_are(client: sbp.Client, name: str) -> None:

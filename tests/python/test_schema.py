@@ -135,7 +135,7 @@ def test_columns_that_are_missing(client: sbp.Client, name: str) -> None:
             lambda: table(n=[1], m=[1]),
             'column "m" is not in the stream\'s schema; drop it, or add it to the stream first',
         ),
-        (lambda: pd.DataFrame({"n": [1]}, index=[7]), 'column "__index_level_0__" is the frame\'s index'),
+        (lambda: pd.DataFrame({"n": [1]}, index=pd.Index([7])), 'column "__index_level_0__" is the frame\'s index'),
         (lambda: pa.array([1, 2]), "a column by itself was given, and the stream has a schema; give a table"),
         (lambda: pl.Series("n", [1, 2]), "a column by itself was given"),
     ],
