@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tests.bench.report import machine
@@ -89,7 +90,7 @@ def show(rows: list[Row], title: str) -> None:
         beside = f"{row.beside_name}: {_figure(row.beside)}" if row.beside else ""
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         bounds = (_bound(row, row.wanted), _bound(row, row.aim))
-        table.add_row(row.what, row.unit, _figure(row.ours), beside, ratio, *bounds, row.verdict)
+        table.add_row(escape(row.what), row.unit, _figure(row.ours), beside, ratio, *bounds, row.verdict)
     Console(width=200).print(table)
 
 
