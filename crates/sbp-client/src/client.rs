@@ -126,7 +126,8 @@ impl Client {
         execute::call(self.links(), plan, |_left| header.clone(), |_answer| Ok(())).await
     }
 
-    /// Measures one round trip with PING, connecting if need be.
+    /// Measures one round trip with PING, connecting if need be. Beyond a burst of a hundred, at most fifty a second go out,
+    /// which servers put up with; more wait for their turn.
     ///
     /// # Errors
     ///
@@ -135,6 +136,11 @@ impl Client {
         let deadline = self.deadline(timeout);
         let mut trying = Trying::new(Repeat::Harmless, Where::Placement, deadline);
         loop {
+            let turn = self.link().pings.turn(now());
+            if !turn.is_zero() {
+                let left = deadline.saturating_duration_since(now());
+                tokio::time::sleep(turn.min(left)).await;
+            }
             let (reply, answer) = oneshot::channel();
             self.link().post(Command::Ping(Box::new(Ping { deadline, reply })));
             match execute::await_reply(answer, deadline).await {

@@ -50,6 +50,7 @@ mod keyed;
 mod link;
 mod links;
 mod outcome;
+mod ping_pace;
 mod position;
 mod positions;
 mod reader;

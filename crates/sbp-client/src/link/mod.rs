@@ -32,6 +32,7 @@ use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::features::Features;
 use crate::links::Links;
+use crate::ping_pace::PingPace;
 use crate::retry::Repeat;
 use crate::retry_budget::RetryBudget;
 use crate::stats::Counters;
@@ -57,6 +58,8 @@ pub(crate) struct Link {
     pub(crate) retries: Arc<RetryBudget>,
     /// Pauses that its server asks for.
     pub(crate) throttles: Throttles,
+    /// Turns of its PINGs.
+    pub(crate) pings: PingPace,
     handle: Handle,
     state: Mutex<State>,
     pool: Arc<Mutex<Vec<Submissions>>>,
@@ -120,6 +123,7 @@ impl Link {
             budget: Arc::default(),
             retries: Arc::default(),
             throttles: Throttles::default(),
+            pings: PingPace::default(),
             handle,
             state: Mutex::new(State::new(false)),
             pool: Arc::default(),
@@ -140,6 +144,7 @@ impl Link {
             budget: Arc::clone(&self.budget),
             retries: Arc::clone(&self.retries),
             throttles: Throttles::default(),
+            pings: PingPace::default(),
             handle: self.handle.clone(),
             state: Mutex::new(State::new(true)),
             pool: Arc::clone(&self.pool),
