@@ -46,7 +46,7 @@ enum Chore {
     /// Works on the stable toolchain. Corpus, build and findings are in target/fuzz. `cargo test -p sbp-fuzz` runs the
     /// same targets over their seeds without all this.
     Fuzz(fuzz::Arguments),
-    /// Check which crate uses what, the rules L1 to L9 of crates/README.md.
+    /// Check which crate uses what, the rules L1 to L10 of crates/README.md.
     #[command(after_long_help = layers::help())]
     Layers,
     /// Check the length of the source files: none over 800 lines.
