@@ -12,13 +12,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sbp_locks::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PySlice, PyString};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice, PyString};
+use sbp_locks::Mutex;
 
 use crate::fork::{self, Generation};
 use crate::imports;
@@ -225,6 +225,28 @@ pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> 
     };
     // SAFETY: the buffer is held until after the call, so the memory stays in place, and it is read-only.
     Ok(f(unsafe { slice.as_ref() }))
+}
+
+/// Calls `f` with the items of a list, if all are `bytes` objects and nothing else.
+pub(crate) fn with_values<R>(list: &Bound<'_, PyList>, f: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
+    let length = list.len();
+    let mut values: Vec<&[u8]> = Vec::with_capacity(length);
+    for index in 0..length {
+        let index = isize::try_from(index).ok()?;
+        // SAFETY: the index is below the list's length, which nobody changes: no Python code runs from here to the end
+        // of `f`, which cannot detach from the interpreter, and the interpreter lock is held.
+        let value = unsafe {
+            let item = ffi::PyList_GetItem(list.as_ptr(), index);
+            if item.is_null() || ffi::PyBytes_CheckExact(item) == 0 {
+                return None;
+            }
+            let data = ffi::PyBytes_AsString(item).cast::<u8>();
+            // SAFETY: the memory of a `bytes` object, which the list keeps alive; it is immutable.
+            std::slice::from_raw_parts(data, usize::try_from(ffi::PyBytes_Size(item)).ok()?)
+        };
+        values.push(value);
+    }
+    Some(f(&values))
 }
 
 /// The bytes of a bytes-like argument in owned form: large immutable ones are lent, everything else is copied, because

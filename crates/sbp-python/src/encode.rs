@@ -17,7 +17,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, 
 use sbp_client::{Body, Submissions};
 use sbp_record::{
     Compression, EncodeError, EncodeOptions, MAX_UNCOMPRESSED_LENGTH, RecordColumns, RecordsBuilder, SchemaError,
-    StreamSchema, encode_arrow, encode_raw, encode_raw_head,
+    StreamSchema, encode_arrow, encode_raw, encode_raw_head, encode_values,
 };
 use sbp_types::{StreamId, TimestampMs};
 
@@ -25,7 +25,7 @@ use crate::append::Appending;
 use crate::arrow::Offered;
 use crate::attach::attach;
 use crate::beside::{Headers, is_keyed, of_list, of_one, type_name};
-use crate::buffer::{Payload, owned_bytes, with_bytes};
+use crate::buffer::{Payload, owned_bytes, with_bytes, with_values};
 use crate::{arrow, errors};
 
 /// Batches up to this length are copied next to each other; longer ones travel by reference.
@@ -100,6 +100,21 @@ pub(crate) fn encode(
     };
     let py = data.py();
     if let Ok(items) = data.cast::<PyList>() {
+        if !is_keyed(appending) && !items.is_empty() {
+            let mut front = SCRATCH.take();
+            let encoded = with_values(items, |values| encode_values(&options, values, &mut front));
+            match encoded {
+                Some(done) => {
+                    done.map_err(|error| refused(py, error))?;
+                    return Ok(Encoded {
+                        front,
+                        shared: None,
+                        records: count(items.len())?,
+                    });
+                }
+                None => SCRATCH.set(front),
+            }
+        }
         return encode_items(py, items.iter(), appending, &options);
     }
     if is_plain_bytes(data) {

@@ -305,17 +305,22 @@ impl RecordsBuilder {
     }
 }
 
-/// Writes the index and the buffers of a body of `rows` records, which begins where `out` ends.
-fn write_buffers(rows: usize, buffers: &[&[u8]; SLOTS], out: &mut BytesMut) {
+/// Writes the index of a body of `rows` records, which begins where `out` ends.
+pub(super) fn write_index(rows: usize, lengths: &[usize; SLOTS], out: &mut BytesMut) {
     out.put_u32_le(narrow(rows));
     out.put_u32_le(0);
     let mut place = INDEX_LENGTH;
-    for buffer in buffers {
+    for &length in lengths {
         // An absent buffer has no place: 0 is a multiple of 16 and lies within every body.
-        out.put_u32_le(if buffer.is_empty() { 0 } else { narrow(place) });
-        out.put_u32_le(narrow(buffer.len()));
-        place += buffer.len().next_multiple_of(BUFFER_ALIGNMENT);
+        out.put_u32_le(if length == 0 { 0 } else { narrow(place) });
+        out.put_u32_le(narrow(length));
+        place += length.next_multiple_of(BUFFER_ALIGNMENT);
     }
+}
+
+/// Writes the index and the buffers of a body of `rows` records, which begins where `out` ends.
+fn write_buffers(rows: usize, buffers: &[&[u8]; SLOTS], out: &mut BytesMut) {
+    write_index(rows, &buffers.map(<[u8]>::len), out);
     let mut padding = 0;
     for buffer in buffers.iter().filter(|buffer| !buffer.is_empty()) {
         out.put_bytes(0, padding);

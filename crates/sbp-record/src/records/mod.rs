@@ -4,9 +4,11 @@ mod builder;
 mod column;
 mod columns;
 mod layout;
+mod values;
 mod view;
 
 pub use builder::RecordsBuilder;
 pub(crate) use builder::micros;
 pub use columns::RecordColumns;
+pub use values::encode_values;
 pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView, checked_offsets};

@@ -1,8 +1,8 @@
 //! Writing typed columns.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message};
-use arrow_schema::{DataType, Field};
+use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
+use arrow_schema::{ArrowError, DataType, Field};
 use bytes::{BufMut, BytesMut};
 
 use crate::encode::{EncodeOptions, write_batch};
@@ -114,12 +114,28 @@ fn check_nested_nulls(expected: &DataType, array: &ArrayRef, path: &str) -> Resu
     }
 }
 
-/// Writes the message; its body begins at a multiple of 16 from where `out` ended.
-fn write_columns(columns: &RecordBatch, out: &mut BytesMut) -> Result<(), arrow_schema::ArrowError> {
+/// Writes the message; its body begins at a multiple of 16 from where `out` ended. Every buffer is copied once.
+fn write_columns(columns: &RecordBatch, out: &mut BytesMut) -> Result<(), ArrowError> {
     let options = IpcWriteOptions::try_new(ALIGNMENT, false, arrow_ipc::MetadataVersion::V5)?;
-    // Dictionaries are not among the types of a schema, so none are produced.
-    let mut tracker = DictionaryTracker::new(false);
-    let (_none, encoded) =
-        IpcDataGenerator::default().encode(columns, &mut tracker, &options, &mut IpcWriteContext::default())?;
-    write_message(out.writer(), encoded, &options).map(drop)
+    let buffers = StreamEncoder::try_new_with_options(columns.schema_ref(), options)?.encode(columns)?;
+    // The encoder begins with the schema, which is no part of a batch.
+    let mut schema = buffers.first().map_or(0, |first| message_length(first));
+    for buffer in &buffers {
+        if schema > 0 {
+            schema = schema.saturating_sub(buffer.len());
+        } else {
+            out.put_slice(buffer);
+        }
+    }
+    Ok(())
+}
+
+/// Length of a message without a body: continuation marker, length of the metadata, metadata.
+fn message_length(message: &[u8]) -> usize {
+    let told = message.get(4..).and_then(|rest| rest.first_chunk::<4>());
+    told.map_or(0, |told| {
+        usize::try_from(u32::from_le_bytes(*told))
+            .unwrap_or_default()
+            .saturating_add(8)
+    })
 }

@@ -1,0 +1,110 @@
+//! Records that are values and nothing more, written without being collected first.
+
+use arrow_buffer::ToByteSlice;
+use bytes::{BufMut, BytesMut};
+
+use super::builder::write_index;
+use super::column::to_offset;
+use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, Slot};
+use crate::compress::MAX_UNCOMPRESSED_LENGTH;
+use crate::cursor::widen;
+use crate::encode::{EncodeOptions, write_batch};
+use crate::error::EncodeError;
+use crate::meta::BodyEncoding;
+
+const OFFSETS: usize = Slot::ValueOffsets as usize;
+const DATA: usize = Slot::ValueData as usize;
+
+/// Appends to `out` a batch of records that are a value each and nothing more; returns its length in bytes, padding
+/// included. The bytes are those that a [`RecordsBuilder`] writes, and are copied once.
+///
+/// # Errors
+/// There are no records, or the batch would be too large for a server.
+pub fn encode_values(options: &EncodeOptions, values: &[&[u8]], out: &mut BytesMut) -> Result<usize, EncodeError> {
+    if values.is_empty() {
+        return Err(EncodeError::NoRecords);
+    }
+    let meta = options.meta(BodyEncoding::RECORDS, values.len())?;
+    let mut offsets = Vec::with_capacity(values.len() + 1);
+    let mut end = 0_usize;
+    offsets.push(0);
+    for value in values {
+        end = end.saturating_add(value.len());
+        offsets.push(to_offset(end));
+    }
+    let offsets = offsets.to_byte_slice();
+    let padding = offsets.len().next_multiple_of(BUFFER_ALIGNMENT) - offsets.len();
+    let expected = INDEX_LENGTH + offsets.len() + padding + end;
+    if expected > MAX_UNCOMPRESSED_LENGTH {
+        let (length, limit) = (widen(expected), widen(MAX_UNCOMPRESSED_LENGTH));
+        return Err(EncodeError::TooLarge { length, limit });
+    }
+    write_batch(meta, options.compression, out, expected, |out| {
+        let lengths = std::array::from_fn(|slot| match slot {
+            OFFSETS => offsets.len(),
+            DATA => end,
+            _ => 0,
+        });
+        write_index(values.len(), &lengths, out);
+        out.put_slice(offsets);
+        if end > 0 {
+            out.put_bytes(0, padding);
+        }
+        for value in values {
+            out.extend_from_slice(value);
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::encode_values;
+    use crate::{Compression, EncodeError, EncodeOptions, RecordsBuilder};
+
+    #[test]
+    fn the_bytes_are_those_of_the_builder() {
+        let long = vec![7; 5_000];
+        let cases: [&[&[u8]]; 6] = [
+            &[b"a"],
+            &[b""],
+            &[b"", b"", b""],
+            &[b"one", b"", b"three"],
+            &[&long, b"x", &long],
+            &[&b"1234567890123456"[..]; 3],
+        ];
+        for values in cases {
+            for compression in [Compression::NONE, Compression::LZ4] {
+                let options = EncodeOptions {
+                    compression,
+                    ..EncodeOptions::default()
+                };
+                let mut builder = RecordsBuilder::new();
+                for &value in values {
+                    builder.push(Some(value), None, None, &[]).unwrap();
+                }
+                let (mut collected, mut direct) = (BytesMut::new(), BytesMut::from(&b"before"[..]));
+                let length = builder.finish(&options, &mut collected).unwrap();
+                assert_eq!(encode_values(&options, values, &mut direct).unwrap(), length);
+                assert_eq!(direct[6..], collected[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn none_and_too_many() {
+        let mut out = BytesMut::new();
+        let options = EncodeOptions::default();
+        assert!(matches!(
+            encode_values(&options, &[], &mut out),
+            Err(EncodeError::NoRecords)
+        ));
+        let large = vec![0; 1 << 20];
+        let values = vec![&large[..]; 64];
+        let refused = encode_values(&options, &values, &mut out);
+        assert!(matches!(refused, Err(EncodeError::TooLarge { .. })));
+        assert!(out.is_empty());
+    }
+}
