@@ -491,7 +491,7 @@ class Proxy:
         cls,
         target: str | Server | None = None,
         *,
-        rules: Sequence[str] = (),
+        rules: Sequence[str] = ...,
         listen: str = "127.0.0.1:0",
         seed: int = 0,
         dial_timeout: float = 5.0,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import inspect
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -113,3 +115,25 @@ def test_errors_survive_pickling() -> None:
 def test_an_io_thread_cannot_attach(capfd: pytest.CaptureFixture[str]) -> None:
     assert _native.io_threads_attach() is False
     assert "must not attach" in capfd.readouterr().err
+
+
+STUB = ast.parse((Path(__file__).resolve().parents[2] / "python" / "sbp_native" / "_native.pyi").read_text())
+
+
+def test_help_says_what_the_stub_says() -> None:
+    told = 0
+    for node in STUB.body:
+        if not isinstance(node, ast.ClassDef) or node.name not in PUBLIC:
+            continue
+        found = getattr(sbp, node.name)
+        assert found.__doc__, node.name
+        for member in node.body:
+            if not isinstance(member, ast.FunctionDef) or member.name.startswith("_"):
+                continue
+            text = ast.get_docstring(member)
+            if text is None:
+                continue
+            said = getattr(found, member.name).__doc__ or ""
+            assert said.splitlines()[:1] == text.splitlines()[:1], f"{node.name}.{member.name}"
+            told += 1
+    assert told > 150

@@ -64,11 +64,13 @@ pub(crate) fn aio_connect(
 
 #[pymethods]
 impl AsyncClient {
+    /// The addresses it was given.
     #[getter]
     fn servers(&self) -> &str {
         &self.core.settings.servers
     }
 
+    /// Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
     #[pyo3(signature = (name, *, schema = None, retention = None, retention_bytes = None, replicas = None, properties = None, exist_ok = false, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn create_stream<'py>(
@@ -90,21 +92,25 @@ impl AsyncClient {
         verbs::create(py, &self.core, wanted, exist_ok, timeout, AsyncStream::object)?.spawn(py)
     }
 
+    /// The stream with this name or id. Raises ``StreamNotFoundError``.
     #[pyo3(signature = (key, *, timeout = None))]
     fn stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> Started<'py> {
         verbs::find(py, &self.core, key, timeout, AsyncStream::object)?.spawn(py)
     }
 
+    /// All streams, by id.
     #[pyo3(signature = (*, timeout = None))]
     fn list_streams<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::list(py, &self.core, timeout)?.spawn(py)
     }
 
+    /// A stream's settings as they are now. Raises ``StreamNotFoundError``.
     #[pyo3(signature = (key, *, timeout = None))]
     fn describe_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> Started<'py> {
         verbs::describe(py, &self.core, key, timeout)?.spawn(py)
     }
 
+    /// Changes a stream's settings; what is not given stays. Returns them all.
     #[pyo3(signature = (key, *, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn update_stream<'py>(
@@ -122,26 +128,31 @@ impl AsyncClient {
         verbs::update(py, &self.core, key, wanted, timeout)?.spawn(py)
     }
 
+    /// Deletes a stream with all its records. Raises ``StreamNotFoundError``.
     #[pyo3(signature = (key, *, timeout = None))]
     fn delete_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> Started<'py> {
         verbs::delete(py, &self.core, key, timeout)?.spawn(py)
     }
 
+    /// Deletes the records before a place. Returns the offset that the stream begins at now.
     #[pyo3(signature = (key, before, *, timeout = None))]
     fn trim<'py>(&self, py: Python<'py>, key: Key, before: &Bound<'py, PyAny>, timeout: Option<f64>) -> Started<'py> {
         verbs::trim(py, &self.core, key, before, timeout)?.spawn(py)
     }
 
+    /// Ends the stream's open range. Returns the next one, which takes the appends from now on.
     #[pyo3(signature = (key, *, timeout = None))]
     fn seal<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> Started<'py> {
         verbs::seal(py, &self.core, key, timeout)?.spawn(py)
     }
 
+    /// A stream's ranges, in their order.
     #[pyo3(signature = (key, *, timeout = None))]
     fn describe_ranges<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> Started<'py> {
         verbs::ranges(py, &self.core, key, timeout)?.spawn(py)
     }
 
+    /// Appends one batch to a stream; see :meth:`Stream.append`.
     #[pyo3(signature = (stream, data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn append<'py>(
@@ -166,6 +177,7 @@ impl AsyncClient {
         sending::start(py, &self.core, stream, &appending, timeout, Patience::Wait)
     }
 
+    /// As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send.
     #[pyo3(signature = (stream, data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn try_append<'py>(
@@ -190,6 +202,7 @@ impl AsyncClient {
         sending::start(py, &self.core, stream, &appending, timeout, Patience::Fail)
     }
 
+    /// Appends one batch to each of several streams, in one frame: ``{stream: data}``.
     #[pyo3(signature = (batches, *, timestamp = None, compression = None, timeout = None))]
     fn append_all<'py>(
         &self,
@@ -203,6 +216,7 @@ impl AsyncClient {
         sending::start_all(py, &self.core, batches, how, timeout)
     }
 
+    /// A writer: gathers records into batches, and stores each exactly once and in order.
     #[pyo3(signature = (
         stream, *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
         max_in_flight = 64, on_delivery = None, timeout = 120.0
@@ -237,6 +251,7 @@ impl AsyncClient {
         AsyncWriter::new(&self.core, stream, &arguments, on_delivery)
     }
 
+    /// Reads once from ``offset`` on: at most ``max_bytes``, though at least one batch where there is one.
     #[pyo3(signature = (stream, offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn fetch<'py>(
@@ -257,6 +272,7 @@ impl AsyncClient {
         verbs::fetch(py, &self.core, stream, offset, bounds, timeout)?.spawn(py)
     }
 
+    /// The batches of one stream or several, one stream after the other; see :meth:`Stream.read`.
     #[pyo3(
         signature = (streams, start = None, end = None, *, timeout = None),
         text_signature = "($self, streams, start='earliest', end='latest', *, timeout=None)"
@@ -272,6 +288,7 @@ impl AsyncClient {
         AsyncBatches::new(py, &self.core, Wanted::spans(streams, start, end)?, timeout)
     }
 
+    /// Batches of one stream or several as they arrive, through one FETCH; see :meth:`Stream.tail`.
     #[pyo3(
         signature = (streams, *, start = None, timeout = None),
         text_signature = "($self, streams, *, start='latest', timeout=None)"
@@ -286,6 +303,7 @@ impl AsyncClient {
         AsyncBatches::new(py, &self.core, Wanted::tail(streams, start)?, timeout)
     }
 
+    /// What the streams hold now, by name; of all streams without an argument.
     #[pyo3(signature = (streams = None, *, timeout = None))]
     fn positions<'py>(
         &self,
@@ -296,6 +314,7 @@ impl AsyncClient {
         verbs::positions(py, &self.core, streams, timeout)?.spawn(py)
     }
 
+    /// For each stream the first offset of the first batch that is as new as ``time``; its end where none is.
     #[pyo3(signature = (streams, time, *, timeout = None))]
     fn offsets_for_time<'py>(
         &self,
@@ -307,6 +326,7 @@ impl AsyncClient {
         verbs::offsets_for_time(py, &self.core, streams, time, timeout)?.spawn(py)
     }
 
+    /// The cursor of this name, as its last commit left it, or a new one.
     #[pyo3(
         signature = (name, streams, *, start = None, timeout = None),
         text_signature = "($self, name, streams, *, start='earliest', timeout=None)"
@@ -322,22 +342,25 @@ impl AsyncClient {
         cursor::open(py, &self.core, name, streams, start, timeout, AsyncCursor::object)?.spawn(py)
     }
 
+    /// The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
     #[pyo3(signature = (name, streams = None, *, timeout = None))]
     fn keyed<'py>(&self, py: Python<'py>, name: String, streams: Option<u32>, timeout: Option<f64>) -> Started<'py> {
         keyed::open(py, &self.core, name, streams, timeout, AsyncKeyed::object)?.spawn(py)
     }
 
+    /// The servers that place streams.
     #[pyo3(signature = (*, timeout = None))]
     fn cluster<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::cluster(py, &self.core, timeout)?.spawn(py)
     }
 
+    /// The time of a round trip to the server, in seconds.
     #[pyo3(signature = (*, timeout = None))]
     fn ping<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::ping(py, &self.core, timeout)?.spawn(py)
     }
 
-    /// Counters of the client, and of the bridge of the running loop.
+    /// Counters since the client was made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let figures = self.core.stats(py)?;
         let (wakeups, completions, operations) = Here::now(py)?.bridge().counts();
@@ -347,6 +370,7 @@ impl AsyncClient {
         Ok(figures)
     }
 
+    /// Ends the connection.
     fn close<'py>(&self, py: Python<'py>) -> Started<'py> {
         let here = Here::now(py)?;
         match self.core.close() {

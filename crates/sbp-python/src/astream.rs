@@ -45,26 +45,31 @@ impl AsyncStream {
 
 #[pymethods]
 impl AsyncStream {
+    /// Its number.
     #[getter]
     fn id(&self) -> i64 {
         self.described.stream.stream_id.0
     }
 
+    /// Its name.
     #[getter]
     fn name(&self) -> &str {
         &self.described.name
     }
 
+    /// Its schema; ``None`` for a stream of plain records. Imports pyarrow.
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.described.pyarrow_schema(py)
     }
 
+    /// The stream as the server described it.
     #[getter]
     fn info(&self) -> StreamInfo {
         StreamInfo(self.described())
     }
 
+    /// Appends one batch; see :meth:`Stream.append`.
     #[pyo3(signature = (data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn append<'py>(
@@ -88,6 +93,7 @@ impl AsyncStream {
         sending::start(py, &self.core, self.key(), &appending, timeout, Patience::Wait)
     }
 
+    /// As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send.
     #[pyo3(signature = (data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn try_append<'py>(
@@ -111,6 +117,7 @@ impl AsyncStream {
         sending::start(py, &self.core, self.key(), &appending, timeout, Patience::Fail)
     }
 
+    /// A writer of this stream; see :meth:`Client.writer`.
     #[pyo3(signature = (
         *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
         max_in_flight = 64, on_delivery = None, timeout = 120.0
@@ -144,6 +151,7 @@ impl AsyncStream {
         AsyncWriter::new(&self.core, self.key(), &arguments, on_delivery)
     }
 
+    /// Reads once from ``offset`` on; see :meth:`Client.fetch`.
     #[pyo3(signature = (offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
     fn fetch<'py>(
         &self,
@@ -162,6 +170,7 @@ impl AsyncStream {
         verbs::fetch(py, &self.core, self.key(), offset, bounds, timeout)?.spawn(py)
     }
 
+    /// The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step, in seconds.
     #[pyo3(
         signature = (start = None, end = None, *, timeout = None),
         text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
@@ -176,6 +185,7 @@ impl AsyncStream {
         AsyncBatches::new(py, &self.core, Wanted::span(self.key(), start, end)?, timeout)
     }
 
+    /// Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds.
     #[pyo3(
         signature = (start = None, *, timeout = None),
         text_signature = "($self, start='latest', *, timeout=None)"
@@ -184,21 +194,25 @@ impl AsyncStream {
         AsyncBatches::new(py, &self.core, Wanted::tail_of(self.key(), start)?, timeout)
     }
 
+    /// What the stream holds now.
     #[pyo3(signature = (*, timeout = None))]
     fn positions<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::positions_of(py, &self.core, &self.described, timeout)?.spawn(py)
     }
 
+    /// The stream's settings as they are now.
     #[pyo3(signature = (*, timeout = None))]
     fn describe<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::describe(py, &self.core, self.key(), timeout)?.spawn(py)
     }
 
+    /// The stream's ranges, in their order.
     #[pyo3(signature = (*, timeout = None))]
     fn describe_ranges<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::ranges(py, &self.core, self.key(), timeout)?.spawn(py)
     }
 
+    /// Changes the stream's settings; see :meth:`Client.update_stream`.
     #[pyo3(signature = (*, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn update<'py>(
@@ -215,16 +229,19 @@ impl AsyncStream {
         verbs::update(py, &self.core, self.key(), wanted, timeout)?.spawn(py)
     }
 
+    /// Deletes the stream with all its records.
     #[pyo3(signature = (*, timeout = None))]
     fn delete<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::delete(py, &self.core, self.key(), timeout)?.spawn(py)
     }
 
+    /// Deletes the records before a place; see :meth:`Client.trim`.
     #[pyo3(signature = (before, *, timeout = None))]
     fn trim<'py>(&self, py: Python<'py>, before: &Bound<'py, PyAny>, timeout: Option<f64>) -> Started<'py> {
         verbs::trim(py, &self.core, self.key(), before, timeout)?.spawn(py)
     }
 
+    /// Ends the open range; see :meth:`Client.seal`.
     #[pyo3(signature = (*, timeout = None))]
     fn seal<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         verbs::seal(py, &self.core, self.key(), timeout)?.spawn(py)

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sbp_locks::Mutex;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyWeakrefMethods, PyWeakrefReference};
+use sbp_locks::Mutex;
 
 use crate::ack::AckShape;
 use crate::append::Appending;
@@ -112,31 +112,37 @@ impl AsyncWriter {
 
 #[pymethods]
 impl AsyncWriter {
+    /// The stream's name.
     #[getter]
     fn stream(&self) -> String {
         self.pen.stream()
     }
 
+    /// The writer's name: the one given, or the one made up for it. ``None`` if it is not idempotent.
     #[getter]
     fn writer_id<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.pen.writer(py)?.id().map(|id| uuid(py, id)).transpose()
     }
 
+    /// The writer's epoch.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.pen.writer(py)?.epoch())
     }
 
+    /// The number that the next record will get.
     #[getter]
     fn next_sequence(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.pen.writer(py)?.next_sequence())
     }
 
+    /// Records that were appended and whose fate is not known yet.
     #[getter]
     fn unflushed(&self) -> u64 {
         self.pen.unfinished()
     }
 
+    /// Takes one record, a list of them, or the rows of a table at once; done when there is room for more.
     #[pyo3(signature = (value, *, key = None, headers = None, timestamp = None))]
     fn append<'py>(
         &self,
@@ -163,6 +169,7 @@ impl AsyncWriter {
         )
     }
 
+    /// As :meth:`append`, but raises ``BackPressureError`` while ``max_in_flight`` batches are on their way.
     #[pyo3(signature = (value, *, key = None, headers = None, timestamp = None))]
     fn append_nowait<'py>(
         &self,
@@ -179,12 +186,14 @@ impl AsyncWriter {
         self.take(py, value, key, headers, timestamp)
     }
 
+    /// Sends what is gathered; done when everything appended so far is stored or has failed.
     #[pyo3(signature = (*, timeout = None))]
     fn flush<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> Started<'py> {
         slf.get().check(slf.py())?;
         Self::finish(slf, timeout)
     }
 
+    /// Takes no more records, and flushes.
     fn close<'py>(slf: &Bound<'py, Self>) -> Started<'py> {
         let this = slf.get();
         let py = slf.py();

@@ -83,31 +83,37 @@ fn refused(error: BatchError) -> PyErr {
 
 #[pymethods]
 impl Batch {
+    /// The stream's name.
     #[getter]
     fn stream(&self) -> &str {
         &self.stream.name
     }
 
+    /// The stream's id.
     #[getter]
     fn stream_id(&self) -> i64 {
         self.stream.stream.stream_id.0
     }
 
+    /// The first record's offset.
     #[getter]
     fn base_offset(&self) -> i64 {
         self.from.0
     }
 
+    /// The last record's offset.
     #[getter]
     fn last_offset(&self) -> i64 {
         self.to.0 - 1
     }
 
+    /// The records' offsets.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
         PyRange::new(py, isize::try_from(self.from.0)?, isize::try_from(self.to.0)?)
     }
 
+    /// The records' times: microseconds since 1970, UTC.
     #[getter]
     fn timestamps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         if self.batch.is_typed() {
@@ -117,22 +123,26 @@ impl Batch {
         PyList::new(py, self.shown()?.map(|record| record.timestamp_us))
     }
 
+    /// The records' values as views, ``None`` for nulls: those of 16 KiB and more are not copied.
     #[getter]
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let payloads = self.batch.payloads().map_err(refused)?.between(self.from, self.to);
         PyList::new(py, payloads.map(|value| value.map(Payload::new)))
     }
 
+    /// The records' values, copied out.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.shown()?.map(|record| bytes(py, record.value)))
     }
 
+    /// The records' keys; ``None`` for those that have none.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.shown()?.map(|record| bytes(py, record.key)))
     }
 
+    /// The records' headers, in the order written.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let pairs = |record: sbp_record::Record<'_>| -> Vec<(String, Option<Bound<'py, PyBytes>>)> {
@@ -144,20 +154,24 @@ impl Batch {
         PyList::new(py, self.shown()?.map(pairs))
     }
 
+    /// The records, copied out.
     fn records<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.shown()?.map(|record| Record::new(py, record)))
     }
 
+    /// The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow.
     fn to_arrow(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
         py.import(intern!(py, "pyarrow"))?
             .call_method1(intern!(py, "record_batch"), (slf,))
     }
 
+    /// The same as a data frame. Imports pyarrow and pandas.
     fn to_pandas(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         Self::to_arrow(slf)?.call_method0("to_pandas")
     }
 
+    /// The same as a polars data frame. Imports polars; does not need pyarrow.
     fn to_polars(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
         py.import(intern!(py, "polars"))?
@@ -203,6 +217,7 @@ impl Batch {
         format!("<sbp_native.Batch {:?} [{}, {})>", self.stream.name, self.from, self.to)
     }
 
+    /// The first rows as a table, for notebooks.
     fn _repr_html_(&self) -> PyResult<String> {
         let end = Offset(self.from.0.saturating_add(html::ROWS).min(self.to.0));
         let shown = self.batch.to_record_batch(self.from, end).map_err(refused)?;

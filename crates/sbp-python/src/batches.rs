@@ -66,6 +66,7 @@ impl Batches {
         Ok(stepped.map_err(|failure| failure.into_python(py))?.take())
     }
 
+    /// Stops reading.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.core.client(py).is_err() {
             return Ok(());
@@ -141,6 +142,7 @@ impl AsyncBatches {
         Here::now(py)?.spawn_step(async move { source.next(timeout).await })
     }
 
+    /// Stops reading and frees what was read ahead.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.core.client(py).is_ok() {
             let source = Arc::clone(&self.source);

@@ -61,11 +61,13 @@ pub(crate) fn connect(
 
 #[pymethods]
 impl Client {
+    /// The addresses it was given.
     #[getter]
     fn servers(&self) -> &str {
         &self.core.settings.servers
     }
 
+    /// Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
     #[pyo3(signature = (name, *, schema = None, retention = None, retention_bytes = None, replicas = None, properties = None, exist_ok = false, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn create_stream<'py>(
@@ -87,21 +89,25 @@ impl Client {
         verbs::create(py, &self.core, wanted, exist_ok, timeout, Stream::object)?.block(py)
     }
 
+    /// The stream with this name or id. Raises ``StreamNotFoundError``.
     #[pyo3(signature = (key, *, timeout = None))]
     fn stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::find(py, &self.core, key, timeout, Stream::object)?.block(py)
     }
 
+    /// All streams, by id.
     #[pyo3(signature = (*, timeout = None))]
     fn list_streams<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::list(py, &self.core, timeout)?.block(py)
     }
 
+    /// A stream's settings as they are now. Raises ``StreamNotFoundError``.
     #[pyo3(signature = (key, *, timeout = None))]
     fn describe_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::describe(py, &self.core, key, timeout)?.block(py)
     }
 
+    /// Changes a stream's settings; what is not given stays. Returns them all.
     #[pyo3(signature = (key, *, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn update_stream<'py>(
@@ -119,11 +125,13 @@ impl Client {
         verbs::update(py, &self.core, key, wanted, timeout)?.block(py)
     }
 
+    /// Deletes a stream with all its records. Raises ``StreamNotFoundError``.
     #[pyo3(signature = (key, *, timeout = None))]
     fn delete_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::delete(py, &self.core, key, timeout)?.block(py)
     }
 
+    /// Deletes the records before a place. Returns the offset that the stream begins at now.
     #[pyo3(signature = (key, before, *, timeout = None))]
     fn trim<'py>(
         &self,
@@ -135,16 +143,19 @@ impl Client {
         verbs::trim(py, &self.core, key, before, timeout)?.block(py)
     }
 
+    /// Ends the stream's open range. Returns the next one, which takes the appends from now on.
     #[pyo3(signature = (key, *, timeout = None))]
     fn seal<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::seal(py, &self.core, key, timeout)?.block(py)
     }
 
+    /// A stream's ranges, in their order.
     #[pyo3(signature = (key, *, timeout = None))]
     fn describe_ranges<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::ranges(py, &self.core, key, timeout)?.block(py)
     }
 
+    /// Appends one batch to a stream; see :meth:`Stream.append`.
     #[pyo3(signature = (stream, data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn append<'py>(
@@ -169,6 +180,7 @@ impl Client {
         sending::block(py, &self.core, stream, &appending, timeout, Patience::Wait)
     }
 
+    /// As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send.
     #[pyo3(signature = (stream, data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn try_append<'py>(
@@ -193,6 +205,7 @@ impl Client {
         sending::block(py, &self.core, stream, &appending, timeout, Patience::Fail)
     }
 
+    /// Appends one batch to each of several streams, in one frame: ``{stream: data}``.
     #[pyo3(signature = (batches, *, timestamp = None, compression = None, timeout = None))]
     fn append_all<'py>(
         &self,
@@ -206,6 +219,7 @@ impl Client {
         sending::block_all(py, &self.core, batches, how, timeout)
     }
 
+    /// A writer: gathers records into batches, and stores each exactly once and in order.
     #[pyo3(signature = (
         stream, *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
         max_in_flight = 64, on_delivery = None, timeout = 120.0
@@ -239,6 +253,7 @@ impl Client {
         Writer::open(py, &self.core, stream, &arguments, on_delivery)
     }
 
+    /// Reads once from ``offset`` on: at most ``max_bytes``, though at least one batch where there is one.
     #[pyo3(signature = (stream, offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn fetch<'py>(
@@ -259,6 +274,7 @@ impl Client {
         verbs::fetch(py, &self.core, stream, offset, bounds, timeout)?.block(py)
     }
 
+    /// The batches of one stream or several, one stream after the other; see :meth:`Stream.read`.
     #[pyo3(
         signature = (streams, start = None, end = None, *, timeout = None),
         text_signature = "($self, streams, start='earliest', end='latest', *, timeout=None)"
@@ -274,6 +290,7 @@ impl Client {
         Batches::new(py, &self.core, Wanted::spans(streams, start, end)?, timeout)
     }
 
+    /// Batches of one stream or several as they arrive, through one FETCH; see :meth:`Stream.tail`.
     #[pyo3(
         signature = (streams, *, start = None, timeout = None),
         text_signature = "($self, streams, *, start='latest', timeout=None)"
@@ -288,6 +305,7 @@ impl Client {
         Batches::new(py, &self.core, Wanted::tail(streams, start)?, timeout)
     }
 
+    /// What the streams hold now, by name; of all streams without an argument.
     #[pyo3(signature = (streams = None, *, timeout = None))]
     fn positions<'py>(
         &self,
@@ -298,6 +316,7 @@ impl Client {
         verbs::positions(py, &self.core, streams, timeout)?.block(py)
     }
 
+    /// For each stream the first offset of the first batch that is as new as ``time``; its end where none is.
     #[pyo3(signature = (streams, time, *, timeout = None))]
     fn offsets_for_time<'py>(
         &self,
@@ -309,6 +328,7 @@ impl Client {
         verbs::offsets_for_time(py, &self.core, streams, time, timeout)?.block(py)
     }
 
+    /// The cursor of this name, as its last commit left it, or a new one.
     #[pyo3(
         signature = (name, streams, *, start = None, timeout = None),
         text_signature = "($self, name, streams, *, start='earliest', timeout=None)"
@@ -324,6 +344,7 @@ impl Client {
         cursor::open(py, &self.core, name, streams, start, timeout, Cursor::object)?.block(py)
     }
 
+    /// The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
     #[pyo3(signature = (name, streams = None, *, timeout = None))]
     fn keyed<'py>(
         &self,
@@ -335,20 +356,24 @@ impl Client {
         keyed::open(py, &self.core, name, streams, timeout, Keyed::object)?.block(py)
     }
 
+    /// The servers that place streams.
     #[pyo3(signature = (*, timeout = None))]
     fn cluster<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::cluster(py, &self.core, timeout)?.block(py)
     }
 
+    /// The time of a round trip to the server, in seconds.
     #[pyo3(signature = (*, timeout = None))]
     fn ping<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::ping(py, &self.core, timeout)?.block(py)
     }
 
+    /// Counters since the client was made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.core.stats(py)
     }
 
+    /// Ends the connection. Calls on their way fail with an ``IndeterminateError``. Again: does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.core.close() {
             Some(client) => block_on(py, async move { client.close().await }),

@@ -10,36 +10,43 @@ pub(crate) struct RangeInfo(pub(crate) Range);
 
 #[pymethods]
 impl RangeInfo {
+    /// The stream's id.
     #[getter]
     fn stream_id(&self) -> i64 {
         self.0.stream_id.0
     }
 
+    /// The range's place within the stream, from 0.
     #[getter]
     fn index(&self) -> i32 {
         self.0.range_index.0
     }
 
+    /// The first offset of the range.
     #[getter]
     fn start_offset(&self) -> i64 {
         self.0.start_offset.0
     }
 
+    /// The offset behind its last record; ``None`` while it is open.
     #[getter]
     fn end_offset(&self) -> Option<i64> {
         (!self.0.is_open()).then_some(self.0.end_offset.0)
     }
 
+    /// Whether it still takes appends.
     #[getter]
     fn is_open(&self) -> bool {
         self.0.is_open()
     }
 
+    /// The range's epoch, where the server says it.
     #[getter]
     fn epoch(&self) -> Option<i64> {
         Some(self.0.epoch.0).filter(|epoch| *epoch >= 0)
     }
 
+    /// The servers that hold it, as ``host:port``.
     #[getter]
     fn servers(&self) -> Vec<&str> {
         let servers = self
@@ -71,16 +78,19 @@ pub(crate) struct ClusterMember(PlacementDriverNode);
 
 #[pymethods]
 impl ClusterMember {
+    /// Its name.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
+    /// Where clients reach it: ``host:port``.
     #[getter]
     fn address(&self) -> &str {
         &self.0.advertise_addr
     }
 
+    /// Whether it decides, as far as the server that was asked knows.
     #[getter]
     fn is_leader(&self) -> bool {
         self.0.is_leader
@@ -102,11 +112,13 @@ pub(crate) struct ClusterInfo(pub(crate) PlacementDriverCluster);
 
 #[pymethods]
 impl ClusterInfo {
+    /// All of them.
     #[getter]
     fn members(&self) -> Vec<ClusterMember> {
         self.0.nodes.iter().cloned().map(ClusterMember).collect()
     }
 
+    /// The one that decides, if the server that was asked knows it.
     #[getter]
     fn leader(&self) -> Option<ClusterMember> {
         self.0.leader().cloned().map(ClusterMember)

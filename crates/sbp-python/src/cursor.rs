@@ -245,26 +245,31 @@ impl Cursor {
 
 #[pymethods]
 impl Cursor {
+    /// The cursor's name.
     #[getter]
     fn name(&self) -> &str {
         self.0.name()
     }
 
+    /// The names of the streams it was opened for.
     #[getter]
     fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.0.names(py)
     }
 
+    /// What is committed, as far as this holder knows: for each stream the first offset that is not done.
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.0.positions(py)
     }
 
+    /// How far this holder has read: for each stream the offset behind the last record that was handed out.
     #[getter]
     fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.0.reached(py)
     }
 
+    /// Stores that everything before these offsets is done, and returns when it is stored.
     #[pyo3(signature = (positions = None, *, timeout = None))]
     fn commit<'py>(
         &self,
@@ -275,11 +280,13 @@ impl Cursor {
         self.0.commit(py, positions, timeout)?.block(py)
     }
 
+    /// How many records of each stream have not been handed out to this holder.
     #[pyo3(signature = (*, timeout = None))]
     fn lag<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         self.0.lag(py, timeout)?.block(py)
     }
 
+    /// From where reading got to, up to the end of each stream as it is now, one stream after the other.
     #[pyo3(signature = (*, timeout = None))]
     fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Batches> {
         Batches::noted(
@@ -291,6 +298,7 @@ impl Cursor {
         )
     }
 
+    /// From where reading got to, and on as the streams grow; ``for batch in cursor`` is the same.
     #[pyo3(signature = (*, timeout = None))]
     fn tail(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Batches> {
         Batches::noted(
@@ -324,26 +332,31 @@ impl AsyncCursor {
 
 #[pymethods]
 impl AsyncCursor {
+    /// The cursor's name.
     #[getter]
     fn name(&self) -> &str {
         self.0.name()
     }
 
+    /// The names of the streams it was opened for.
     #[getter]
     fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.0.names(py)
     }
 
+    /// What is committed, as far as this holder knows: for each stream the first offset that is not done.
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.0.positions(py)
     }
 
+    /// How far this holder has read: for each stream the offset behind the last record that was handed out.
     #[getter]
     fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.0.reached(py)
     }
 
+    /// Stores that everything before these offsets is done; see :meth:`Cursor.commit`.
     #[pyo3(signature = (positions = None, *, timeout = None))]
     fn commit<'py>(
         &self,
@@ -354,11 +367,13 @@ impl AsyncCursor {
         self.0.commit(py, positions, timeout)?.spawn(py)
     }
 
+    /// How many records of each stream have not been handed out to this holder.
     #[pyo3(signature = (*, timeout = None))]
     fn lag<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         self.0.lag(py, timeout)?.spawn(py)
     }
 
+    /// From where reading got to, up to the end of each stream as it is now, one stream after the other.
     #[pyo3(signature = (*, timeout = None))]
     fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<AsyncBatches> {
         AsyncBatches::noted(
@@ -370,6 +385,7 @@ impl AsyncCursor {
         )
     }
 
+    /// From where reading got to, and on as the streams grow; ``async for batch in cursor`` is the same.
     #[pyo3(signature = (*, timeout = None))]
     fn tail(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<AsyncBatches> {
         AsyncBatches::noted(

@@ -185,20 +185,24 @@ impl Keyed {
 
 #[pymethods]
 impl Keyed {
+    /// The name of the whole.
     #[getter]
     fn name(&self) -> &str {
         self.0.keyed.name()
     }
 
+    /// The names of its streams, in order: ``name-0`` and so on. Iterating gives the same.
     #[getter]
     fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.0.names(py)
     }
 
+    /// The name of the stream that holds the records with this key.
     fn stream_of(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
         self.0.stream_of(key)
     }
 
+    /// Appends one record to the stream of its key, and returns when it is stored.
     #[pyo3(signature = (key, value, *, headers = None, timestamp = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn append<'py>(
@@ -222,6 +226,7 @@ impl Keyed {
         sending::block(py, &self.0.core, stream, &appending, timeout, Patience::Wait)
     }
 
+    /// Appends pairs of key and value in ONE frame, one batch to each stream concerned.
     #[pyo3(signature = (items, *, timestamp = None, compression = None, timeout = None))]
     fn append_all<'py>(
         &self,
@@ -238,6 +243,7 @@ impl Keyed {
         sending::block_each(py, &self.0.core, &appendings, timeout)
     }
 
+    /// A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
     #[pyo3(signature = (
         *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
         max_in_flight = 64, on_delivery = None, timeout = 120.0
@@ -281,6 +287,7 @@ impl Keyed {
         class.call1((slf, writers))
     }
 
+    /// The records of all its streams, one stream after the other: those of one key in their order.
     #[pyo3(
         signature = (start = None, end = None, *, timeout = None),
         text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
@@ -295,6 +302,7 @@ impl Keyed {
         Batches::new(py, &self.0.core, self.0.read(start, end)?, timeout)
     }
 
+    /// The records of all its streams as they grow: those of one key in their order.
     #[pyo3(
         signature = (start = None, *, timeout = None),
         text_signature = "($self, start='latest', *, timeout=None)"
@@ -303,6 +311,7 @@ impl Keyed {
         Batches::new(py, &self.0.core, self.0.tail(start)?, timeout)
     }
 
+    /// Where each of its streams begins and ends now.
     #[pyo3(signature = (*, timeout = None))]
     fn positions<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let names = self.0.names(py)?.into_any();
@@ -335,20 +344,24 @@ impl AsyncKeyed {
 
 #[pymethods]
 impl AsyncKeyed {
+    /// The name of the whole.
     #[getter]
     fn name(&self) -> &str {
         self.0.keyed.name()
     }
 
+    /// The names of its streams, in order: ``name-0`` and so on. Iterating gives the same.
     #[getter]
     fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.0.names(py)
     }
 
+    /// The name of the stream that holds the records with this key.
     fn stream_of(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
         self.0.stream_of(key)
     }
 
+    /// Appends one record to the stream of its key. A key that is a str is stored as UTF-8.
     #[pyo3(signature = (key, value, *, headers = None, timestamp = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn append<'py>(
@@ -372,6 +385,7 @@ impl AsyncKeyed {
         sending::start(py, &self.0.core, stream, &appending, timeout, Patience::Wait)
     }
 
+    /// Appends pairs of key and value in ONE frame, one batch to each stream concerned.
     #[pyo3(signature = (items, *, timestamp = None, compression = None, timeout = None))]
     fn append_all<'py>(
         &self,
@@ -388,6 +402,7 @@ impl AsyncKeyed {
         sending::start_each(py, &self.0.core, &appendings, timeout)
     }
 
+    /// A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
     #[pyo3(signature = (
         *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
         max_in_flight = 64, on_delivery = None, timeout = 120.0
@@ -431,6 +446,7 @@ impl AsyncKeyed {
         class.call1((slf, writers))
     }
 
+    /// The records of all its streams, one stream after the other: those of one key in their order.
     #[pyo3(
         signature = (start = None, end = None, *, timeout = None),
         text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
@@ -445,6 +461,7 @@ impl AsyncKeyed {
         AsyncBatches::new(py, &self.0.core, self.0.read(start, end)?, timeout)
     }
 
+    /// The records of all its streams as they grow: those of one key in their order.
     #[pyo3(
         signature = (start = None, *, timeout = None),
         text_signature = "($self, start='latest', *, timeout=None)"
@@ -453,6 +470,7 @@ impl AsyncKeyed {
         AsyncBatches::new(py, &self.0.core, self.0.tail(start)?, timeout)
     }
 
+    /// Where each of its streams begins and ends now.
     #[pyo3(signature = (*, timeout = None))]
     fn positions<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Started<'py> {
         let names = self.0.names(py)?.into_any();

@@ -46,26 +46,31 @@ impl Record {
 
 #[pymethods]
 impl Record {
+    /// Its place in the stream.
     #[getter]
     fn offset(&self) -> i64 {
         self.offset
     }
 
+    /// Its time: microseconds since 1970, UTC.
     #[getter]
     fn timestamp(&self) -> i64 {
         self.timestamp
     }
 
+    /// Its key, if it has one.
     #[getter]
     fn key(&self, py: Python<'_>) -> Option<Py<PyBytes>> {
         self.key.as_ref().map(|key| key.clone_ref(py))
     }
 
+    /// Its value; ``None`` where the writer wrote a null.
     #[getter]
     fn value(&self, py: Python<'_>) -> Option<Py<PyBytes>> {
         self.value.as_ref().map(|value| value.clone_ref(py))
     }
 
+    /// Its headers, in the order written.
     #[getter]
     fn headers(&self) -> Vec<(&str, Option<&[u8]>)> {
         self.headers

@@ -47,6 +47,7 @@ impl Relative {
         })
     }
 
+    /// The end it is counted from.
     #[getter]
     fn anchor(&self) -> &'static str {
         match self.anchor {
@@ -55,6 +56,7 @@ impl Relative {
         }
     }
 
+    /// How many records behind it; negative: before it.
     #[getter]
     fn records(&self) -> i64 {
         let records = i64::try_from(self.records).unwrap_or(i64::MAX);

@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sbp_locks::Mutex;
 use pyo3::exceptions::{PyResourceWarning, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use sbp_client::{BatchWriter, BatchWriterOptions, ClientError, Delivery, Pushed, Record};
+use sbp_locks::Mutex;
 use sbp_types::{TimestampMs, WriterId};
 
 use crate::ack::Ack;
@@ -418,22 +418,26 @@ pub(crate) struct DeliveryReport {
 
 #[pymethods]
 impl DeliveryReport {
+    /// The number that ``append`` returned for its first record.
     #[getter]
     fn first_sequence(&self) -> i64 {
         self.delivery.first_sequence
     }
 
+    /// The number that ``append`` returned for its last record.
     #[getter]
     fn last_sequence(&self) -> i64 {
         self.delivery.last_sequence
     }
 
+    /// Where it is stored; ``None`` if it failed.
     #[getter]
     fn ack(&self) -> Option<Ack> {
         let ack = self.delivery.result.as_ref().ok()?;
         Some(Ack::new(Arc::clone(&self.stream), *ack))
     }
 
+    /// Why it failed; ``None`` if it is stored. An ``IndeterminateError``: it may be stored all the same.
     #[getter]
     fn error<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let error = self.delivery.result.as_ref().err()?;
@@ -488,6 +492,9 @@ impl Writer {
 
     /// Tells what became of batches, or raises the first failure if there is nobody to tell.
     fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.pen.writer(py)?.has_deliveries() {
+            return Ok(());
+        }
         let callback = self.on_delivery.lock().as_ref().map(|callback| callback.clone_ref(py));
         match callback {
             Some(callback) => self.pen.tell(py, &callback),
@@ -518,31 +525,37 @@ impl Writer {
 
 #[pymethods]
 impl Writer {
+    /// The stream's name.
     #[getter]
     fn stream(&self) -> String {
         self.pen.stream()
     }
 
+    /// The writer's name: the one given, or the one made up for it. ``None`` if it is not idempotent.
     #[getter]
     fn writer_id<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.pen.writer(py)?.id().map(|id| uuid(py, id)).transpose()
     }
 
+    /// The writer's epoch.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.pen.writer(py)?.epoch())
     }
 
+    /// The number that the next record will get.
     #[getter]
     fn next_sequence(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.pen.writer(py)?.next_sequence())
     }
 
+    /// Records that were appended and whose fate is not known yet.
     #[getter]
     fn unflushed(&self) -> u64 {
         self.pen.unfinished()
     }
 
+    /// Takes one record, a list of them, or the rows of a table; returns the number of the last one.
     #[pyo3(signature = (value, *, key = None, headers = None, timestamp = None))]
     fn append<'py>(
         &self,
@@ -574,12 +587,14 @@ impl Writer {
         self.pen.take(py, &given)
     }
 
+    /// Sends what is gathered and waits until everything appended so far is stored or has failed.
     #[pyo3(signature = (*, timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.deliver(py)?;
         self.finish(py, timeout)
     }
 
+    /// Takes no more records, and flushes. Again: does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.pen.is_of_this_process() {
             return Ok(());

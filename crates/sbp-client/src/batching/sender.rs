@@ -167,7 +167,7 @@ impl Sender {
             self.seal(&mut state);
         }
         let pushed = state
-            .push(record, now())
+            .push(record, now)
             .map_err(|error| crate::append::encode_error(&error, self.stream))?;
         drop(state);
         if pushed.begins && !pushed.is_full {

@@ -98,7 +98,7 @@ impl State {
     }
 
     /// Gathers one record.
-    pub(super) fn push(&mut self, record: &Record<'_>, now: Instant) -> Result<Pushed, EncodeError> {
+    pub(super) fn push(&mut self, record: &Record<'_>, now: impl FnOnce() -> Instant) -> Result<Pushed, EncodeError> {
         self.gathered
             .push(record.value, record.key, record.timestamp_us, record.headers)?;
         self.gathered_bytes = self.gathered_bytes.saturating_add(cost(record));
@@ -107,9 +107,9 @@ impl State {
         let begins = self.due.is_none();
         let is_full = self.is_full();
         if is_full {
-            self.due = Some(now);
+            self.due = Some(now());
         } else if begins {
-            self.due = Some(now + self.linger);
+            self.due = Some(now() + self.linger);
         }
         Ok(Pushed {
             sequence,
@@ -238,11 +238,11 @@ mod tests {
         let mut state = State::new(2 * (PER_RECORD + 4), LINGER, 1, true);
         let now = Instant::now();
         state.begin_at(10);
-        let first = state.push(&record(b"1234"), now).unwrap();
+        let first = state.push(&record(b"1234"), || now).unwrap();
         assert!((first.sequence, first.begins, first.is_full) == (10, true, false));
         assert_eq!(state.due(), Some(now + LINGER));
         assert!(state.fits(&record(b"1234")) && !state.fits(&record(b"12345")));
-        let second = state.push(&record(b"1234"), now + LINGER).unwrap();
+        let second = state.push(&record(b"1234"), || now + LINGER).unwrap();
         assert!((second.sequence, second.begins, second.is_full) == (11, false, true));
         let (records, run) = state.seal().unwrap();
         assert_eq!((records.len(), run), (2, Run { first: 10, last: 11 }));
@@ -256,10 +256,10 @@ mod tests {
     fn what_is_gathered_waits_while_too_much_is_on_its_way() {
         let mut state = State::new(PER_RECORD + 1, LINGER, 1, true);
         let now = Instant::now();
-        state.push(&record(b"a"), now).unwrap();
+        state.push(&record(b"a"), || now).unwrap();
         let (_, run) = state.seal().unwrap();
         assert!(state.has_room());
-        state.push(&record(b"b"), now).unwrap();
+        state.push(&record(b"b"), || now).unwrap();
         assert!(!state.has_room());
         assert_eq!(state.due(), None);
         state.settle(run, Err(failed()));
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn without_linger_each_record_is_a_batch() {
         let mut state = State::new(1 << 20, Duration::ZERO, 1, false);
-        assert!(state.push(&record(b"a"), Instant::now()).unwrap().is_full);
+        assert!(state.push(&record(b"a"), Instant::now).unwrap().is_full);
         assert!(state.seal().is_some() && state.seal().is_none());
         assert!(!state.has_room());
     }
