@@ -16,6 +16,7 @@ use self::part::{Part, SetError};
 use crate::client::Client;
 use crate::clock::now;
 use crate::error::{ClientError, ErrorKind};
+use crate::retry::backoff;
 
 /// The most streams that one name may have.
 pub const KEYED_MAX: u32 = 1_024;
@@ -63,16 +64,24 @@ impl Client {
     /// The first stream, which settles how many there are.
     async fn first_of(&self, name: &str, streams: Option<u32>, deadline: Instant) -> Result<Arc<Stream>, ClientError> {
         let first = part::stream_name(name, 0);
-        match (self.part(&first, deadline).await, streams) {
-            (Err(error), Some(of)) if error.code() == ErrorCode::NOT_FOUND => {
-                let wanted = vec![Part { index: 0, of }.stream(name)];
-                match only(self.create_streams(wanted, left(deadline)).await?) {
-                    // Somebody else has just made it, for another number or with settings of its own.
-                    Err(error) if error.code() == ErrorCode::ALREADY_EXISTS => self.part(&first, deadline).await,
-                    created => created,
-                }
+        let mut attempt = 0;
+        loop {
+            let of = match (self.part(&first, deadline).await, streams) {
+                (Err(error), Some(of)) if error.code() == ErrorCode::NOT_FOUND => of,
+                (found, _) => return found,
+            };
+            let wanted = vec![Part { index: 0, of }.stream(name)];
+            let taken = match only(self.create_streams(wanted, left(deadline)).await?) {
+                Err(error) if error.code() == ErrorCode::ALREADY_EXISTS => error,
+                created => return created,
+            };
+            // Somebody else is making it, for another number or with settings of its own, and it may not be there yet.
+            attempt += 1;
+            let pause = backoff(attempt, &self.config().retry);
+            if now() + pause >= deadline {
+                return Err(taken);
             }
-            (found, _) => found,
+            tokio::time::sleep(pause).await;
         }
     }
 
