@@ -312,6 +312,13 @@ impl<T: Send + 'static> Log<T> {
             .collect()
     }
 
+    /// How many ranges have damaged offsets.
+    #[must_use]
+    pub fn damaged_ranges(&self) -> usize {
+        let state = self.shared.state.read();
+        state.index.iter().filter(|(_, range)| !range.damage.is_empty()).count()
+    }
+
     /// Whether it is certain where the range ends. If not, it can be neither appended to nor sealed.
     ///
     /// A range without any record is certain to have none, unless [`Damage::unlisted_ranges`] says otherwise; that one

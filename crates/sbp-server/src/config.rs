@@ -76,6 +76,8 @@ pub struct ServerConfig {
     pub max_held_bytes: u64,
     /// How often retention is looked at: records outlive their time, and streams their size, by this much at most.
     pub retention_interval: Duration,
+    /// How long the server waits between two sealed files of its log that it reads to find damage which nobody has read.
+    pub scrub_interval: Duration,
     /// How often a range server tells its placement driver that it is there and how it does.
     pub report_interval: Duration,
     /// Bytes per log segment. `None`: the log's default, smaller in a temporary directory.
@@ -103,6 +105,7 @@ impl Default for ServerConfig {
             max_pending_bytes: 512 << 20,
             max_held_bytes: 1 << 30,
             retention_interval: Duration::from_secs(30),
+            scrub_interval: Duration::from_secs(60),
             report_interval: Duration::from_secs(3),
             segment_bytes: None,
             #[cfg(feature = "testing")]

@@ -23,7 +23,7 @@ use crate::listener::Acceptor;
 use crate::node::{ConnectionLimits, Identity, Node};
 use crate::range::RangeServer;
 use crate::readers::Readers;
-use crate::roles::{Halves, Surroundings, keep_in_touch, trim_what_is_due, watch_itself};
+use crate::roles::{Halves, Surroundings, keep_in_touch, scrub_what_is_sealed, trim_what_is_due, watch_itself};
 use crate::seldom::Seldom;
 use crate::stats::{Counters, ServerStats};
 use crate::storage::StorageParts;
@@ -192,6 +192,7 @@ impl Running {
             bytes_fetched: counters.bytes_fetched.value(),
             groups: log.groups,
             syncs: log.syncs,
+            damaged_ranges: self.owner.activity().damaged_ranges,
             durability: self.durability.name(),
         }
     }
@@ -244,6 +245,7 @@ impl Running {
 fn start_chores(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, directory: &Path) {
     if node.ranges.is_some() {
         runtime.spawn(trim_what_is_due(Arc::downgrade(node), config.retention_interval));
+        runtime.spawn(scrub_what_is_sealed(Arc::downgrade(node), config.scrub_interval));
     }
     let directory = directory.to_owned();
     if let (Some(role), Some(me)) = (&node.range_role, node.identity.range_server()) {

@@ -26,6 +26,8 @@ pub struct ServerStats {
     pub groups: u64,
     /// Syncs of the log's segments.
     pub syncs: u64,
+    /// Ranges that have damaged records on the disk, as far as is known.
+    pub damaged_ranges: u64,
     /// The word for the durability in force: `fsync` or `none`.
     pub durability: &'static str,
 }

@@ -495,6 +495,7 @@ fn scrubbing_finds_what_nobody_reads_and_remembers_it() {
     };
     assert_eq!(found, [expected]);
     assert_eq!(log.damage(key(1)), [expected]);
+    assert_eq!(log.damaged_ranges(), 1);
     drop(log);
     let (log, recovered, _) = open(&fs, &config).unwrap();
     assert_eq!(

@@ -12,6 +12,8 @@ pub(crate) struct RangeActivity {
     pub(crate) ranges: u64,
     /// Ranges that take appends.
     pub(crate) open_ranges: u64,
+    /// Ranges with damaged records.
+    pub(crate) damaged_ranges: u64,
     /// APPEND entries stored.
     pub(crate) appends: u64,
     /// Bytes of batches stored.
@@ -44,6 +46,7 @@ impl RangeServer {
             fetched_bytes: counters.bytes_fetched.value(),
             pending_bytes: self.log.pending_bytes(),
             written_bytes: log.written_bytes,
+            damaged_ranges: u64::try_from(self.log.damaged_ranges()).unwrap_or(u64::MAX),
             ..RangeActivity::default()
         };
         for (_, stream) in self.hub.ranges.lock().table.streams() {

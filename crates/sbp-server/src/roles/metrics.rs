@@ -58,6 +58,8 @@ impl Sample {
             network_failed_append_rate: narrow(rate(ranges.appends_refused, ranges_then.appends_refused)),
             network_failed_fetch_rate: narrow(rate(ranges.fetches_refused, ranges_then.fetches_refused)),
             range_active_cnt: narrow(ranges.open_ranges),
+            // The one copy there is lacks something.
+            range_missing_replica_cnt: narrow(ranges.damaged_ranges),
             ..ReportMetricsRequest::default()
         }
     }

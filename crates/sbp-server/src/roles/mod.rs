@@ -14,6 +14,7 @@ mod range_role;
 mod registration;
 mod remote;
 mod retention;
+mod scrub;
 mod wire;
 
 pub(crate) use answers::{Answer, answers, handle_request};
@@ -22,6 +23,7 @@ pub(crate) use holdings::Holdings;
 pub(crate) use range_role::RangeRole;
 pub(crate) use registration::{keep_in_touch, watch_itself};
 pub(crate) use retention::trim_what_is_due;
+pub(crate) use scrub::scrub_what_is_sealed;
 #[cfg(test)]
 pub(crate) use {
     holdings::News,
