@@ -89,12 +89,13 @@ check-types: install
 	@$(BIN)/basedpyright --level error
 	@$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest.txt --ignore-unused-allowlist sbp_native._native
 
-test-long: venv ## Floods, dribblers and idle connections against a release server; the longest tests of the session.
+test-long: install ## Floods, dribblers and idle connections against a release server; the longest tests of the session.
 	@echo "== long tests"
 	@cargo build --release --locked --quiet --package sbp-cli
 	@PROPTEST_CASES=5000 cargo test --locked --quiet --package sbp-session --test rules -- endpoints random
 	@SBP_THOROUGH=1 cargo test --locked --quiet --package sbp-session --test rules -- the_largest
 	@$(BIN)/python -m tests.long
+	@SBP_SOAK=1000000 $(BIN)/python -m pytest -q -s tests/python/test_bridge_soak.py
 
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
 	@cargo bench --workspace --locked

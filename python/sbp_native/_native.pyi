@@ -1024,8 +1024,13 @@ class Client:
         >>> client.ping() < 10
         True
         """
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, float]:
         """Counters since the client was made.
+
+        Calls: ``calls`` and ``answers``, ``in_flight`` (started and not over) with ``bytes_in_flight``; bytes: ``bytes_out``,
+        ``bytes_in``, ``bytes_copied`` (received ones that had to be copied) and ``bytes_pinned`` (that views keep in memory
+        now); system calls: ``reads`` and ``writes``; ``connections`` made, ``io_wakeups`` of their tasks; ``round_trips``
+        measured, in seconds: ``rtt_p50``, ``rtt_p90``, ``rtt_p99`` (at most a sixteenth above the truth) and ``rtt_max``.
 
         >>> client.stats()["connections"]
         1
@@ -1351,8 +1356,11 @@ class AsyncClient:
         """The servers that place streams."""
     def ping(self, *, timeout: float | None = None) -> Operation[float]:
         """The time of a round trip to the server, in seconds."""
-    def stats(self) -> dict[str, int]:
-        """Counters since the client was made."""
+    def stats(self) -> dict[str, float]:
+        """Counters since the client was made: those of :meth:`Client.stats`, and those of the running loop.
+
+        Of the loop: ``wakeups`` by I/O threads, ``completions`` that they brought, and ``operations`` on their way.
+        """
     def close(self) -> Operation[None]:
         """Ends the connection."""
     def __await__(self) -> Generator[Any, None, Self]: ...
