@@ -24,7 +24,7 @@ use crate::{arrow, errors, html};
 #[pyclass(frozen, module = "sbp_native", name = "Batch")]
 pub(crate) struct Batch {
     stream: Arc<Described>,
-    batch: sbp_record::Batch,
+    batch: Box<sbp_record::Batch>,
     /// The records shown: a batch is stored whole, and the reader may have asked for a part.
     from: Offset,
     to: Offset,
@@ -47,7 +47,7 @@ impl Batch {
             stream: Arc::clone(stream),
             to: fetched.to.min(batch.end_offset()).max(from),
             from,
-            batch,
+            batch: Box::new(batch),
             received: address..address + fetched.bytes.len(),
         })
     }

@@ -1,12 +1,15 @@
 //! Rows of record columns, sorted by the stream they go to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::ops::Range;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, BinaryArray, Int64Array, ListArray, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, TimeUnit};
-use sbp_record::{EncodeError, RecordsBuilder};
+use arrow_select::take::take;
+use sbp_record::{EncodeError, RecordColumns, RecordsBuilder};
 use sbp_types::StreamId;
 
 /// A stream as a row names it.
@@ -40,63 +43,62 @@ pub(crate) enum RowError {
 /// A builder with as many bytes as this is complete; the rows that follow begin another batch.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// Rows next to each other, several times.
+type Runs = Vec<Range<usize>>;
+
+/// A target whose rows come in runs that are shorter on average has them gathered first.
+const RUN: usize = 8;
+
 /// The rows of `batch` as record builders, by stream and in the order of rows. Every builder has at least one record.
 pub(crate) fn by_stream(
     batch: &RecordBatch,
     has_target: bool,
 ) -> Result<BTreeMap<Target, Vec<RecordsBuilder>>, RowError> {
     let columns = Columns::of(batch, has_target)?;
-    let mut sorted: BTreeMap<Target, Vec<RecordsBuilder>> = BTreeMap::new();
-    for row in 0..batch.num_rows() {
-        let builders = sorted.entry(columns.target(row)?).or_default();
-        if builders.last().is_none_or(|last| last.body_length() >= BATCH_BYTES) {
-            builders.push(RecordsBuilder::new());
-        }
-        if let Some(builder) = builders.last_mut() {
-            columns.push(row, builder)?;
-        }
+    let mut sorted = BTreeMap::new();
+    if batch.num_rows() == 0 {
+        return Ok(sorted);
+    }
+    for (target, runs) in columns.runs(batch.num_rows())? {
+        let rows: usize = runs.iter().map(Range::len).sum();
+        let builders = if runs.len() * RUN <= rows || runs.len() == 1 {
+            build(&columns.records()?, &runs)?
+        } else {
+            build(&columns.gathered(&runs)?.records()?, std::slice::from_ref(&(0..rows)))?
+        };
+        sorted.insert(target, builders);
     }
     Ok(sorted)
 }
 
+/// The rows in `runs` as builders of about [`BATCH_BYTES`].
+fn build(columns: &RecordColumns, runs: &[Range<usize>]) -> Result<Vec<RecordsBuilder>, EncodeError> {
+    let mut full = Vec::new();
+    let mut builder = RecordsBuilder::new();
+    for run in runs {
+        let mut rows = run.clone();
+        while !rows.is_empty() {
+            // An empty builder takes at least one row.
+            rows.start += builder.push_rows(columns, rows.clone(), BATCH_BYTES)?;
+            if !rows.is_empty() {
+                full.push(std::mem::take(&mut builder));
+            }
+        }
+    }
+    if !builder.is_empty() {
+        full.push(builder);
+    }
+    Ok(full)
+}
+
 /// The columns of records, in the types that records have.
 struct Columns {
-    value: Texts,
-    key: Option<Texts>,
-    timestamp: Option<TimestampMicrosecondArray>,
-    headers: Option<ListArray>,
+    value: ArrayRef,
+    key: Option<ArrayRef>,
+    timestamp: Option<ArrayRef>,
+    headers: Option<ArrayRef>,
     stream: Option<StringArray>,
     stream_id: Option<Int64Array>,
-}
-
-/// A column of byte strings, or of text, which is stored as its UTF-8.
-enum Texts {
-    Bytes(BinaryArray),
-    Text(StringArray),
-}
-
-impl Texts {
-    fn of(batch: &RecordBatch, column: &'static str) -> Result<Option<Self>, RowError> {
-        let Some(array) = batch.column_by_name(column) else {
-            return Ok(None);
-        };
-        match array.data_type() {
-            DataType::Binary => Ok(Some(Self::Bytes(array.as_binary().clone()))),
-            DataType::Utf8 => Ok(Some(Self::Text(array.as_string().clone()))),
-            other => Err(RowError::Type {
-                column,
-                found: other.to_string(),
-                wanted: "binary or string",
-            }),
-        }
-    }
-
-    fn at(&self, row: usize) -> Option<&[u8]> {
-        match self {
-            Self::Bytes(array) => array.is_valid(row).then(|| array.value(row)),
-            Self::Text(array) => array.is_valid(row).then(|| array.value(row).as_bytes()),
-        }
-    }
 }
 
 impl Columns {
@@ -109,8 +111,9 @@ impl Columns {
                 found: array.data_type().to_string(),
                 wanted,
             }),
-            found => Ok(found),
+            found => Ok(found.cloned()),
         };
+        let bytes = |kind: &DataType| matches!(kind, DataType::Binary | DataType::Utf8);
         let micros = |kind: &DataType| matches!(kind, DataType::Timestamp(TimeUnit::Microsecond, Some(_)));
         let headers = |kind: &DataType| matches!(kind, DataType::List(item) if is_header(item.data_type()));
         let stream = typed("stream", "string", |kind| *kind == DataType::Utf8)?;
@@ -119,12 +122,10 @@ impl Columns {
             return Err(RowError::Missing("stream"));
         }
         Ok(Self {
-            value: Texts::of(batch, "value")?.ok_or(RowError::Missing("value"))?,
-            key: Texts::of(batch, "key")?,
-            timestamp: typed("timestamp", "timestamp in microseconds with a zone", micros)?
-                .map(|array| array.as_primitive::<TimestampMicrosecondType>().clone()),
-            headers: typed("headers", "array<struct<key: string, value: binary>>", headers)?
-                .map(|array| array.as_list().clone()),
+            value: typed("value", "binary or string", bytes)?.ok_or(RowError::Missing("value"))?,
+            key: typed("key", "binary or string", bytes)?,
+            timestamp: typed("timestamp", "timestamp in microseconds with a zone", micros)?,
+            headers: typed("headers", "array<struct<key: string, value: binary>>", headers)?,
             stream: stream.filter(|_| !has_target).map(|array| array.as_string().clone()),
             stream_id: stream_id
                 .filter(|_| !has_target)
@@ -132,36 +133,67 @@ impl Columns {
         })
     }
 
-    fn target(&self, row: usize) -> Result<Target, RowError> {
-        match (&self.stream, &self.stream_id) {
-            (Some(names), _) if names.is_valid(row) => Ok(Target::Name(names.value(row).to_owned())),
-            (Some(_), _) => Err(RowError::NoTarget("stream", row)),
-            (None, Some(ids)) if ids.is_valid(row) => Ok(Target::Id(StreamId(ids.value(row)))),
-            (None, Some(_)) => Err(RowError::NoTarget("stream_id", row)),
-            (None, None) => Ok(Target::Given),
-        }
+    fn records(&self) -> Result<RecordColumns, EncodeError> {
+        let columns = RecordColumns::new(
+            &self.value,
+            self.key.as_ref(),
+            self.timestamp.as_ref(),
+            self.headers.as_ref(),
+        );
+        Ok(columns?)
     }
 
-    fn push(&self, row: usize, builder: &mut RecordsBuilder) -> Result<(), RowError> {
-        let key = self.key.as_ref().and_then(|keys| keys.at(row));
-        let time = self
-            .timestamp
-            .as_ref()
-            .filter(|times| times.is_valid(row))
-            .map(|times| times.value(row));
-        let value = self.value.at(row);
-        let Some(lists) = self.headers.as_ref().filter(|lists| lists.is_valid(row)) else {
-            return Ok(builder.push(value, key, time, &[])?);
-        };
-        let items = lists.value(row);
-        let items = items.as_struct();
-        let names = items.column(0).as_string::<i32>();
-        let values = items.column(1).as_binary::<i32>();
-        let headers: Vec<_> = (0..items.len())
-            .map(|item| (names.value(item), values.is_valid(item).then(|| values.value(item))))
-            .collect();
-        Ok(builder.push(value, key, time, &headers)?)
+    /// The columns with these rows alone.
+    fn gathered(&self, runs: &[Range<usize>]) -> Result<Self, RowError> {
+        let rows = runs.iter().cloned().flatten();
+        let rows: UInt64Array = rows.map(|row| row as u64).collect();
+        let gather = |array: &ArrayRef| take(array, &rows, None).map_err(EncodeError::Arrow);
+        let gather_some = |array: &Option<ArrayRef>| array.as_ref().map(gather).transpose();
+        Ok(Self {
+            value: gather(&self.value)?,
+            key: gather_some(&self.key)?,
+            timestamp: gather_some(&self.timestamp)?,
+            headers: gather_some(&self.headers)?,
+            stream: None,
+            stream_id: None,
+        })
     }
+
+    /// The runs of rows that go to each stream.
+    fn runs(&self, rows: usize) -> Result<Vec<(Target, Runs)>, RowError> {
+        match (&self.stream, &self.stream_id) {
+            (Some(names), _) => {
+                let name = |row| names.is_valid(row).then(|| names.value(row));
+                let runs = runs_of(rows, name).map_err(|row| RowError::NoTarget("stream", row))?;
+                Ok(runs
+                    .into_iter()
+                    .map(|(name, runs)| (Target::Name(name.to_owned()), runs))
+                    .collect())
+            }
+            (None, Some(ids)) => {
+                let id = |row| ids.is_valid(row).then(|| ids.value(row));
+                let runs = runs_of(rows, id).map_err(|row| RowError::NoTarget("stream_id", row))?;
+                Ok(runs
+                    .into_iter()
+                    .map(|(id, runs)| (Target::Id(StreamId(id)), runs))
+                    .collect())
+            }
+            (None, None) => Ok(vec![(Target::Given, std::iter::once(0..rows).collect())]),
+        }
+    }
+}
+
+/// Rows by what `key` says of them, as runs; the first row without a key is the error.
+fn runs_of<K: Copy + Eq + Hash>(rows: usize, key: impl Fn(usize) -> Option<K>) -> Result<HashMap<K, Runs>, usize> {
+    let mut sorted: HashMap<K, Runs> = HashMap::new();
+    let mut row = 0;
+    while row < rows {
+        let this = key(row).ok_or(row)?;
+        let end = (row + 1..rows).find(|&next| key(next) != Some(this)).unwrap_or(rows);
+        sorted.entry(this).or_default().push(row..end);
+        row = end;
+    }
+    Ok(sorted)
 }
 
 fn is_header(item: &DataType) -> bool {
