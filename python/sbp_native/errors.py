@@ -63,10 +63,11 @@ class SbpError(Exception):
     """The root: what went wrong, where, and whether to try again.
 
     The message is one line: ``[SBP-code] what; stream, range, offset; server; attempts; retriable or not; what to do``.
+    ``docs/errors.md`` lists all codes.
     """
 
     code: int
-    """The server's error code; from 9000 on, one of this side's own. 0 where there is none."""
+    """The server's error code; from 9000 on, one of this side's own."""
     retriable: bool
     """Whether the same call may succeed later without anything being changed."""
     indeterminate: bool
@@ -76,7 +77,7 @@ class SbpError(Exception):
     range: int | None
     """The range's index within the stream."""
     offset: int | None
-    """The offset concerned."""
+    """The offset concerned; where a condition of an append does not hold, the stream's next offset."""
     endpoint: str | None
     """``host:port`` of the server that was asked last."""
     attempts: int
@@ -229,7 +230,7 @@ class ForkedClientError(ClosedError):
 
 
 class ServerError(IndeterminateError):
-    """The server failed inside."""
+    """The server failed inside, or answered with a code that this client does not know."""
 
 
 class LogFailedError(ServerError):

@@ -127,9 +127,9 @@ def render() -> str:
     ]
     lines += [f"{UNKNOWN.advice}. 1200 and 1204 are read as success, 1400 as 2 and 1503 as 5.", ""]
     lines += [
-        "Every code is made to happen by a test of `tests/python`; a code without one fails. Some of the requests that a"
+        "Every code is made to happen by a test of `tests/python`; a code without one fails. Some requests that a real"
     ]
-    lines += ["real server refuses are spoiled on their way, since the client would not send them.", ""]
+    lines += ["server refuses are spoiled on their way, since the client would not send them.", ""]
     for title, chosen in (
         ("What servers answer", [row for row in rows if row.code < 9000]),
         ("What arises on this side", [row for row in rows if row.code >= 9000]),

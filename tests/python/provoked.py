@@ -27,7 +27,8 @@ SOURCES = {"server": "a real server", "peer": "a scripted peer", "client": "this
 
 FORM = re.compile(
     r"\[SBP-(?P<code>\d{4})\] (?P<what>[^;].*?); (?:(?P<attempts>\d+) attempts?; )?"
-    r"(?P<outcome>it may have been done|can be tried again|not worth trying again unchanged); (?P<advice>.+)"
+    r"(?P<outcome>it may have been done: read the stream to find out|can be tried again|"
+    r"not worth trying again unchanged); (?P<advice>.+)"
 )
 
 
@@ -59,7 +60,7 @@ def check(error: SbpError) -> None:
     assert found["advice"].startswith(row.advice), text
     assert int(found["attempts"] or 0) == error.attempts, text
     outcome = {
-        "it may have been done": (True, False),
+        "it may have been done: read the stream to find out": (True, False),
         "can be tried again": (False, True),
         "not worth trying again unchanged": (False, False),
     }

@@ -16,11 +16,16 @@ from python.provoked import TABLE
 from python.scripted_peer import (
     APPEND,
     CREATE_STREAMS,
+    DELETE_STREAMS,
     DESCRIBE_STREAMS,
     FETCH,
     HANG_UP,
     HEARTBEAT,
+    LIST_RANGES,
+    SEAL_RANGES,
     SWALLOW,
+    TRIM_STREAMS,
+    UPDATE_STREAMS,
     Act,
     Frame,
     ScriptedPeer,
@@ -103,6 +108,33 @@ def test_a_created_stream_refused(peer: ScriptedPeer, client: sbp.Client, name: 
     with pytest.raises(sbp.SbpError) as caught:
         client.create_stream(name, timeout=0.7)
     assert caught.value.code == code
+
+
+VERBS: dict[str, tuple[int, Callable[[sbp.Stream], object]]] = {
+    "append": (APPEND, lambda stream: stream.append(b"x")),
+    "delete": (DELETE_STREAMS, lambda stream: stream.delete()),
+    "describe": (DESCRIBE_STREAMS, lambda stream: stream.describe()),
+    "describe_ranges": (LIST_RANGES, lambda stream: stream.describe_ranges()),
+    "fetch": (FETCH, lambda stream: stream.fetch(0)),
+    "positions": (FETCH, lambda stream: stream.positions()),
+    "read": (FETCH, lambda stream: list(stream.read())),
+    "seal": (SEAL_RANGES, lambda stream: stream.seal()),
+    "tail": (FETCH, lambda stream: next(stream.tail(start=0))),
+    "trim": (TRIM_STREAMS, lambda stream: stream.trim(1)),
+    "update": (UPDATE_STREAMS, lambda stream: stream.update(retention_bytes=1 << 20)),
+}
+
+
+@pytest.mark.provokes(1401, by="peer")
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_says_which_stream_and_which_server(peer: ScriptedPeer, stream: sbp.Stream, verb: str) -> None:
+    stream.append([b"a", b"b"])
+    opcode, call = VERBS[verb]
+    peer.on(opcode, refuse(1401))
+    with pytest.raises(sbp.AccessDeniedError) as caught:
+        call(stream)
+    error = caught.value
+    assert (error.stream, error.endpoint, error.attempts) == (stream.name, peer.address, 1)
 
 
 def test_a_code_without_a_row_is_final_and_promises_nothing(peer: ScriptedPeer, stream: sbp.Stream) -> None:

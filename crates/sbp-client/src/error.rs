@@ -134,7 +134,12 @@ impl ClientError {
             Cause::Invalid { .. } => (ErrorKind::Invalid, ErrorCode::BAD_ARGUMENT),
             Cause::Closed => (ErrorKind::Closed, ErrorCode::CLOSED),
         };
-        let mut error = Self::new(kind, code, failure.cause.to_string());
+        let what = match &failure.cause {
+            // The code is said in any case.
+            Cause::Refused { message, .. } => message.clone(),
+            cause => cause.to_string(),
+        };
+        let mut error = Self::new(kind, code, what);
         error.0.endpoint = failure.endpoint.clone();
         error.0.offset = failure.offset;
         error.0.attempts = attempts;
@@ -380,7 +385,7 @@ impl fmt::Display for ClientError {
             more => write!(f, "; {more} attempts")?,
         }
         f.write_str(match (details.kind, details.retriable) {
-            (ErrorKind::Indeterminate, _) => "; it may have been done",
+            (ErrorKind::Indeterminate, _) => "; it may have been done: read the stream to find out",
             (_, true) => "; can be tried again",
             (_, false) => "; not worth trying again unchanged",
         })?;

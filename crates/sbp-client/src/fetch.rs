@@ -447,7 +447,11 @@ impl FetchAnswers {
             };
             let error = ClientError::entry(status.code, message, Some(endpoint)).of_a_read();
             self.failure = Some(Failure::new(refused(status, 0), Some(endpoint)));
-            return Some(Err(error.with_stream(entry.stream)));
+            let error = error.with_stream(entry.stream);
+            return Some(Err(match entry.from {
+                Position::At(offset) => error.with_offset(offset),
+                _ => error,
+            }));
         }
         let start = match entry.from {
             Position::At(offset) => offset.max(result.start_offset),

@@ -117,14 +117,14 @@ impl Client {
             for part in self.by_server(&open, entries) {
                 for part in part.chunks(ENTRIES) {
                     let asked: Vec<_> = part.iter().filter_map(|&place| entries.get(place).copied()).collect();
-                    let results = self.ask_positions(&asked, deadline).await?;
+                    let (results, server) = self.ask_positions(&asked, deadline).await?;
                     for ((&place, &(stream, _)), result) in part.iter().zip(&asked).zip(results) {
                         if is_elsewhere(result.status.code) {
                             again.push(place);
                             let cause = crate::connection::refused(&result.status, 0);
                             missed = Some((stream, cause.into()));
                         } else if let Some(slot) = resolved.get_mut(place) {
-                            *slot = Some(self.positions_entry(stream, result));
+                            *slot = Some(self.positions_entry(stream, result, &server));
                         }
                     }
                 }
@@ -171,9 +171,9 @@ impl Client {
         &self,
         asked: &[(StreamId, TimestampMs)],
         deadline: Instant,
-    ) -> Result<Vec<FetchResult>, ClientError> {
+    ) -> Result<(Vec<FetchResult>, Arc<str>), ClientError> {
         let Some(&(first, _)) = asked.first() else {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Arc::from("")));
         };
         let plan = Plan {
             opcode: FetchRequest::OPCODE,
@@ -195,15 +195,20 @@ impl Client {
             ..FetchRequest::default()
         };
         let header = encoded(&request);
-        let read = |answer: &Answer| gather(answer, asked.len());
+        let read = |answer: &Answer| Ok((gather(answer, asked.len())?, Arc::clone(&answer.endpoint)));
         execute::call(self.links(), plan, |_left| header.clone(), read).await
     }
 
-    fn positions_entry(&self, stream: StreamId, result: FetchResult) -> Result<FetchResult, ClientError> {
+    fn positions_entry(
+        &self,
+        stream: StreamId,
+        result: FetchResult,
+        server: &Arc<str>,
+    ) -> Result<FetchResult, ClientError> {
         if result.status.is_success() {
             return Ok(result);
         }
-        let error = entry_error(&result.status).with_stream(stream);
+        let error = entry_error(&result.status, server).with_stream(stream);
         self.forget(&error, stream);
         Err(error)
     }

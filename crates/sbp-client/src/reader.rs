@@ -178,7 +178,15 @@ impl ReadTask {
     }
 
     async fn read_all(&mut self, spans: Vec<Span>) -> Result<(), Stop> {
-        self.spans = self.resolve(spans).await.map_err(Stop::Final)?;
+        let only = match spans.as_slice() {
+            [one] => Some(one.stream),
+            _ => None,
+        };
+        let resolved = self.resolve(spans).await.map_err(|error| match only {
+            Some(stream) => error.with_stream(stream),
+            None => error,
+        });
+        self.spans = resolved.map_err(Stop::Final)?;
         // Counted from the first failure in a row: a slow consumer may take all the time it likes.
         let mut trying: Option<Trying> = None;
         loop {

@@ -50,7 +50,7 @@ error_codes! {
         "success"
     1 UNKNOWN Never maybe "ServerError"
         "the server failed in a way that it has no code for"
-        "look at the server's log, and read the stream to learn whether it was done"
+        "look at the server's log"
     2 INVALID_REQUEST Never not_done "InvalidRequestError"
         "the server can read the request, and it makes no sense"
         "correct the request; the message says which part of it"
@@ -103,13 +103,13 @@ error_codes! {
         "ask for an offset between the bounds that the error names"
     1464 APPEND_TO_COMMITTED_OFFSET Never maybe "IndeterminateError"
         "the server already has data at this offset"
-        "read the stream there to learn whether the data is yours"
+        "see whether the data there is yours"
     1465 APPEND_TO_PENDING_OFFSET Never maybe "IndeterminateError"
         "the server is writing at this offset"
-        "read the stream there a little later to learn whether the data is yours"
+        "see a little later whether the data there is yours"
     1466 APPEND_TO_OVERTAKEN_OFFSET Never maybe "IndeterminateError"
         "the server is past this offset"
-        "read the stream there to learn whether the data is yours"
+        "see whether the data there is yours"
     1470 CREATE_RANGE_BEFORE_SEAL Never not_done "PreconditionFailedError"
         "a range was to be made while the one before it takes records"
         "seal the last range before the next one is made"
@@ -141,7 +141,7 @@ error_codes! {
     // The placement driver's side.
     1500 PD_INTERNAL_SERVER_ERROR Now maybe "ServerError"
         "the placement driver failed inside"
-        "look at its log, and ask for the stream to learn whether it was done"
+        "look at its log"
     1501 PD_NOT_IMPLEMENTED Never not_done "UnsupportedError"
         "this placement driver does not serve the operation"
         "ask one that does, or upgrade it"
@@ -152,7 +152,7 @@ error_codes! {
     // The range server's side.
     2500 RS_INTERNAL_SERVER_ERROR Now maybe "ServerError"
         "the server failed inside"
-        "look at its log, and read the stream to learn whether it was done"
+        "look at its log"
     2501 RS_NOT_IMPLEMENTED Never not_done "UnsupportedError"
         "this range server does not serve the operation"
         "ask one that does, or upgrade it"
@@ -167,7 +167,7 @@ error_codes! {
         "free space or trim streams"
     2508 LOG_FAILED Elsewhere maybe "LogFailedError"
         "the server could not make data durable and takes no more"
-        "check its disk and restart it, and read the stream to learn whether it was done"
+        "check its disk and restart it"
 
     // This side. Never on the wire.
     9001 CONNECTION_FAILED Later not_done "ConnectionFailedError"
@@ -175,16 +175,16 @@ error_codes! {
         "check the address, and that the server runs and can be reached"
     9002 CONNECTION_LOST Now maybe "ConnectionLostError"
         "the connection broke before the answer came"
-        "read the stream to learn whether it was done"
+        "use a writer, which may send again without harm"
     9003 DEADLINE_BEFORE_SEND Later not_done "DeadlineExceededError"
         "the time was over before anything was done, or under a call that changes nothing"
         "give a longer timeout, or do less at once"
     9004 DEADLINE_AFTER_SEND Never maybe "OutcomeUnknownTimeoutError"
         "the time was over while the answer was awaited"
-        "read the stream to learn whether it was done, or give a longer timeout"
+        "give a longer timeout, or use a writer, which may send again without harm"
     9005 CANCELLED Never maybe "IndeterminateError"
         "the call was given up after it was sent"
-        "read the stream to learn whether it was done"
+        "wait for what is under way before everything is shut down"
     9006 FEATURE_NOT_OFFERED Never not_done "UnsupportedError"
         "the server lacks a feature that the call needs"
         "upgrade the server, or do without"
@@ -233,7 +233,7 @@ const UNKNOWN_NUMBER: ErrorRule = ErrorRule {
     may_have_been_done: true,
     python_class: "ServerError",
     meaning: "the server answered with a code that this client does not know",
-    advice: "upgrade the client, and read the stream to learn whether it was done",
+    advice: "upgrade the client",
 };
 
 impl ErrorCode {

@@ -26,6 +26,25 @@ pub(crate) enum Failure {
     Corrupt(String),
 }
 
+impl Failure {
+    /// Says which stream the call was about, where the error does not say it.
+    fn about(self, key: &Key) -> Self {
+        match (self, key) {
+            (Self::Client(error), Key::Name(name)) => Self::Client(error.with_stream_name(name)),
+            (Self::Client(error), Key::Id(id)) => Self::Client(error.with_stream(*id)),
+            (Self::Client(error), Key::Known(known)) => {
+                Self::Client(error.with_stream(known.stream.stream_id).with_stream_name(&known.name))
+            }
+            (other, _) => other,
+        }
+    }
+}
+
+/// A call about one stream: its errors say which.
+async fn about<T>(key: &Key, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    call.await.map_err(|failure| failure.about(key))
+}
+
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
@@ -119,7 +138,7 @@ impl StreamChange {
 pub(crate) async fn find(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Arc<Described>, Failure> {
     let stream = match key {
         Key::Known(stream) => return Ok(Arc::clone(stream)),
-        Key::Name(name) => client.find_stream(name, timeout).await?,
+        Key::Name(name) => about(key, async { Ok(client.find_stream(name, timeout).await?) }).await?,
         Key::Id(id) => match client.known_stream_id(*id) {
             Some(known) => known,
             None => return describe(client, key, timeout).await,
@@ -146,16 +165,19 @@ fn only<T>(results: Each<T>, what: &str) -> Result<T, Failure> {
 
 /// The stream with this name or id, as the server describes it now.
 pub(crate) async fn describe(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Arc<Described>, Failure> {
-    let described = match key {
-        Key::Name(name) => client.describe_streams(&[], &[name], timeout).await?,
-        Key::Id(id) => client.describe_streams(&[*id], &[], timeout).await?,
-        Key::Known(stream) => {
-            client
-                .describe_streams(&[stream.stream.stream_id], &[], timeout)
-                .await?
-        }
-    };
-    Ok(Described::new(only(described, "stream")?)?)
+    about(key, async {
+        let described = match key {
+            Key::Name(name) => client.describe_streams(&[], &[name], timeout).await?,
+            Key::Id(id) => client.describe_streams(&[*id], &[], timeout).await?,
+            Key::Known(stream) => {
+                client
+                    .describe_streams(&[stream.stream.stream_id], &[], timeout)
+                    .await?
+            }
+        };
+        Ok(Described::new(only(described, "stream")?)?)
+    })
+    .await
 }
 
 /// The streams with these names or ids.
@@ -186,15 +208,18 @@ pub(crate) async fn create(
     timeout: Option<Duration>,
 ) -> Result<Arc<Described>, Failure> {
     let wanted = wanted.into_stream();
-    if !exist_ok {
-        match client.describe_streams(&[], &[&wanted.name], timeout).await?.pop() {
-            Some(Err(error)) if error.code() == ErrorCode::NOT_FOUND => {}
-            Some(Err(error)) => return Err(error.into()),
-            Some(Ok(_)) | None => return Err(Failure::Exists(wanted.name)),
+    about(&Key::Name(wanted.name.clone()), async {
+        if !exist_ok {
+            match client.describe_streams(&[], &[&wanted.name], timeout).await?.pop() {
+                Some(Err(error)) if error.code() == ErrorCode::NOT_FOUND => {}
+                Some(Err(error)) => return Err(error.into()),
+                Some(Ok(_)) | None => return Err(Failure::Exists(wanted.name)),
+            }
         }
-    }
-    let created = client.create_streams(vec![wanted], timeout).await?;
-    Ok(Described::new(only(created, "created stream")?)?)
+        let created = client.create_streams(vec![wanted], timeout).await?;
+        Ok(Described::new(only(created, "created stream")?)?)
+    })
+    .await
 }
 
 /// Changes a stream's settings. Of two changes at once the later one wins as a whole: what one does not name, it takes
@@ -205,22 +230,28 @@ pub(crate) async fn update(
     wanted: StreamChange,
     timeout: Option<Duration>,
 ) -> Result<Arc<Described>, Failure> {
-    let now = describe(client, key, timeout).await?;
-    let kept = wanted.retention.unwrap_or(now.stream.retention_period_ms);
-    let wanted = Stream {
-        stream_id: now.stream.stream_id,
-        // Always taken, so what stays must be said.
-        retention_period_ms: kept,
-        ..wanted.into_stream()
-    };
-    let updated = client.update_streams(vec![wanted], timeout).await?;
-    Ok(Described::new(only(updated, "updated stream")?)?)
+    about(key, async {
+        let now = describe(client, key, timeout).await?;
+        let kept = wanted.retention.unwrap_or(now.stream.retention_period_ms);
+        let wanted = Stream {
+            stream_id: now.stream.stream_id,
+            // Always taken, so what stays must be said.
+            retention_period_ms: kept,
+            ..wanted.into_stream()
+        };
+        let updated = client.update_streams(vec![wanted], timeout).await?;
+        Ok(Described::new(only(updated, "updated stream")?)?)
+    })
+    .await
 }
 
 /// Deletes a stream.
 pub(crate) async fn delete(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<(), Failure> {
-    let id = id_of(client, key, timeout).await?;
-    only(client.delete_streams(&[id], timeout).await?, "deleted stream").map(drop)
+    about(key, async {
+        let id = id_of(client, key, timeout).await?;
+        only(client.delete_streams(&[id], timeout).await?, "deleted stream").map(drop)
+    })
+    .await
 }
 
 /// Deletes a stream's records before a place. The offset that it begins at then.
@@ -230,33 +261,45 @@ pub(crate) async fn trim(
     before: Position,
     timeout: Option<Duration>,
 ) -> Result<Offset, Failure> {
-    let id = id_of(client, key, timeout).await?;
-    let offset = only(client.settle(&[(id, before)], timeout).await?, "offset")?;
-    let range = only(client.trim_streams(&[(id, offset)], timeout).await?, "trimmed stream")?;
-    Ok(range.start_offset)
+    about(key, async {
+        let id = id_of(client, key, timeout).await?;
+        let offset = only(client.settle(&[(id, before)], timeout).await?, "offset")?;
+        let range = only(client.trim_streams(&[(id, offset)], timeout).await?, "trimmed stream")?;
+        Ok(range.start_offset)
+    })
+    .await
 }
 
 /// Ends a stream's open range. The one that appends go to from then on.
 pub(crate) async fn seal(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Range, Failure> {
-    let open = RangeId {
-        stream_id: id_of(client, key, timeout).await?,
-        range_index: RangeIndex::OPEN,
-        ..RangeId::default()
-    };
-    let sealed = client.seal_ranges(&[open], SealKind::PLACEMENT_DRIVER, timeout).await?;
-    only(sealed, "range")
+    about(key, async {
+        let open = RangeId {
+            stream_id: id_of(client, key, timeout).await?,
+            range_index: RangeIndex::OPEN,
+            ..RangeId::default()
+        };
+        let sealed = client.seal_ranges(&[open], SealKind::PLACEMENT_DRIVER, timeout).await?;
+        only(sealed, "range")
+    })
+    .await
 }
 
 /// A stream's ranges, in their order.
 pub(crate) async fn ranges(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Vec<Range>, Failure> {
-    let id = id_of(client, key, timeout).await?;
-    Ok(client.list_ranges(id, timeout).await?)
+    about(key, async {
+        let id = id_of(client, key, timeout).await?;
+        Ok(client.list_ranges(id, timeout).await?)
+    })
+    .await
 }
 
 /// What one stream holds now.
 pub(crate) async fn positions_of(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Positions, Failure> {
-    let id = id_of(client, key, timeout).await?;
-    only(client.positions(&[id], timeout).await?, "positions")
+    about(key, async {
+        let id = id_of(client, key, timeout).await?;
+        only(client.positions(&[id], timeout).await?, "positions")
+    })
+    .await
 }
 
 /// What streams hold now; of all streams without `keys`.

@@ -44,20 +44,22 @@ impl Client {
     }
 
     /// Asks about many things, as many in one request as a server takes. `request` makes the request for a part of them,
-    /// `take` takes an answer's frame apart. The results are as many as the things, in their order.
+    /// `take` takes an answer's frame apart. The results are as many as the things, in their order; each comes with who
+    /// gave it.
     async fn ask_each<A, M: Message, N: Message, R>(
         &self,
         plan: Plan,
         asked: &[A],
         mut request: impl FnMut(i32, &[A]) -> M,
         mut take: impl FnMut(N) -> (Vec<R>, Status, i32),
-    ) -> Result<Vec<R>, ClientError> {
+    ) -> Result<Vec<(R, Arc<str>)>, ClientError> {
         let mut results = Vec::with_capacity(asked.len());
         for part in asked.chunks(ENTRIES) {
             let encode = |left| encoded(&request(millis(left), part));
-            let more = execute::call(self.links(), plan, encode, |answer| gather(answer, &mut take)).await?;
+            let read = |answer: &Answer| Ok((gather(answer, &mut take)?, Arc::clone(&answer.endpoint)));
+            let (more, server) = execute::call(self.links(), plan, encode, read).await?;
             expect_results(part.len(), more.len())?;
-            results.extend(more);
+            results.extend(more.into_iter().map(|result| (result, Arc::clone(&server))));
         }
         Ok(results)
     }
@@ -119,21 +121,24 @@ fn expect_results(asked: usize, got: usize) -> Result<(), ClientError> {
 }
 
 /// What one entry got: the thing itself, which goes with success, or why not.
-fn entry<T>(status: &Status, found: Option<T>, what: &str) -> Result<T, ClientError> {
+fn entry<T>(status: &Status, server: &Arc<str>, found: Option<T>, what: &str) -> Result<T, ClientError> {
     match (status.is_success(), found) {
         (true, Some(found)) => Ok(found),
-        (true, None) => Err(ClientError::protocol(format!("{what} is not described"))),
-        (false, _) => Err(entry_error(status)),
+        (true, None) => {
+            let error = ClientError::protocol(format!("{what} is not described"));
+            Err(error.with_endpoint(Some(server)))
+        }
+        (false, _) => Err(entry_error(status, server)),
     }
 }
 
-pub(crate) fn entry_error(status: &Status) -> ClientError {
+pub(crate) fn entry_error(status: &Status, server: &Arc<str>) -> ClientError {
     let message = if status.message.is_empty() {
         ErrorCode::name(status.code)
     } else {
         &status.message
     };
-    ClientError::entry(status.code, message, None)
+    ClientError::entry(status.code, message, Some(server))
 }
 
 /// Remembers a stream that a server described.

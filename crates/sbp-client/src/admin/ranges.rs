@@ -90,8 +90,8 @@ impl Client {
         };
         let take = |frame: DescribeRangesResponse| (frame.describe_responses, frame.status, frame.throttle_time_ms);
         let results = self.ask_each(plan, ranges, request, take).await?;
-        let described = ranges.iter().zip(results).map(|(asked, result)| {
-            entry(&result.status, result.range, "a described range").map_err(|error| placed(error, asked))
+        let described = ranges.iter().zip(results).map(|(asked, (result, server))| {
+            entry(&result.status, &server, result.range, "a described range").map_err(|error| placed(error, asked))
         });
         Ok(described.collect())
     }
@@ -143,8 +143,8 @@ impl Client {
         };
         let take = |frame: SealRangesResponse| (frame.seal_responses, frame.status, frame.throttle_time_ms);
         let results = self.ask_each(plan, &wanted, request, take).await?;
-        let sealed = wanted.iter().zip(results).map(|(asked, result)| {
-            entry(&result.status, result.range, "a sealed range").map_err(|error| placed(error, asked))
+        let sealed = wanted.iter().zip(results).map(|(asked, (result, server))| {
+            entry(&result.status, &server, result.range, "a sealed range").map_err(|error| placed(error, asked))
         });
         let mut sealed: Each<Range> = sealed.collect();
         for (place, error) in refused {
@@ -197,8 +197,8 @@ impl Client {
         };
         let take = |frame: SyncRangesResponse| (frame.sync_responses, frame.status, frame.throttle_time_ms);
         let results = self.ask_each(plan, streams, request, take).await?;
-        let synced = streams.iter().zip(results).map(|(asked, result)| {
-            entry(&result.status, Some(result.ranges), "a list of ranges")
+        let synced = streams.iter().zip(results).map(|(asked, (result, server))| {
+            entry(&result.status, &server, Some(result.ranges), "a list of ranges")
                 .map_err(|error| error.with_stream(asked.stream_id))
         });
         Ok(synced.collect())
@@ -229,15 +229,16 @@ pub(crate) async fn list_ranges(
             request.timeout_ms = millis(left);
             encoded(&request)
         };
-        let page = execute::call(links, plan, encode, |answer| {
-            gather(answer, |frame: ListRangesResponse| {
+        let (page, server) = execute::call(links, plan, encode, |answer| {
+            let page = gather(answer, |frame: ListRangesResponse| {
                 continuation = frame.continuation;
                 (frame.list_responses, frame.status, frame.throttle_time_ms)
-            })
+            })?;
+            Ok((page, Arc::clone(&answer.endpoint)))
         })
         .await?;
         for result in page {
-            lists.add(criteria, result)?;
+            lists.add(criteria, result, &server)?;
         }
         if continuation.is_empty() {
             return lists.finish();
@@ -267,7 +268,12 @@ impl Lists {
         }
     }
 
-    fn add(&mut self, criteria: &[&RangeCriteria], result: ListRangesResult) -> Result<(), ClientError> {
+    fn add(
+        &mut self,
+        criteria: &[&RangeCriteria],
+        result: ListRangesResult,
+        server: &Arc<str>,
+    ) -> Result<(), ClientError> {
         let place = match &result.range_criteria {
             Some(told) => criteria.iter().position(|&one| one == told),
             None if criteria.len() == 1 => Some(0),
@@ -277,7 +283,7 @@ impl Lists {
             .and_then(|place| self.lists.get_mut(place))
             .ok_or_else(|| ClientError::protocol("a list of ranges is for criteria that were not asked for"))?;
         match list {
-            _ if !result.status.is_success() => *list = Some(Err(entry_error(&result.status))),
+            _ if !result.status.is_success() => *list = Some(Err(entry_error(&result.status, server))),
             Some(Ok(ranges)) => ranges.extend(result.ranges),
             Some(Err(_)) => {}
             None => *list = Some(Ok(result.ranges)),

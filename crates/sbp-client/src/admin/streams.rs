@@ -46,8 +46,8 @@ impl Client {
         };
         let take = |frame: CreateStreamsResponse| (frame.create_responses, frame.status, frame.throttle_time_ms);
         let results = self.ask_each(plan, &streams, request, take).await?;
-        let created = streams.iter().zip(results).map(|(asked, result)| {
-            entry(&result.status, result.stream, "a created stream")
+        let created = streams.iter().zip(results).map(|(asked, (result, server))| {
+            entry(&result.status, &server, result.stream, "a created stream")
                 .map(|stream| known(self, stream))
                 .map_err(|error| error.with_stream_name(&asked.name))
         });
@@ -75,8 +75,8 @@ impl Client {
         };
         let take = |frame: UpdateStreamsResponse| (frame.update_responses, frame.status, frame.throttle_time_ms);
         let results = self.ask_each(plan, &streams, request, take).await?;
-        let updated = streams.iter().zip(results).map(|(asked, result)| {
-            let stream = entry(&result.status, result.stream, "an updated stream").map_err(|error| {
+        let updated = streams.iter().zip(results).map(|(asked, (result, server))| {
+            let stream = entry(&result.status, &server, result.stream, "an updated stream").map_err(|error| {
                 self.forget(&error, asked.stream_id);
                 error.with_stream(asked.stream_id)
             })?;
@@ -116,7 +116,7 @@ impl Client {
         let take = |frame: DeleteStreamsResponse| (frame.delete_responses, frame.status, frame.throttle_time_ms);
         let results = self.ask_each(plan, streams, request, take).await?;
         let repeated = requests > streams.len().div_ceil(ENTRIES);
-        let deleted = streams.iter().zip(results).map(|(&stream_id, result)| {
+        let deleted = streams.iter().zip(results).map(|(&stream_id, (result, server))| {
             self.forget_stream(stream_id);
             if repeated && result.status.code == ErrorCode::NOT_FOUND {
                 return Ok(Stream {
@@ -124,7 +124,7 @@ impl Client {
                     ..Stream::default()
                 });
             }
-            entry(&result.status, result.deleted_stream, "a deleted stream")
+            entry(&result.status, &server, result.deleted_stream, "a deleted stream")
                 .map_err(|error| error.with_stream(stream_id))
         });
         Ok(deleted.collect())
@@ -153,12 +153,15 @@ impl Client {
         };
         let take = |frame: TrimStreamsResponse| (frame.trim_responses, frame.status, frame.throttle_time_ms);
         let results = self.ask_each(plan, streams, request, take).await?;
-        let trimmed = streams.iter().zip(results).map(|(&(stream, offset), result)| {
-            entry(&result.status, result.range, "a trimmed stream's first range").map_err(|error| {
-                self.forget(&error, stream);
-                error.with_stream(stream).with_offset(offset)
-            })
-        });
+        let trimmed = streams
+            .iter()
+            .zip(results)
+            .map(|(&(stream, offset), (result, server))| {
+                entry(&result.status, &server, result.range, "a trimmed stream's first range").map_err(|error| {
+                    self.forget(&error, stream);
+                    error.with_stream(stream).with_offset(offset)
+                })
+            });
         Ok(trimmed.collect())
     }
 
@@ -184,14 +187,14 @@ impl Client {
                 names: names.iter().map(|&name| name.to_owned()).collect(),
                 ..DescribeStreamsRequest::default()
             };
-            let results = self.describe_part(plan, request).await?.0;
+            let (results, _, server) = self.describe_part(plan, request).await?;
             expect_results(ids.len() + names.len(), results.len())?;
             let asked = ids
                 .iter()
                 .map(|&id| (Some(id), None))
                 .chain(names.iter().map(|&name| (None, Some(name))));
             for ((id, name), result) in asked.zip(results) {
-                described.push(self.described(id, name, result));
+                described.push(self.described(id, name, result, &server));
             }
         }
         Ok(described)
@@ -207,9 +210,9 @@ impl Client {
         let mut streams = Vec::new();
         let mut request = DescribeStreamsRequest::default();
         loop {
-            let (results, continuation) = self.describe_part(plan, request.clone()).await?;
+            let (results, continuation, server) = self.describe_part(plan, request.clone()).await?;
             for result in results {
-                streams.push(self.described(None, None, result)?);
+                streams.push(self.described(None, None, result, &server)?);
             }
             if continuation.is_empty() {
                 return Ok(streams);
@@ -235,20 +238,21 @@ impl Client {
         &self,
         plan: Plan,
         mut request: DescribeStreamsRequest,
-    ) -> Result<(Vec<DescribeStreamResult>, Bytes), ClientError> {
+    ) -> Result<(Vec<DescribeStreamResult>, Bytes, Arc<str>), ClientError> {
         let mut continuation = Bytes::new();
         let encode = |left| {
             request.timeout_ms = super::millis(left);
             encoded(&request)
         };
-        let results = execute::call(self.links(), plan, encode, |answer| {
-            gather(answer, |frame: DescribeStreamsResponse| {
+        let (results, server) = execute::call(self.links(), plan, encode, |answer| {
+            let results = gather(answer, |frame: DescribeStreamsResponse| {
                 continuation = frame.continuation;
                 (frame.describe_responses, frame.status, frame.throttle_time_ms)
-            })
+            })?;
+            Ok((results, Arc::clone(&answer.endpoint)))
         })
         .await?;
-        Ok((results, continuation))
+        Ok((results, continuation, server))
     }
 
     fn described(
@@ -256,9 +260,10 @@ impl Client {
         id: Option<StreamId>,
         name: Option<&str>,
         result: DescribeStreamResult,
+        server: &Arc<str>,
     ) -> Result<Arc<Stream>, ClientError> {
         if !result.status.is_success() {
-            let mut error = entry_error(&result.status);
+            let mut error = entry_error(&result.status, server);
             if let Some(id) = id {
                 error = error.with_stream(id);
             }
@@ -267,6 +272,6 @@ impl Client {
                 None => error,
             });
         }
-        entry(&result.status, result.stream, "a described stream").map(|stream| known(self, stream))
+        entry(&result.status, server, result.stream, "a described stream").map(|stream| known(self, stream))
     }
 }
