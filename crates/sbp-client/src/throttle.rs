@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sbp_locks::Mutex;
 use sbp_frame::OpCode;
+use sbp_locks::Mutex;
 use smallvec::SmallVec;
 
 /// A server may ask for silence, but not for more of it than this.
@@ -55,13 +55,71 @@ impl Throttles {
     }
 }
 
+/// How many requests may be on their way to a server that asks for pauses now and then: halved with each pause, one more
+/// with each answer that asks for none.
+#[derive(Debug)]
+pub(crate) struct Window {
+    calls: usize,
+    /// Answers until then belong to the pause that was counted.
+    counted_until: Option<Instant>,
+}
+
+impl Window {
+    /// One without a bound, until the server asks for the first pause.
+    pub(crate) fn new() -> Self {
+        Self {
+            calls: usize::MAX,
+            counted_until: None,
+        }
+    }
+
+    /// Requests that may be on their way.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// An answer asks for this pause, or for none, while so many requests are on their way.
+    pub(crate) fn note(&mut self, throttle_time_ms: i32, in_flight: usize, now: Instant) {
+        let pause = asked_for(throttle_time_ms);
+        if pause.is_zero() {
+            self.calls = self.calls.saturating_add(1);
+        } else if self.counted_until.is_none_or(|until| until <= now) {
+            self.calls = (self.calls.min(in_flight) / 2).max(1);
+            self.counted_until = Some(now + pause);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
 
     use sbp_frame::OpCode;
 
-    use super::Throttles;
+    use super::{Throttles, Window};
+
+    #[test]
+    fn a_window_is_halved_once_for_each_pause_and_grows_with_what_is_welcome() {
+        let mut window = Window::new();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        window.note(0, 10, start);
+        assert_eq!(window.calls(), usize::MAX);
+        // All that was on its way is answered with the same pause.
+        for in_flight in (1..=64).rev() {
+            window.note(100, in_flight, at(1));
+        }
+        assert_eq!(window.calls(), 32);
+        window.note(100, 32, at(102));
+        assert_eq!(window.calls(), 16);
+        window.note(-1, 16, at(103));
+        window.note(0, 16, at(104));
+        assert_eq!(window.calls(), 18);
+        for pause in 0..10 {
+            window.note(i32::MAX, 18, at(40_000 * (pause + 1)));
+        }
+        assert_eq!(window.calls(), 1, "one goes on, to ask");
+    }
 
     #[test]
     fn a_pause_is_for_its_kind_and_has_an_end() {

@@ -25,6 +25,7 @@ use crate::features::Features;
 use crate::outcome::{Ack, AppendOutcome};
 use crate::slab::Slab;
 use crate::submission::{AppendOp, AppendResultOf, Body, Submissions};
+use crate::throttle::Window;
 use crate::writer::AttemptEnd;
 
 /// Zeros for padding behind bodies that go by reference.
@@ -61,6 +62,8 @@ pub(super) struct AppendRoad {
     stored: bool,
     /// The server asked for a pause, which keeps the queue waiting.
     paused_until: Option<Instant>,
+    /// How many of them the server is given at once.
+    window: Window,
 }
 
 impl AppendRoad {
@@ -79,6 +82,7 @@ impl AppendRoad {
             released: (0, 0),
             stored: false,
             paused_until: None,
+            window: Window::new(),
         }
     }
 
@@ -130,6 +134,7 @@ impl AppendRoad {
         // resets connections that it never accepted, and nobody knows then what became of requests.
         let Some(features) = features else { return };
         let max_calls = config.max_calls.min(features.max_calls);
+        let window = self.window.calls();
         let max_bytes = config.send_credit.min(features.max_bytes);
         self.paused_until = context.link.throttles.until(OpCode::APPEND, now);
         if self.paused_until.is_some() {
@@ -149,7 +154,10 @@ impl AppendRoad {
                 continue;
             }
             let bytes = op.bytes();
-            if calls.len() >= max_calls || (self.bytes > 0 && self.bytes.saturating_add(bytes) > max_bytes) {
+            if calls.len() >= max_calls
+                || self.calls >= window
+                || (self.bytes > 0 && self.bytes.saturating_add(bytes) > max_bytes)
+            {
                 return;
             }
             if let Some(cause) = obstacle(op, features) {
@@ -214,8 +222,10 @@ impl AppendRoad {
         answer: Result<AppendResponse, Cause>,
     ) {
         let index = to_usize(op);
+        let in_flight = self.calls;
         self.left_session(batch, index);
         if let Ok(answer) = &answer {
+            self.window.note(answer.throttle_time_ms, in_flight, now);
             context
                 .link
                 .throttles
