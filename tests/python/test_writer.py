@@ -289,6 +289,87 @@ async def test_an_append_of_asyncio_is_done_when_there_is_room(name: str) -> Non
             assert (await stream.positions()).latest == 3
 
 
+def test_cut_connections_cost_no_record_and_double_none(name: str) -> None:
+    rules = ["cut answer APPEND every=7", "cut request APPEND every=11"]
+    with testing.proxied(*rules) as proxy, sbp.connect(proxy.address) as client:
+        stream = client.create_stream(name)
+        reports: list[sbp.DeliveryReport] = []
+        with stream.writer(linger=0, max_in_flight=8, on_delivery=reports.append) as writer:
+            for number in range(300):
+                writer.append(b"%d" % number)
+        assert proxy.stats()["cut"] > 10
+        assert [report.error for report in reports] == [None] * 300
+        assert any(report.ack is not None and report.ack.duplicate for report in reports)
+        assert values(stream) == [b"%d" % number for number in range(300)]
+
+
+def test_without_idempotence_a_lost_answer_is_told_as_such(name: str) -> None:
+    with testing.proxied("cut answer APPEND nth=2") as proxy, sbp.connect(proxy.address) as client:
+        stream = client.create_stream(name)
+        reports: list[sbp.DeliveryReport] = []
+        with stream.writer(linger=0, idempotent=False, on_delivery=reports.append) as writer:
+            for value in (b"a", b"b", b"c"):
+                writer.append(value)
+                writer.flush()
+        first, second, third = reports
+        assert first.ack is not None
+        assert third.ack is not None
+        assert second.ack is None
+        assert isinstance(second.error, sbp.IndeterminateError)
+        assert "failed" in repr(second)
+        assert values(stream) == [b"a", b"b", b"c"], "it was stored, as it happens"
+
+
+def test_a_writer_behind_a_closed_client_warns_and_ends(server: sbp.Server, name: str) -> None:
+    client = sbp.connect(server.address)
+    writer = client.create_stream(name).writer(linger=LONG)
+    writer.append([b"a", b"b"])
+    client.close()
+    with pytest.raises(sbp.ClosedError):
+        writer.append(b"c")
+    with pytest.warns(ResourceWarning, match="2 records"):
+        writer.close()
+
+
+def test_an_inherited_writer_is_not_a_childs(run_python: Run) -> None:
+    run_python("""
+        import gc, os, sys, warnings
+        warnings.simplefilter("error", ResourceWarning)
+        import sbp_native as sbp
+        with sbp.Server() as server, sbp.connect(server.address) as client:
+            stream = client.create_stream("orders")
+            writer = stream.writer(linger=3600)
+            writer.append([b"x"] * 3)
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    writer.append(b"y")
+                except sbp.ForkedClientError:
+                    status = 0
+                writer.close()
+                del writer
+                gc.collect()
+                os._exit(status)
+            assert os.waitpid(child, 0)[1] == 0
+            writer.close()
+            assert stream.positions().latest == 3
+    """)
+
+
+def test_bytes_do_not_go_into_a_stream_with_a_schema(client: sbp.Client, name: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    stream = client.create_stream(name, schema=pa.schema([("n", pa.int64())]))
+    with pytest.raises(sbp.SchemaMismatchError):
+        stream.append(b"x")
+    with stream.writer() as writer:
+        with pytest.raises(sbp.SchemaMismatchError):
+            writer.append(b"x")
+        with pytest.raises(sbp.SchemaMismatchError):
+            writer.append([b"x", b"y"])
+    assert stream.positions().latest == 0
+
+
 def test_threads_share_a_writer(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
     with stream.writer(batch_bytes=2_000) as writer:
@@ -423,3 +504,16 @@ async def test_a_dropped_async_writer_warns(aclient: sbp.AsyncClient, name: str)
     del writer
     with pytest.warns(ResourceWarning, match="2 records"):
         dropped.clear()
+
+
+@pytest.mark.asyncio
+async def test_an_async_writer_behind_a_closed_client_warns_and_ends(server: sbp.Server, name: str) -> None:
+    client = await sbp.aio.connect(server.address)
+    stream = await client.create_stream(name)
+    writer = await stream.writer(linger=LONG)
+    await writer.append([b"a", b"b"])
+    await client.close()
+    with pytest.raises(sbp.ClosedError):
+        await writer.append(b"c")
+    with pytest.warns(ResourceWarning, match="2 records"):
+        await writer.close()

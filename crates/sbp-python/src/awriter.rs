@@ -197,11 +197,10 @@ impl AsyncWriter {
     fn close<'py>(slf: &Bound<'py, Self>) -> Started<'py> {
         let this = slf.get();
         let py = slf.py();
-        if !this.pen.is_open() {
-            return Here::now(py)?.ready(Ok(py.None()));
+        if this.pen.end(py)? {
+            return Self::finish(slf, None);
         }
-        this.pen.close();
-        Self::finish(slf, None)
+        Here::now(py)?.ready(Ok(py.None()))
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> Started<'py> {

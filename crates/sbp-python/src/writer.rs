@@ -1,5 +1,6 @@
 //! Writers that gather records: what both faces share, and the blocking one.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Pen {
     key: Key,
     options: BatchWriterOptions,
     open: OnceLock<Open>,
+    /// Somebody was warned of what it holds.
+    warned: AtomicBool,
 }
 
 struct Open {
@@ -46,6 +49,7 @@ impl Pen {
             key,
             options,
             open: OnceLock::new(),
+            warned: AtomicBool::new(false),
         });
         let mut pens = PENS.lock();
         pens.retain(|known| known.strong_count() > 0);
@@ -120,13 +124,22 @@ impl Pen {
     /// without room waits in memory.
     pub(crate) fn take(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
         let data = given.appending.data;
-        if !data.is_instance_of::<PyBytes>() {
-            if let Some(items) = items_of(data) {
-                return self.take_list(py, &items, given);
-            }
-            if !data.is_none() && arrow::is_arrow(data)? {
-                return self.take_columns(py, &given.appending);
-            }
+        let is_bytes = data.is_instance_of::<PyBytes>();
+        let items = items_of(data).filter(|_| !is_bytes);
+        if !is_bytes && items.is_none() && !data.is_none() && arrow::is_arrow(data)? {
+            return self.take_columns(py, &given.appending);
+        }
+        if self.opened()?.stream.schema.is_some() {
+            return Err(errors::schema_mismatch(
+                py,
+                &format!(
+                    "stream {} has typed columns: give a table or a record batch",
+                    self.stream()
+                ),
+            ));
+        }
+        if let Some(items) = items {
+            return self.take_list(py, &items, given);
         }
         let (key, headers) = of_one(&given.appending)?;
         let value = (!data.is_none()).then_some(data);
@@ -255,22 +268,23 @@ impl Pen {
         errors::back_pressure(py, &what)
     }
 
-    /// Whether the writer was opened.
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.get().is_some()
-    }
-
-    /// Takes no more records.
-    pub(crate) fn close(&self) {
-        if let Some(open) = self.open.get() {
-            open.writer.close();
+    /// Takes no more records. Whether it can be flushed: in a child of its process, and behind its client, it cannot.
+    pub(crate) fn end(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(open) = self.open.get().filter(|_| self.is_of_this_process()) else {
+            return Ok(false);
+        };
+        open.writer.close();
+        if self.core.client(py).is_ok() {
+            return Ok(true);
         }
+        self.warn(py, "was closed behind its client")?;
+        Ok(false)
     }
 
     /// Warns of records whose fate is not known.
     fn warn(&self, py: Python<'_>, when: &str) -> PyResult<()> {
         let unfinished = self.unfinished();
-        if unfinished == 0 || !self.core.is_of_this_process() {
+        if unfinished == 0 || !self.core.is_of_this_process() || self.warned.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         let message = format!(
@@ -596,15 +610,10 @@ impl Writer {
 
     /// Takes no more records, and flushes. Again: does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.pen.is_of_this_process() {
-            return Ok(());
+        if self.pen.end(py)? {
+            return self.finish(py, None);
         }
-        self.pen.close();
-        if self.pen.core.client(py).is_err() {
-            // The client was closed before: what is on its way ends with it.
-            return self.pen.warn(py, "is closed behind its client");
-        }
-        self.finish(py, None)
+        Ok(())
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
