@@ -213,3 +213,18 @@ def test_a_batch_shows_itself_in_a_notebook(client: sbp.Client, name: str) -> No
     typed = client.create_stream(f"{name}/typed", schema=SCHEMA)
     typed.append(pa.table({"n": [1], "text": ["<&>"]}, schema=SCHEMA))
     assert re.search(r"<th>n</th><th>text</th>.*<td>1</td><td>&lt;&amp;&gt;</td>", only(typed)._repr_html_())
+
+
+def test_payloads_equal_their_bytes(client: sbp.Client, name: str) -> None:
+    stream = client.create_stream(name)
+    stream.append([b"one", b"one", b"two"])
+    one, again, two = only(stream).payloads
+    assert one == again == b"one" == bytearray(b"one")
+    assert one == memoryview(b"one")
+    assert one != two
+    assert one != b"two"
+    assert one != "one"
+    assert one is not None
+    assert hash(one) == hash(b"one")
+    assert {one, again, two, b"one"} == {b"one", b"two"}
+    assert one in {b"one": 1}

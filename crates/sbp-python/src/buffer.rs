@@ -28,8 +28,7 @@ const LEND_FROM: usize = 16 * 1024;
 
 /// Received bytes: a read-only view of the frame they came in. `memoryview(payload)` and `bytes(payload)` work, and so
 /// does everything that takes a buffer.
-#[pyclass(frozen, eq, hash, sequence, module = "sbp_native", name = "Payload")]
-#[derive(PartialEq, Eq, Hash)]
+#[pyclass(frozen, sequence, module = "sbp_native", name = "Payload")]
 pub(crate) struct Payload(pub(crate) Bytes);
 
 /// A view as small as this is a copy: it costs no more, and does not keep what it was taken from.
@@ -76,6 +75,25 @@ impl Payload {
             Some(byte) => Ok(byte.into_pyobject(py)?.into_any()),
             None => Err(PyIndexError::new_err("payload index out of range")),
         }
+    }
+
+    /// Equal to what has the same bytes: a payload, `bytes`, or another buffer.
+    fn __eq__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = other.py();
+        let is_equal = match other.cast::<Self>() {
+            Ok(other) => Some(self.0 == other.get().0),
+            Err(_) if other.is_instance_of::<PyString>() => None,
+            Err(_) => with_bytes(other, |bytes| *self.0 == *bytes).ok(),
+        };
+        match is_equal {
+            Some(is_equal) => Ok(is_equal.into_pyobject(py)?.to_owned().into_any()),
+            None => Ok(py.NotImplemented().into_bound(py)),
+        }
+    }
+
+    /// The hash of the same `bytes`.
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        PyBytes::new(py, &self.0).hash()
     }
 
     fn __repr__(&self) -> String {
