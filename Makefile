@@ -8,7 +8,7 @@ WHEELS := target/wheels
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-selftest fuzz test test-long test-rust test-python test-spark test-wheel check bench bench-python docs fmt venv wheel install clean
+.PHONY: help demo demo-selftest fuzz test test-lifecycle test-long test-rust test-python test-spark test-wheel check bench bench-python docs fmt venv wheel install clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -88,6 +88,9 @@ check-types: install
 	@MYPYPATH=python:tests $(BIN)/mypy --explicit-package-bases tests/python
 	@$(BIN)/basedpyright --level error
 	@$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest.txt --ignore-unused-allowlist sbp_native._native
+
+test-lifecycle: install ## Each process-level cell of docs/lifecycle.md 200 times.
+	@$(BIN)/python -m tests.lifecycle --runs 200
 
 test-long: install ## Floods, dribblers and idle connections against a release server; the longest tests of the session.
 	@echo "== long tests"

@@ -86,6 +86,28 @@ def exit_with_nothing_closed(address: str) -> None:
 
 
 @cell
+def exit_with_unflushed_records(address: str) -> None:
+    """A writer's records wait for their batch to fill: a ResourceWarning counts them."""
+    script = """
+import sys, sbp_native as sbp
+client = sbp.connect(sys.argv[1])
+writer = client.writer(client.create_stream(sys.argv[2]), linger=60)
+for _ in range(5):
+    writer.append(b"waits")
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", script, address, unique()],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert "ResourceWarning" in done.stderr, done.stderr
+    assert "5 records" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+@cell
 def exit_by_an_exception(address: str) -> None:
     """An exception that nobody catches leaves blocks of server, proxy and client."""
     script = "import sys; from lifecycle.ends import raise_inside; raise_inside()"
