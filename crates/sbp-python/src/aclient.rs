@@ -15,10 +15,10 @@ use crate::client::reduce;
 use crate::core::{Core, Limits, Settings};
 use crate::cursor::{self, AsyncCursor};
 use crate::keyed::{self, AsyncKeyed};
+use crate::pen::WriterArguments;
 use crate::read::Wanted;
 use crate::verb::Verb;
 use crate::verbs::{self, FetchBounds};
-use crate::writer::WriterArguments;
 use crate::{arguments, sending};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;

@@ -12,10 +12,10 @@ use crate::bridge::Operation;
 use crate::calls::Key;
 use crate::core::Core;
 use crate::describe::{Described, StreamInfo};
+use crate::pen::WriterArguments;
 use crate::read::Wanted;
 use crate::verb::Verb;
 use crate::verbs::{self, FetchBounds};
-use crate::writer::WriterArguments;
 use crate::{arguments, sending};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;

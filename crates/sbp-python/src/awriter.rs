@@ -13,7 +13,7 @@ use crate::append::Appending;
 use crate::bridge::{Here, Operation};
 use crate::calls::Key;
 use crate::core::{Core, duration};
-use crate::writer::{Given, Pen, WriterArguments, abandon, uuid};
+use crate::pen::{Given, Pen, WriterArguments, abandon, uuid};
 use crate::{arguments, errors};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;

@@ -12,11 +12,12 @@ use crate::calls::{Key, StreamChange};
 use crate::core::{Core, Limits, Settings};
 use crate::cursor::{self, Cursor};
 use crate::keyed::{self, Keyed};
+use crate::pen::WriterArguments;
 use crate::read::Wanted;
 use crate::stream::Stream;
 use crate::verb::Verb;
 use crate::verbs::{self, FetchBounds};
-use crate::writer::{Writer, WriterArguments};
+use crate::writer::Writer;
 use crate::{arguments, errors, sending};
 
 /// A connection to a server, for blocking code.

@@ -15,9 +15,10 @@ use crate::bridge::Operation;
 use crate::calls::Key;
 use crate::core::{Core, duration};
 use crate::describe::Described;
+use crate::pen::WriterArguments;
 use crate::read::Wanted;
 use crate::verb::{Call, Verb};
-use crate::writer::{Writer, WriterArguments};
+use crate::writer::Writer;
 use crate::{buffer, errors, sending, verbs};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;

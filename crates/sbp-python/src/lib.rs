@@ -31,6 +31,7 @@ mod client;
 mod cluster;
 mod core;
 mod cursor;
+mod delivery;
 mod describe;
 mod encode;
 mod errors;
@@ -39,6 +40,7 @@ mod html;
 mod imports;
 mod keyed;
 mod logging;
+mod pen;
 mod proxy;
 mod read;
 mod record;
@@ -90,7 +92,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<span_reader::SpanReader>()?;
     module.add_class::<batches::Batches>()?;
     module.add_class::<stream::Stream>()?;
-    module.add_class::<writer::DeliveryReport>()?;
+    module.add_class::<delivery::DeliveryReport>()?;
     module.add_class::<writer::Writer>()?;
     module.add_function(wrap_pyfunction!(aclient::aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(attach::io_threads_attach, module)?)?;
@@ -101,6 +103,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(fork::stop_all, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::shut_down, module)?)?;
-    module.add_function(wrap_pyfunction!(writer::warn_unflushed, module)?)?;
+    module.add_function(wrap_pyfunction!(pen::warn_unflushed, module)?)?;
     Ok(())
 }

@@ -10,10 +10,11 @@ use crate::batches::Batches;
 use crate::calls::Key;
 use crate::core::Core;
 use crate::describe::{Described, StreamInfo};
+use crate::pen::WriterArguments;
 use crate::read::Wanted;
 use crate::verb::Verb;
 use crate::verbs::{self, FetchBounds};
-use crate::writer::{Writer, WriterArguments};
+use crate::writer::Writer;
 use crate::{arguments, sending};
 
 /// One stream, for blocking code.

@@ -1,0 +1,427 @@
+//! What both faces of a writer share: a writer of the client, and what Python hands to it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyResourceWarning, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use sbp_client::{BatchWriter, BatchWriterOptions, ClientError, Pushed, Record};
+use sbp_locks::Mutex;
+use sbp_types::{TimestampMs, WriterId};
+
+use crate::append::{Appending, How};
+use crate::attach::attach;
+use crate::beside::{Headers, of_list, of_one};
+use crate::buffer::with_bytes;
+use crate::calls::{self, Failure, Key};
+use crate::core::{Core, seconds};
+use crate::delivery::DeliveryReport;
+use crate::describe::Described;
+use crate::{arguments, arrow, encode, errors};
+
+/// A writer without its Python objects, so that I/O threads may hold it.
+pub(crate) struct Pen {
+    core: Arc<Core>,
+    key: Key,
+    options: BatchWriterOptions,
+    open: OnceLock<Open>,
+    /// Somebody was warned of what it holds.
+    warned: AtomicBool,
+}
+
+struct Open {
+    stream: Arc<Described>,
+    writer: BatchWriter,
+}
+
+/// Writers of this process that may hold records whose fate is not known. Only locked while attached.
+static PENS: Mutex<Vec<Weak<Pen>>> = Mutex::new(Vec::new());
+
+impl Pen {
+    pub(crate) fn new(core: &Arc<Core>, key: Key, options: BatchWriterOptions) -> Arc<Self> {
+        let pen = Arc::new(Self {
+            core: Arc::clone(core),
+            key,
+            options,
+            open: OnceLock::new(),
+            warned: AtomicBool::new(false),
+        });
+        let mut pens = PENS.lock();
+        pens.retain(|known| known.strong_count() > 0);
+        pens.push(Arc::downgrade(&pen));
+        drop(pens);
+        pen
+    }
+
+    /// Finds the stream, and asks where a writer with a name goes on.
+    pub(crate) async fn open(self: Arc<Self>, client: sbp_client::Client) -> Result<(), Failure> {
+        if self.open.get().is_some() {
+            return Ok(());
+        }
+        let stream = calls::find(&client, &self.key, None).await?;
+        let writer = client.batch_writer(stream.stream.stream_id, self.options);
+        if self.options.writer_id.is_some() {
+            let opened = writer.open().await;
+            opened.map_err(|error| Failure::Named(error, Some(Arc::clone(&stream.name))))?;
+        }
+        // Whoever was first has made the one that is used.
+        let _ = self.open.set(Open { stream, writer });
+        Ok(())
+    }
+
+    /// The client, for one call.
+    pub(crate) fn client(&self, py: Python<'_>) -> PyResult<sbp_client::Client> {
+        Ok(self.core.client(py)?.clone())
+    }
+
+    fn opened(&self) -> PyResult<&Open> {
+        self.open.get().ok_or_else(|| {
+            pyo3::exceptions::PyRuntimeError::new_err(
+                "the writer is not open yet: use \"async with\", or await it before the first append",
+            )
+        })
+    }
+
+    /// The writer of the client.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` before it is open; `ForkedClientError` and `ClosedError` as its client.
+    pub(crate) fn writer(&self, py: Python<'_>) -> PyResult<&BatchWriter> {
+        self.core.client(py)?;
+        Ok(&self.opened()?.writer)
+    }
+
+    /// The stream's name.
+    pub(crate) fn stream(&self) -> String {
+        match (self.open.get(), &self.key) {
+            (Some(open), _) => open.stream.name.to_string(),
+            (None, Key::Known(stream)) => stream.name.to_string(),
+            (None, Key::Name(name)) => name.clone(),
+            (None, Key::Id(id)) => id.to_string(),
+        }
+    }
+
+    /// The exception for an error about the stream.
+    pub(crate) fn explain(&self, py: Python<'_>, error: ClientError) -> PyErr {
+        if let Some(open) = self.open.get() {
+            open.stream.note(&error);
+        }
+        errors::from_client(py, error, Some(&self.stream()))
+    }
+
+    /// Records whose fate is not known.
+    pub(crate) fn unfinished(&self) -> u64 {
+        self.open.get().map_or(0, |open| open.writer.unfinished())
+    }
+
+    /// Takes records; returns the number of the last one. Those of a list wait for room as the caller says: what is taken
+    /// without room waits in memory.
+    pub(crate) fn take(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
+        let data = given.appending.data;
+        let is_bytes = data.is_instance_of::<PyBytes>();
+        let items = items_of(data).filter(|_| !is_bytes);
+        if !is_bytes && items.is_none() && !data.is_none() && arrow::is_arrow(data)? {
+            return self.take_columns(py, &given.appending);
+        }
+        if self.opened()?.stream.schema.is_some() {
+            return Err(errors::schema_mismatch(
+                py,
+                &format!(
+                    "stream {} has typed columns: give a table or a record batch",
+                    self.stream()
+                ),
+            ));
+        }
+        if let Some(items) = items {
+            return self.take_list(py, &items, given);
+        }
+        let (key, headers) = of_one(&given.appending)?;
+        let value = (!data.is_none()).then_some(data);
+        if value.is_none() && key.is_none() {
+            return Err(PyTypeError::new_err("a record without a value needs a key"));
+        }
+        let pushed = self.take_one(py, value, key, &headers, given.appending.how.timestamp)?;
+        Ok(pushed.sequence)
+    }
+
+    fn take_list(&self, py: Python<'_>, items: &[Bound<'_, PyAny>], given: &Given<'_, '_>) -> PyResult<i64> {
+        let (keys, headers) = of_list(&given.appending, items.len())?;
+        let mut last = None;
+        for (index, item) in items.iter().enumerate() {
+            let key = keys.as_ref().map(|keys| keys.at(index)).transpose()?.flatten();
+            let own = headers.as_ref().map(|headers| headers.at(index)).transpose()?.flatten();
+            let own = own
+                .map(|own| Headers::of(&own, Some(index)))
+                .transpose()?
+                .unwrap_or_default();
+            let value = (!item.is_none()).then_some(item);
+            (given.wait)(py)?;
+            let pushed = self
+                .take_one(py, value, key.as_ref(), &own, given.appending.how.timestamp)
+                .map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
+                    true => PyTypeError::new_err(format!("item {index} of the list: {}", error.value(py))),
+                    false => error,
+                })?;
+            last = Some(pushed.sequence);
+        }
+        last.ok_or_else(|| errors::invalid(py, "the list is empty; append at least one record"))
+    }
+
+    fn take_one(
+        &self,
+        py: Python<'_>,
+        value: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        headers: &Headers,
+        timestamp: Option<TimestampMs>,
+    ) -> PyResult<Pushed> {
+        let writer = self.writer(py)?;
+        let headers = headers.pairs();
+        let push = |value: Option<&[u8]>, key: Option<&[u8]>| {
+            writer.push(&Record {
+                value,
+                key,
+                timestamp_us: timestamp.map(|time| time.0.saturating_mul(1_000)),
+                headers: &headers,
+            })
+        };
+        let pushed = match (value, key) {
+            (Some(value), None) => with_bytes(value, |value| push(Some(value), None))?,
+            (Some(value), Some(key)) => {
+                with_bytes(key, |key| with_bytes(value, |value| push(Some(value), Some(key))))??
+            }
+            (None, Some(key)) => with_bytes(key, |key| push(None, Some(key)))?,
+            (None, None) => push(None, None),
+        };
+        let pushed = pushed.map_err(|error| self.explain(py, error))?;
+        if pushed.is_full {
+            // Encoding a batch takes time that other threads can use.
+            py.detach(|| writer.send());
+        }
+        Ok(pushed)
+    }
+
+    fn take_columns(&self, py: Python<'_>, appending: &Appending<'_, '_>) -> PyResult<i64> {
+        let open = self.opened()?;
+        let appending = Appending {
+            how: How {
+                compression: self.options.compression,
+                ..appending.how
+            },
+            ..*appending
+        };
+        let encoded = encode::encode(&appending, open.stream.stream.stream_id, open.stream.schema.as_ref())?;
+        let count = encoded.records;
+        let batch = encoded.into_bytes();
+        let taken = self.writer(py)?.push_batch(batch, count);
+        taken.map_err(|error| self.explain(py, error))
+    }
+
+    /// Tells what became of batches, in their order. Every report is told, whatever is made of those before it; then the
+    /// first exception is raised.
+    pub(crate) fn tell(&self, py: Python<'_>, callback: &Py<PyAny>) -> PyResult<()> {
+        let Some(open) = self.open.get().filter(|open| open.writer.has_deliveries()) else {
+            return Ok(());
+        };
+        let mut first = None;
+        for delivery in open.writer.take_deliveries() {
+            if let Err(error) = &delivery.result {
+                open.stream.note(error);
+            }
+            let report = DeliveryReport::new(Arc::clone(&open.stream.name), delivery);
+            if let Err(error) = callback.call1(py, (report,)) {
+                first.get_or_insert(error);
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Raises the first failure that nobody was told of.
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(open) = self.open.get().filter(|open| open.writer.has_deliveries()) else {
+            return Ok(());
+        };
+        let failed = open
+            .writer
+            .take_deliveries()
+            .into_iter()
+            .find_map(|delivery| delivery.result.err());
+        failed.map_or(Ok(()), |error| Err(self.explain(py, error)))
+    }
+
+    /// The exception for a writer that has as much on its way as it may.
+    pub(crate) fn no_room(&self, py: Python<'_>) -> PyErr {
+        let what = format!(
+            "a writer of stream {} has {} records on their way, in as many batches as may be",
+            self.stream(),
+            self.unfinished()
+        );
+        errors::back_pressure(py, &what)
+    }
+
+    /// Takes no more records. Whether it can be flushed: in a child of its process, and behind its client, it cannot.
+    pub(crate) fn end(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(open) = self.open.get().filter(|_| self.is_of_this_process()) else {
+            return Ok(false);
+        };
+        open.writer.close();
+        if self.core.client(py).is_ok() {
+            return Ok(true);
+        }
+        self.warn(py, "was closed behind its client")?;
+        Ok(false)
+    }
+
+    /// Warns of records whose fate is not known.
+    fn warn(&self, py: Python<'_>, when: &str) -> PyResult<()> {
+        let unfinished = self.unfinished();
+        if unfinished == 0 || !self.core.is_of_this_process() || self.warned.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let message = format!(
+            "a writer of stream {} {when} with {unfinished} records that were not acknowledged yet: close it, or use it \
+             in a with statement",
+            self.stream()
+        );
+        let message = std::ffi::CString::new(message).map_err(|_| PyValueError::new_err("a name with a zero byte"))?;
+        PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &message, 1)
+    }
+
+    /// Warns, from a place that cannot raise.
+    pub(crate) fn warn_dropped(&self) {
+        if self.unfinished() == 0 || !self.core.is_of_this_process() {
+            return;
+        }
+        attach(|py| {
+            let pending = PyErr::take(py);
+            if let Err(error) = self.warn(py, "was dropped") {
+                error.write_unraisable(py, None);
+            }
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+        });
+    }
+
+    /// Leaves the remains alone in a child of the process that made it.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.core.is_of_this_process()
+    }
+}
+
+/// Warns of writers that still have records whose fate is not known. For the exit hook only.
+#[pyfunction]
+pub(crate) fn warn_unflushed(py: Python<'_>) -> PyResult<()> {
+    let pens: Vec<_> = std::mem::take(&mut *PENS.lock())
+        .iter()
+        .filter_map(Weak::upgrade)
+        .collect();
+    pens.iter().try_for_each(|pen| pen.warn(py, "is open at exit"))
+}
+
+/// Records on their way into a writer.
+pub(crate) struct Given<'a, 'py> {
+    pub(crate) appending: Appending<'a, 'py>,
+    /// Called before each record of a list.
+    pub(crate) wait: &'a dyn Fn(Python<'_>) -> PyResult<()>,
+}
+
+fn items_of<'py>(data: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    if let Ok(list) = data.cast::<PyList>() {
+        return Some(list.iter().collect());
+    }
+    data.cast::<PyTuple>().ok().map(|tuple| tuple.iter().collect())
+}
+
+/// What a writer is told when it is made.
+pub(crate) struct WriterArguments<'a, 'py> {
+    pub(crate) batch_bytes: usize,
+    pub(crate) linger: f64,
+    pub(crate) compression: Option<&'a str>,
+    pub(crate) idempotent: bool,
+    pub(crate) writer_id: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) epoch: i64,
+    pub(crate) max_in_flight: usize,
+    pub(crate) reports: bool,
+    pub(crate) timeout: f64,
+}
+
+impl WriterArguments<'_, '_> {
+    /// As the client takes them.
+    pub(crate) fn options(&self) -> PyResult<BatchWriterOptions> {
+        let wrong = |what: &str| Err(PyValueError::new_err(what.to_owned()));
+        if !(1..=8 << 20).contains(&self.batch_bytes) {
+            return wrong("batch_bytes is 1 to 8388608");
+        }
+        if self.max_in_flight == 0 || (self.idempotent && self.max_in_flight > 64) {
+            return wrong("max_in_flight is 1 to 64 batches; more only with idempotent=False");
+        }
+        if !self.idempotent && (self.writer_id.is_some() || self.epoch != 0) {
+            return wrong("writer_id and epoch are an idempotent writer's: leave them out with idempotent=False");
+        }
+        if self.epoch < 0 {
+            return wrong("epoch is 0 or more");
+        }
+        let linger = match self.linger {
+            0.0 => Duration::ZERO,
+            linger => seconds(linger)?,
+        };
+        Ok(BatchWriterOptions {
+            batch_bytes: self.batch_bytes,
+            linger,
+            compression: arguments::compression(self.compression)?,
+            idempotent: self.idempotent,
+            writer_id: self.writer_id.map(writer_id).transpose()?,
+            epoch: self.epoch,
+            max_in_flight: self.max_in_flight,
+            reports: self.reports,
+            timeout: seconds(self.timeout)?,
+        })
+    }
+}
+
+/// A writer's name: a UUID, or one that is made of a text.
+fn writer_id(value: &Bound<'_, PyAny>) -> PyResult<WriterId> {
+    let py = value.py();
+    let wrong = || PyTypeError::new_err("writer_id is a uuid.UUID, or a name as str");
+    let uuid = if value.is_instance_of::<PyString>() {
+        let module = py.import("uuid")?;
+        module.call_method1("uuid5", (module.getattr("NAMESPACE_OID")?, value))?
+    } else {
+        value.clone()
+    };
+    let number: u128 = uuid
+        .getattr("int")
+        .map_err(|_| wrong())?
+        .extract()
+        .map_err(|_| wrong())?;
+    let half = |number: u128| u64::try_from(number & u128::from(u64::MAX)).unwrap_or_default();
+    let id = WriterId {
+        high: half(number >> 64),
+        low: half(number),
+    };
+    if id.is_some() {
+        Ok(id)
+    } else {
+        Err(PyValueError::new_err("writer_id is not the nil UUID"))
+    }
+}
+
+/// A writer's name as Python sees it.
+pub(crate) fn uuid(py: Python<'_>, id: WriterId) -> PyResult<Bound<'_, PyAny>> {
+    let keywords = pyo3::types::PyDict::new(py);
+    keywords.set_item("int", (u128::from(id.high) << 64) | u128::from(id.low))?;
+    py.import("uuid")?.getattr("UUID")?.call((), Some(&keywords))
+}
+
+/// What becomes of a writer whose object is dropped: what is gathered is sent, and a warning says that nobody looked.
+pub(crate) fn abandon(pen: &Arc<Pen>) {
+    if pen.is_of_this_process() {
+        pen.warn_dropped();
+    } else {
+        std::mem::forget(Arc::clone(pen));
+    }
+}
