@@ -159,7 +159,7 @@ def test_a_lost_answer_is_resolved_by_reading_back(proxied: tuple[sbp.Proxy, sbp
     proxy, client = proxied
     cursor = client.cursor("job", ["orders"])
     proxy.add(rule)
-    cursor.commit({"orders": 7}, timeout=3)
+    cursor.commit({"orders": 7}, timeout=6)
     assert proxy.rules[0].fired == 1
     proxy.clear()
     assert client.positions(["_sbp/cursors/job"])["_sbp/cursors/job"].latest == 1, "stored once"
@@ -173,7 +173,7 @@ def test_a_commit_in_doubt_is_settled_by_the_next(proxied: tuple[sbp.Proxy, sbp.
     cursor = client.cursor("job", ["orders", "payments"])
     held = proxy.hold("request APPEND nth=1")
     with pytest.raises(sbp.IndeterminateError) as doubt:
-        cursor.commit({"orders": 7}, timeout=0.3)
+        cursor.commit({"orders": 7}, timeout=2)
     assert isinstance(doubt.value, TimeoutError)
     assert cursor.positions == {"orders": 0, "payments": 0}
     frame = held.wait()

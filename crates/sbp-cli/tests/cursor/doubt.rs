@@ -56,7 +56,7 @@ impl Scene {
     async fn doubtful(&self) -> Held {
         let held = self.hold_append();
         let orders = vec![(self.streams[0].stream_id, Offset(7))];
-        let error = bounded(self.holder.commit(orders, Some(Duration::from_millis(300)))).await;
+        let error = bounded(self.holder.commit(orders, Some(Duration::from_secs(2)))).await;
         let error = error.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
         assert!(error.is_timeout() && error.to_string().contains("may have been done"));
@@ -84,7 +84,7 @@ async fn a_lost_answer_is_resolved_by_reading_and_the_commit_stored_once() {
         scene.proxy.add(rule.parse().unwrap());
         next += 1;
         let places = vec![(scene.streams[0].stream_id, Offset(next))];
-        let made = bounded(scene.holder.commit(places, Some(Duration::from_secs(4)))).await;
+        let made = bounded(scene.holder.commit(places, Some(Duration::from_secs(6)))).await;
         made.unwrap_or_else(|error| panic!("{rule}: {error}"));
         assert_eq!(scene.records().await, next, "{rule}: stored once");
         scene.proxy.clear();
@@ -163,4 +163,64 @@ async fn a_commit_behind_one_that_hangs_is_taken_back_when_its_time_is_over() {
     frame.pass();
     bounded(first).await.unwrap().unwrap();
     assert_eq!(places(&open(&scene.direct, "job", &scene.streams).await), [1, 0]);
+}
+
+/// Holders that open the cursor anew for each commit, through connections that are cut all the time: every place is told
+/// as committed once at most, and those that nobody was told of were in doubt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn holders_on_bad_connections_never_commit_the_same_place() {
+    const GOAL: i64 = 150;
+    let scene = Scene::set().await;
+    for rule in [
+        "cut answer APPEND probability=0.1",
+        "cut=40 request APPEND probability=0.05",
+        "cut-after request APPEND probability=0.05",
+        "cut answer FETCH probability=0.05",
+    ] {
+        scene.proxy.add(rule.parse().unwrap());
+    }
+    let holders: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(count_up(client(&scene.proxy.address()), scene.streams[0].clone(), GOAL)))
+        .collect();
+    let (mut told, mut refused, mut doubtful) = (Vec::new(), 0, 0);
+    for holder in holders {
+        let tally = bounded(holder).await.unwrap();
+        told.extend(tally.committed);
+        refused += tally.refused;
+        doubtful += tally.doubtful;
+    }
+    told.sort_unstable();
+    let distinct = told.windows(2).all(|pair| pair[0] != pair[1]);
+    assert!(distinct, "told twice: {told:?}");
+    let untold = usize::try_from(GOAL).unwrap() - told.len();
+    assert!(untold <= doubtful, "{untold} were told nobody, {doubtful} in doubt");
+    assert!(refused > 0, "they never met");
+    let counts = scene.proxy.counts();
+    assert!(counts.cut >= 10, "{counts:?}");
+    scene.proxy.clear();
+    assert_eq!(places(&open(&scene.direct, "job", &scene.streams).await)[0], GOAL);
+}
+
+#[derive(Default)]
+struct Tally {
+    committed: Vec<i64>,
+    refused: usize,
+    doubtful: usize,
+}
+
+async fn count_up(client: Client, stream: Arc<Stream>, goal: i64) -> Tally {
+    let mut tally = Tally::default();
+    loop {
+        let cursor = open(&client, "job", std::slice::from_ref(&stream)).await;
+        let next = places(&cursor)[0] + 1;
+        if next > goal {
+            return tally;
+        }
+        match commit(&cursor, &stream, next).await {
+            Ok(()) => tally.committed.push(next),
+            Err(error) if error.code() == ErrorCode::CURSOR_TAKEN => tally.refused += 1,
+            Err(error) if error.is_indeterminate() => tally.doubtful += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
 }

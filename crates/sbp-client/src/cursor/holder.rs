@@ -239,6 +239,7 @@ impl Shared {
             let ended = match &step {
                 Step::Done => return Ok(()),
                 Step::Taken(taken) => return Err(self.taken(taken)),
+                Step::Untold(taken) => return Err(self.untold(taken)),
                 Step::Append { at } => {
                     let record = self.record(standing, commit, changes);
                     let ended = self.append(&record, *at, deadline, &mut trouble).await;
@@ -395,6 +396,17 @@ impl Shared {
         let error = ClientError::new(ErrorKind::Rejected, ErrorCode::CURSOR_TAKEN, what);
         let error = self.about(error).with_offset(at);
         self.view.lock().lost.get_or_insert(error).clone()
+    }
+
+    /// Another holder has gone on so far that the trace of a commit is gone.
+    fn untold(&self, taken: &Taken) -> ClientError {
+        let lost = self.taken(taken);
+        let what = format!(
+            "it is not known whether the positions were committed before: {}",
+            lost.what()
+        );
+        let error = ClientError::new(ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST, what);
+        self.about(error)
     }
 
     fn about(&self, error: ClientError) -> ClientError {

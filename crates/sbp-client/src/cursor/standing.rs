@@ -13,6 +13,8 @@
 //!   Known, InDoubt ────── ours ─────► Known (behind it)
 //!                  ────── another's ► Taken (for good)
 //! ```
+//!
+//! A commit that is found stored is stored, even if another holder's record is behind it already.
 
 use sbp_types::Offset;
 
@@ -51,6 +53,8 @@ pub(super) enum Step {
     Done,
     /// It is refused, and so is every other.
     Taken(Taken),
+    /// Every other is refused, and nobody can tell any more whether this one was stored before.
+    Untold(Taken),
 }
 
 /// How one append ended. One that was refused for any other reason is the end of its commit, and changes nothing here.
@@ -161,6 +165,11 @@ impl Standing {
         match found {
             Found::Nothing => Step::Append { at: next },
             Found::Records(records) => self.judge(commit, next, records),
+            Found::Trimmed { start } if self.doubts(commit) => {
+                let taken = Taken::LongAgo { next, start };
+                self.place = Place::Taken(taken.clone());
+                Step::Untold(taken)
+            }
             Found::Trimmed { start } => self.lose(Taken::LongAgo { next, start }),
             Found::Short { end } => self.lose(Taken::Undone { next, end }),
         }
@@ -172,7 +181,8 @@ impl Standing {
         for record in records {
             if record.holder != self.holder {
                 let holder = record.holder;
-                return self.lose(Taken::By { holder, at: place });
+                let taken = self.lose(Taken::By { holder, at: place });
+                return if done { Step::Done } else { taken };
             }
             place = behind(place, 1);
             done |= record.commit == commit;

@@ -83,6 +83,33 @@ fn the_next_commit_builds_on_one_that_was_in_doubt_if_it_was_stored() {
 }
 
 #[test]
+fn a_commit_that_others_built_on_was_made() {
+    let mut standing = fresh();
+    let doubtful = record(&standing, 1, 3, 12);
+    standing.handle_append(&doubtful, AppendEnd::Unknown);
+    let others = record(&fresh(), 1, 7, 1);
+    let (holder, at) = (others.holder.clone(), Offset(5));
+    let found = Found::Records(vec![doubtful.clone(), others]);
+    assert_eq!(standing.handle_look(1, found), Step::Done);
+    assert_eq!(standing.committed(), &doubtful.places);
+    assert_eq!(standing.begin(), Step::Taken(Taken::By { holder, at }));
+}
+
+#[test]
+fn what_became_of_a_commit_that_was_trimmed_nobody_tells() {
+    let mut standing = fresh();
+    let doubtful = record(&standing, 1, 3, 12);
+    standing.handle_append(&doubtful, AppendEnd::Unknown);
+    let (next, start) = (Offset(4), Offset(9));
+    let taken = Taken::LongAgo { next, start };
+    assert_eq!(
+        standing.handle_look(1, Found::Trimmed { start }),
+        Step::Untold(taken.clone())
+    );
+    assert_eq!(standing.begin(), Step::Taken(taken));
+}
+
+#[test]
 fn a_stream_that_is_not_what_it_was_is_lost() {
     let (next, start, end) = (Offset(4), Offset(9), Offset(2));
     for (found, taken) in [
@@ -108,6 +135,8 @@ struct World {
     start: usize,
     /// Every commit that was told to be stored.
     told: Vec<(Holder, u64)>,
+    /// Every commit that was told not to be.
+    refused: Vec<(Holder, u64)>,
 }
 
 impl World {
@@ -143,6 +172,12 @@ impl World {
 
     /// Whatever happens between two steps of a holder.
     fn go_on(&mut self) {
+        for _ in 0..self.random.u8(..5) {
+            self.happen();
+        }
+    }
+
+    fn happen(&mut self) {
         match self.random.u8(..12) {
             0 | 1 if !self.underway.is_empty() => {
                 let place = self.random.usize(..self.underway.len());
@@ -152,6 +187,14 @@ impl World {
             2 | 3 => self.synced = self.log.len(),
             4 => self.log.truncate(self.synced),
             5 => self.start = self.synced.saturating_sub(1),
+            6 => {
+                // Somebody else opens the cursor and commits, in the middle of a commit.
+                let other = self.open();
+                let sent = (record(&other, 1, 2, 1), offset(self.synced));
+                if self.store(sent) == AppendEnd::Stored {
+                    self.synced = self.log.len();
+                }
+            }
             _ => {}
         }
     }
@@ -198,7 +241,11 @@ impl World {
                     self.told.push((standing.holder().clone(), commit));
                     return true;
                 }
-                Step::Taken(_) => return false,
+                Step::Taken(_) => {
+                    self.refused.push((standing.holder().clone(), commit));
+                    return false;
+                }
+                Step::Untold(_) => return false,
             };
         }
         true
@@ -215,6 +262,10 @@ impl World {
         assert!(
             self.told.iter().all(|told| at(told) == 1),
             "what was told to be stored is, once"
+        );
+        assert!(
+            self.refused.iter().all(|told| at(told) == 0),
+            "what was told not to be stored is not"
         );
         let mut gone: Vec<&Holder> = Vec::new();
         for pair in self.log.windows(2) {
@@ -256,6 +307,7 @@ fn whatever_happens_holders_never_alternate_and_nothing_told_is_lost() {
             underway: Vec::new(),
             start: 0,
             told: Vec::new(),
+            refused: Vec::new(),
         };
         let mut holders: Vec<_> = (0..3).map(|_| world.open()).collect();
         for number in 1..30 {
