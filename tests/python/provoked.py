@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -93,6 +93,23 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SbpError]]:
     with monkeypatch.context() as patch:
         patch.setattr(SbpError, "__init__", note)
         yield made
+
+
+def told(call: Callable[[], object]) -> SbpError:
+    """What a call raises that is refused as often as it is tried, until its time is over.
+
+    The time may be over in the middle of an attempt: then the error says that, and the call is made again.
+    """
+    while True:
+        with pytest.raises(SbpError) as caught:
+            call()
+        if is_refusal(caught.value):
+            return caught.value
+
+
+def is_refusal(error: SbpError) -> bool:
+    """Whether it is more than that the time was over on this side."""
+    return not isinstance(error, TimeoutError) or error.code < 9000
 
 
 @dataclass(frozen=True)
