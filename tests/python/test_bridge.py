@@ -126,6 +126,18 @@ async def test_an_operation_of_another_loop_is_refused(aclient: sbp.AsyncClient,
     assert (await operation).base_offset == 0
 
 
+async def test_results_inside_an_exception_handler(aclient: sbp.AsyncClient, stream: sbp.AsyncStream) -> None:
+    """The interpreter carries results differently while an exception is being handled."""
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        assert (await stream.append(b"x")).base_offset == 0
+        assert [info.name for info in await aclient.list_streams()].count(stream.name) == 1
+        assert set(await aclient.append_all({stream.name: b"y"})) == {stream.name}
+        nothing: object = await aclient.delete_stream(stream.name)
+        assert nothing is None
+
+
 # Several loops
 
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use sbp_locks::{Mutex, MutexGuard};
 use sbp_client::{Client, ClientError, Reply, Submissions};
+use sbp_locks::{Mutex, MutexGuard};
 
 use crate::append::{Patience, Prepared};
 use crate::core::Core;

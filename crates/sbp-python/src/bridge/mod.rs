@@ -13,19 +13,20 @@ mod lane;
 mod operation;
 mod queue;
 mod slab;
+mod waiter;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use sbp_locks::Mutex;
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefReference};
+use sbp_locks::Mutex;
 
 pub(crate) use self::here::Here;
 use self::lane::Lane;

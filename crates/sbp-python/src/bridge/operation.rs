@@ -2,15 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sbp_locks::Mutex;
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
+use sbp_locks::Mutex;
 use tokio::task::AbortHandle;
 
 use super::queue::Reply;
+use super::waiter::Waiter;
 use crate::ack::AckShape;
 use crate::attach::attach;
 use crate::fork::{self, Generation};
@@ -28,12 +29,6 @@ pub(crate) struct Operation {
     state: Mutex<State>,
     blocking: AtomicBool,
     retrieved: AtomicBool,
-}
-
-/// Somebody to call when the operation is done, and the context to do it in.
-pub(crate) struct Waiter {
-    callback: Py<PyAny>,
-    context: Py<PyAny>,
 }
 
 /// An outcome in Python form. The exception is kept as an object, which the garbage collector can look into: its
@@ -208,16 +203,6 @@ impl Operation {
     }
 }
 
-impl Waiter {
-    /// Calls the callback inside its context.
-    pub(crate) fn run(&self, py: Python<'_>, operation: &Bound<'_, Operation>) -> PyResult<()> {
-        self.context
-            .bind(py)
-            .call_method1(intern!(py, "run"), (&self.callback, operation))
-            .map(drop)
-    }
-}
-
 #[pymethods]
 impl Operation {
     /// `Operation[Ack]`, as annotations that are evaluated need it.
@@ -241,25 +226,28 @@ impl Operation {
                 this.blocking.store(true, Ordering::Relaxed);
                 Ok(slf.clone())
             }
-            // A tuple of one: a result that is itself a tuple must not become the arguments.
-            Some(Ok(value)) => Err(PyStopIteration::new_err((value,))),
+            Some(Ok(value)) => Err(stop_iteration(slf.py(), value)),
             Some(Err(error)) => Err(error),
         }
     }
 
+    /// Resumes the operation, as ``await`` does.
     #[pyo3(signature = (_value, /))]
     fn send<'py>(slf: &Bound<'py, Self>, _value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Self::__next__(slf)
     }
 
+    /// Whether it has an outcome or was cancelled.
     fn done(&self) -> bool {
         self.is_settled()
     }
 
+    /// Whether it was cancelled.
     fn cancelled(&self) -> bool {
         matches!(&*self.state.lock(), State::Cancelled(_))
     }
 
+    /// Gives up on the answer; ``False`` if the outcome is already here.
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let this = slf.get();
@@ -282,11 +270,13 @@ impl Operation {
         Ok(true)
     }
 
+    /// The result, or what went wrong is raised. ``InvalidStateError`` before it is done.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.outcome(py)
             .unwrap_or_else(|| Err(not_ready(py, "Result is not ready.")))
     }
 
+    /// What went wrong, if anything. ``InvalidStateError`` before it is done.
     fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if let State::Cancelled(message) = &*self.state.lock() {
             return Err(cancelled_error(py, message.as_ref()));
@@ -298,6 +288,7 @@ impl Operation {
         }
     }
 
+    /// Has ``callback`` called with the operation when it is done.
     #[pyo3(signature = (callback, /, *, context = None))]
     fn add_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
@@ -321,6 +312,7 @@ impl Operation {
         this.call_soon(py, slf, &waiter)
     }
 
+    /// Removes all instances of a callback; returns how many there were.
     #[pyo3(signature = (callback, /))]
     fn remove_done_callback(&self, py: Python<'_>, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
         // Comparing runs Python code, so the list is taken out while it is looked through.
@@ -346,6 +338,7 @@ impl Operation {
         Ok(removed)
     }
 
+    /// The loop the operation belongs to.
     fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
         self.event_loop.clone_ref(py)
     }
@@ -487,6 +480,17 @@ fn told(py: Python<'_>, outcome: &Outcome) -> PyResult<Py<PyAny>> {
     match outcome {
         Ok(value) => Ok(value.clone_ref(py)),
         Err(error) => Err(PyErr::from_value(error.bind(py).clone().into_any())),
+    }
+}
+
+/// The end of an `await`, with its result. The result stands for the exception that carries it, which the interpreter then
+/// need not make; but a tuple would become the exception's arguments, and an exception the exception itself.
+fn stop_iteration(py: Python<'_>, value: Py<PyAny>) -> PyErr {
+    let bound = value.bind(py);
+    if bound.is_instance_of::<PyTuple>() || bound.is_instance_of::<PyBaseException>() {
+        PyStopIteration::new_err((value,))
+    } else {
+        PyStopIteration::new_err(value)
     }
 }
 

@@ -3,12 +3,12 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sbp_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use sbp_client::{AppendOutcome, ClientError, CompletionSink};
+use sbp_locks::Mutex;
 
 use crate::ack::AckShape;
 use crate::calls::Failure;
