@@ -88,6 +88,7 @@ check-types: install
 	@MYPYPATH=python:tests $(BIN)/mypy --explicit-package-bases tests/python
 	@$(BIN)/basedpyright --level error
 	@$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest.txt --ignore-unused-allowlist sbp_native._native
+	@$(BIN)/python -m tests.python.errors_page
 
 test-lifecycle: install ## Each process-level cell of docs/lifecycle.md 200 times.
 	@$(BIN)/python -m tests.lifecycle --runs 200
