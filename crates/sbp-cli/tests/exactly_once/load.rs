@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sbp_locks::Mutex;
 use sbp_client::{Ack, Client, ClientConfig, ClientError, Position, Tail, TailOptions, WriterOptions};
+use sbp_locks::Mutex;
 use sbp_record::{Batch, RecordsBuilder};
 use sbp_types::StreamId;
 use tokio::runtime::Handle;

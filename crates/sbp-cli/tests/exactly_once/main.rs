@@ -54,6 +54,7 @@ async fn a_hundred_thousand_batches_are_there_once_and_in_order() {
         trims: true,
         seals: true,
         rules: faults(900.0, 200_000.0),
+        apart: false,
         forget: ForgetWriters::Never,
         limit: Duration::from_secs(600),
     }
@@ -69,6 +70,29 @@ async fn a_hundred_thousand_batches_are_there_once_and_in_order() {
     assert!(outcome.unacknowledged >= 20 && outcome.duplicates >= 20, "{outcome}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_are_there_once_and_in_order_where_the_roles_are_apart() {
+    let outcome = Trial {
+        batches: 15_000,
+        kills: 4,
+        trims: true,
+        seals: true,
+        rules: faults(150.0, 30_000.0),
+        apart: true,
+        forget: ForgetWriters::Never,
+        limit: Duration::from_secs(300),
+    }
+    .run()
+    .await;
+    show("trial with two roles", &outcome);
+    assert_eq!(outcome.wrong, [""; 0]);
+    assert!(
+        outcome.faults >= 75 && outcome.kills == 4 && outcome.driver_kills == 1 && outcome.seals == 4,
+        "{outcome}"
+    );
+    assert!(outcome.unacknowledged >= 4 && outcome.duplicates >= 4, "{outcome}");
+}
+
 /// The trial without any fault but one kill, on a server that forgets its writers as told.
 async fn forgetful(name: &str, forget: ForgetWriters, trims: bool) -> Outcome {
     let outcome = Trial {
@@ -77,6 +101,7 @@ async fn forgetful(name: &str, forget: ForgetWriters, trims: bool) -> Outcome {
         trims,
         seals: false,
         rules: Vec::new(),
+        apart: false,
         forget,
         limit: Duration::from_secs(60),
     }

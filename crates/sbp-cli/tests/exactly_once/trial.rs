@@ -5,17 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sbp_locks::Mutex;
 use sbp_client::{Ack, Client, ClientError, Positions};
 use sbp_frame::OpCode;
-use sbp_messages::{RangeId, SealKind, Stream};
+use sbp_locks::Mutex;
+use sbp_messages::{ErrorCode, RangeId, SealKind, Stream};
 use sbp_proxy::{Fault, Held, Hook, Proxy, ProxyConfig, Rule};
-use sbp_server::ForgetWriters;
+use sbp_server::{ForgetWriters, Roles};
 use sbp_types::{Offset, StreamId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::child::ServerProcess;
+use crate::child::{ServerProcess, Setup};
 use crate::ledger::{Ledger, RECORDS};
 use crate::load::{Progress, client, read, write};
 
@@ -41,6 +41,8 @@ pub(crate) struct Trial {
     pub(crate) seals: bool,
     /// What the proxy does to frames.
     pub(crate) rules: Vec<String>,
+    /// Whether placement driver and range server are processes of their own. At each third kill both are killed then.
+    pub(crate) apart: bool,
     /// How the server breaks its promise.
     pub(crate) forget: ForgetWriters,
     /// How long it may take.
@@ -56,6 +58,8 @@ pub(crate) struct Outcome {
     pub(crate) faults: u64,
     pub(crate) connections: u64,
     pub(crate) kills: u64,
+    /// How often a placement driver of its own was killed.
+    pub(crate) driver_kills: u64,
     pub(crate) seals: u64,
     /// Records that were synced and not acknowledged when the server was killed.
     pub(crate) unacknowledged: u64,
@@ -69,13 +73,14 @@ impl fmt::Display for Outcome {
         write!(
             f,
             "{} batches, {} faults on {} connections, {} seals, {} kills with {} records synced and not acknowledged, \
-             {} duplicates recognised, {:.1} s; {} wrong",
+             {} of them with the placement driver, {} duplicates recognised, {:.1} s; {} wrong",
             self.batches,
             self.faults,
             self.connections,
             self.seals,
             self.kills,
             self.unacknowledged,
+            self.driver_kills,
             self.duplicates,
             self.time.as_secs_f64(),
             self.wrong.len()
@@ -85,6 +90,26 @@ impl fmt::Display for Outcome {
         }
         Ok(())
     }
+}
+
+/// Asks until it is done: a server that has just come back may not have been heard of yet. The trial's limit bounds it.
+async fn until_served<T>(mut ask: impl AsyncFnMut() -> Result<T, ClientError>) -> T {
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) if error.code() == ErrorCode::PD_NO_AVAILABLE_RS => tokio::time::sleep(POLL).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn create(client: &Client, name: String) -> StreamId {
+    let wanted = Stream {
+        name,
+        ..Stream::default()
+    };
+    let make = async || client.create_streams(vec![wanted.clone()], None).await?.remove(0);
+    until_served(make).await.stream_id
 }
 
 impl Trial {
@@ -112,6 +137,9 @@ impl Trial {
             scene.wait_for_acknowledged(due, &writers).await;
             let trim = self.trims && (kill % 2 == 0 || self.kills == 1);
             let unacknowledged = scene.kill_before_acknowledgement(trim).await;
+            if kill % 3 == 0 && scene.kill_driver() {
+                outcome.driver_kills += 1;
+            }
             assert!(unacknowledged > 0, "the server was killed with nothing to acknowledge");
             outcome.unacknowledged += unacknowledged;
             outcome.kills += 1;
@@ -147,15 +175,47 @@ impl Trial {
 /// A writer at work, and its acknowledgements.
 type Writing = JoinHandle<Result<Vec<Ack>, ClientError>>;
 
+/// A server that is killed and comes back.
+struct Role {
+    setup: Setup,
+    process: Option<ServerProcess>,
+}
+
+impl Role {
+    fn start(mut setup: Setup) -> Self {
+        let process = ServerProcess::start(&setup);
+        setup.listen.clone_from(&process.address);
+        Self {
+            setup,
+            process: Some(process),
+        }
+    }
+
+    fn address(&self) -> &str {
+        &self.setup.listen
+    }
+
+    fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    fn restart(&mut self) {
+        self.process = Some(ServerProcess::start(&self.setup));
+    }
+}
+
 /// Everything that takes part.
-struct Scene<'a> {
-    dir: &'a Path,
-    forget: ForgetWriters,
+struct Scene {
     proxy: Proxy,
-    server: Option<ServerProcess>,
-    /// Where the server listens, every time.
+    /// Stores the records, and listens at the same address every time.
+    server: Role,
+    /// Where it is apart.
+    driver: Option<Role>,
+    /// Where writers begin.
     address: String,
-    /// Not through the proxy.
+    /// Its appends do not go through the proxy: it makes none.
     direct: Client,
     streams: Vec<StreamId>,
     progress: Arc<Progress>,
@@ -163,31 +223,44 @@ struct Scene<'a> {
     reader: JoinHandle<()>,
 }
 
-impl<'a> Scene<'a> {
-    async fn set(dir: &'a Path, trial: &Trial) -> Self {
+impl Scene {
+    async fn set(dir: &Path, trial: &Trial) -> Self {
         let proxy = Proxy::start(ProxyConfig {
             rules: trial.rules.iter().map(|rule| rule.parse().unwrap()).collect(),
             seed: 4,
             ..ProxyConfig::default()
         })
         .unwrap();
-        let server = ServerProcess::start(dir, "127.0.0.1:0", &proxy.address(), trial.forget);
-        let address = server.address.clone();
-        proxy.set_target(Some(address.clone()));
-        let direct = client(&address);
-        let wanted = (0..STREAMS).map(|stream| Stream {
-            name: format!("trial/{stream}"),
-            ..Stream::default()
+        let setup = |name: &str, advertise: Option<String>, roles: Roles| Setup {
+            dir: dir.join(name),
+            listen: "127.0.0.1:0".to_owned(),
+            advertise,
+            roles,
+            forget: trial.forget,
+        };
+        let driver = trial
+            .apart
+            .then(|| Role::start(setup("driver", None, Roles::PlacementDriver)));
+        let roles = driver.as_ref().map_or(Roles::Both, |driver| Roles::RangeServer {
+            placement_driver: vec![driver.address().to_owned()],
         });
-        let created = direct.create_streams(wanted.collect(), None).await.unwrap();
-        let streams: Vec<_> = created.into_iter().map(|stream| stream.unwrap().stream_id).collect();
+        // Who is told where the records are is told of the proxy.
+        let server = Role::start(setup("server", Some(proxy.address()), roles));
+        proxy.set_target(Some(server.address().to_owned()));
+        let (address, direct) = match &driver {
+            Some(driver) => (driver.address().to_owned(), client(driver.address())),
+            None => (proxy.address(), client(server.address())),
+        };
+        let mut streams = Vec::new();
+        for stream in 0..STREAMS {
+            streams.push(create(&direct, format!("trial/{stream}")).await);
+        }
         let ledger = Arc::default();
         let reader = tokio::spawn(read(direct.clone(), streams.clone(), Arc::clone(&ledger)));
         Self {
-            dir,
-            forget: trial.forget,
             proxy,
-            server: Some(server),
+            server,
+            driver,
             address,
             direct,
             streams,
@@ -203,7 +276,7 @@ impl<'a> Scene<'a> {
 
     /// Each writer has a client, and so a connection, of its own.
     fn start_writer(&self, writer: usize, batches: u64) -> Writing {
-        let client = client(&self.proxy.address());
+        let client = client(&self.address);
         let progress = Arc::clone(&self.progress);
         let stream = self.stream_of(writer);
         tokio::spawn(write(client, stream, writer, batches / WRITERS as u64, progress))
@@ -233,25 +306,26 @@ impl<'a> Scene<'a> {
         if trim {
             self.trim(&ends).await;
         }
-        if let Some(server) = self.server.take() {
-            server.kill();
-        }
+        self.server.kill();
         self.proxy.remove(rule);
         first.cut();
         held.close();
         while let Some(another) = held.recv().await {
             another.cut();
         }
-        self.server = Some(ServerProcess::start(
-            self.dir,
-            &self.address,
-            &self.proxy.address(),
-            self.forget,
-        ));
+        self.server.restart();
         ends.iter()
             .map(|(_, end)| end)
             .sum::<u64>()
             .saturating_sub(acknowledged)
+    }
+
+    /// Kills the placement driver where there is one of its own; the range server is served without it meanwhile.
+    fn kill_driver(&mut self) -> bool {
+        let Some(driver) = &mut self.driver else { return false };
+        driver.kill();
+        driver.restart();
+        true
     }
 
     /// Waits until the server has synced all that was sent, or nothing new for a while; then where its streams end.
@@ -292,8 +366,8 @@ impl<'a> Scene<'a> {
                 tokio::time::sleep(POLL).await;
             }
         }
-        for trimmed in self.direct.trim_streams(&offsets, None).await.unwrap() {
-            trimmed.unwrap();
+        for trim in offsets {
+            until_served(async || self.direct.trim_streams(&[trim], None).await?.remove(0)).await;
         }
     }
 
@@ -304,10 +378,11 @@ impl<'a> Scene<'a> {
             stream_id: self.streams[place],
             ..RangeId::default()
         }];
-        let sealed = self.direct.seal_ranges(&open, SealKind::PLACEMENT_DRIVER, None);
-        for range in sealed.await.unwrap() {
-            assert!(range.unwrap().is_open());
-        }
+        let seal = async || {
+            let sealed = self.direct.seal_ranges(&open, SealKind::PLACEMENT_DRIVER, None);
+            sealed.await?.remove(0)
+        };
+        assert!(until_served(seal).await.is_open());
     }
 
     /// Waits until the reader has seen everything.
