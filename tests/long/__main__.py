@@ -54,6 +54,8 @@ def _dribble(server: Server, connections: int, seconds: float, verdicts: Verdict
     peak = run.peak_bytes / MIB
     verdicts.add(f"{name}: memory", f"{peak:.0f} MiB, {run.idle_bytes / MIB:.0f} before", "300 MiB", peak < 300)
     verdicts.add(f"{name}: server's processor", f"{run.cpu_share:.2f} of a core")
+    share = run.serving_share
+    verdicts.add(f"{name}: of the thread that serves", f"{share:.3f} of a core", "0.010", share <= 0.010)
     before, during = run.before, run.during
     figure = f"{during.p99_us:,.0f} us, {before.p99_us:,.0f} before; p50 {during.p50_us:,.0f}, {before.p50_us:,.0f}"
     verdicts.add(f"{name}: a healthy client's p99", figure, "twice", during.p99_us <= 2 * before.p99_us)

@@ -157,8 +157,16 @@ class Run:
     idle_bytes: int
     peak_bytes: int
     cpu_share: float
+    serving_share: float
     before: Latency
     during: Latency
+
+
+def _serving_share(server: Server, seconds: float) -> float:
+    """What the thread that serves spends on connections that ask for nothing: its share of a core."""
+    started, cpu = time.monotonic(), server.thread_seconds("sbp-server-io")
+    time.sleep(seconds)
+    return (server.thread_seconds("sbp-server-io") - cpu) / (time.monotonic() - started)
 
 
 def run(server: Server, connections: int, seconds: float) -> Run:
@@ -171,12 +179,13 @@ def run(server: Server, connections: int, seconds: float) -> Run:
     crowd.start()
     try:
         time.sleep(min(5.0, seconds / 4))
+        serving_share = _serving_share(server, min(5.0, seconds / 4))
         started, cpu = time.monotonic(), server.cpu_seconds()
-        during = server.latency(max(5.0, seconds - 15.0))
+        during = server.latency(max(5.0, seconds - 20.0))
         cpu_share = (server.cpu_seconds() - cpu) / (time.monotonic() - started)
         dribbled: Dribbled = ours.recv()
         crowd.join(timeout=30)
     finally:
         crowd.kill()
     _, peak_bytes = server.memory()
-    return Run(dribbled, idle_bytes, peak_bytes, cpu_share, before, during)
+    return Run(dribbled, idle_bytes, peak_bytes, cpu_share, serving_share, before, during)

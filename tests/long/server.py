@@ -50,6 +50,14 @@ class Server:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def thread_seconds(self, name: str) -> float:
+        """Processor time of its threads of that name."""
+        total = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            if (task / "comm").read_text().strip() == name:
+                total += int((task / "schedstat").read_text().split()[0])
+        return total / 1e9
+
     def dial(self, source: str = "127.0.0.1") -> socket.socket:
         """A connection that has been greeted: its PING was answered."""
         peer = socket.create_connection(self.address, timeout=PATIENCE, source_address=(source, 0))
