@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from datetime import timedelta
 from typing import Any
 
@@ -175,6 +176,34 @@ def test_a_name_that_became_another_streams_is_looked_up_again(server: sbp.Serve
         with pytest.raises(sbp.StreamNotFoundError):
             one.append(name, b"y")
         assert one.append(name, b"z").base_offset == 0
+
+
+def test_a_stream_is_as_it_is_now(server: sbp.Server, name: str) -> None:
+    with sbp.connect(server.address) as one, sbp.connect(server.address) as other:
+        stream = one.create_stream(name)
+        one.append(name, b"x")
+        other.stream(name).update(name=f"{name}-renamed", properties={"a": "b"})
+        assert one.stream(stream.id).name == f"{name}-renamed"
+        assert one.stream(f"{name}-renamed").info.properties == {"a": "b"}
+        with pytest.raises(sbp.StreamNotFoundError):
+            one.append(name, b"y")
+        other.stream(stream.id).delete()
+        with pytest.raises(sbp.StreamNotFoundError):
+            one.stream(f"{name}-renamed")
+        assert one.create_stream(f"{name}-renamed").id != stream.id
+        assert one.append(f"{name}-renamed", b"z").base_offset == 0
+
+
+def test_a_client_travels_as_its_settings(server: sbp.Server, name: str) -> None:
+    limits = {"max_in_flight_bytes": 1 << 20, "max_in_flight_calls": 7, "max_pinned_bytes": 1 << 22}
+    with sbp.connect([server.address], timeout=7.5, client_id="me", **limits) as client:
+        client.create_stream(name)
+        make, arguments = client.__reduce__()
+        assert arguments == (server.address,)
+        told = {key: value for key, value in make.keywords.items() if value is not None}
+        assert told == {"timeout": 7.5, "client_id": "me", **limits}
+        with pickle.loads(pickle.dumps(client)) as copy:
+            assert copy.append(name, b"x").base_offset == 0
 
 
 @pytest.mark.asyncio

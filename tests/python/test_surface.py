@@ -134,6 +134,8 @@ def test_help_says_what_the_stub_says() -> None:
             if text is None:
                 continue
             said = getattr(found, member.name).__doc__ or ""
-            assert said.splitlines()[:1] == text.splitlines()[:1], f"{node.name}.{member.name}"
+            assert said.splitlines()[:1] == text.splitlines()[:1], (
+                f"{node.name}.{member.name}: a `///` above its fn says it too"
+            )
             told += 1
     assert told > 150

@@ -288,7 +288,10 @@ impl Client {
     /// Remembers a stream.
     pub(crate) fn remember(&self, stream: &Arc<Stream>) {
         let mut known = self.core.known.lock();
-        known.by_id.insert(stream.stream_id, Arc::clone(stream));
+        let before = known.by_id.insert(stream.stream_id, Arc::clone(stream));
+        if let Some(before) = before.filter(|before| before.name != stream.name) {
+            known.by_name.remove(before.name.as_str());
+        }
         if !stream.name.is_empty() {
             known
                 .by_name
@@ -306,6 +309,11 @@ impl Client {
     /// Asks where a stream is now.
     pub(crate) async fn refresh_route(&self, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
         self.links().refresh(stream, deadline).await
+    }
+
+    /// Forgets what stream had a name that none has now.
+    pub(crate) fn forget_name(&self, name: &str) {
+        self.core.known.lock().by_name.remove(name);
     }
 
     /// Forgets a stream and its names, so that it is looked up anew.

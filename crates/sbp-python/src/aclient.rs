@@ -360,7 +360,7 @@ impl AsyncClient {
         verbs::ping(py, &self.core, timeout)?.spawn(py)
     }
 
-    /// Counters since the client was made.
+    /// Counters since the client was made: those of :meth:`Client.stats`, and those of the running loop.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let figures = self.core.stats(py)?;
         let (wakeups, completions, operations) = Here::now(py)?.bridge().counts();

@@ -53,7 +53,7 @@ pub(crate) fn create(
     )
 }
 
-/// Finds a stream.
+/// Finds a stream: as it is now, and not as it was when an append asked for it.
 pub(crate) fn find(
     py: Python<'_>,
     core: &Arc<Core>,
@@ -66,7 +66,7 @@ pub(crate) fn find(
         py,
         core,
         timeout,
-        |client| calls::find(&client, &key, timeout).await,
+        |client| calls::describe(&client, &key, timeout).await,
         move |py, described| make(py, owner, described)
     )
 }

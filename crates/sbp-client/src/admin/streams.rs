@@ -265,12 +265,16 @@ impl Client {
         if !result.status.is_success() {
             let mut error = entry_error(&result.status, server);
             if let Some(id) = id {
+                self.forget(&error, id);
                 error = error.with_stream(id);
             }
-            return Err(match name {
-                Some(name) => error.with_stream_name(name),
-                None => error,
-            });
+            if let Some(name) = name {
+                if error.code() == ErrorCode::NOT_FOUND {
+                    self.forget_name(name);
+                }
+                error = error.with_stream_name(name);
+            }
+            return Err(error);
         }
         entry(&result.status, server, result.stream, "a described stream").map(|stream| known(self, stream))
     }
