@@ -93,13 +93,13 @@ check-types: install
 test-lifecycle: install ## Each process-level cell of docs/lifecycle.md 200 times.
 	@$(BIN)/python -m tests.lifecycle --runs 200
 
-test-long: install ## Floods, dribblers and idle connections against a release server; the longest tests of the session.
+test-long: install ## The longest tests: the session's, a million operations, then floods, dribblers and idle connections.
 	@echo "== long tests"
 	@cargo build --release --locked --quiet --package sbp-cli
 	@PROPTEST_CASES=5000 cargo test --locked --quiet --package sbp-session --test rules -- endpoints random
 	@SBP_THOROUGH=1 cargo test --locked --quiet --package sbp-session --test rules -- the_largest
-	@$(BIN)/python -m tests.long
 	@SBP_SOAK=1000000 $(BIN)/python -m pytest -q -s tests/python/test_bridge_soak.py
+	@$(BIN)/python -m tests.long
 
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
 	@cargo bench --workspace --locked
