@@ -246,6 +246,24 @@ def test_a_server_without_a_feature(peer: ScriptedPeer, name: str) -> None:
     assert (caught.value.code, caught.value.retriable) == (9006, False)
 
 
+@pytest.mark.provokes(1401, 1500, by="peer")
+@pytest.mark.asyncio
+async def test_an_awaited_append_raises_the_same(peer: ScriptedPeer, name: str, code: int) -> None:
+    peer.on(APPEND, refuse(code))
+    async with sbp.aio.connect(peer.address) as client:
+        stream = await client.create_stream(name)
+        with pytest.raises(sbp.SbpError) as awaited:
+            await stream.append(b"x")
+        with pytest.raises(sbp.SbpError) as at_once:
+            await client.append_all({name: b"x"})
+    with sbp.connect(peer.address) as blocking, pytest.raises(sbp.SbpError) as called:
+        blocking.stream(name).append(b"x")
+    for caught in (awaited, at_once):
+        assert type(caught.value) is type(called.value)
+        assert vars(caught.value) == vars(called.value)
+        assert str(caught.value) == str(called.value)
+
+
 @pytest.mark.provokes(9008, by="peer")
 @pytest.mark.asyncio
 async def test_more_under_way_than_the_client_may_have(peer: ScriptedPeer, name: str) -> None:

@@ -113,6 +113,11 @@ impl AckShape {
                 stream.note(&error);
                 Failure::Named(error, Some(Arc::clone(&stream.name)))
             }
+            (Failure::Client(error), Self::Many(streams)) => {
+                let concerned = |stream: &&Arc<Described>| Some(stream.stream.stream_id) == error.stream();
+                let name = streams.iter().find(concerned).map(|stream| Arc::clone(&stream.name));
+                Failure::Named(error, name)
+            }
             (failure, _) => failure,
         }
     }
