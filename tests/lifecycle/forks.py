@@ -157,6 +157,45 @@ def fork_while_threads_work(address: str) -> None:
 
 
 @cell
+def fork_with_logging(address: str) -> None:
+    """The log events of I/O threads are collected at the fork; a child collects its own."""
+    import logging
+
+    class Collect(logging.Handler):
+        """Keeps the process and the logger of each event."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append((os.getpid(), record.name))
+
+    seen: list[tuple[int, str]] = []
+    logger = logging.getLogger("sbp_native")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(Collect())
+
+    def busy() -> None:
+        # Each connection that comes and goes is told.
+        for _ in range(3):
+            append_here(address)
+
+    def child() -> None:
+        seen.clear()
+        busy()
+        until(lambda: append_here(address) or any(pid == os.getpid() for pid, _ in seen))
+        assert all(pid == os.getpid() for pid, _ in seen)
+
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    children = [in_child(child) for _ in range(3)]
+    for thread in threads:
+        thread.join()
+    for pid in children:
+        ended(pid)
+    assert seen
+    assert all(name.startswith("sbp_native.") for _, name in seen)
+
+
+@cell
 def fork_of_a_busy_server(address: str) -> None:
     """An embedded server serves while its process forks; children reach it as they reach any other."""
     with sbp.Server(durability="none") as server, sbp.connect(server.address) as client:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import venv
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,3 +92,15 @@ def test_the_wheel_serves_every_python_from_3_11_on() -> None:
     """One stable-ABI wheel, not one for each interpreter."""
     assert "-cp311-abi3-" in newest_wheel().name
     assert sys.version_info >= (3, 11)
+
+
+def test_pytest_finds_the_plugin() -> None:
+    """The entry point is in the wheel, and so is what it names."""
+    with zipfile.ZipFile(newest_wheel()) as wheel:
+        names = wheel.namelist()
+        entries = wheel.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
+    assert "sbp_native/pytest_plugin.py" in names
+    assert "sbp_native/testing.py" in names
+    section = entries.partition("[pytest11]")[2].split("[")[0]
+    # Named like its module: `-p sbp_native.pytest_plugin` and the entry point are then one plug-in, not two.
+    assert "sbp_native.pytest_plugin=sbp_native.pytest_plugin" in section.replace(" ", "")
