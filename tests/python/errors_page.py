@@ -22,9 +22,9 @@ BEGINNING = """# Errors
 
 <!-- Written by `python -m tests.python.errors_page --write`; a test compares. -->
 
-Whatever the package raises on its own account is below `sbp_native.SbpError`. Arguments of a wrong type are `TypeError`,
-those that make no sense `ValueError`; `asyncio.CancelledError` and `KeyboardInterrupt` stay themselves. Calls and awaited
-operations raise the same. An append has three outcomes:
+Whatever the package raises on its own account is below `sbp_native.SbpError`; calls and awaited operations raise the
+same. Arguments of a wrong type are `TypeError`, those that make no sense `ValueError`. `asyncio.CancelledError`
+and `KeyboardInterrupt` stay themselves. An append has three outcomes:
 
 ```python
 try:
