@@ -31,9 +31,14 @@ use crate::{arrow, errors};
 /// Batches up to this length are copied next to each other; longer ones travel by reference.
 const COPY_UP_TO: usize = 16 * 1024;
 
+/// A builder that held more gives its memory back.
+const KEPT_BUILDER: usize = 4 << 20;
+
 thread_local! {
     /// Memory for encoding, kept from call to call.
     static SCRATCH: Cell<BytesMut> = Cell::new(BytesMut::new());
+    /// Memory for collecting records, kept from call to call.
+    static BUILDER: Cell<RecordsBuilder> = Cell::new(RecordsBuilder::new());
 }
 
 /// One encoded batch that has not joined any submissions yet.
@@ -193,9 +198,9 @@ fn encode_keyed(
     options: &EncodeOptions,
 ) -> PyResult<Encoded> {
     let (key, headers) = of_one(appending)?;
-    let mut builder = RecordsBuilder::new();
+    let mut builder = BUILDER.take();
     push(&mut builder, data, key, &headers.pairs())?;
-    finish(builder, options)
+    finish(builder, options).map_err(|error| attach(|py| refused(py, error)))
 }
 
 /// The items of a list: a record each, `None` for a null value.
@@ -206,7 +211,7 @@ fn encode_items<'py>(
     options: &EncodeOptions,
 ) -> PyResult<Encoded> {
     let (keys, headers) = of_list(appending, items.len())?;
-    let mut builder = RecordsBuilder::new();
+    let mut builder = BUILDER.take();
     for (index, item) in items.enumerate() {
         let value = (!item.is_none()).then_some(&item);
         let pushed = if keys.is_none() && headers.is_none() {
@@ -226,7 +231,7 @@ fn encode_items<'py>(
     if builder.is_empty() {
         return Err(errors::invalid(py, "the list is empty; append at least one record"));
     }
-    finish(builder, options)
+    finish(builder, options).map_err(|error| refused(py, error))
 }
 
 /// Copies one record into the builder.
@@ -247,12 +252,15 @@ fn push(
     pushed.map_err(|error| attach(|py| refused(py, error)))
 }
 
-fn finish(mut builder: RecordsBuilder, options: &EncodeOptions) -> PyResult<Encoded> {
-    let records = count(builder.len())?;
+/// Writes what was collected as one batch.
+fn finish(mut builder: RecordsBuilder, options: &EncodeOptions) -> Result<Encoded, EncodeError> {
+    let records = u32::try_from(builder.len()).map_err(|_| EncodeError::TooManyRecords(builder.len() as u64))?;
+    let is_large = builder.body_length() > KEPT_BUILDER;
     let mut front = SCRATCH.take();
-    builder
-        .finish(options, &mut front)
-        .map_err(|error| attach(|py| refused(py, error)))?;
+    builder.finish(options, &mut front)?;
+    if !is_large {
+        BUILDER.set(builder);
+    }
     Ok(Encoded {
         front,
         shared: None,
@@ -308,7 +316,7 @@ fn encode_records(
     batches: impl Iterator<Item = Result<RecordColumns, SchemaError>>,
     options: &EncodeOptions,
 ) -> Result<Encoded, EncodeError> {
-    let mut builder = RecordsBuilder::new();
+    let mut builder = BUILDER.take();
     for columns in batches {
         let columns = columns?;
         let taken = builder.push_rows(&columns, 0..columns.len(), usize::MAX)?;
@@ -320,14 +328,7 @@ fn encode_records(
             });
         }
     }
-    let records = u32::try_from(builder.len()).unwrap_or(u32::MAX);
-    let mut front = SCRATCH.take();
-    builder.finish(options, &mut front)?;
-    Ok(Encoded {
-        front,
-        shared: None,
-        records,
-    })
+    finish(builder, options)
 }
 
 /// The exception for a batch that cannot be encoded.
