@@ -517,3 +517,24 @@ async def test_an_async_writer_behind_a_closed_client_warns_and_ends(server: sbp
         await writer.append(b"c")
     with pytest.warns(ResourceWarning, match="2 records"):
         await writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_flush_keeps_the_failure_for_the_next(name: str) -> None:
+    with testing.proxied() as proxy:
+        async with sbp.aio.connect(proxy.address) as client:
+            stream = await client.create_stream(name)
+            async with stream.writer(linger=LONG) as writer:
+                await writer.append(b"a")
+                await writer.flush()
+                await stream.delete()
+                with proxy.hold("answer APPEND") as held:
+                    await writer.append(b"b")
+                    flushing = writer.flush()
+                    kept = await asyncio.to_thread(held.wait)
+                    flushing.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await flushing
+                    kept.forward()
+                with pytest.raises(sbp.StreamNotFoundError):
+                    await writer.flush()

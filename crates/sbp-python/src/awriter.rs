@@ -305,8 +305,13 @@ impl Then {
 #[pymethods]
 impl Then {
     fn __call__(&self, py: Python<'_>, first: &Bound<'_, PyAny>) -> PyResult<()> {
+        let operation = self.operation.bind(py);
+        if operation.get().is_settled() {
+            // It was cancelled: whoever asks next is told.
+            return Ok(());
+        }
         let outcome = self.outcome(py, first);
-        Operation::settle(self.operation.bind(py), outcome)
+        Operation::settle(operation, outcome)
     }
 }
 
