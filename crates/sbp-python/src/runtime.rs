@@ -1,8 +1,8 @@
 //! The client's I/O runtime: one per process, built on first use.
 
-use sbp_locks::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use sbp_locks::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::fork::{self, Generation};
