@@ -1036,7 +1036,9 @@ class Client:
         1
         """
     def close(self) -> None:
-        """Ends the connection. Calls on their way fail with an ``IndeterminateError``. Again: does nothing.
+        """Ends the connection, once what was sent is answered or five seconds are over; then it is in doubt.
+
+        Again: does nothing.
 
         >>> client.close()
         >>> client.ping()
@@ -1362,7 +1364,7 @@ class AsyncClient:
         Of the loop: ``wakeups`` by I/O threads, ``completions`` that they brought, and ``operations`` on their way.
         """
     def close(self) -> Operation[None]:
-        """Ends the connection."""
+        """Ends the connection, once what was sent is answered or five seconds are over; then it is in doubt."""
     def __await__(self) -> Generator[Any, None, Self]: ...
     def __aenter__(self) -> Operation[Self]: ...
     def __aexit__(self, *_exception: object) -> Operation[None]: ...

@@ -427,6 +427,22 @@ async fn a_closed_client_finishes_what_was_sent_and_refuses_the_rest() {
 }
 
 #[tokio::test]
+async fn a_closed_client_does_not_wait_for_ever() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        peer.append().await;
+        // No answer comes, and the append itself could wait for one much longer.
+        client.close().await;
+        peer
+    };
+    let options = quick(600_000);
+    let (ack, _peer) = bounded(async { tokio::join!(client.append(STREAM, vec![1], &options), server) }).await;
+    assert!(ack.unwrap_err().is_indeterminate());
+}
+
+#[tokio::test]
 async fn a_goaway_before_anything_was_started_costs_nothing() {
     let (listener, address) = listener().await;
     let client = client(&address);

@@ -370,7 +370,7 @@ impl AsyncClient {
         Ok(figures)
     }
 
-    /// Ends the connection.
+    /// Ends the connection, once what was sent is answered or five seconds are over; then it is in doubt.
     fn close<'py>(&self, py: Python<'py>) -> Started<'py> {
         let here = Here::now(py)?;
         match self.core.close() {

@@ -374,7 +374,7 @@ impl Client {
         self.core.stats(py)
     }
 
-    /// Ends the connection. Calls on their way fail with an ``IndeterminateError``. Again: does nothing.
+    /// Ends the connection, once what was sent is answered or five seconds are over; then it is in doubt.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.core.close() {
             Some(client) => block_on(py, async move { client.close().await }),
