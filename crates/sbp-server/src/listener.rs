@@ -1,8 +1,10 @@
 //! Accepting connections.
 
+use std::future::{Future, poll_fn};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use sbp_session::{Session, SessionConfig};
 use sbp_transport::{Descriptors, Driven, Memory, Socket, accept_options, drive_until_settled, mailbox};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::connection::{Connection, Port};
 use crate::connections::{Connections, Open};
@@ -21,6 +23,10 @@ use crate::seldom::Seldom;
 /// The first pause after the system had nothing left to accept a connection with; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Connections that may be on their way to the thread that serves. Were it any number, those who connect, ask and leave
+/// would be accepted faster than they are served, and wait in a row before everybody else.
+pub(crate) const CROSSING: usize = 16;
 
 /// What the accept loop needs.
 ///
@@ -40,6 +46,8 @@ pub(crate) struct Acceptor {
     pub(crate) max_connections_per_address: usize,
     pub(crate) exhausted: Seldom,
     pub(crate) too_many: Seldom,
+    /// Places on the way to the thread that serves, [`CROSSING`] in all.
+    pub(crate) crossing: Arc<Semaphore>,
 }
 
 impl Acceptor {
@@ -51,7 +59,7 @@ impl Acceptor {
             let accepted = tokio::select! {
                 biased;
                 _ = stop.changed() => break,
-                accepted = listener.accept() => accepted,
+                accepted = self.accept(&listener) => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => {
@@ -71,6 +79,13 @@ impl Acceptor {
             }
         }
         drop(registered);
+    }
+
+    /// The next connection, once the thread that serves has taken over those before it.
+    async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+        // Never closed.
+        drop(self.crossing.acquire().await);
+        listener.accept().await
     }
 
     fn serve(&self, stream: TcpStream, address: IpAddr) {
@@ -98,19 +113,35 @@ impl Acceptor {
             node: Arc::clone(&self.node),
             open,
         };
-        let (home, memory) = (self.home.clone(), Arc::clone(&self.memory));
+        let (home, memory, crossing) = (self.home.clone(), Arc::clone(&self.memory), Arc::clone(&self.crossing));
         tokio::spawn(async move {
             match drive_until_settled(socket, session, application, inbox, &memory).await {
                 Driven::Over(_reason) => place.leave(),
                 Driven::Settled(settled) => {
+                    let crosses = crossing.acquire_owned().await;
                     home.spawn(async move {
-                        settled.drive(Socket::rehome).await;
+                        let driven = settled.drive(Socket::rehome);
+                        after_first_poll(driven, || drop(crosses)).await;
                         place.leave();
                     });
                 }
             }
         });
     }
+}
+
+/// Polls to the end, and calls `then` after the first time.
+async fn after_first_poll<F: Future>(future: F, then: impl FnOnce()) -> F::Output {
+    let mut future = pin!(future);
+    let mut then = Some(then);
+    poll_fn(|context| {
+        let polled = future.as_mut().poll(context);
+        if let Some(then) = then.take() {
+            then();
+        }
+        polled
+    })
+    .await
 }
 
 /// What a connection keeps for as long as it is open.

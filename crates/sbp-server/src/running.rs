@@ -13,13 +13,13 @@ use sbp_session::SessionConfig;
 use sbp_transport::{Descriptors, ListenError, Memory, Registered, listen};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::connection::{Offer, ToldLimits};
 use crate::connections::Connections;
 use crate::data_dir::DataDir;
 use crate::failure::Health;
-use crate::listener::Acceptor;
+use crate::listener::{Acceptor, CROSSING};
 use crate::node::{ConnectionLimits, Identity, Node};
 use crate::range::RangeServer;
 use crate::readers::Readers;
@@ -137,6 +137,7 @@ impl Running {
             max_connections_per_address: config.max_connections_per_address,
             exhausted: Seldom::default(),
             too_many: Seldom::default(),
+            crossing: Arc::new(Semaphore::new(CROSSING)),
         };
         reception.spawn(acceptor.run(listener, stopped));
         start_chores(&runtime, &node, config, data_dir.path());
