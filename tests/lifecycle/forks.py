@@ -326,7 +326,13 @@ def fork_and_exec(address: str) -> None:
     look += " for n in os.listdir('/proc/self/fd') if os.path.lexists(f'/proc/self/fd/{n}')))"
     with sbp.Server(durability="none") as server, sbp.connect(server.address) as client:
         client.ping()
-        for options in ({"close_fds": False}, {"close_fds": False, "preexec_fn": lambda: None}):
-            done = subprocess.run([sys.executable, "-S", "-c", look], stdout=subprocess.PIPE, check=True, **options)
+        for before_exec in (None, lambda: None):
+            done = subprocess.run(
+                [sys.executable, "-S", "-c", look],
+                stdout=subprocess.PIPE,
+                check=True,
+                close_fds=False,
+                preexec_fn=before_exec,
+            )
             assert int(done.stdout) == 0, done.stdout
         client.ping()

@@ -228,8 +228,10 @@ def garbage_in_any_order(address: str) -> None:
         things["stream"].append([b"a", b"b"])
         things["batches"] = things["stream"].read()
         things["large"], things["small"] = next(things["batches"]), next(things["batches"])
-        things["payload"] = things["large"].payloads[0]
-        things["view"] = memoryview(things["payload"])[100:200]
+        (payload,) = things["large"].payloads
+        assert payload is not None
+        things["payload"], things["view"] = payload, memoryview(payload)[100:200]
+        del payload
         things["tail"] = things["stream"].tail()
         names = list(things)
         chance.shuffle(names)
