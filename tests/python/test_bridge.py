@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import itertools
+import time
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any
@@ -48,6 +50,54 @@ async def test_many_operations_at_once(aclient: sbp.AsyncClient, stream: sbp.Asy
     acks = await asyncio.gather(*(stream.append(b"%d" % n) for n in range(3_000)))
     assert [ack.base_offset for ack in acks] == list(range(3_000)), "stored in the order of the calls"
     await idle(aclient)
+
+
+@pytest.mark.parametrize(("in_flight", "bound"), [(16, 0.12), (256, 0.02)])
+async def test_a_wake_up_serves_many_operations(
+    aclient: sbp.AsyncClient, stream: sbp.AsyncStream, in_flight: int, bound: float
+) -> None:
+    each = 4_096 // in_flight
+
+    async def worker() -> None:
+        for _ in range(each):
+            await stream.append(b"x" * 64)
+
+    before = aclient.stats()
+    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    after = aclient.stats()
+    completions = after["completions"] - before["completions"]
+    assert completions == each * in_flight
+    assert (after["wakeups"] - before["wakeups"]) / completions <= bound
+
+
+async def test_a_flood_of_completions_leaves_turns_to_others(aclient: sbp.AsyncClient, stream: sbp.AsyncStream) -> None:
+    loop = asyncio.get_running_loop()
+    count = 5_000
+    done = 0
+    turns: list[int] = []
+
+    def finished(_: object) -> None:
+        nonlocal done
+        done += 1
+
+    def turn() -> None:
+        turns.append(done)
+        if done < count:
+            loop.call_soon(turn)
+
+    answers = aclient.stats()["answers"]
+    operations = [stream.append(b"x") for _ in range(count)]
+    for operation in operations:
+        operation.add_done_callback(finished)
+    await asyncio.sleep(0)
+    deadline = time.monotonic() + 30
+    while aclient.stats()["answers"] - answers < count and time.monotonic() < deadline:
+        time.sleep(0.005)  # the loop stands still on purpose: completions pile up behind it
+    turn()
+    await asyncio.gather(*operations)
+    steps = [after - before for before, after in itertools.pairwise(turns)]
+    # A turn of the loop may contain two drains: a rest that was put off, and a new wake-up.
+    assert max(steps) <= 2 * 1_024
 
 
 async def test_a_timeout_around_a_bare_operation(aclient: sbp.AsyncClient, stream: sbp.AsyncStream) -> None:
