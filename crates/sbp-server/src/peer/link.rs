@@ -152,9 +152,14 @@ impl PeerLink {
         }
     }
 
-    /// Tells of each connection on which the peer has answered: the number grows with every one.
+    /// Tells of each connection on which the peer has answered: the number grows with every one. One that was there
+    /// before is told too, so that nobody who asks a little late waits for the next.
     pub(crate) fn connections(&self) -> watch::Receiver<u64> {
-        self.shared.greeted.subscribe()
+        let mut connections = self.shared.greeted.subscribe();
+        if *connections.borrow() > 0 {
+            connections.mark_changed();
+        }
+        connections
     }
 
     /// Ends the connection after what was asked is answered; what waits for one is told.

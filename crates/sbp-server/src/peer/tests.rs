@@ -134,6 +134,21 @@ async fn what_the_peer_refuses_is_told_in_its_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_asks_about_connections_hears_of_the_one_that_is_there() {
+    let server = start("127.0.0.1:0");
+    let link = link(&[server.address()], true);
+    let mut early = link.connections();
+    timeout(PATIENCE, early.wait_for(|number| *number == 1))
+        .await
+        .unwrap()
+        .unwrap();
+    let mut late = link.connections();
+    timeout(PATIENCE, late.changed()).await.unwrap().unwrap();
+    assert_eq!(*late.borrow_and_update(), 1);
+    assert!(!late.has_changed().unwrap(), "and of that one once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_asks_the_one_who_dialled_is_told_that_nothing_is_served_there() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let _link = link(&[&listener.local_addr().unwrap().to_string()], true);
