@@ -615,10 +615,14 @@ class Stream:
     ) -> Ack:
         """Appends one batch, and returns when it is stored.
 
-        ``data`` is one record as bytes, several as a list of bytes, or the rows of an Arrow table. ``key`` and
-        ``headers`` belong to the one record; for a list of records they are lists as well. ``timestamp`` is the time of
-        the records; without it, now. With ``expected_offset`` the batch is stored only if its first record gets that
-        offset. ``timeout`` is in seconds; without it, the client's.
+        ``data`` is one record as bytes, several as a list of bytes, or the rows of Arrow data: a table, a record batch or
+        a data frame of any library. These have the stream's columns, or for a stream without a schema ``value`` and
+        perhaps ``key``, ``timestamp`` and ``headers``; a column by itself is values. Large ``bytes`` and views of them
+        are not copied; what can be written to is.
+
+        ``key`` and ``headers`` belong to the one record; for a list of records they are lists as well. ``timestamp`` is
+        the time of the records; without it, now. With ``expected_offset`` the batch is stored only if its first record
+        gets that offset. ``timeout`` is in seconds; without it, the client's.
 
         Raises ``RejectedError`` (nothing was written) or ``IndeterminateError`` (perhaps); with ``expected_offset``,
         ``PreconditionFailedError`` when another append came first.
