@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
@@ -432,8 +431,9 @@ class Server:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
         ``advertise`` is the ``host:port`` that clients are told, if it is not the one listened on.
-        ``durability="none"`` acknowledges before the disk has the records. ``retention_interval`` is how often, in seconds, retention is
-        looked at (30); ``shutdown_grace`` how long, in seconds, closing waits for calls that were started (10).
+        ``durability="none"`` acknowledges before the disk has the records. ``retention_interval`` is how often, in
+        seconds, retention is looked at (30); ``shutdown_grace`` how long, in seconds, closing waits for calls that were
+        started (10).
 
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``.
         """
@@ -615,8 +615,8 @@ class Stream:
     ) -> Ack:
         """Appends one batch, and returns when it is stored.
 
-        ``data`` is one record as bytes, several as a list of bytes, or the rows of Arrow data: a table, a record batch or
-        a data frame of any library. These have the stream's columns, or for a stream without a schema ``value`` and
+        ``data`` is one record as bytes, several as a list of bytes, or the rows of Arrow data: a table, a record batch
+        or a data frame of any library. These have the stream's columns, or for a stream without a schema ``value`` and
         perhaps ``key``, ``timestamp`` and ``headers``; a column by itself is values. Large ``bytes`` and views of them
         are not copied; what can be written to is.
 
@@ -1031,10 +1031,11 @@ class Client:
     def stats(self) -> dict[str, float]:
         """Counters since the client was made.
 
-        Calls: ``calls`` and ``answers``, ``in_flight`` (started and not over) with ``bytes_in_flight``; bytes: ``bytes_out``,
-        ``bytes_in``, ``bytes_copied`` (received ones that had to be copied) and ``bytes_pinned`` (that views keep in memory
-        now); system calls: ``reads`` and ``writes``; ``connections`` made, ``io_wakeups`` of their tasks; ``round_trips``
-        measured, in seconds: ``rtt_p50``, ``rtt_p90``, ``rtt_p99`` (at most a sixteenth above the truth) and ``rtt_max``.
+        Calls: ``calls`` and ``answers``, ``in_flight`` (started and not over) with ``bytes_in_flight``; bytes:
+        ``bytes_out``, ``bytes_in``, ``bytes_copied`` (received ones that had to be copied) and ``bytes_pinned`` (that
+        views keep in memory now); system calls: ``reads`` and ``writes``; ``connections`` made, ``io_wakeups`` of their
+        tasks; ``round_trips`` measured, in seconds: ``rtt_p50``, ``rtt_p90``, ``rtt_p99`` (at most a sixteenth above
+        the truth) and ``rtt_max``.
 
         >>> client.stats()["connections"]
         1
