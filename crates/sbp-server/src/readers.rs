@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sbp_locks::{Condvar, Mutex};
 use sbp_frame::CallId;
+use sbp_locks::{Condvar, Mutex};
 
 use crate::connection::{ConnectionCommand, Port, ReadJob};
 use crate::range::RangeServer;

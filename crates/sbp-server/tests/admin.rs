@@ -288,9 +288,20 @@ fn a_cluster_of_one_leads_itself_and_takes_reports() {
         disk_free_space: 1 << 40,
         ..Default::default()
     };
-    let (response, _): (ReportMetricsResponse, _) = peer.call(&report(Some(on_server(7))), b"");
-    assert_eq!(response.range_server.unwrap().server_id, ServerId(7));
+    let newcomer = IdAllocationRequest {
+        host: "elsewhere".to_owned(),
+        ..Default::default()
+    };
+    let (given, _): (IdAllocationResponse, _) = peer.call(&newcomer, b"");
+    let (response, _): (ReportMetricsResponse, _) = peer.call(&report(Some(on_server(given.id))), b"");
+    assert_eq!(response.range_server.unwrap().server_id, ServerId(given.id));
     assert!(response.status.is_success());
+    let (response, _): (ReportMetricsResponse, _) = peer.call(&report(Some(on_server(7))), b"");
+    assert_eq!(
+        response.status.code,
+        ErrorCode::INVALID_REQUEST,
+        "nobody has that number"
+    );
     let (response, _): (ReportMetricsResponse, _) = peer.call(&report(None), b"");
     assert_eq!(response.status.code, ErrorCode::INVALID_REQUEST);
 }
