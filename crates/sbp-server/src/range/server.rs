@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use sbp_locks::Mutex;
 use sbp_frame::CallId;
+use sbp_locks::Mutex;
 use sbp_log::{Clock, EntryHead, Log, LogEntry, WriterKey, WriterState};
 use sbp_messages::ErrorCode;
 use sbp_record::{stamp_base_offset, without_stamp};

@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use sbp_locks::{Condvar, Mutex};
 use sbp_frame::CallId;
+use sbp_locks::{Condvar, Mutex};
 use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{File, FileLock, FileSystem, Helpers, Log, LogConfig, OpenMode};
 use sbp_messages::ErrorCode;
