@@ -76,23 +76,31 @@ INTERRUPTED = """
     import sbp_native as sbp
 
     sent = 0.0
+    main = threading.get_ident()
 
     def interrupt():
         global sent
-        time.sleep(0.01)
+        while sys._current_frames()[main].f_code.co_name != "wait":
+            time.sleep(0.001)
+        time.sleep(0.005)
         sent = time.monotonic()
         os.kill(os.getpid(), signal.SIGINT)
+
+    def wait(tail):
+        next(tail)
 
     with sbp.connect(sys.argv[1]) as client:
         stream = client.create_stream(sys.argv[2])
         took = []
         for _ in range(int(sys.argv[3])):
             tail = stream.tail()
-            threading.Thread(target=interrupt).start()
+            interrupter = threading.Thread(target=interrupt)
+            interrupter.start()
             try:
-                next(tail)
+                wait(tail)
             except KeyboardInterrupt:
                 took.append(time.monotonic() - sent)
+            interrupter.join()
             tail.close()
         assert client.ping() > 0, "the client goes on"
         assert stream.append(b"x").base_offset == 0
