@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
-use sbp_locks::Mutex;
 use sbp_client::{AppendOp, AppendOptions, AppendResultOf, Client, ClientConfig, CompletionSink, Reply, Submissions};
 use sbp_frame::{Flags, Frame, FrameHead, OpCode, WriteQueue};
+use sbp_locks::Mutex;
 use sbp_messages::{AppendRequest, Encoder, Feature, HeartbeatResponse, Message};
 use sbp_types::StreamId;
 use smallvec::smallvec;
