@@ -29,9 +29,9 @@ and `KeyboardInterrupt` stay themselves. An append has three outcomes:
 ```python
 try:
     ack = stream.append(b"record")
-except sbp.RejectedError as error:         # certainly not stored
+except sbp.RejectedError as error:  # certainly not stored
     print("not stored:", error)
-except sbp.IndeterminateError as error:    # perhaps stored: read the stream to find out
+except sbp.IndeterminateError as error:  # perhaps stored: read the stream to find out
     print("who knows:", error)
 ```
 
