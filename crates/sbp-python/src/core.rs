@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sbp_locks::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::{Client, ClientConfig};
+use sbp_locks::Mutex;
 use sbp_types::StreamId;
 
 use crate::calls::Key;
