@@ -525,8 +525,7 @@ class Proxy:
     def clear(self) -> None:
         """Takes all rules away."""
     def hold(self, frames: str = "") -> HeldFrames:
-        """Holds the frames that ``frames`` is about, given as the conditions of a rule; and all behind them in their
-        direction of their connection."""
+        """Holds the frames that these conditions of a rule are about, and what comes behind them on its way."""
     def cut(self) -> None:
         """Cuts every connection that is open now. Who connects again is served."""
     def stats(self) -> dict[str, int]:

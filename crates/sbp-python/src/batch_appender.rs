@@ -6,10 +6,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use arrow_array::RecordBatch;
 use bytes::{Bytes, BytesMut};
-use sbp_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use sbp_client::{AppendEntry, AppendOp, AppendResultOf, Body, CompletionSink, Reply, Submissions};
+use sbp_locks::Mutex;
 use sbp_record::{EncodeError, EncodeOptions, StreamSchema, encode_arrow};
 use sbp_types::StreamId;
 use smallvec::SmallVec;

@@ -10,8 +10,8 @@ use std::os::fd::RawFd;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use sbp_locks::Mutex;
 use pyo3::prelude::*;
+use sbp_locks::Mutex;
 
 use crate::{errors, logging};
 

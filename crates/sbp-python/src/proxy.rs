@@ -6,11 +6,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use sbp_locks::Mutex;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use sbp_locks::Mutex;
 use sbp_proxy::{Fault, Held, Hook, ProxyConfig, Rule, RuleCount, RuleId};
 
 use crate::core;
@@ -110,11 +110,13 @@ impl Proxy {
         })
     }
 
+    /// ``host:port`` for clients.
     #[getter]
     fn address(&self) -> &str {
         &self.address
     }
 
+    /// Where connections lead that come from now on; ``None``: they are closed as they come.
     #[getter]
     fn target(&self) -> Option<String> {
         self.target.lock().clone()
@@ -128,26 +130,31 @@ impl Proxy {
         Ok(())
     }
 
+    /// The rules in force, in their order, with what each has done so far.
     #[getter]
     fn rules(&self, py: Python<'_>) -> PyResult<Vec<ProxyRule>> {
         let counts = self.running(py)?.proxy.rules();
         Ok(counts.into_iter().map(ProxyRule::from).collect())
     }
 
+    /// Puts a rule behind those that are there; returns its number. Raises ``ValueError``.
     fn add(&self, py: Python<'_>, rule: &str) -> PyResult<u64> {
         Ok(self.running(py)?.proxy.add(parse(rule)?).number())
     }
 
+    /// Takes the rule with this number away; returns what it has done. Raises ``KeyError``.
     fn remove(&self, py: Python<'_>, rule: u64) -> PyResult<ProxyRule> {
         let removed = self.running(py)?.proxy.remove(RuleId::from_number(rule));
         removed.map(ProxyRule::from).ok_or_else(|| PyKeyError::new_err(rule))
     }
 
+    /// Takes all rules away.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py)?.proxy.clear();
         Ok(())
     }
 
+    /// Holds the frames that these conditions of a rule are about, and what comes behind them on its way.
     #[pyo3(signature = (frames = ""))]
     fn hold(&self, py: Python<'_>, frames: &str) -> PyResult<HeldFrames> {
         let relay = self.running(py)?;
@@ -164,11 +171,13 @@ impl Proxy {
         })
     }
 
+    /// Cuts every connection that is open now. Who connects again is served.
     fn cut(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py)?.proxy.cut_all();
         Ok(())
     }
 
+    /// Counters since the start: connections, frames, bytes, and faults by their kind.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts = self.running(py)?.proxy.counts();
         let figures = PyDict::new(py);
@@ -189,6 +198,7 @@ impl Proxy {
         Ok(figures)
     }
 
+    /// Closes the listener and all connections, and waits until the port is free. Again: does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.made_by.is_current() {
             return Ok(());
@@ -286,7 +296,7 @@ pub(crate) struct HeldFrames {
 
 #[pymethods]
 impl HeldFrames {
-    /// The next frame that was held; `TimeoutError` if none is for `timeout` seconds.
+    /// Waits, at most ``timeout`` seconds, for the next frame that is held. Raises ``TimeoutError``.
     #[pyo3(signature = (timeout = 30.0))]
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<HeldFrame> {
         self.made_by.check(py, "proxy")?;
@@ -326,7 +336,7 @@ impl HeldFrames {
         }
     }
 
-    /// Passes on what is held, and holds nothing any more.
+    /// Passes on what is held and not yet given out, and holds nothing any more.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         self.made_by.check(py, "proxy")?;
         if let Some(relay) = self.relay.upgrade() {
@@ -374,20 +384,23 @@ impl HeldFrame {
 
 #[pymethods]
 impl HeldFrame {
-    /// The whole frame as it is on the wire.
+    /// The whole frame as it is on the wire; ``None`` once it was decided about.
     #[getter]
     fn data(&self) -> Option<Vec<u8>> {
         self.held.lock().as_ref().map(|held| held.bytes().to_vec())
     }
 
+    /// Passes it on.
     fn forward(&self, py: Python<'_>) -> PyResult<()> {
         self.decide(py, Held::pass)
     }
 
+    /// Drops it; what comes behind it goes on.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         self.decide(py, Held::discard)
     }
 
+    /// Cuts the connection in front of it.
     fn cut(&self, py: Python<'_>) -> PyResult<()> {
         self.decide(py, Held::cut)
     }

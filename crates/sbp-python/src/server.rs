@@ -5,11 +5,11 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use sbp_locks::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use sbp_locks::Mutex;
 use sbp_server::{Durability, ServerConfig};
 
 use crate::core;
@@ -170,6 +170,7 @@ impl Server {
         Ok(server)
     }
 
+    /// ``host:port`` for clients: the advertised one, or the one listened on.
     #[getter]
     fn address(&self, py: Python<'_>) -> PyResult<String> {
         // In a child the parent's address is still good to know.
@@ -181,18 +182,20 @@ impl Server {
         Ok(self.running(py)?.server.address().to_owned())
     }
 
+    /// ``host:port`` listened on.
     #[getter]
     fn listening(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.running(py)?.server.local_addr().to_string())
     }
 
-    /// Why the server takes no more appends, as an exception; `None` while all is well.
+    /// Why the server takes no more appends, once its log has failed; ``None`` while all is well.
     #[getter]
     fn error(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let failure = self.running(py)?.server.error();
         Ok(failure.map(|failure| errors::from_failure(py, &failure).into_value(py).into_any()))
     }
 
+    /// Counters since the start.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.running(py)?.server.stats();
         let figures = PyDict::new(py);
@@ -209,6 +212,7 @@ impl Server {
         Ok(figures)
     }
 
+    /// Ends the server: answers what was started, syncs, and deletes a temporary directory. Again: does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(embedded) = self.take() else {
             return Ok(());

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
-use sbp_locks::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use sbp_client::{ClientError, Reader, ReaderOptions, Span};
+use sbp_locks::Mutex;
 use sbp_record::{Batch, ColumnSet, RowAssembler, Source, StreamSchema};
 use sbp_types::StreamId;
 use tokio::runtime::Handle;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hdrhistogram::Histogram;
-use sbp_locks::{Condvar, Mutex};
 use sbp_client::{
     AppendOp, AppendOptions, AppendResultOf, Client, ClientError, ClientStats, CompletionSink, Reply, Submissions,
     wall_clock,
 };
+use sbp_locks::{Condvar, Mutex};
 use sbp_messages::Stream;
 use sbp_record::RecordsBuilder;
 use sbp_types::StreamId;

@@ -1,9 +1,9 @@
 use std::io::IoSlice;
 use std::time::Duration;
 
-use sbp_locks::Mutex;
 use proptest::prelude::*;
 use sbp_frame::{FORMAT_FLATBUFFERS, Flags, FrameHead, OpCode, PayloadPart, WriteQueue};
+use sbp_locks::Mutex;
 
 use super::*;
 use crate::rulebook::RuleBook;
