@@ -128,7 +128,8 @@ def test_a_jupyter_kernel(tmp_path: Path) -> None:
     import nbformat
     from nbclient import NotebookClient
 
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    made: Any = nbformat.v4  # it has no types
+    notebook = made.new_notebook(cells=[made.new_code_cell(source) for source in CELLS])
     NotebookClient(
         notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()

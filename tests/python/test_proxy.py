@@ -162,7 +162,8 @@ def test_a_frame_is_held_until_somebody_decides(server: sbp.Server, name: str) -
             frame.forward()
             thread.join()
             assert outcomes == [0]
-            assert frame.data is None
+            decided: bytes | None = frame.data
+            assert decided is None
             with pytest.raises(RuntimeError, match="before"):
                 frame.cut()
             thread = append(b"b")
