@@ -4,6 +4,7 @@
 //! tests run it over its seeds. `cargo xtask fuzz` builds the binaries with coverage, on the stable toolchain, and runs
 //! them. The seeds are made from `tests/vectors`.
 
+pub mod batch;
 mod disk;
 pub mod frame;
 pub mod message;
@@ -26,7 +27,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target {
         name: "frame",
         run: frame::run,
@@ -36,6 +37,11 @@ pub const TARGETS: [Target; 4] = [
         name: "message",
         run: message::run,
         seeds: message::seeds,
+    },
+    Target {
+        name: "batch",
+        run: batch::run,
+        seeds: batch::seeds,
     },
     Target {
         name: "session",

@@ -45,6 +45,11 @@ fn message() {
 }
 
 #[test]
+fn batch() {
+    play("batch", 200);
+}
+
+#[test]
 fn session() {
     play("session", 40);
 }
@@ -75,5 +80,5 @@ fn findings() {
 #[test]
 fn every_target_has_a_test() {
     let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
-    assert_eq!(names, ["frame", "message", "session", "recovery"]);
+    assert_eq!(names, ["frame", "message", "batch", "session", "recovery"]);
 }

@@ -7,7 +7,10 @@ use std::thread;
 use crate::workspace::{Failure, root, run};
 
 /// The targets: binaries of `sbp-fuzz` without their `fuzz-`.
-const TARGETS: [&str; 4] = ["frame", "message", "session", "recovery"];
+const TARGETS: [&str; 5] = ["frame", "message", "batch", "session", "recovery"];
+
+/// Runs when it is asked for by name: its build takes Arrow along, which is long for a smoke run.
+const BY_NAME_ONLY: &str = "batch";
 
 /// What makes the compiler count the branches that an input takes. Other than `cargo fuzz`, nothing of this needs an
 /// unstable option: the pass and the engine are part of every toolchain.
@@ -62,8 +65,7 @@ pub(crate) fn fuzz(arguments: &Arguments) -> Result<(), Failure> {
         "--",
     ];
     run(Command::new("cargo").current_dir(root()).args(seeds).arg(&corpus))?;
-    let wanted = |name: &&str| arguments.target.as_deref().is_none_or(|only| only == *name);
-    let targets: Vec<&str> = TARGETS.into_iter().filter(wanted).collect();
+    let targets = wanted(arguments);
     let at_once = thread::available_parallelism().map_or(1, usize::from);
     let mut failures = Vec::new();
     for group in targets.chunks(at_once) {
@@ -87,6 +89,15 @@ pub(crate) fn fuzz(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         Err(Failure::Found(failures.join("\n\n")))
     }
+}
+
+/// The target that was asked for, or those that run when none was.
+fn wanted(arguments: &Arguments) -> Vec<&'static str> {
+    let is_wanted = |name: &&str| match arguments.target.as_deref() {
+        Some(only) => only == *name,
+        None => *name != BY_NAME_ONLY,
+    };
+    TARGETS.into_iter().filter(is_wanted).collect()
 }
 
 /// Builds the targets into a folder of their own and returns where they are. Instrumented code must not meet other code,
@@ -115,7 +126,7 @@ fn build(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Failure> {
         ])
         .args(["--features", "libfuzzer", "--target", host, "--target-dir"])
         .arg(folder.join("build"));
-    for target in TARGETS {
+    for target in wanted(arguments) {
         command.args(["--bin", &format!("fuzz-{target}")]);
     }
     run(&mut command)?;

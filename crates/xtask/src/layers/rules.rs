@@ -97,6 +97,7 @@ pub(super) const EDGES: [(&str, &[&str]); 17] = [
             "sbp-locks",
             "sbp-frame",
             "sbp-messages",
+            "sbp-record",
             "sbp-session",
             "sbp-log",
         ],
