@@ -95,6 +95,9 @@ def _peers(runs: int, rows: int) -> Iterator[Row]:
             runs,
         )
         yield Row("produce a list until acknowledged", "M/s", *produced, "confluent", 4, 6, of_ratio=True)
+        for lists, what in ((False, "one by one"), (True, "as lists")):
+            written = [ours.write(mine, _fresh("written"), rows, lists=lists) / 1e6 for _ in range(runs)]
+            yield Row(f"an idempotent writer, {what}", "M/s", written, produced[1], "confluent")
         with_callback = [peers.produce(theirs, _fresh("called"), rows, callback=True) / 1e6 for _ in range(runs)]
         yield Row("the same, its offsets told", "M/s", produced[0], with_callback, "confluent with a callback")
         native.fill(mine, "consume", rows)

@@ -40,6 +40,23 @@ def produce(address: str, name: str, rows: int) -> float:
     return asyncio.run(main())
 
 
+def write(address: str, name: str, rows: int, *, lists: bool) -> float:
+    """Records a second through an idempotent writer, one by one or as lists, until all are acknowledged."""
+    with sbp.connect(address) as client:
+        client.create_stream(name, exist_ok=True)
+        records = [ROW] * ROWS_PER_BATCH
+        count = _row_batches(rows)
+        started = time.perf_counter()
+        with client.writer(name) as writer:
+            for _ in range(count):
+                if lists:
+                    writer.append(records)
+                else:
+                    for record in records:
+                        writer.append(record)
+        return count * ROWS_PER_BATCH / (time.perf_counter() - started)
+
+
 def produce_arrow(address: str, name: str, rows: int) -> float:
     """Rows a second from Arrow tables of one binary column `value`, 100 bytes each."""
     import pyarrow as pa
