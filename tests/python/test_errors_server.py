@@ -103,12 +103,14 @@ def test_a_stream_that_was_deleted(client: sbp.Client, stream: sbp.Stream) -> No
 def test_a_request_that_waited_for_longer_than_it_may(tmp_path: Path, name: str) -> None:
     """The placement driver does one thing after the other, and looks at the time when it begins."""
     rounds = itertools.count()
+    streams = [{"name": f"other-{number}"} for number in range(1_000)]
+    work = encode("CreateStreamsRequest", {"timeout_ms": 60_000, "streams": streams})
 
     def behind_much_work(frame: Frame) -> Act:
-        streams = [{"name": f"other-{next(rounds)}"} for _ in range(400)]
-        work = encode("CreateStreamsRequest", {"timeout_ms": 60_000, "streams": streams})
+        """Ten thousand streams are asked for in front of the one, again and again the same."""
         late = encode("CreateStreamsRequest", frame.decode("CreateStreamsRequest") | {"timeout_ms": 1})
-        return Act(up=(replace(frame, call=frame.call + CROWD, header=work), replace(frame, header=late)))
+        numbers = range(frame.call + CROWD, frame.call + CROWD + 10)
+        return Act(up=(*(replace(frame, call=number, header=work) for number in numbers), replace(frame, header=late)))
 
     with ScriptedPeer() as peer, sbp.Server(tmp_path) as server:
         peer.upstream = server.address
@@ -118,7 +120,7 @@ def test_a_request_that_waited_for_longer_than_it_may(tmp_path: Path, name: str)
             error = None
             while error is None:  # it may come just before the work begins
                 try:
-                    client.create_stream(f"{name}-{next(rounds)}", timeout=0.5)
+                    client.create_stream(f"{name}-{next(rounds)}", timeout=1)
                 except sbp.SbpError as caught:
                     error = caught if is_refusal(caught) else None
         assert (type(error), error.code, error.retriable) == (sbp.DeadlineExceededError, 1408, True)
