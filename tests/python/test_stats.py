@@ -38,7 +38,8 @@ def test_round_trips_are_in_order_and_in_seconds(server: sbp.Server) -> None:
         stats = client.stats()
     assert stats["round_trips"] >= 50
     assert 0 < stats["rtt_p50"] <= stats["rtt_p90"] <= stats["rtt_p99"] <= stats["rtt_max"]
-    assert stats["rtt_max"] >= max(measured) * 0.999
+    # Kept in whole microseconds.
+    assert stats["rtt_max"] >= max(measured) * 0.999 - 1e-6
     # HEARTBEAT, DESCRIBE and the like are measured too, so the median of the pings is only near the one of all.
     assert sorted(measured)[5] * 0.9 <= stats["rtt_p50"] <= max(measured) * 1.1
 
