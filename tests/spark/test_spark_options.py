@@ -155,15 +155,18 @@ def test_an_error_of_the_client_becomes_one_line() -> None:
     with pytest.raises(SbpSparkError) as caught, explained("reading", "127.0.0.1:1"):
         raise _ClientError("out of\nrange")
     assert str(caught.value) == (
-        "[SBP-1463] reading: out of range, stream orders, offset 17, endpoint 127.0.0.1:1, attempts 3, not retriable"
+        "[SBP-1463] reading: out of range, stream orders, offset 17, endpoint 127.0.0.1:1, attempts 3 "
+        "(not worth trying again unchanged)"
     )
     assert isinstance(caught.value.__cause__, _ClientError)
 
 
 def test_what_the_client_said_is_not_said_again() -> None:
     with pytest.raises(SbpSparkError) as caught, explained("reading", "127.0.0.1:1"):
-        raise _ClientError("[SBP-1463] orders at 17, 127.0.0.1:1, 3 attempts, retriable: no")
-    assert str(caught.value) == "[SBP-1463] reading: orders at 17, 127.0.0.1:1, 3 attempts, retriable: no"
+        raise _ClientError("[SBP-1463] orders at 17; 127.0.0.1:1; 3 attempts; not worth trying again unchanged")
+    assert str(caught.value) == (
+        "[SBP-1463] reading: orders at 17; 127.0.0.1:1; 3 attempts; not worth trying again unchanged"
+    )
 
 
 def test_other_errors_pass() -> None:

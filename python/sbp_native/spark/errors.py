@@ -7,8 +7,9 @@ nor its attributes. So the code, the stream, the offsets, the endpoint and the a
 from __future__ import annotations
 
 import difflib
+import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,25 +21,87 @@ SCHEMA: Final = 9204
 OFFSETS: Final = 9205
 INCOMPLETE: Final = 9206
 UNSUPPORTED: Final = 9207
+# The next two are raised by `pyspark_sbp`, which must not need this package.
+NATIVE_MISSING: Final = 9208
+PYSPARK_TOO_OLD: Final = 9209
 
 # Codes of the protocol that the source also raises by itself.
 NOT_FOUND: Final = 1404
 DATA_LOSS: Final = 9013
 
 
-class SbpSparkError(Exception):
-    """An error of the Spark source or sink, complete in its first line.
+class Code(NamedTuple):
+    """What the documentation says of a code."""
 
-    `code` is the number between the brackets: below 9000 the server's, from 9000 on local.
+    name: str
+    meaning: str
+    advice: str
+
+
+#: The codes of the source and the sink; those of servers and of the client are the client's.
+CODES: Final[dict[int, Code]] = {
+    UNKNOWN_OPTION: Code(
+        "UNKNOWN_OPTION", "there is no such option", "use the one that the message names, or leave it out"
+    ),
+    MISPLACED_OPTION: Code(
+        "MISPLACED_OPTION", "the option is for another kind of query", "leave it out, or use the one that is named"
+    ),
+    INVALID_VALUE: Code(
+        "INVALID_VALUE", "an option has a value that cannot be meant, or is missing", "correct the value"
+    ),
+    SCHEMA: Code(
+        "SCHEMA",
+        "columns do not fit: those asked for, those of the stream, or those of the DataFrame",
+        "cast, rename, add or leave out the column that is named",
+    ),
+    OFFSETS: Code(
+        "OFFSETS",
+        "the checkpoint holds offsets that this version cannot read",
+        "use the version that is named, or begin with a new checkpoint",
+    ),
+    INCOMPLETE: Code(
+        "INCOMPLETE", "fewer records were delivered than were planned", "look at the server's log, then run it again"
+    ),
+    UNSUPPORTED: Code("UNSUPPORTED", "the source or the sink cannot do this", "do what the message names instead"),
+    NATIVE_MISSING: Code(
+        "NATIVE_MISSING",
+        "the native part cannot be loaded by this Python",
+        "install the wheel for this Python on the driver and on every executor",
+    ),
+    PYSPARK_TOO_OLD: Code("PYSPARK_TOO_OLD", "PySpark is older than 4.2", "upgrade pyspark"),
+}
+
+#: What a message says of trying again.
+AGAIN: Final = "can be tried again"
+FINAL: Final = "not worth trying again unchanged"
+_OUTCOMES: Final = (AGAIN, FINAL, "it may have been done", "not retriable")
+
+#: What Spark puts into the environment of its Python workers, by the kind of socket.
+_WORKER: Final = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH", "PYTHON_WORKER_FACTORY_SOCK_DIR")
+
+
+class SbpSparkError(Exception):
+    """An error of the Spark source or sink, complete in one line.
+
+    `code` is the number between the brackets: below 9000 the server's, from 9000 on local. `retriable` says whether the
+    same query may succeed later without anything being changed. In a process of Spark's, the text that the user gets to
+    see is this line without the stack of the source's inside, which would stand before it.
     """
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, *, retriable: bool = False) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
+        self.retriable = retriable
+        _hide_stack()
 
     def __str__(self) -> str:
-        return f"[SBP-{self.code:04}] {self.message}"
+        told = any(outcome in self.message for outcome in _OUTCOMES)
+        again = "" if told else f" ({AGAIN if self.retriable else FINAL})"
+        return f"[SBP-{self.code:04}] {self.message}{again}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_again, (type(self), self.code, self.message, self.retriable))
 
 
 class SbpOptionError(SbpSparkError, ValueError):
@@ -68,7 +131,22 @@ def explained(doing: str, servers: str) -> Iterator[None]:
         code = getattr(error, "code", None)
         if not isinstance(code, int):
             raise
-        raise SbpSparkError(code, _one_line(doing, servers, error)) from error
+        retriable = getattr(error, "retriable", None) is True
+        raise SbpSparkError(code, _one_line(doing, servers, error), retriable=retriable) from error
+
+
+def _again(kind: type[SbpSparkError], code: int, message: str, retriable: bool) -> SbpSparkError:
+    return kind(code, message, retriable=retriable)
+
+
+def _hide_stack() -> None:
+    """Lets a worker of Spark's end with the error's own line: it leaves the stack out if this is set when it reports.
+
+    A worker that reports an error ends, so nothing else is told without its stack. The driver's own process, which is
+    the user's, is left as it is.
+    """
+    if any(name in os.environ for name in _WORKER):
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
 
 
 def _one_line(doing: str, servers: str, error: Exception) -> str:
@@ -76,15 +154,8 @@ def _one_line(doing: str, servers: str, error: Exception) -> str:
     prefix = f"[SBP-{getattr(error, 'code', 0):04}]"
     while said.startswith(prefix):
         said = said.removeprefix(prefix).strip()
-    parts = [f"{doing}: {said}"]
-    for name in ("stream", "range", "offset", "endpoint", "attempts"):
-        value = getattr(error, name, None)
-        # The client's own text usually names these already; what it left out is added, never said twice.
-        if value is not None and str(value) not in said:
-            parts.append(f"{name} {value}")
-    if getattr(error, "endpoint", None) is None and servers not in said:
-        parts.append(f"servers {servers}")
-    retriable = getattr(error, "retriable", None)
-    if isinstance(retriable, bool) and "retr" not in said:
-        parts.append("retriable" if retriable else "not retriable")
-    return ", ".join(parts)
+    # The client's own text usually names these already; what it left out is added, never said twice.
+    known = {name: getattr(error, name, None) for name in ("stream", "range", "offset", "endpoint", "attempts")}
+    where = "" if known["endpoint"] is not None or servers in said else f" at {servers}"
+    facts = [f"{name} {value}" for name, value in known.items() if value and str(value) not in said]
+    return ", ".join([f"{doing}{where}: {said}", *facts])
