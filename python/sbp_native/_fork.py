@@ -17,8 +17,11 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    _native.stop_all()
-    _native.shut_down()
+    try:
+        _native.warn_unflushed()
+    finally:
+        _native.stop_all()
+        _native.shut_down()
 
 
 def install() -> None:

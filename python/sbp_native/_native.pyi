@@ -1843,7 +1843,7 @@ def stop_all() -> None:
     """Stops embedded servers and proxies that still run. For the exit hook only."""
 
 def warn_unflushed() -> None:
-    """Warns of writers with records that are not acknowledged. For the exit hook only."""
+    """Warns of writers and clients with records that are not acknowledged. For the exit hook only."""
 
 def shut_down() -> None:
     """Stops the I/O thread without waiting for it. For the exit hook only."""

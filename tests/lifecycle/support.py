@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -121,6 +122,11 @@ def refused(call: Callable[[], object]) -> None:
 
 #: What lives until the interpreter ends.
 KEPT: list[object] = []
+
+
+def ignore_what_is_lost() -> None:
+    """The warning of appends without an answer at exit has a cell of its own; in others it is expected."""
+    warnings.filterwarnings("ignore", r"\d+ appends to .* have no answer yet", ResourceWarning)
 
 
 @contextlib.contextmanager

@@ -437,7 +437,7 @@ def test_a_writer_open_at_exit_warns_with_a_count(run_python: Run) -> None:
         writer.append([b"x"] * 17)
     """)
     assert "ResourceWarning" in done.stderr
-    assert "orders" in done.stderr
+    assert "orders is open at exit" in done.stderr
     assert "17 records" in done.stderr
 
 

@@ -1,5 +1,6 @@
 //! How much unfinished appending a client holds.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Appends that were submitted and are not over, and their bytes.
@@ -46,6 +47,22 @@ impl Budget {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// How many appends of one client are on their way.
+#[derive(Clone, Debug)]
+pub struct AppendsInFlight(Arc<Budget>);
+
+impl AppendsInFlight {
+    pub(crate) fn of(budget: &Arc<Budget>) -> Self {
+        Self(Arc::clone(budget))
+    }
+
+    /// Their number now. Those whose client went away unanswered are counted for good.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.calls()
     }
 }
 

@@ -11,6 +11,7 @@ use sbp_types::StreamId;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::budget::AppendsInFlight;
 use crate::clock::now;
 use crate::config::ClientConfig;
 use crate::connection::command::{Command, Need, Ping};
@@ -258,6 +259,12 @@ impl Client {
             bytes_unpinned: self.core.kept.copied(),
             ..stats
         }
+    }
+
+    /// A count of the appends that were submitted and have no answer yet. It outlives the client.
+    #[must_use]
+    pub fn appends_in_flight(&self) -> AppendsInFlight {
+        AppendsInFlight::of(&self.link().budget)
     }
 
     /// The descriptors of its open connections. Takes no lock, so that a child process can call it right after a fork, to

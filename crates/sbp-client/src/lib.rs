@@ -71,6 +71,7 @@ pub use address::{AddressError, ServerAddress};
 pub use admin::Each;
 pub use append::{AppendOptions, Records};
 pub use batching::{BatchWriter, BatchWriterOptions, Deliveries, Delivery, Pushed, Record};
+pub use budget::AppendsInFlight;
 pub use client::Client;
 pub use clock::wall_clock;
 pub use config::{ClientConfig, RetryPolicy};

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyResourceWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sbp_client::{Client, ClientConfig};
+use sbp_client::{AppendsInFlight, Client, ClientConfig};
 use sbp_locks::Mutex;
 use sbp_types::StreamId;
 
@@ -17,6 +17,17 @@ use crate::calls::Key;
 use crate::describe::Described;
 use crate::fork::{self, Generation, Holder};
 use crate::{errors, runtime};
+
+/// What clients of this process have on their way, also those that are gone. Only locked while attached.
+static UNANSWERED: Mutex<Vec<Unanswered>> = Mutex::new(Vec::new());
+
+/// The appends of one client that have no answer.
+struct Unanswered {
+    core: Weak<Core>,
+    made_by: Generation,
+    servers: String,
+    appends: AppendsInFlight,
+}
 
 /// One client of the core, in the process that made it. It holds no Python object, so that I/O threads may drop it.
 pub(crate) struct Core {
@@ -114,6 +125,7 @@ impl Core {
         });
         let holder: Arc<dyn Holder> = Arc::clone(&core) as _;
         fork::register(py, Arc::downgrade(&holder));
+        core.note_unanswered();
         Ok(core)
     }
 
@@ -193,6 +205,21 @@ impl Core {
         Ok(client.deadline(duration(timeout)?))
     }
 
+    /// Has the exit hook look after this client's appends.
+    fn note_unanswered(self: &Arc<Self>) {
+        let Some(client) = &self.client else {
+            return;
+        };
+        let mut unanswered = UNANSWERED.lock();
+        unanswered.retain(Unanswered::is_open);
+        unanswered.push(Unanswered {
+            core: Arc::downgrade(self),
+            made_by: self.made_by,
+            servers: self.settings.servers.clone(),
+            appends: client.appends_in_flight(),
+        });
+    }
+
     /// Counters, as a dict.
     pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.client(py)?.stats();
@@ -233,6 +260,38 @@ impl Drop for Core {
             std::mem::forget(self.client.take());
         }
     }
+}
+
+impl Unanswered {
+    /// Whether there is, or may yet be, something to tell.
+    fn is_open(&self) -> bool {
+        self.made_by.is_current() && (self.core.strong_count() > 0 || self.appends.count() > 0)
+    }
+
+    /// Warns, if there are any.
+    fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        let appends = self.appends.count();
+        if appends == 0 || !self.made_by.is_current() {
+            return Ok(());
+        }
+        let message = format!(
+            "{appends} appends to {} have no answer yet at exit, they may be stored or lost: await them, or close the \
+             client",
+            self.servers
+        );
+        let message =
+            std::ffi::CString::new(message).map_err(|_| PyValueError::new_err("an address with a zero byte"))?;
+        PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &message, 1)
+    }
+}
+
+/// Warns of clients with appends whose fate is not known, but for those in `told`. For the exit hook only.
+pub(crate) fn warn_in_flight(py: Python<'_>, told: &[*const Core]) -> PyResult<()> {
+    let unanswered = std::mem::take(&mut *UNANSWERED.lock());
+    unanswered
+        .iter()
+        .filter(|of| !told.contains(&of.core.as_ptr()))
+        .try_for_each(|of| of.warn(py))
 }
 
 /// A timeout given in seconds.

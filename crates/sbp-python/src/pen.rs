@@ -16,7 +16,7 @@ use crate::attach::attach;
 use crate::beside::{Headers, of_list, of_one};
 use crate::buffer::with_bytes;
 use crate::calls::{self, Failure, Key};
-use crate::core::{Core, seconds};
+use crate::core::{self, Core, seconds};
 use crate::delivery::DeliveryReport;
 use crate::describe::Described;
 use crate::{arguments, arrow, encode, errors};
@@ -312,14 +312,22 @@ impl Pen {
     }
 }
 
-/// Warns of writers that still have records whose fate is not known. For the exit hook only.
+/// Warns of writers that still have records whose fate is not known, and of clients with appends of their own on their way.
+/// For the exit hook only.
 #[pyfunction]
 pub(crate) fn warn_unflushed(py: Python<'_>) -> PyResult<()> {
     let pens: Vec<_> = std::mem::take(&mut *PENS.lock())
         .iter()
         .filter_map(Weak::upgrade)
         .collect();
-    pens.iter().try_for_each(|pen| pen.warn(py, "is open at exit"))
+    // A writer's batches are appends of its client: one warning is enough.
+    let told: Vec<_> = pens
+        .iter()
+        .filter(|pen| pen.unfinished() > 0)
+        .map(|pen| Arc::as_ptr(&pen.core))
+        .collect();
+    pens.iter().try_for_each(|pen| pen.warn(py, "is open at exit"))?;
+    core::warn_in_flight(py, &told)
 }
 
 /// Records on their way into a writer.
