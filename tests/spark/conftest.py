@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import sbp_native as sbp
+from spark import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrameReader, DataFrameWriter, SparkSession
 
@@ -48,33 +48,13 @@ def client(server: sbp.Server) -> Iterator[sbp.Client]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session: set up as users are told to, and nowhere told about the data source."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     # Spark hands timestamps to Python in the zone of the machine.
     os.environ["TZ"] = "UTC"
     time.tzset()
-    from pyspark.sql import SparkSession
-
-    import sbp_native.spark
-
-    place = tmp_path_factory.mktemp("spark")
-    builder = sbp_native.spark.configure(SparkSession.builder.master("local[2]").appName("tests"))
-    settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(place / "local"),
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+    # Functions of the modules here are sent to workers by name.
+    search = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, search))
+    session = settings.session(tmp_path_factory.mktemp("spark"), "local[2]")
     yield session
     session.stop()
 

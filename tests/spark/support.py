@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
+import sbp_native as sbp
+from sbp_native.testing import eventually
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
+
+_SERVE = "import sys; from sbp_native import _cli; sys.exit(_cli.main())"
 
 
 def failure(call: Callable[[], object]) -> str:
@@ -17,3 +30,119 @@ def failure(call: Callable[[], object]) -> str:
     lines = [line for line in str(caught.value).splitlines() if "[SBP-" in line]
     assert lines, str(caught.value)
     return lines[-1]
+
+
+def values(client: sbp.Client, name: str) -> list[bytes | None]:
+    """Every value that a stream holds, in its order."""
+    stream = client.stream(name)
+    return [value for batch in stream.read(start="earliest", end="latest") for value in batch.values]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of this machine, as `/proc` shows it."""
+
+    pid: int
+    parent: int
+    command: str
+
+    @property
+    def is_daemon(self) -> bool:
+        """Whether it is one of Spark's Python daemons, or was forked by one."""
+        return "daemon" in self.command and "python" in self.command
+
+    def threads(self) -> int:
+        """How many threads it has."""
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+    def descriptors(self) -> int:
+        """How many files and sockets it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def resident_bytes(self) -> int:
+        """Its memory, with what it shares."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def processes() -> list[Process]:
+    """Everything that runs."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # The name in brackets may hold spaces and brackets of its own.
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it is gone
+        found.append(Process(int(entry.name), parent, command))
+    return found
+
+
+def descendants(pid: int) -> list[Process]:
+    """The children of a process, theirs, and so on."""
+    every = processes()
+    below, parents = [], {pid}
+    while parents:
+        children = [process for process in every if process.parent in parents]
+        below += children
+        parents = {child.pid for child in children}
+    return below
+
+
+def task_workers(pid: int) -> list[Process]:
+    """The Python workers of tasks below a driver: what the daemon for ``pyspark.worker`` has forked."""
+    below = descendants(pid)
+    daemons = {process.pid for process in below if process.is_daemon}
+    return [
+        process for process in below if process.parent in daemons and process.command.split()[-1] == "pyspark.worker"
+    ]
+
+
+class ServerProcess:
+    """``sbp serve`` in a process of its own, to be killed; it keeps its port and its data over a restart."""
+
+    def __init__(self, place: Path, *options: str) -> None:
+        self._data, self._log = place / "data", place / "server.log"
+        self._options = options
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it, and waits until it answers."""
+        command = [sys.executable, "-c", _SERVE, "serve", "--data-dir", str(self._data), "--listen", self.address]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *self._options], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        eventually(self._answers)
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to write anything more."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(30)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text(errors="replace")
+        try:
+            with sbp.connect(self.address, timeout=2) as client:
+                client.list_streams()
+        except sbp.SbpError:
+            return False
+        return True
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()

@@ -1,0 +1,121 @@
+"""Spark drivers in processes of their own: with other settings than the shared session's, and to be killed.
+
+A driver is a Python process with a JVM. It is told by name which job of `jobs` to run, and answers with what the job
+returns, which must be JSON. One conversation, one thing at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from spark.support import descendants, task_workers
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+#: Seconds until a driver has its session. The machine may be busy.
+_READY_WITHIN = 120.0
+_TESTS = Path(__file__).resolve().parents[2]
+
+
+class JobError(Exception):
+    """What a job raised, as text: Spark's whole message."""
+
+
+class Driver:
+    """One driver process. Leaving its ``with`` block kills it and everything that it started."""
+
+    def __init__(self, place: Path, master: str = "local[2,4]", **settings: str) -> None:
+        """Starts it; files go below `place`. Names of settings have ``_`` where Spark has ``.``."""
+        place.mkdir(parents=True, exist_ok=True)
+        self._log = place / "driver.log"
+        ours, theirs = socket.socketpair()
+        search = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": search, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
+        command = [sys.executable, "-m", "spark.drivers", str(theirs.fileno()), str(place), master]
+        command += [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
+        with self._log.open("ab") as log, theirs:
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                cwd=place,
+                start_new_session=True,
+            )
+        self._socket = ours
+        self._answers = ours.makefile("r")
+        try:
+            self.jvm: int = self.answer(_READY_WITHIN)
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The Python process; the JVM and all workers are below it."""
+        return self._process.pid
+
+    def start(self, job: str, **arguments: Any) -> None:
+        """Has the driver run a job; `answer` waits for it."""
+        self._socket.sendall(json.dumps([job, arguments]).encode() + b"\n")
+
+    def answer(self, within: float = 90.0) -> Any:
+        """Waits for what the job returns. Raises `JobError` for what it raised, `AssertionError` if it takes long."""
+        self._socket.settimeout(within)
+        try:
+            line = self._answers.readline()
+        except TimeoutError:
+            raise AssertionError(f"no answer within {within} s\n{self._end_of_log()}") from None
+        if not line:
+            raise AssertionError(f"the driver is gone\n{self._end_of_log()}")
+        what, value = json.loads(line)
+        if what == "raised":
+            raise JobError(value)
+        return value
+
+    def run(self, job: str, within: float = 90.0, **arguments: Any) -> Any:
+        """Runs a job to its end."""
+        self.start(job, **arguments)
+        return self.answer(within)
+
+    def workers(self) -> list[int]:
+        """The Python workers of tasks: children of the daemon that forks them."""
+        return [process.pid for process in task_workers(self.pid)]
+
+    def kill(self) -> None:
+        """SIGKILL for the driver and its JVM, and then for whatever outlives them."""
+        below = [process.pid for process in descendants(self.pid)]
+        for pid in [self.pid, *below]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait(30)
+        self._socket.close()
+        self._answers.close()
+
+    def kill_jvm(self) -> None:
+        """SIGKILL for the driver alone: the Python process and the JVM. Its workers notice, or they do not."""
+        for pid in (self.jvm, self.pid):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait(30)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _end_of_log(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-40:])
