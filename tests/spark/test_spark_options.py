@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
 
 from sbp_native.spark.errors import SbpOptionError, SbpSparkError, explained, nearest
-from sbp_native.spark.options import EARLIEST, LATEST, OPTIONS, Places, SbpOptions, Use
+from sbp_native.spark.options import EARLIEST, LATEST, OPTIONS, Place, Places, SbpOptions, Use
 
 SERVERS = {"servers": "127.0.0.1:12378"}
 
@@ -45,10 +46,98 @@ def test_keys_come_in_any_case() -> None:
 def test_places_per_stream_by_name_and_id() -> None:
     places = parse(startingOffsets='{"orders": 23, "17": -2, "late": -1}').starting
     assert places is not None
-    assert places.of("orders", 4) == 23
+    assert places.of("orders", 4) == Place("offset", 23)
     assert places.of("anything", 17) == EARLIEST
     assert places.of("late", 5) == LATEST
     assert places.of("other", 6) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("latest-1000", Place("latest", 1000)),
+        (" Latest - 7 ", Place("latest", 7)),
+        ("earliest", EARLIEST),
+    ],
+)
+def test_places_by_word(text: str, expected: Place) -> None:
+    assert parse(startingOffsets=text).starting == Places(expected)
+    assert parse(startingOffsets=json.dumps({"a": text})).starting == Places(None, (("a", expected),))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1370000000123", Place("time", 1_370_000_000_123)),
+        ("2013-05-31T11:33:20.123Z", Place("time", 1_370_000_000_123)),
+        ("2013-05-31T13:33:20.123+02:00", Place("time", 1_370_000_000_123)),
+        ("2013-05-31 11:33:20.123", Place("time", 1_370_000_000_123)),
+        ("-10m", Place("ago", 600_000)),
+        ("-2d", Place("ago", 172_800_000)),
+    ],
+)
+def test_places_by_time(text: str, expected: Place) -> None:
+    assert parse(startingTimestamp=text).starting == Places(expected, option="startingTimestamp")
+    starting = parse(startingOffsetsByTimestamp=json.dumps({"a": text})).starting
+    assert starting == Places(None, (("a", expected),), option="startingOffsetsByTimestamp")
+
+
+def test_a_distance_is_measured_from_the_clock() -> None:
+    assert Place("ago", 600_000).time_ms(now_ms=1_000_000) == 400_000
+    assert Place("ago", 600_000).time_ms(now_ms=1) == 0
+
+
+def test_a_timestamp_wins() -> None:
+    starting = parse(
+        startingOffsets="earliest",
+        startingTimestamp="5",
+        startingOffsetsByTimestamp='{"a": 6}',
+        startingOffsetsByTimestampStrategy="latest",
+    ).starting
+    assert starting == Places(Place("time", 5), option="startingTimestamp", beyond="latest")
+    ending = parse(endingOffsets="latest", endingOffsetsByTimestamp='{"a": 6}').ending
+    assert ending == Places(None, (("a", Place("time", 6)),), option="endingOffsetsByTimestamp", beyond="latest")
+
+
+def test_settings_of_the_client() -> None:
+    options = parse(
+        **{"client.maxinflightbytes": "4m", "client.heartbeatInterval": "500ms"},
+        clientName="job",
+        timeout="2m",
+        maxAttempts="7",
+        retryBackoffMs="20",
+    )
+    assert options.connect_settings() == {
+        "timeout": 120.0,
+        "max_in_flight_bytes": 4 << 20,
+        "heartbeat_interval": 0.5,
+        "client_id": "job",
+        "max_attempts": 7,
+        "retry_backoff": 0.02,
+    }
+    assert "client.*" in options.given
+
+
+def test_sizes_durations_and_flags() -> None:
+    options = parse(
+        minOffsetsPerTrigger="5",
+        maxTriggerDelay="2m",
+        batchBytes="512k",
+        failOnDataLoss="False",
+        onDataLoss="rows",
+        compression="NONE",
+        workerGcFreeze="false",
+        txnAppId="app",
+        txnVersion="0",
+    )
+    assert options.max_trigger_delay == 120.0
+    assert options.batch_bytes == 512 << 10
+    assert not options.fail_on_data_loss
+    assert options.on_data_loss == "rows"
+    assert options.compression is None
+    assert not options.worker_gc_freeze
+    assert (options.txn_app_id, options.txn_version) == ("app", 0)
+    assert parse(minOffsetsPerTrigger="5", maxTriggerDelay="60000").max_trigger_delay == 60.0
 
 
 def test_options_travel() -> None:
@@ -58,7 +147,8 @@ def test_options_travel() -> None:
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
 def test_every_option_is_good_for_something(name: str) -> None:
-    assert OPTIONS[name]
+    assert OPTIONS[name].uses
+    assert OPTIONS[name].meaning
 
 
 @pytest.mark.parametrize(
@@ -69,7 +159,39 @@ def test_every_option_is_good_for_something(name: str) -> None:
         ({"subscribe": "a"}, "it is called 'streams' here"),
         ({"kafka.bootstrap.servers": "a:1"}, "it is called 'servers' here"),
         ({"kafka.group.id": "a"}, "there are no consumer groups"),
-        ({"xyzzy": "a"}, "there are: body, columns, createStreams"),
+        ({"xyzzy": "a"}, "there are: batchBytes, batchRows, body, client.*, clientName"),
+        ({"subscribePattern": "a"}, "it is called 'streamsPattern' here"),
+        ({"assign": "a"}, "a stream has no partitions; name the streams in 'streams'"),
+        ({"fetchOffset.numRetries": "3"}, "it is called 'maxAttempts' here"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "connections have neither TLS nor tokens yet"),
+        ({"token": "x"}, "connections have neither TLS nor tokens yet"),
+        (
+            {"kafka.max.poll.records": "5"},
+            "it belongs to Kafka's client; settings of ours are 'client.maxInFlightBytes'",
+        ),
+        (
+            {"client.maxInFlightByte": "5"},
+            "no client setting 'client.maxInFlightByte': did you mean 'maxInFlightBytes'?",
+        ),
+        ({"client.timeout": "5"}, "it is the option 'timeout'"),
+        ({"client.maxPinnedBytes": "none"}, "option 'client.maxPinnedBytes' is 'none': it must be bytes"),
+        ({"streamsPattern": "a("}, "must be a regular expression of Python's re module (missing ), unterminated"),
+        ({"streamsPattern": "a", "path": "b"}, "streams are given twice"),
+        ({"streamsPattern": "a", "streams": "b"}, "streams are given twice"),
+        ({"maxTriggerDelay": "5m"}, "'maxTriggerDelay' does nothing without 'minOffsetsPerTrigger'"),
+        ({"txnAppId": "a"}, "'txnAppId' does nothing without 'txnVersion'"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "must be a whole number from 0 on"),
+        ({"onDataLoss": "rows"}, "add failOnDataLoss=false"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is 5, above 'maxOffsetsPerTrigger', 4"),
+        ({"minPartitions": "5", "maxPartitions": "4"}, "is 5, above 'maxPartitions', 4"),
+        ({"startingTimestamp": "yesterday"}, "option 'startingTimestamp' is 'yesterday': it must be milliseconds"),
+        ({"startingTimestamp": "-10"}, "or a distance from now such as '-10m'"),
+        ({"startingOffsetsByTimestamp": '{"a": "noon"}'}, "gives stream 'a' the time 'noon'"),
+        ({"startingOffsetsByTimestamp": "5"}, "it must be JSON such as"),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, "needs a time"),
+        ({"batchBytes": "4g"}, "it must be bytes between 1 and 2 GiB"),
+        ({"compression": "gzip"}, "option 'compression' is 'gzip': there are: lz4, none, zstd"),
+        ({"sinkId": " "}, "it must be a text of 1 to 200 bytes"),
         ({"servers": "localhost"}, "'localhost', which is not 'host:port'"),
         ({"servers": "a:1,b:99999"}, "'b:99999', which is not 'host:port'"),
         ({"servers": " "}, "option 'servers' is missing"),
@@ -85,9 +207,9 @@ def test_every_option_is_good_for_something(name: str) -> None:
         ({"maxOffsetsPerTrigger": "1e6"}, "must be a whole number above 0"),
         ({"timeout": "soon"}, "must be a number of seconds above 0"),
         ({"timeout": "inf"}, "must be a number of seconds above 0"),
-        ({"startingOffsets": "newest"}, "it must be 'earliest', 'latest' or JSON"),
-        ({"startingOffsets": "[1]"}, "it must be 'earliest', 'latest' or JSON"),
-        ({"startingOffsets": "{}"}, "it must be 'earliest', 'latest' or JSON"),
+        ({"startingOffsets": "newest"}, "it must be 'earliest', 'latest', 'latest-1000' or JSON"),
+        ({"startingOffsets": "[1]"}, "it must be 'earliest', 'latest', 'latest-1000' or JSON"),
+        ({"startingOffsets": "{}"}, "it must be 'earliest', 'latest', 'latest-1000' or JSON"),
         ({"startingOffsets": '{"a": -3}'}, "gives stream 'a' the offset -3"),
         ({"startingOffsets": '{"a": true}'}, "gives stream 'a' the offset True"),
         ({"startingOffsets": '{"a": 1.5}'}, "gives stream 'a' the offset 1.5"),
@@ -110,7 +232,7 @@ def test_refused(options: dict[str, str], expected: str) -> None:
         (
             Use.BATCH_READ,
             {"stream": "x"},
-            "'stream' is for a batch write, this is a batch read: leave it out, or use 'streams'",
+            "'stream' is for a batch write or a streaming write, this is a batch read: leave it out, or use 'streams'",
         ),
         (Use.BATCH_READ, {"body": "arrow"}, "or use 'columns'"),
         (Use.BATCH_READ, {"startingOffsets": "latest"}, "a batch read that starts at the end reads nothing"),

@@ -208,7 +208,7 @@ def test_a_worker_imports_the_client(spark: SparkSession, server: sbp.Server, cl
     [
         ({"colums": "kafka"}, "[SBP-9201] there is no option 'colums': did you mean 'columns'?"),
         ({"columns": "kafak"}, "[SBP-9203] option 'columns' is 'kafak': did you mean 'kafka'?"),
-        ({"createStreams": "true"}, "[SBP-9202] option 'createStreams' is for a batch write"),
+        ({"createStreams": "true"}, "[SBP-9202] option 'createStreams' is for a batch write or a streaming write"),
         ({"startingOffsets": "first"}, "[SBP-9203] option 'startingOffsets' is 'first'"),
     ],
 )

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from sbp_native.spark.errors import SbpOptionError, SbpSparkError
+from sbp_native.spark.options import SbpOptions
 from sbp_native.spark.schema import Conform, arrow_schema, column_set
 from sbp_native.spark.streams import StreamHead
 
@@ -39,19 +40,23 @@ TYPED = pa.schema(
 )
 
 
+def options(**given: str) -> SbpOptions:
+    return SbpOptions.parse({"servers": "127.0.0.1:1", **given})
+
+
 def head(name: str, number: int, schema: pa.Schema | None = None) -> StreamHead:
     return StreamHead(number, name, schema.serialize().to_pybytes() if schema is not None else None)
 
 
 def test_records_columns() -> None:
-    columns = column_set([head("a", 1)], None)
+    columns = column_set([head("a", 1)], options())
     assert columns.kind == "records"
     names = ["stream", "stream_id", "offset", "timestamp", "key", "value", "headers"]
     assert columns.default().fieldNames() == names
 
 
 def test_kafka_columns_are_those_of_the_kafka_source() -> None:
-    columns = column_set([head("a", 1)], "kafka")
+    columns = column_set([head("a", 1)], options(columns="kafka"))
     assert columns.default().simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
     )
@@ -60,8 +65,26 @@ def test_kafka_columns_are_those_of_the_kafka_source() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "wanted", "expected"),
+    [
+        ("records", None, True),
+        ("records", "false", False),
+        ("records", "true", True),
+        ("kafka", None, False),
+        ("kafka", "true", True),
+    ],
+)
+def test_headers_are_there_when_asked(kind: str, wanted: str | None, expected: bool) -> None:
+    given = {"columns": kind} if wanted is None else {"columns": kind, "includeHeaders": wanted}
+    columns = column_set([head("a", 1)], options(**given))
+    assert ("headers" in columns.default().fieldNames()) is expected
+    # A schema may ask for them in any case.
+    columns.check(StructType([StructField("headers", column_set([head("a", 1)], options()).fields[-1].dataType)]))
+
+
 def test_typed_columns_are_the_default_of_typed_streams() -> None:
-    columns = column_set([head("a", 1, TYPED), head("b", 2, TYPED)], None)
+    columns = column_set([head("a", 1, TYPED), head("b", 2, TYPED)], options())
     assert columns.kind == "arrow"
     schema = columns.default()
     assert schema.fieldNames() == [*TYPED.names, "_stream", "_offset", "_timestamp"]
@@ -74,27 +97,27 @@ def test_typed_columns_are_the_default_of_typed_streams() -> None:
 @pytest.mark.parametrize("kind", ["records", "kafka"])
 def test_typed_streams_have_no_records(kind: Columns) -> None:
     with pytest.raises(SbpOptionError, match=rf"stream a \(1\) has a schema.*leave out columns={kind}"):
-        column_set([head("a", 1, TYPED)], kind)
+        column_set([head("a", 1, TYPED)], options(columns=kind))
 
 
 def test_streams_that_disagree_are_named() -> None:
     other = TYPED.set(0, pa.field("id", pa.int32(), nullable=False))
     with pytest.raises(SbpOptionError) as caught:
-        column_set([head("a", 1, TYPED), head("b", 2, other)], None)
+        column_set([head("a", 1, TYPED), head("b", 2, other)], options())
     assert (
         "stream a (1) and stream b (2) have different schemas, 'id int64 not null' against 'id int32 not null'"
         in str(caught.value)
     )
     with pytest.raises(SbpOptionError, match="8 columns against 7"):
-        column_set([head("a", 1, TYPED), head("b", 2, TYPED.remove(7))], None)
+        column_set([head("a", 1, TYPED), head("b", 2, TYPED.remove(7))], options())
 
 
 def test_an_untyped_stream_among_typed_ones_is_named() -> None:
-    for asked in (None, "arrow", "records"):
+    for asked in (options(), options(columns="arrow"), options(columns="records")):
         with pytest.raises(SbpOptionError, match=r"stream a \(1\) has a schema and stream b \(2\) has none"):
             column_set([head("a", 1, TYPED), head("b", 2)], asked)
     with pytest.raises(SbpOptionError, match=r"stream b \(2\) has no schema.*leave out columns=arrow"):
-        column_set([head("b", 2)], "arrow")
+        column_set([head("b", 2)], options(columns="arrow"))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +133,7 @@ def test_an_untyped_stream_among_typed_ones_is_named() -> None:
 )
 def test_projections_are_checked(field: StructField, expected: str) -> None:
     with pytest.raises(SbpOptionError) as caught:
-        column_set([head("a", 1)], None).check(StructType([field]))
+        column_set([head("a", 1)], options()).check(StructType([field]))
     assert expected in str(caught.value)
 
 
@@ -146,7 +169,7 @@ def test_conform_refuses() -> None:
 
 def test_schemas_survive_spark() -> None:
     """What is promised to Spark and what is read from the stream's own schema must be the same Arrow types."""
-    columns = column_set([head("a", 1, TYPED)], None)
+    columns = column_set([head("a", 1, TYPED)], options())
     promised = arrow_schema(columns.default())
     for field in TYPED:
         kind = promised.field(field.name).type

@@ -14,7 +14,7 @@ from .errors import INCOMPLETE, INVALID_VALUE, SbpOptionError, SbpSparkError, ex
 from .options import EARLIEST, LATEST, Columns, Places, SbpOptions, Use
 from .planning import SbpInputPartition, plan
 from .schema import Conform, arrow_schema, column_set
-from .streams import bounds, resolve, settle
+from .streams import bounds, find, settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,16 +83,16 @@ class SbpBatchReader(DataSourceReader):
 
     def __init__(self, options: SbpOptions, schema: StructType) -> None:
         self._options = options.for_read(Use.BATCH_READ)
-        self._heads = resolve(options, options.streams)
-        columns = column_set(self._heads, options.columns)
+        self._heads = find(options)
+        columns = column_set(self._heads, options)
         columns.check(schema)
         self._source = SpanSource(options, columns.kind, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The plan; see `plan` for its rules."""
         held = bounds(self._options, self._heads)
-        starts = settle("startingOffsets", self._options.starting or Places(EARLIEST), self._heads, held)
-        ends = settle("endingOffsets", self._options.ending or Places(LATEST), self._heads, held)
+        starts = settle(self._options, self._options.starting or Places(EARLIEST), self._heads, held)
+        ends = settle(self._options, self._options.ending or Places(LATEST), self._heads, held)
         for head in self._heads:
             if ends[head.id] < starts[head.id]:
                 raise SbpOptionError(

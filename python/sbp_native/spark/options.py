@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
+from . import places, values
 from .errors import INVALID_VALUE, MISPLACED_OPTION, UNKNOWN_OPTION, SbpOptionError, nearest
+from .places import EARLIEST, LATEST, Place, Places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__all__ = ["EARLIEST", "LATEST", "OPTIONS", "Body", "Columns", "Option", "Place", "Places", "SbpOptions", "Use"]
+
 Columns = Literal["records", "kafka", "arrow"]
 Body = Literal["records", "arrow"]
+Delivery = Literal["at-least-once", "exactly-once"]
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 DEFAULT_TIMEOUT: Final = 30.0
-
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9._/-]{0,254}")
-_ID: Final = re.compile(r"[1-9][0-9]{0,18}")
+DEFAULT_MAX_PARTITIONS: Final = 256
+DEFAULT_MAX_RECORDS: Final = 1_000_000
 
 
 class Use(Enum):
@@ -31,50 +30,147 @@ class Use(Enum):
     BATCH_READ = "a batch read"
     STREAM_READ = "a streaming read"
     BATCH_WRITE = "a batch write"
+    STREAM_WRITE = "a streaming write"
 
 
-_READS: Final = frozenset({Use.BATCH_READ, Use.STREAM_READ})
-_WRITES: Final = frozenset({Use.BATCH_WRITE})
+class Option(NamedTuple):
+    """One option: what it is good for, what holds without it, and what it means."""
 
-#: Every option, as it is spelled, and what it is good for.
-OPTIONS: Final[dict[str, frozenset[Use]]] = {
-    "path": _READS | _WRITES,
-    "servers": _READS | _WRITES,
-    "timeout": _READS | _WRITES,
-    "streams": _READS,
-    "startingOffsets": _READS,
-    "endingOffsets": frozenset({Use.BATCH_READ}),
-    "maxOffsetsPerTrigger": frozenset({Use.STREAM_READ}),
-    "columns": _READS,
-    "stream": _WRITES,
-    "createStreams": _WRITES,
-    "body": _WRITES,
+    uses: frozenset[Use]
+    default: str
+    meaning: str
+
+
+_BATCH_READ: Final = frozenset({Use.BATCH_READ})
+_STREAM_READ: Final = frozenset({Use.STREAM_READ})
+_BATCH_WRITE: Final = frozenset({Use.BATCH_WRITE})
+_READS: Final = _BATCH_READ | _STREAM_READ
+_WRITES: Final = _BATCH_WRITE | frozenset({Use.STREAM_WRITE})
+_ALL: Final = _READS | _WRITES
+
+_PLACE: Final = (
+    '`earliest`, `latest`, `latest-1000`, or JSON such as `{"orders": 23, "17": -2}` (-2 earliest, -1 latest)'
+)
+_TIME: Final = "ms since 1970, ISO 8601 (UTC unless it names a zone), or a distance from now such as `-10m`"
+
+#: Every option, as it is spelled. The option table of the documentation is made from this one.
+OPTIONS: Final[dict[str, Option]] = {
+    "servers": Option(_ALL, "required", "`host:port`, several separated by commas"),
+    "path": Option(_ALL, "", "what `load(...)`, `save(...)` and `start(...)` give: the streams, or the target"),
+    "streams": Option(_READS, "", "the streams by name or id, separated by commas; the same as `load(...)`"),
+    "streamsPattern": Option(
+        _READS,
+        "",
+        "a regular expression (of Python's `re`) that must match the whole name; a query asks anew each time",
+    ),
+    "startingOffsets": Option(_READS, "`earliest`; streaming `latest`", f"where reading starts: {_PLACE}"),
+    "startingTimestamp": Option(
+        _READS, "", f"starts at the first record of this time or later; wins over the two others: {_TIME}"
+    ),
+    "startingOffsetsByTimestamp": Option(
+        _READS, "", 'the same per stream, as JSON such as `{"orders": "-10m"}`; wins over `startingOffsets`'
+    ),
+    "startingOffsetsByTimestampStrategy": Option(
+        _READS, "`error`", "what a time means that no record has reached: `error`, or `latest`, the end of the stream"
+    ),
+    "endingOffsets": Option(
+        _BATCH_READ, "`latest`", "where reading ends, exclusive: as `startingOffsets`, but not `earliest`"
+    ),
+    "endingTimestamp": Option(
+        _BATCH_READ, "", "ends before the first record of this time or later; wins over the two others"
+    ),
+    "endingOffsetsByTimestamp": Option(_BATCH_READ, "", "the same per stream, as JSON; wins over `endingOffsets`"),
+    "failOnDataLoss": Option(
+        _READS, "`true`", "a read fails when records are gone that it should deliver, and lists the missing intervals"
+    ),
+    "onDataLoss": Option(
+        _READS,
+        "`warn`",
+        "with `failOnDataLoss=false`: `warn` logs what is missing, `rows` delivers one row per gap, with `gap_end` set",
+    ),
+    "maxOffsetsPerTrigger": Option(
+        _STREAM_READ,
+        "all there is",
+        "records in one micro-batch over all streams, which advance together by record time",
+    ),
+    "minOffsetsPerTrigger": Option(_STREAM_READ, "1", "a micro-batch waits until so many records are there"),
+    "maxTriggerDelay": Option(
+        _STREAM_READ, "`15m`", "how long `minOffsetsPerTrigger` may hold records back: `30s`, `15m`, or milliseconds"
+    ),
+    "minPartitions": Option(_READS, "", "at least so many tasks, as far as there are records"),
+    "maxRecordsPerPartition": Option(_READS, "1000000", "records in one task at most"),
+    "maxPartitions": Option(
+        _READS, "256", "tasks at most; `minPartitions` and `maxRecordsPerPartition` win over it when they are given"
+    ),
+    "includeHeaders": Option(
+        _ALL,
+        "by `columns`",
+        "whether a read has the column `headers`: `records` has it unless `false`, `kafka` has it if `true`; "
+        "a write takes the column whenever it is there",
+    ),
+    "columns": Option(_READS, "by the streams' schema", "the set of columns: `records`, `kafka` or `arrow`"),
+    "stream": Option(_WRITES, "the rows' column", "the target, by name or id; the same as `save(...)`"),
+    "body": Option(
+        _WRITES, "by the target's schema", "`records` (value, key, headers) or `arrow` (the frame's columns)"
+    ),
+    "createStreams": Option(_WRITES, "`false`", "`true` creates a target that does not exist"),
+    "batchRows": Option(_WRITES, "10000", "rows in one stored batch at most"),
+    "batchBytes": Option(_WRITES, "`1m`", "bytes in one stored batch, about: a number, or with `k` or `m`"),
+    "compression": Option(_WRITES, "`none`", "`none`, `lz4` or `zstd`"),
+    "delivery": Option(_WRITES, "`at-least-once`; streaming `exactly-once`", "`at-least-once` or `exactly-once`"),
+    "sinkId": Option(
+        _WRITES, "by servers and target", "names the sink, for a query that writes twice to one target exactly once"
+    ),
+    "txnAppId": Option(
+        _BATCH_WRITE, "", "with `txnVersion`: a write with a version that was written before does nothing"
+    ),
+    "txnVersion": Option(_BATCH_WRITE, "", "with `txnAppId`: a whole number that grows from write to write"),
+    "sortWithinBatch": Option(
+        _WRITES, "`false`", "sorts each task's rows before they are appended, so that a repeated task writes the same"
+    ),
+    "clientName": Option(_ALL, "version and process id", "what the client calls itself in the server's log"),
+    "timeout": Option(_ALL, "`30s`", "what one call may take, retries included: `30s`, `2m`, or seconds"),
+    "maxAttempts": Option(_ALL, "100", "how often a call is tried within `timeout`"),
+    "retryBackoffMs": Option(_ALL, "50", "the first bound of the waiting time between two tries; it doubles"),
+    "client.*": Option(
+        _ALL,
+        "",
+        "settings of `sbp_native.connect`, in camel case: `client.maxInFlightBytes`, `client.maxInFlightCalls`, "
+        "`client.maxPinnedBytes`, `client.heartbeatInterval`",
+    ),
+    "workerGcFreeze": Option(
+        _ALL, "`true`", "a worker takes what it has loaded out of the garbage collector's sight: 40 ms a task less"
+    ),
 }
+
+#: The settings of `sbp_native.connect` that `client.` reaches, by their spelling here.
+_CLIENT: Final = {
+    "maxInFlightBytes": "max_in_flight_bytes",
+    "maxInFlightCalls": "max_in_flight_calls",
+    "maxPinnedBytes": "max_pinned_bytes",
+    "heartbeatInterval": "heartbeat_interval",
+}
+_CLIENT_ELSEWHERE: Final = {"clientid": "clientName", "timeout": "timeout", "servers": "servers"}
 
 #: What Kafka users type, and what to type here.
 _FROM_KAFKA: Final = {
     "subscribe": "streams",
-    "assign": "streams",
+    "subscribepattern": "streamsPattern",
     "topic": "stream",
     "kafka.bootstrap.servers": "servers",
+    "kafka.client.id": "clientName",
+    "kafka.compression.type": "compression",
+    "kafkaconsumer.polltimeoutms": "timeout",
+    "fetchoffset.numretries": "maxAttempts",
+    "fetchoffset.retryintervalms": "retryBackoffMs",
+    "endingoffsetsbytimestampstrategy": "endingOffsetsByTimestamp",
 }
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where reading starts or ends: one word for every stream, or a place per stream.
-
-    `default` is [`EARLIEST`] or [`LATEST`]; `each` maps names or decimal ids to an offset or one of the two.
-    """
-
-    default: int | None
-    each: tuple[tuple[str, int], ...] = ()
-
-    def of(self, name: str, stream_id: int) -> int | None:
-        """The place of one stream, None if `each` leaves it out."""
-        if self.default is not None:
-            return self.default
-        return next((offset for key, offset in self.each if key in (name, str(stream_id))), None)
+_NOT_HERE: Final = {
+    "assign": "a stream has no partitions; name the streams in 'streams'",
+    "maxbytespertrigger": "use 'maxOffsetsPerTrigger'",
+    "includemetadata": "typed columns always come with '_stream', '_offset' and '_timestamp'; .schema(...) leaves "
+    "out what you do not want",
+}
 
 
 @dataclass(frozen=True)
@@ -82,15 +178,37 @@ class SbpOptions:
     """The options of one load or save. Carries nothing that could not be pickled into every task."""
 
     servers: str
+    client_name: str | None = None
     streams: tuple[str, ...] = ()
+    streams_pattern: str | None = None
     starting: Places | None = None
     ending: Places | None = None
+    fail_on_data_loss: bool = True
+    on_data_loss: Literal["warn", "rows"] = "warn"
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_partitions: int | None = None
+    include_headers: bool | None = None
     columns: Columns | None = None
     stream: str | None = None
-    create_streams: bool = False
     body: Body | None = None
+    create_streams: bool = False
+    batch_rows: int = 10_000
+    batch_bytes: int = 1 << 20
+    compression: Literal["lz4", "zstd"] | None = None
+    delivery: Delivery | None = None
+    sink_id: str | None = None
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    sort_within_batch: bool = False
     timeout: float = DEFAULT_TIMEOUT
+    max_attempts: int | None = None
+    retry_backoff: float | None = None
+    client: Mapping[str, int | float] = field(default_factory=dict)
+    worker_gc_freeze: bool = True
     given: frozenset[str] = frozenset()
 
     @classmethod
@@ -99,49 +217,53 @@ class SbpOptions:
 
         Raises `SbpOptionError` for an option that does not exist and for a value that cannot be meant.
         """
-        spelled = {name.lower(): name for name in OPTIONS}
-        values: dict[str, str] = {}
-        for key in options:
-            name = spelled.get(key.lower())
-            if name is None:
-                raise SbpOptionError(UNKNOWN_OPTION, f"there is no option {key!r}: {_instead_of(key)}")
-            values[name] = str(options[key])
-
-        servers = values.get("servers", "").strip()
-        if not servers:
-            raise SbpOptionError(
-                INVALID_VALUE, "option 'servers' is missing: give 'host:port' or 'host:port,host:port'"
-            )
-        for address in servers.split(","):
-            _check_address(address.strip())
-        if "path" in values and "streams" in values:
-            raise SbpOptionError(
-                INVALID_VALUE, "streams are given twice: use load('a,b') or option 'streams', not both"
-            )
-        if "path" in values and "stream" in values:
-            raise SbpOptionError(INVALID_VALUE, "the stream is given twice: use save('a') or option 'stream', not both")
-        listed = values.get("streams", values.get("path"))
-        stream = values.get("stream")
-        return cls(
-            servers=",".join(address.strip() for address in servers.split(",")),
-            streams=_names(listed) if listed is not None else (),
-            starting=_places("startingOffsets", values),
-            ending=_places("endingOffsets", values),
-            max_offsets_per_trigger=_positive("maxOffsetsPerTrigger", values),
-            columns=cast("Columns | None", _one_of("columns", values, ("records", "kafka", "arrow"))),
-            stream=_name(stream) if stream is not None else None,
-            create_streams=_one_of("createStreams", values, ("true", "false")) == "true",
-            body=cast("Body | None", _one_of("body", values, ("records", "arrow"))),
-            timeout=_seconds("timeout", values),
-            given=frozenset(values),
+        given = _spelled(options)
+        listed = given.get("streams", given.get("path"))
+        stream = given.get("stream")
+        parsed = cls(
+            servers=values.addresses(given),
+            client_name=values.label("clientName", given),
+            streams=values.stream_names(listed) if listed is not None else (),
+            streams_pattern=values.pattern("streamsPattern", given),
+            starting=places.starting(given),
+            ending=places.ending(given),
+            fail_on_data_loss=values.flag("failOnDataLoss", given) is not False,
+            on_data_loss=cast("Literal['warn', 'rows']", values.word("onDataLoss", given, ("warn", "rows")) or "warn"),
+            max_offsets_per_trigger=values.number("maxOffsetsPerTrigger", given),
+            min_offsets_per_trigger=values.number("minOffsetsPerTrigger", given),
+            max_trigger_delay=values.duration("maxTriggerDelay", given, "ms") or cls.max_trigger_delay,
+            min_partitions=values.number("minPartitions", given),
+            max_records_per_partition=values.number("maxRecordsPerPartition", given),
+            max_partitions=values.number("maxPartitions", given),
+            include_headers=values.flag("includeHeaders", given),
+            columns=cast("Columns | None", values.word("columns", given, ("records", "kafka", "arrow"))),
+            stream=values.stream_name(stream) if stream is not None else None,
+            body=cast("Body | None", values.word("body", given, ("records", "arrow"))),
+            create_streams=values.flag("createStreams", given) is True,
+            batch_rows=values.number("batchRows", given) or cls.batch_rows,
+            batch_bytes=values.size("batchBytes", given) or cls.batch_bytes,
+            compression=_compression(given),
+            delivery=cast("Delivery | None", values.word("delivery", given, ("at-least-once", "exactly-once"))),
+            sink_id=values.label("sinkId", given),
+            txn_app_id=values.label("txnAppId", given),
+            txn_version=values.number("txnVersion", given, least=0),
+            sort_within_batch=values.flag("sortWithinBatch", given) is True,
+            timeout=values.duration("timeout", given, "s") or DEFAULT_TIMEOUT,
+            max_attempts=values.number("maxAttempts", given),
+            retry_backoff=values.duration("retryBackoffMs", given, "ms"),
+            client=_client_settings(given),
+            worker_gc_freeze=values.flag("workerGcFreeze", given) is not False,
+            given=frozenset("client.*" if name.startswith("client.") else name for name in given),
         )
+        parsed._check_together()
+        return parsed
 
     def refuse_all_but(self, *uses: Use) -> None:
         """Raises `SbpOptionError` for the first option given that serves none of `uses`."""
         for name in sorted(self.given):
-            if not OPTIONS[name] & set(uses):
-                good_for = " or ".join(use.value for use in Use if use in OPTIONS[name])
-                here = " or ".join(use.value for use in uses)
+            if not OPTIONS[name].uses & set(uses):
+                good_for = _either([use.value for use in Use if use in OPTIONS[name].uses])
+                here = _either([use.value for use in uses])
                 raise SbpOptionError(
                     MISPLACED_OPTION,
                     f"option {name!r} is for {good_for}, this is {here}: leave it out{_twin(name, uses)}",
@@ -150,11 +272,21 @@ class SbpOptions:
     def for_read(self, use: Use) -> SbpOptions:
         """These options, found fit for one kind of read."""
         self.refuse_all_but(use)
-        if not self.streams:
-            raise SbpOptionError(INVALID_VALUE, "no stream is named: use load('a,b') or option 'streams'")
-        if use is Use.BATCH_READ and self.starting is not None:
-            _refuse(self.starting, LATEST, "startingOffsets", "a batch read that starts at the end reads nothing")
+        self.check_streams()
+        if use is Use.BATCH_READ and self.starting is not None and self.starting.anywhere("latest"):
+            raise SbpOptionError(
+                INVALID_VALUE,
+                f"option {self.starting.option!r} cannot be 'latest' (-1): a batch read that starts at the end reads "
+                "nothing",
+            )
         return self
+
+    def check_streams(self) -> None:
+        """Raises `SbpOptionError` unless a read knows its streams."""
+        if not self.streams and self.streams_pattern is None:
+            raise SbpOptionError(
+                INVALID_VALUE, "no stream is named: use load('a,b'), option 'streams' or option 'streamsPattern'"
+            )
 
     def target(self) -> str | None:
         """The stream that a write goes to; None if the rows name it."""
@@ -162,113 +294,118 @@ class SbpOptions:
             raise SbpOptionError(INVALID_VALUE, f"a write has one target, save() names {len(self.streams)} streams")
         return self.stream or (self.streams[0] if self.streams else None)
 
+    def connect_settings(self) -> dict[str, Any]:
+        """The keywords of `sbp_native.connect` that these options stand for."""
+        settings: dict[str, Any] = {"timeout": self.timeout, **self.client}
+        for keyword, value in (
+            ("client_id", self.client_name),
+            ("max_attempts", self.max_attempts),
+            ("retry_backoff", self.retry_backoff),
+        ):
+            if value is not None:
+                settings[keyword] = value
+        return settings
+
+    def _check_together(self) -> None:
+        """Refuses options that contradict each other, or do nothing without another."""
+        given = self.given
+        for one, other, what in (
+            ("path", "streams", "streams are given twice: use load('a,b') or option 'streams'"),
+            ("path", "stream", "the stream is given twice: use save('a') or option 'stream'"),
+            ("path", "streamsPattern", "streams are given twice: use load('a,b') or option 'streamsPattern'"),
+            ("streams", "streamsPattern", "streams are given twice: use option 'streams' or option 'streamsPattern'"),
+        ):
+            if one in given and other in given:
+                raise SbpOptionError(INVALID_VALUE, f"{what}, not both")
+        for one, other in (
+            ("maxTriggerDelay", "minOffsetsPerTrigger"),
+            ("txnAppId", "txnVersion"),
+            ("txnVersion", "txnAppId"),
+        ):
+            if one in given and other not in given:
+                raise SbpOptionError(
+                    INVALID_VALUE, f"option {one!r} does nothing without {other!r}: give both, or none"
+                )
+        if "onDataLoss" in given and self.fail_on_data_loss:
+            raise SbpOptionError(
+                INVALID_VALUE, "option 'onDataLoss' does nothing while a read fails on loss: add failOnDataLoss=false"
+            )
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise SbpOptionError(
+                INVALID_VALUE,
+                f"option 'minOffsetsPerTrigger' is {least}, above 'maxOffsetsPerTrigger', {most}: lower one, raise the "
+                "other",
+            )
+        fewest, bound = self.min_partitions, self.max_partitions
+        if fewest is not None and bound is not None and fewest > bound:
+            raise SbpOptionError(
+                INVALID_VALUE,
+                f"option 'minPartitions' is {fewest}, above 'maxPartitions', {bound}: lower one, raise the other",
+            )
+
+
+def _spelled(options: Mapping[str, str]) -> dict[str, str]:
+    """The options under their own spelling; `client.` ones with the keyword of `connect` behind the dot."""
+    spelled = {name.lower(): name for name in OPTIONS if name != "client.*"}
+    found: dict[str, str] = {}
+    for key in options:
+        lower = key.lower()
+        name = _client_name(key) if lower.startswith("client.") else spelled.get(lower)
+        if name is None:
+            raise SbpOptionError(UNKNOWN_OPTION, f"there is no option {key!r}: {_instead_of(key)}")
+        found[name] = str(options[key])
+    return found
+
+
+def _client_name(key: str) -> str:
+    setting = key[len("client.") :].lower().replace("_", "")
+    found = next((name for name in _CLIENT if name.lower() == setting), None)
+    if found is None:
+        elsewhere = _CLIENT_ELSEWHERE.get(setting)
+        hint = f"it is the option {elsewhere!r}" if elsewhere else nearest(setting, _CLIENT)
+        raise SbpOptionError(UNKNOWN_OPTION, f"there is no client setting {key!r}: {hint}")
+    return f"client.{found}"
+
+
+def _client_settings(given: Mapping[str, str]) -> dict[str, int | float]:
+    settings: dict[str, int | float] = {}
+    for name in sorted(given):
+        if name.startswith("client."):
+            keyword = _CLIENT[name.removeprefix("client.")]
+            if keyword == "heartbeat_interval":
+                value: float | None = values.duration(name, given, "s")
+            else:
+                value = values.size(name, given) if keyword.endswith("bytes") else values.number(name, given)
+            settings[keyword] = cast("float", value)
+    return settings
+
+
+def _compression(given: Mapping[str, str]) -> Literal["lz4", "zstd"] | None:
+    word = values.word("compression", given, ("none", "lz4", "zstd"))
+    return None if word in (None, "none") else cast("Literal['lz4', 'zstd']", word)
+
 
 def _instead_of(key: str) -> str:
     lower = key.lower()
     if lower in _FROM_KAFKA:
         return f"it is called {_FROM_KAFKA[lower]!r} here"
+    if lower in _NOT_HERE:
+        return _NOT_HERE[lower]
     if "group" in lower and "id" in lower:
         return "there are no consumer groups; a reader's place is an offset, kept in Spark's checkpoint"
+    if lower == "token" or lower.startswith(("tls.", "kafka.security.", "kafka.sasl.", "kafka.ssl.")):
+        return "connections have neither TLS nor tokens yet; leave it out"
+    if lower.startswith("kafka."):
+        return "it belongs to Kafka's client; settings of ours are " + ", ".join(f"'client.{name}'" for name in _CLIENT)
     return nearest(key, OPTIONS)
 
 
 def _twin(name: str, uses: tuple[Use, ...]) -> str:
     twins = {"stream": "streams", "streams": "stream", "body": "columns", "columns": "body"}
     twin = twins.get(name)
-    return f", or use {twin!r}" if twin and OPTIONS[twin] & set(uses) else ""
+    return f", or use {twin!r}" if twin and OPTIONS[twin].uses & set(uses) else ""
 
 
-def _check_address(address: str) -> None:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise SbpOptionError(INVALID_VALUE, f"option 'servers' holds {address!r}, which is not 'host:port'")
-
-
-def _name(text: str) -> str:
-    name = text.strip()
-    if not _NAME.fullmatch(name) and not _ID.fullmatch(name):
-        raise SbpOptionError(
-            INVALID_VALUE,
-            f"{name!r} names no stream: use its id, or its name: letters, digits and ._/-, first a letter or '_'",
-        )
-    return name
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(_name(part) for part in text.split(","))
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise SbpOptionError(INVALID_VALUE, f"stream {twice!r} is listed twice: name it once")
-    return names
-
-
-def _one_of(name: str, values: Mapping[str, str], allowed: tuple[str, ...]) -> str | None:
-    text = values.get(name)
-    if text is None:
-        return None
-    if text.strip().lower() not in allowed:
-        raise SbpOptionError(INVALID_VALUE, f"option {name!r} is {text!r}: {nearest(text, allowed)}")
-    return text.strip().lower()
-
-
-def _positive(name: str, values: Mapping[str, str]) -> int | None:
-    text = values.get(name)
-    if text is None:
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if not 0 < number < 2**63:
-        raise SbpOptionError(INVALID_VALUE, f"option {name!r} is {text!r}: it must be a whole number above 0")
-    return number
-
-
-def _seconds(name: str, values: Mapping[str, str]) -> float:
-    text = values.get(name)
-    if text is None:
-        return DEFAULT_TIMEOUT
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise SbpOptionError(INVALID_VALUE, f"option {name!r} is {text!r}: it must be a number of seconds above 0")
-    return seconds
-
-
-def _refuse(places: Places, offset: int, name: str, why: str) -> None:
-    if places.default == offset or any(place == offset for _, place in places.each):
-        word = "earliest" if offset == EARLIEST else "latest"
-        raise SbpOptionError(INVALID_VALUE, f"option {name!r} cannot be '{word}' ({offset}): {why}")
-
-
-def _places(name: str, values: Mapping[str, str]) -> Places | None:
-    text = values.get(name)
-    if text is None:
-        return None
-    word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        places = Places(EARLIEST if word == "earliest" else LATEST)
-    else:
-        places = Places(None, _places_of_json(name, text))
-    if name == "endingOffsets":
-        _refuse(places, EARLIEST, name, "nothing lies before the earliest record")
-    return places
-
-
-def _places_of_json(name: str, text: str) -> tuple[tuple[str, int], ...]:
-    example = "'earliest', 'latest' or JSON such as {\"orders\": 23, \"17\": -2} (-2 earliest, -1 latest)"
-    try:
-        parsed = json.loads(text)
-    except ValueError as error:
-        raise SbpOptionError(INVALID_VALUE, f"option {name!r} is {text!r}: it must be {example}") from error
-    if not isinstance(parsed, dict) or not parsed:
-        raise SbpOptionError(INVALID_VALUE, f"option {name!r} is {text!r}: it must be {example}")
-    for stream, offset in parsed.items():
-        _name(stream)
-        if isinstance(offset, bool) or not isinstance(offset, int) or not EARLIEST <= offset < 2**63:
-            raise SbpOptionError(
-                INVALID_VALUE, f"option {name!r} gives stream {stream!r} the offset {offset!r}: it must be {example}"
-            )
-    return tuple(sorted(parsed.items()))
+def _either(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

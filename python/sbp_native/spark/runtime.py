@@ -17,7 +17,7 @@ from .errors import explained
 if TYPE_CHECKING:
     from .options import SbpOptions
 
-_clients: dict[tuple[int, str, float], sbp_native.Client] = {}
+_clients: dict[tuple[object, ...], sbp_native.Client] = {}
 _prepared_by: int | None = None
 
 
@@ -26,11 +26,12 @@ def client(options: SbpOptions) -> sbp_native.Client:
 
     A forked child has another process id and so makes its own.
     """
-    key = (os.getpid(), options.servers, options.timeout)
+    settings = options.connect_settings()
+    key = (os.getpid(), options.servers, *sorted(settings.items()))
     found = _clients.get(key)
     if found is None:
         with explained("connecting", options.servers):
-            found = sbp_native.connect(options.servers, timeout=options.timeout)
+            found = sbp_native.connect(options.servers, **settings)
         _clients[key] = found
     return found
 

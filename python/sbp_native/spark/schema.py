@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from .options import Columns
+    from .options import Columns, SbpOptions
     from .streams import StreamHead
 
-_HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_HEADERS: Final = StructField(
+    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+)
 
 _RECORDS: Final = (
     StructField("stream", StringType(), nullable=False),
@@ -40,7 +42,6 @@ _RECORDS: Final = (
     StructField("timestamp", TimestampType(), nullable=False),
     StructField("key", BinaryType()),
     StructField("value", BinaryType()),
-    StructField("headers", _HEADERS),
 )
 
 # The columns, types and order of Spark's Kafka source, which leaves headers out unless asked.
@@ -91,15 +92,15 @@ class ColumnSet:
                 )
 
 
-def column_set(heads: Iterable[StreamHead], asked: Columns | None) -> ColumnSet:
-    """The columns for these streams: what `asked` says, else typed columns if the streams have a schema.
+def column_set(heads: Iterable[StreamHead], options: SbpOptions) -> ColumnSet:
+    """The columns for these streams: what the options say, else typed columns if the streams have a schema.
 
     Raises `SbpOptionError` if the streams disagree about it, naming two that do.
     """
     heads = list(heads)
     typed = next((head for head in heads if head.schema_ipc is not None), None)
     untyped = next((head for head in heads if head.schema_ipc is None), None)
-    kind: Columns = asked or ("arrow" if typed else "records")
+    kind: Columns = options.columns or ("arrow" if typed else "records")
     if typed is not None and untyped is not None:
         raise SbpOptionError(SCHEMA, f"{typed} has a schema and {untyped} has none: load them apart")
     if kind != "arrow":
@@ -107,22 +108,29 @@ def column_set(heads: Iterable[StreamHead], asked: Columns | None) -> ColumnSet:
             raise SbpOptionError(
                 SCHEMA, f"{typed} has a schema, so its rows are columns, not records: leave out columns={kind}"
             )
-        return ColumnSet("records", _RECORDS) if kind == "records" else _kafka()
+        return _untyped(kind, options)
     if untyped is not None:
         raise SbpOptionError(SCHEMA, f"{untyped} has no schema, so it has no typed columns: leave out columns=arrow")
-    schema = heads[0].arrow_schema()
+    if options.include_headers:
+        raise SbpOptionError(SCHEMA, f"{typed} has typed columns, and they have no headers: leave out includeHeaders")
+    first = heads[0]
+    schema = first.arrow_schema()
     for head in heads[1:]:
-        if not head.arrow_schema().equals(schema):
+        # Equal bytes are the rule, and reading thousands of schemas is not free.
+        if head.schema_ipc != first.schema_ipc and not head.arrow_schema().equals(schema):
             raise SbpOptionError(
                 SCHEMA,
-                f"{heads[0]} and {head} have different schemas, {_difference(schema, head.arrow_schema())}: "
+                f"{first} and {head} have different schemas, {_difference(schema, head.arrow_schema())}: "
                 "load them apart",
             )
     return ColumnSet("arrow", (*spark_schema(schema).fields, *_METADATA))
 
 
-def _kafka() -> ColumnSet:
-    return ColumnSet("kafka", _KAFKA, (StructField("headers", _HEADERS),))
+def _untyped(kind: Columns, options: SbpOptions) -> ColumnSet:
+    """`records` has headers unless they are refused, `kafka` only if they are asked for, as in Spark's Kafka source."""
+    fields = _RECORDS if kind == "records" else _KAFKA
+    by_default = kind == "records" if options.include_headers is None else options.include_headers
+    return ColumnSet(kind, (*fields, _HEADERS)) if by_default else ColumnSet(kind, fields, (_HEADERS,))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

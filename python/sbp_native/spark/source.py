@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 
 from .batch_reader import SbpBatchReader
-from .errors import INVALID_VALUE, SbpOptionError
+from .errors import SbpSparkError
 from .options import SbpOptions, Use
+from .refused import RefusedStreamReader
 from .schema import column_set
 from .stream_reader import SbpStreamReader
-from .streams import resolve
+from .streams import find
 from .writer import SbpBatchWriter
 
 if TYPE_CHECKING:
@@ -43,9 +44,8 @@ class SbpDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a load without ``.schema(...)``."""
         self._options.refuse_all_but(Use.BATCH_READ, Use.STREAM_READ)
-        if not self._options.streams:
-            raise SbpOptionError(INVALID_VALUE, "no stream is named: use load('a,b') or option 'streams'")
-        return column_set(resolve(self._options, self._options.streams), self._options.columns).default()
+        self._options.check_streams()
+        return column_set(find(self._options), self._options).default()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader."""
@@ -53,7 +53,11 @@ class SbpDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The streaming reader."""
-        return SbpStreamReader(self._options, schema)
+        try:
+            return SbpStreamReader(self._options, schema)
+        except SbpSparkError as error:
+            # PySpark would tell the user of a bug of its own instead.
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The batch writer."""

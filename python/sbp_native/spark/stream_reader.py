@@ -17,7 +17,7 @@ from .offsets import OffsetMap, spans_between
 from .options import LATEST, Places, SbpOptions, Use
 from .planning import Locate, advance, plan
 from .schema import column_set
-from .streams import Bounds, bounds, check_kept, resolve, settle
+from .streams import Bounds, bounds, check_kept, find, settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +35,8 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SbpOptions, schema: StructType) -> None:
         self._options = options.for_read(Use.STREAM_READ)
-        self._heads = resolve(options, options.streams)
-        columns = column_set(self._heads, options.columns)
+        self._heads = find(options)
+        columns = column_set(self._heads, options)
         columns.check(schema)
         self._source = SpanSource(options, columns.kind, schema)
         self._began: OffsetMap | None = None
@@ -47,7 +47,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._began is None:
             places = self._options.starting or Places(LATEST)
             held = bounds(self._options, self._heads)
-            self._began = OffsetMap(settle("startingOffsets", places, self._heads, held), initial=True)
+            self._began = OffsetMap(settle(self._options, places, self._heads, held), initial=True)
         return self._began.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import runtime
 from .errors import DATA_LOSS, INVALID_VALUE, NOT_FOUND, SbpOptionError, SbpSparkError, explained, nearest
-from .options import EARLIEST, LATEST, Places, SbpOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
+
+    import sbp_native
+
+    from .options import Place, Places, SbpOptions
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,32 @@ def every_stream(options: SbpOptions) -> list[StreamHead]:
         return [StreamHead(int(info.id), info.name, info.schema_ipc) for info in runtime.client(options).list_streams()]
 
 
+def find(options: SbpOptions) -> tuple[StreamHead, ...]:
+    """The streams that a read names, or that match its pattern, the latter by id.
+
+    A pattern that nothing matches is an error, unless `columns` says what the rows will look like: then streams may
+    come later.
+    """
+    if options.streams_pattern is None:
+        return resolve(options, options.streams)
+    heads = every_stream(options)
+    found = matching(options.streams_pattern, heads)
+    if not found and options.columns not in ("records", "kafka"):
+        hint = nearest(options.streams_pattern, [head.name for head in heads]) or "the server has no stream yet"
+        raise SbpOptionError(
+            NOT_FOUND,
+            f"no stream matches streamsPattern {options.streams_pattern!r} at {options.servers}: {hint}; "
+            "with columns=records or columns=kafka a query may begin without any",
+        )
+    return found
+
+
+def matching(pattern: str, heads: Iterable[StreamHead]) -> tuple[StreamHead, ...]:
+    """The streams whose whole name matches, by id."""
+    matches = re.compile(pattern).fullmatch
+    return tuple(sorted((head for head in heads if matches(head.name)), key=lambda head: head.id))
+
+
 def resolve(options: SbpOptions, names: Iterable[str]) -> tuple[StreamHead, ...]:
     """The streams with these names or ids, in the order given.
 
@@ -56,59 +87,122 @@ def resolve(options: SbpOptions, names: Iterable[str]) -> tuple[StreamHead, ...]
     for head in every_stream(options):
         by_key[head.name] = head
         by_key[str(head.id)] = head
-    heads: list[StreamHead] = []
+    heads: dict[int, StreamHead] = {}
     for name in names:
         found = by_key.get(name)
         if found is None:
             known = sorted({head.name for head in by_key.values()})
             hint = nearest(name, known) or "the server has no stream yet"
             raise SbpOptionError(NOT_FOUND, f"there is no stream {name!r} at {options.servers}: {hint}")
-        if found in heads:
+        if found.id in heads:
             raise SbpOptionError(INVALID_VALUE, f"{found} is listed twice, by name and by id: name it once")
-        heads.append(found)
-    return tuple(heads)
+        heads[found.id] = found
+    return tuple(heads.values())
 
 
 def bounds(options: SbpOptions, heads: Iterable[StreamHead]) -> dict[int, Bounds]:
     """What each stream holds now, by id: one question for all of them."""
     heads = list(heads)
+    if not heads:
+        return {}
     with explained(f"asking for the offsets of {len(heads)} streams", options.servers):
         positions = runtime.client(options).positions([head.name for head in heads])
         return {head.id: Bounds(int(positions[head.name].earliest), int(positions[head.name].latest)) for head in heads}
 
 
 def settle(
-    option: str, places: Places, heads: Iterable[StreamHead], held: Mapping[int, Bounds], needed: bool = True
+    options: SbpOptions,
+    places: Places,
+    heads: Iterable[StreamHead],
+    held: Mapping[int, Bounds],
+    needed: bool = True,
 ) -> dict[int, int]:
     """The offsets that `places` means, by stream id.
 
     Raises `SbpOptionError` if a place names a stream that is not read, lies outside its stream, or (when `needed`) if
-    a stream is left out.
+    a stream is left out. A place before the first record that is kept is the caller's to judge when reads go on after
+    losses.
     """
     heads = list(heads)
-    for key, _ in places.each:
-        if not any(key in (head.name, str(head.id)) for head in heads):
-            hint = nearest(key, [head.name for head in heads])
-            raise SbpOptionError(INVALID_VALUE, f"option {option!r} names {key!r}, which is not read here: {hint}")
+    _check_named(places, heads)
+    by_key = dict(places.each)
     offsets: dict[int, int] = {}
+    timed: list[tuple[StreamHead, int]] = []
+    now_ms = int(time.time() * 1000)
     for head in heads:
-        place = places.of(head.name, head.id)
+        place = places.default or by_key.get(head.name) or by_key.get(str(head.id))
         if place is None:
             if needed:
-                raise SbpOptionError(INVALID_VALUE, f"option {option!r} leaves out {head}: give every stream a place")
-            continue
-        inside = held[head.id]
-        if place == EARLIEST:
-            place = inside.earliest
-        elif place == LATEST:
-            place = inside.latest
-        elif not inside.earliest <= place <= inside.latest:
-            raise SbpOptionError(
-                INVALID_VALUE,
-                f"option {option!r} gives {head} the offset {place}, it holds [{inside.earliest}, {inside.latest})",
-            )
-        offsets[head.id] = place
+                raise SbpOptionError(
+                    INVALID_VALUE, f"option {places.option!r} leaves out {head}: give every stream a place"
+                )
+        elif place.is_time:
+            timed.append((head, place.time_ms(now_ms)))
+        else:
+            offsets[head.id] = _inside(options, places.option, place, head, held[head.id])
+    offsets.update(_by_time(options, places, timed, held))
     return offsets
+
+
+def _check_named(places: Places, heads: Sequence[StreamHead]) -> None:
+    known = {head.name for head in heads} | {str(head.id) for head in heads}
+    for key, _ in places.each:
+        if key not in known:
+            hint = nearest(key, [head.name for head in heads])
+            raise SbpOptionError(
+                INVALID_VALUE, f"option {places.option!r} names {key!r}, which is not read here: {hint}"
+            )
+
+
+def _inside(options: SbpOptions, option: str, place: Place, head: StreamHead, held: Bounds) -> int:
+    if place.kind == "earliest":
+        return held.earliest
+    if place.kind == "latest":
+        return max(held.earliest, held.latest - place.value)
+    trimmed = place.value < held.earliest
+    if place.value > held.latest or (trimmed and options.fail_on_data_loss):
+        advice = "set failOnDataLoss=false to go on without what is gone" if trimmed else "take one of these"
+        raise SbpOptionError(
+            INVALID_VALUE,
+            f"option {option!r} gives {head} the offset {place}, it holds [{held.earliest}, {held.latest}): {advice}",
+        )
+    return place.value
+
+
+def _by_time(
+    options: SbpOptions, places: Places, timed: Iterable[tuple[StreamHead, int]], held: Mapping[int, Bounds]
+) -> dict[int, int]:
+    """For each stream the first record of its time or later: exact, though the server knows times by batch alone."""
+    by_time: dict[int, list[StreamHead]] = {}
+    for head, time_ms in timed:
+        by_time.setdefault(time_ms, []).append(head)
+    offsets: dict[int, int] = {}
+    for time_ms, heads in by_time.items():
+        with explained(f"looking for the records of time {time_ms}", options.servers):
+            client = runtime.client(options)
+            found = client.offsets_for_time([head.name for head in heads], time_ms)
+            for head in heads:
+                inside = held[head.id]
+                offset = min(max(found[head.name], inside.earliest), inside.latest)
+                if offset < inside.latest:
+                    offset = _first_in_batch(client, head, offset, time_ms)
+                elif places.beyond == "error":
+                    raise SbpOptionError(
+                        INVALID_VALUE,
+                        f"option {places.option!r} asks for time {time_ms}, and {head} has no record of that time or "
+                        "later: take an earlier one, or set startingOffsetsByTimestampStrategy=latest",
+                    )
+                offsets[head.id] = min(offset, inside.latest)
+    return offsets
+
+
+def _first_in_batch(client: sbp_native.Client, head: StreamHead, offset: int, time_ms: int) -> int:
+    """The first record of the batch at `offset` that is of this time or later."""
+    batch = next((batch for batch in client.fetch(head.name, offset, max_bytes=1) if batch.last_offset >= offset), None)
+    if batch is None:
+        return offset
+    times = zip(batch.offsets, batch.timestamps, strict=True)
+    return next((each for each, timestamp in times if each >= offset and timestamp >= time_ms), offset)
 
 
 def check_kept(spans: Iterable[tuple[int, int, int]], heads: Iterable[StreamHead], held: Mapping[int, Bounds]) -> None:
