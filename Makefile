@@ -8,7 +8,7 @@ WHEELS := target/wheels
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-selftest fuzz test test-lifecycle test-long test-rust test-python test-spark test-wheel check bench bench-python docs fmt venv wheel install clean
+.PHONY: help demo demo-selftest fuzz test test-lifecycle test-long test-rust test-python test-spark test-wheel check bench bench-python bench-spark docs fmt venv wheel install clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -108,6 +108,9 @@ bench: install ## Benchmarks: criterion, then the command line's against an embe
 bench-python: install ## The Python client beside floors, beside the usual bridge, and beside Kafka's clients and a real broker.
 	@$(UV) pip install --quiet --python $(BIN)/python -r tests/bench_python/requirements.txt
 	@$(BIN)/python -m tests.bench_python
+
+bench-spark: install ## Spark's source and sink beside ones that cost nothing, and beside Kafka's with a real broker.
+	@$(BIN)/python -m tests.bench_spark
 
 fmt: venv ## Format Rust and Python.
 	@cargo fmt --all
