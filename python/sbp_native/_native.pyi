@@ -88,9 +88,14 @@ __all__ = [
     "error_classes",
     "error_codes",
     "io_threads_attach",
+    "pack_varints",
     "run_cli",
     "shut_down",
     "stop_all",
+    "stream_bounds",
+    "stream_changes",
+    "stream_offsets_at",
+    "unpack_varints",
     "warn_unflushed",
 ]
 
@@ -1505,6 +1510,8 @@ def connect(
     max_in_flight_bytes: int | None = None,
     max_in_flight_calls: int | None = None,
     max_pinned_bytes: int | None = None,
+    max_attempts: int | None = None,
+    retry_backoff: float | None = None,
 ) -> Client:
     """Connects to the first of ``servers`` that answers: ``"host:port"``, several separated by commas, or a list.
 
@@ -1514,6 +1521,9 @@ def connect(
 
     ``max_in_flight_bytes`` and ``max_in_flight_calls`` bound the appends on their way; what is over them waits.
     ``max_pinned_bytes`` bounds the received bytes that batches keep in memory.
+
+    What may be tried again is, within ``timeout``, up to ``max_attempts`` times (100); ``retry_backoff`` is the first
+    bound of the waiting time between two attempts, in seconds (0.05), which doubles from attempt to attempt.
 
     Raises ``ConnectionFailedError``.
 
@@ -1530,6 +1540,8 @@ def aio_connect(
     max_in_flight_bytes: int | None = None,
     max_in_flight_calls: int | None = None,
     max_pinned_bytes: int | None = None,
+    max_attempts: int | None = None,
+    retry_backoff: float | None = None,
 ) -> AsyncClient:
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 
@@ -1785,7 +1797,7 @@ class SpanReader:
 
     def __new__(
         cls,
-        servers: str,
+        servers: Client | str,
         spans: Sequence[tuple[int, int, int]],
         columns: Literal["records", "kafka", "arrow"] = "records",
         projection: Sequence[str] | None = None,
@@ -1793,7 +1805,7 @@ class SpanReader:
         include_metadata: bool = False,
         timeout: float = 30.0,
     ) -> Self:
-        """``spans`` are (stream id, first offset, offset behind the last)."""
+        """``spans`` are (stream id, first offset, offset behind the last). Given servers, it makes its own client."""
     @property
     def schema(self) -> object:
         """The schema of what is read, as an Arrow capsule."""
@@ -1835,6 +1847,27 @@ class Bridge:
         """Hands this tick's appends to their clients."""
     def counts(self) -> tuple[int, int, int]:
         """Wake-ups, completions, operations on their way."""
+
+def stream_bounds(
+    client: Client, ids: Sequence[int], timeout: float | None = None
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Where streams begin, and where they end, by id; streams that do not exist are left out. For Spark's driver."""
+
+def stream_offsets_at(
+    client: Client, ids: Sequence[int], time_ms: int, timeout: float | None = None
+) -> dict[int, int]:
+    """What :meth:`Client.offsets_for_time` finds, by id; streams that do not exist are left out. For Spark's driver."""
+
+def stream_changes(
+    client: Client, known: dict[int, str], timeout: float | None = None
+) -> tuple[list[tuple[int, str, bytes | None]], list[int]]:
+    """The streams that ``known`` lacks or knows by another name, and the ids in it that are gone. For Spark's driver."""
+
+def pack_varints(numbers: Sequence[int]) -> bytes:
+    """Numbers from 0 on as bytes, seven bits in each. For the offsets of Spark's queries."""
+
+def unpack_varints(packed: bytes) -> list[int]:
+    """What ``pack_varints`` packed."""
 
 def after_fork_in_child() -> list[int]:
     """Starts a new generation; returns the descriptors that the child has to close. For the fork hook only."""

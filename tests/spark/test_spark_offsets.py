@@ -6,8 +6,13 @@ import json
 
 import pytest
 
+from sbp_native._native import pack_varints, unpack_varints
+from sbp_native.spark import wide
 from sbp_native.spark.errors import SbpSparkError
-from sbp_native.spark.offsets import OffsetMap, spans_between
+from sbp_native.spark.offsets import WIDE, OffsetMap, spans_between
+
+
+KEPT = OffsetMap({1: 22, 4: 12345}, initial=True, began={3: 0}, discovered={1: 31}, gone=frozenset({1}))
 
 
 def test_canonical_text() -> None:
@@ -27,6 +32,15 @@ def test_canonical_text() -> None:
         OffsetMap({1: 0}),
         OffsetMap({1: 2**63 - 1}, initial=True),
         OffsetMap({1: 5, 2: 6}, began={1: 4}, discovered={2: 0}),
+        OffsetMap({1: 5, 2: 6}, gone=frozenset({1})),
+        OffsetMap({number: 2**40 + number for number in range(1, 2 * WIDE, 3)}),
+        OffsetMap({number: number % 7 for number in range(5, WIDE + 7)}, initial=True),
+        OffsetMap(
+            {number: 2**63 - 1 for number in range(1, WIDE + 3)},
+            began={1: 0, WIDE: 9},
+            discovered={2: 2**62},
+            gone=frozenset({1, WIDE}),
+        ),
     ],
 )
 def test_round_trip(offsets: OffsetMap) -> None:
@@ -34,8 +48,54 @@ def test_round_trip(offsets: OffsetMap) -> None:
 
 
 def test_a_later_version_is_named() -> None:
-    with pytest.raises(SbpSparkError, match=r"\[SBP-9205\].*version 2, this release of sbp-native reads up to 1"):
-        OffsetMap.from_json({"v": 2, "z": "..."})
+    with pytest.raises(SbpSparkError, match=r"\[SBP-9205\].*version 3, this release of sbp-native reads up to 2"):
+        OffsetMap.from_json({"v": 3, "z": "..."})
+
+
+def test_the_packed_form_is_read_for_ever() -> None:
+    """Text that this release wrote: a later one has to read it, whatever its compressor makes of the same numbers."""
+    kept = "KLUv/SAPeQAAAQIBAxa5YAEDAAEBHwEB"
+    assert OffsetMap.from_json({"v": 2, "z": kept}) == KEPT
+    assert wide.unpack(wide.pack(True, (KEPT.next, KEPT.began, KEPT.discovered), [1])) == wide.unpack(kept)
+
+
+def test_many_streams_are_packed_and_short() -> None:
+    offsets = OffsetMap({number: 1_000_000 + number % 100 for number in range(1, 100_001)})
+    out = offsets.to_json()
+    assert out.keys() == {"v", "z"}
+    assert len(out["z"]) < 200_000
+    assert OffsetMap(dict.fromkeys(range(1, WIDE + 1), 0)).to_json()["v"] == 1
+
+
+@pytest.mark.parametrize("text", [7, None, "", "not base64!", "AAAA", "KLUv/SAPeQAAAQIBAxa5YAEDAAEB"])
+def test_packed_text_that_was_edited(text: object) -> None:
+    with pytest.raises(
+        SbpSparkError, match=r"\[SBP-9205\] a packed offset cannot be read .*: was the checkpoint edited"
+    ):
+        OffsetMap.from_json({"v": 2, "z": text})
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [2, 0, 0, 0, 0], [0, 5, 1], [0, 0, 0, 0, 0, 1]])
+def test_packed_numbers_that_are_not_offsets(numbers: list[int]) -> None:
+    import base64
+
+    import pyarrow as pa
+
+    text = base64.b64encode(pa.Codec("zstd").compress(pack_varints(numbers), asbytes=True)).decode()
+    with pytest.raises(ValueError, match=r"it ends early|more in it|not enough values|it is no"):
+        wide.unpack(text)
+
+
+def test_varints() -> None:
+    numbers = [0, 1, 127, 128, 300, 2**40, 2**63 - 1]
+    packed = pack_varints(numbers)
+    assert packed[:5] == b"\x00\x01\x7f\x80\x01"
+    assert unpack_varints(packed) == numbers
+    with pytest.raises(OverflowError):
+        pack_varints([-1])
+    for cut in (b"\x80", b"\xff" * 12):
+        with pytest.raises(ValueError, match="no numbers"):
+            unpack_varints(cut)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +118,12 @@ def test_a_later_version_is_named() -> None:
         {"v": 1, "o": {"1": 2**63}},
         {"v": 1, "o": {}, "init": 1},
         {"v": 1, "o": {}, "extra": 1},
+        {"v": 1, "o": {"1": 1, "\u0662": 1}},
+        {"v": 1, "o": {"1": 1, "2": "2"}},
+        {"v": 1, "o": {}, "gone": {}},
+        {"v": 1, "o": {}, "gone": ["1"]},
+        {"v": 2, "o": {}},
+        {"v": 2.0, "z": ""},
     ],
 )
 def test_refused(value: dict[str, object]) -> None:
@@ -94,6 +160,23 @@ def test_a_discovered_stream_that_is_not_read_yet_keeps_its_place() -> None:
 def test_nothing_between_equal_offsets() -> None:
     here = OffsetMap({1: 10, 2: 20})
     assert spans_between(here, here) == []
+
+
+def test_a_stream_that_is_shorter_than_it_was_begins_anew() -> None:
+    """As after a server was restored from an old copy: the query goes on from its end, when losses are allowed."""
+    end = OffsetMap({1: 12, 2: 5}).advanced({1: 14}, {1: 10})
+    assert spans_between(OffsetMap({1: 12, 2: 5}), end) == [(1, 10, 14)]
+    waiting = OffsetMap({1: 12}).advanced({}, {1: 10})
+    assert waiting.next == {1: 10}
+    assert spans_between(OffsetMap({1: 12}), waiting) == []
+
+
+def test_what_is_gone_stays_so() -> None:
+    end = OffsetMap({1: 10, 2: 3}).advanced({}, {}, frozenset({1}))
+    later = end.advanced({2: 4}, {})
+    assert later.gone == {1}
+    assert later.next == {1: 10, 2: 4}
+    assert json.dumps(later.to_json(), separators=(",", ":")) == '{"v":1,"o":{"1":10,"2":4},"gone":[1]}'
 
 
 def test_backwards_is_refused() -> None:

@@ -9,7 +9,7 @@ use crate::append::{Appending, Patience};
 use crate::batches::Batches;
 use crate::blocking::block_on;
 use crate::calls::{Key, StreamChange};
-use crate::core::{Core, Limits, Settings};
+use crate::core::{Core, Limits, Retry, Settings};
 use crate::cursor::{self, Cursor};
 use crate::keyed::{self, Keyed};
 use crate::pen::WriterArguments;
@@ -30,7 +30,7 @@ pub(crate) struct Client {
 #[pyfunction]
 #[pyo3(signature = (
     servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
-    max_in_flight_calls = None, max_pinned_bytes = None
+    max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
 pub(crate) fn connect(
@@ -42,6 +42,8 @@ pub(crate) fn connect(
     max_in_flight_bytes: Option<usize>,
     max_in_flight_calls: Option<usize>,
     max_pinned_bytes: Option<usize>,
+    max_attempts: Option<u32>,
+    retry_backoff: Option<f64>,
 ) -> PyResult<Client> {
     let settings = Settings {
         servers: arguments::servers(servers)?,
@@ -53,11 +55,22 @@ pub(crate) fn connect(
             in_flight_calls: max_in_flight_calls,
             pinned_bytes: max_pinned_bytes,
         },
+        retry: Retry {
+            max_attempts,
+            backoff: retry_backoff,
+        },
     };
     let core = Core::new(py, settings)?;
     let client = core.client(py)?.clone();
     block_on(py, async move { client.connect(None).await })?.map_err(|error| errors::from_client(py, error, None))?;
     Ok(Client { core })
+}
+
+impl Client {
+    /// What it shares with its streams.
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
 }
 
 #[pymethods]

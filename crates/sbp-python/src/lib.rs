@@ -36,6 +36,7 @@ mod describe;
 mod encode;
 mod errors;
 mod fork;
+mod heads;
 mod html;
 mod imports;
 mod keyed;
@@ -52,6 +53,7 @@ mod server;
 mod span_reader;
 mod step;
 mod stream;
+mod varints;
 mod verb;
 mod verbs;
 mod writer;
@@ -102,7 +104,12 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
     module.add_function(wrap_pyfunction!(fork::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(fork::stop_all, module)?)?;
+    module.add_function(wrap_pyfunction!(heads::stream_bounds, module)?)?;
+    module.add_function(wrap_pyfunction!(heads::stream_changes, module)?)?;
+    module.add_function(wrap_pyfunction!(heads::stream_offsets_at, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::shut_down, module)?)?;
     module.add_function(wrap_pyfunction!(pen::warn_unflushed, module)?)?;
+    module.add_function(wrap_pyfunction!(varints::pack_varints, module)?)?;
+    module.add_function(wrap_pyfunction!(varints::unpack_varints, module)?)?;
     Ok(())
 }

@@ -1,0 +1,115 @@
+//! What Spark's driver asks about all its streams at every micro-batch: plain numbers by id, and no object per stream,
+//! because there may be thousands. Unlike the calls of a client, none of these fails for a stream that is gone.
+
+use std::collections::HashMap;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use sbp_client::{ClientError, Each};
+use sbp_messages::{ErrorCode, Stream};
+use sbp_types::{StreamId, TimestampMs};
+
+use crate::blocking::block_on;
+use crate::calls::Failure;
+use crate::client::Client;
+use crate::core::duration;
+
+/// A stream's id, its name and its schema as an Arrow IPC message.
+type Head<'py> = (i64, String, Option<Bound<'py, PyBytes>>);
+
+/// Where the streams with these ids begin and end now, by id. A stream that does not exist is in neither.
+#[pyfunction]
+#[pyo3(signature = (client, ids, timeout = None))]
+pub(crate) fn stream_bounds<'py>(
+    py: Python<'py>,
+    client: &Client,
+    ids: Vec<i64>,
+    timeout: Option<f64>,
+) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+    let (core, timeout) = (client.core(), duration(timeout)?);
+    let client = core.client(py)?.clone();
+    let found = block_on(py, async move {
+        let ids: Vec<_> = ids.into_iter().map(StreamId).collect();
+        client.positions(&ids, timeout).await
+    })?;
+    let (earliest, latest) = (PyDict::new(py), PyDict::new(py));
+    for bounds in existing(py, found)? {
+        earliest.set_item(bounds.stream.0, bounds.earliest.0)?;
+        latest.set_item(bounds.stream.0, bounds.latest.0)?;
+    }
+    Ok((earliest, latest))
+}
+
+/// For each stream the first offset of the first batch that is as new as a time, its end where there is none, by id. A
+/// stream that does not exist is left out.
+#[pyfunction]
+#[pyo3(signature = (client, ids, time_ms, timeout = None))]
+pub(crate) fn stream_offsets_at<'py>(
+    py: Python<'py>,
+    client: &Client,
+    ids: Vec<i64>,
+    time_ms: i64,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (core, timeout) = (client.core(), duration(timeout)?);
+    let client = core.client(py)?.clone();
+    let found = block_on(py, async move {
+        let times: Vec<_> = ids.iter().map(|&id| (StreamId(id), TimestampMs(time_ms))).collect();
+        let offsets = client.offsets_for_times(&times, timeout).await?;
+        let named = ids.into_iter().zip(offsets);
+        Ok::<_, ClientError>(named.map(|(id, offset)| offset.map(|offset| (id, offset))).collect())
+    })?;
+    let offsets = PyDict::new(py);
+    for (id, offset) in existing(py, found)? {
+        offsets.set_item(id, offset.0)?;
+    }
+    Ok(offsets)
+}
+
+/// What changed among all streams: those that `known` lacks or knows by another name, and the ids in it that are gone.
+#[pyfunction]
+#[pyo3(signature = (client, known, timeout = None))]
+pub(crate) fn stream_changes<'py>(
+    py: Python<'py>,
+    client: &Client,
+    mut known: HashMap<i64, String>,
+    timeout: Option<f64>,
+) -> PyResult<(Vec<Head<'py>>, Vec<i64>)> {
+    let (core, timeout) = (client.core(), duration(timeout)?);
+    let client = core.client(py)?.clone();
+    let streams = block_on(py, async move { client.list_streams(timeout).await })?
+        .map_err(|error| Failure::from(error).into_python(py))?;
+    let mut changed = Vec::new();
+    for stream in streams {
+        let name = name_of(&stream);
+        if known.remove(&stream.stream_id.0).is_none_or(|before| before != name) {
+            let schema = stream.schema.as_ref().map(|message| PyBytes::new(py, message));
+            changed.push((stream.stream_id.0, name, schema));
+        }
+    }
+    let mut gone: Vec<_> = known.into_keys().collect();
+    gone.sort_unstable();
+    Ok((changed, gone))
+}
+
+/// The results of streams that exist; any other failure than that is one of the whole.
+fn existing<T>(py: Python<'_>, found: Result<Each<T>, ClientError>) -> PyResult<Vec<T>> {
+    let mut existing = Vec::new();
+    for result in found.map_err(|error| Failure::from(error).into_python(py))? {
+        match result {
+            Ok(value) => existing.push(value),
+            Err(error) if error.code() == ErrorCode::NOT_FOUND => {}
+            Err(error) => return Err(Failure::from(error).into_python(py)),
+        }
+    }
+    Ok(existing)
+}
+
+/// A stream without a name is called by its id.
+fn name_of(stream: &Stream) -> String {
+    if stream.name.is_empty() {
+        stream.stream_id.to_string()
+    } else {
+        stream.name.clone()
+    }
+}
