@@ -42,7 +42,8 @@ def test_forks_below_a_daemon_that_uses_the_package(
     by_daemons = client.create_stream(f"{name}/daemons")
     monkeypatch.setenv("FORKING_DAEMON_SERVERS", server.address)
     monkeypatch.setenv("FORKING_DAEMON_STREAM", by_daemons.name)
-    with Driver(tmp_path, "local[2]", spark_python_daemon_module="spark.forking_daemon") as driver:
+    settings = {"spark.python.daemon.module": "spark.forking_daemon"}
+    with Driver(tmp_path, "local[2]", settings) as driver:
         assert driver.run("fork", servers=server.address, stream=name) == [[use, "ok"] for use in forks.USES] * 2
         assert set(values(client, by_daemons.name)) == {b"daemon"}
         assert Counter(values(client, name)) == appended_by(2)

@@ -33,15 +33,15 @@ class JobError(Exception):
 class Driver:
     """One driver process. Leaving its ``with`` block kills it and everything that it started."""
 
-    def __init__(self, place: Path, master: str = "local[2,4]", **settings: str) -> None:
-        """Starts it; files go below `place`. Names of settings have ``_`` where Spark has ``.``."""
+    def __init__(self, place: Path, master: str = "local[2,4]", settings: dict[str, str] | None = None) -> None:
+        """Starts it; files go below `place`."""
         place.mkdir(parents=True, exist_ok=True)
         self._log = place / "driver.log"
         ours, theirs = socket.socketpair()
         search = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": search, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
         command = [sys.executable, "-m", "spark.drivers", str(theirs.fileno()), str(place), master]
-        command += [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
+        command += [f"{name}={value}" for name, value in (settings or {}).items()]
         with self._log.open("ab") as log, theirs:
             self._process = subprocess.Popen(
                 command,
