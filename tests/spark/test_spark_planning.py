@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sbp_native.spark.planning import MAX_RECORDS, MIN_RECORDS, SbpInputPartition, advance, plan
+from sbp_native.spark.planning import MAX_RECORDS, MIN_RECORDS, PlanBounds, SbpInputPartition, advance, plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,34 @@ def test_bounds_of_a_task() -> None:
 def test_never_more_tasks_than_allowed() -> None:
     partitions = plan([(stream, 0, 10_000_000) for stream in range(1, 101)])
     assert len(partitions) == 256
-    assert len(plan([(1, 0, 40_000_000)], max_partitions=3)) == 3
+    assert len(plan([(1, 0, 40_000_000)], PlanBounds(max_partitions=3))) == 3
+
+
+@pytest.mark.parametrize("least", [1, 7, 100, 1_000])
+def test_as_many_tasks_as_asked(least: int) -> None:
+    spans = [(1, 5, 1_000), (2, 0, 100_003), (3, 7, 7)]
+    partitions = plan(spans, PlanBounds(min_partitions=least))
+    assert len(partitions) >= max(least, 2)
+    assert len(partitions) <= 2 * least + 1
+    assert covered(partitions) == [(1, 5, 1_000), (2, 0, 100_003)]
+
+
+def test_no_more_tasks_than_records() -> None:
+    assert plan([(1, 0, 3)], PlanBounds(min_partitions=10)) == [
+        SbpInputPartition([(1, 0, 1)]),
+        SbpInputPartition([(1, 1, 2)]),
+        SbpInputPartition([(1, 2, 3)]),
+    ]
+
+
+def test_a_bound_on_records_wins_over_the_one_on_tasks() -> None:
+    spans = [(1, 0, 10_000_000)]
+    partitions = plan(spans, PlanBounds(max_records=10_000, max_partitions=4))
+    assert len(partitions) == 1_000
+    assert max(partition.records for partition in partitions) == 10_000
+    # Not asked for, it gives way.
+    assert len(plan([(1, 0, 10**9)])) == 256
+    assert len(plan([(1, 0, 10**9)], PlanBounds(max_partitions=1_000))) == 1_000
 
 
 def test_ten_thousand_streams() -> None:

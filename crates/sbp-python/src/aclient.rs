@@ -12,7 +12,7 @@ use crate::batches::AsyncBatches;
 use crate::bridge::{Here, Operation};
 use crate::calls::{Key, StreamChange};
 use crate::client::reduce;
-use crate::core::{Core, Limits, Settings};
+use crate::core::{Core, Limits, Retry, Settings};
 use crate::cursor::{self, AsyncCursor};
 use crate::keyed::{self, AsyncKeyed};
 use crate::pen::WriterArguments;
@@ -33,7 +33,7 @@ pub(crate) struct AsyncClient {
 #[pyfunction]
 #[pyo3(signature = (
     servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
-    max_in_flight_calls = None, max_pinned_bytes = None
+    max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
 pub(crate) fn aio_connect(
@@ -45,6 +45,8 @@ pub(crate) fn aio_connect(
     max_in_flight_bytes: Option<usize>,
     max_in_flight_calls: Option<usize>,
     max_pinned_bytes: Option<usize>,
+    max_attempts: Option<u32>,
+    retry_backoff: Option<f64>,
 ) -> PyResult<AsyncClient> {
     let settings = Settings {
         servers: arguments::servers(servers)?,
@@ -55,6 +57,10 @@ pub(crate) fn aio_connect(
             in_flight_bytes: max_in_flight_bytes,
             in_flight_calls: max_in_flight_calls,
             pinned_bytes: max_pinned_bytes,
+        },
+        retry: Retry {
+            max_attempts,
+            backoff: retry_backoff,
         },
     };
     Ok(AsyncClient {

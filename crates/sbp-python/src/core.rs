@@ -55,6 +55,16 @@ pub(crate) struct Settings {
     /// Seconds between two signs of life.
     pub(crate) heartbeat_interval: Option<f64>,
     pub(crate) limits: Limits,
+    pub(crate) retry: Retry,
+}
+
+/// How attempts that failed are repeated. `None`: the client's defaults.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retry {
+    /// Attempts after which a call gives up even when time is left.
+    pub(crate) max_attempts: Option<u32>,
+    /// The first bound of the waiting time between two attempts, in seconds.
+    pub(crate) backoff: Option<f64>,
 }
 
 /// How much of a client's work may be unfinished. `None`: the client's defaults.
@@ -77,6 +87,7 @@ impl Settings {
             client_id: None,
             heartbeat_interval: None,
             limits: Limits::default(),
+            retry: Retry::default(),
         }
     }
 
@@ -89,6 +100,8 @@ impl Settings {
         keywords.set_item("max_in_flight_bytes", self.limits.in_flight_bytes)?;
         keywords.set_item("max_in_flight_calls", self.limits.in_flight_calls)?;
         keywords.set_item("max_pinned_bytes", self.limits.pinned_bytes)?;
+        keywords.set_item("max_attempts", self.retry.max_attempts)?;
+        keywords.set_item("retry_backoff", self.retry.backoff)?;
         Ok(keywords)
     }
 }
@@ -114,6 +127,13 @@ impl Core {
         }
         if let Some(bytes) = settings.limits.pinned_bytes {
             config.max_pinned_bytes = bytes;
+        }
+        if let Some(attempts) = settings.retry.max_attempts {
+            config.retry.max_attempts = attempts.max(1);
+        }
+        if let Some(bound) = settings.retry.backoff {
+            config.retry.backoff_min = seconds(bound)?;
+            config.retry.backoff_max = config.retry.backoff_max.max(config.retry.backoff_min);
         }
         let core = Arc::new(Self {
             client: Some(Client::new(config, runtime::handle(py)?)),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -16,10 +17,14 @@ use tokio::runtime::Handle;
 
 use crate::blocking::block_on;
 use crate::calls::Failure;
+use crate::client::Client;
 use crate::core::{Core, Settings, seconds};
 use crate::describe::Described;
 use crate::fork::{self, Generation};
 use crate::{arrow, errors, runtime};
+
+/// Batches of more bytes may go out as views of the frame that they came in.
+const SMALL: usize = 16 << 10;
 
 /// Reads spans of streams as one Arrow stream.
 #[pyclass(frozen, module = "sbp_native._native")]
@@ -31,6 +36,13 @@ pub(crate) struct SpanReader {
     timeout: f64,
     /// Why reading ended early: Arrow's interface passes a text on and nothing else.
     failure: Arc<Mutex<Option<Failed>>>,
+}
+
+/// What the streams are reached through: a client that others use too, or one of the reader's own.
+#[derive(FromPyObject)]
+enum Through<'py> {
+    Client(Bound<'py, Client>),
+    Servers(String),
 }
 
 /// Why reading ended early, and the stream's name.
@@ -51,7 +63,7 @@ impl SpanReader {
     #[allow(clippy::too_many_arguments, reason = "the keywords of a Python constructor")]
     fn new(
         py: Python<'_>,
-        servers: &str,
+        servers: Through<'_>,
         spans: Vec<(i64, i64, i64)>,
         columns: &str,
         projection: Option<Vec<String>>,
@@ -59,8 +71,11 @@ impl SpanReader {
         include_metadata: bool,
         timeout: f64,
     ) -> PyResult<Self> {
-        let core = Core::new(py, Settings::new(servers, timeout))?;
-        let streams = describe(py, &core, &spans)?;
+        let core = match servers {
+            Through::Client(client) => Arc::clone(client.get().core()),
+            Through::Servers(servers) => Core::new(py, Settings::new(&servers, timeout))?,
+        };
+        let streams = describe(py, &core, &spans, seconds(timeout)?)?;
         let set = match columns {
             "records" => ColumnSet::records(include_headers),
             "kafka" => ColumnSet::kafka(include_headers),
@@ -133,7 +148,7 @@ impl SpanReader {
             schema: Arc::clone(self.columns.schema()),
             over: false,
             failure: Arc::clone(&self.failure),
-            _core: Arc::clone(&self.core),
+            core: Arc::clone(&self.core),
         };
         arrow::export_stream(py, Box::new(batches))
     }
@@ -150,7 +165,7 @@ struct SpanBatches {
     over: bool,
     failure: Arc<Mutex<Option<Failed>>>,
     /// The connection lives as long as it is read from.
-    _core: Arc<Core>,
+    core: Arc<Core>,
 }
 
 impl SpanBatches {
@@ -173,8 +188,14 @@ impl SpanBatches {
                             name: Arc::clone(&stream.name),
                             id: fetched.stream,
                         };
-                        let batch = Batch::decode(fetched.bytes, stream.schema.as_ref())?;
-                        self.assembler.push(&source, &batch, fetched.from, fetched.to)?;
+                        let (from, to) = (fetched.from, fetched.to);
+                        // What is small is laid together with others; views of the rest keep their frames in memory.
+                        let bytes = match self.core.unchecked_client() {
+                            Some(client) if fetched.bytes.len() > SMALL => fetched.keep(client),
+                            _ => fetched.bytes,
+                        };
+                        let batch = Batch::decode(bytes, stream.schema.as_ref())?;
+                        self.assembler.push(&source, &batch, from, to)?;
                     }
                 }
                 None => {
@@ -238,14 +259,19 @@ impl RecordBatchReader for SpanBatches {
 }
 
 /// The streams that the spans name.
-fn describe(py: Python<'_>, core: &Core, spans: &[(i64, i64, i64)]) -> PyResult<HashMap<StreamId, Arc<Described>>> {
+fn describe(
+    py: Python<'_>,
+    core: &Core,
+    spans: &[(i64, i64, i64)],
+    timeout: Duration,
+) -> PyResult<HashMap<StreamId, Arc<Described>>> {
     let mut ids: Vec<_> = spans.iter().map(|span| StreamId(span.0)).collect();
     ids.sort_unstable();
     ids.dedup();
     let client = core.client(py)?.clone();
     let found = block_on(py, async move {
         let mut streams = HashMap::with_capacity(ids.len());
-        for stream in client.describe_streams(&ids, &[], None).await? {
+        for stream in client.describe_streams(&ids, &[], Some(timeout)).await? {
             let stream = stream?;
             streams.insert(stream.stream_id, Described::new(stream)?);
         }

@@ -299,7 +299,7 @@ class SbpOptions:
         settings: dict[str, Any] = {"timeout": self.timeout, **self.client}
         for keyword, value in (
             ("client_id", self.client_name),
-            ("max_attempts", self.max_attempts),
+            ("max_attempts", min(self.max_attempts, 2**32 - 1) if self.max_attempts else None),
             ("retry_backoff", self.retry_backoff),
         ):
             if value is not None:

@@ -7,12 +7,14 @@ after a failure gets the same partitions with the same rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
 if TYPE_CHECKING:
     from .offsets import Span
+    from .options import SbpOptions
 
 MAX_PARTITIONS: Final = 256
 MAX_RECORDS: Final = 1_000_000
@@ -53,21 +55,52 @@ class SbpInputPartition(InputPartition):
         return hash(self.spans)
 
 
-def plan(spans: Sequence[Span], max_partitions: int = MAX_PARTITIONS) -> list[SbpInputPartition]:
-    """Packs spans into partitions of 100,000 to 1,000,000 records, but into no more than `max_partitions`.
+@dataclass(frozen=True)
+class PlanBounds:
+    """What the user asked of a plan; None where nothing was asked."""
+
+    min_partitions: int | None = None
+    max_records: int | None = None
+    max_partitions: int | None = None
+
+    @classmethod
+    def of(cls, options: SbpOptions) -> PlanBounds:
+        """What the options ask."""
+        return cls(options.min_partitions, options.max_records_per_partition, options.max_partitions)
+
+    def target(self, total: int) -> int:
+        """How many records a partition gets.
+
+        A sixteenth of all, held between 100,000 and 1,000,000; enough to stay below the bound on partitions; and less
+        than that only where the user asked for more partitions, or for smaller ones.
+        """
+        target = min(max(_divide_up(total, _PREFERRED_PARTITIONS), MIN_RECORDS), MAX_RECORDS)
+        target = max(target, _divide_up(total, self.max_partitions or MAX_PARTITIONS))
+        if self.min_partitions is not None:
+            target = min(target, total // self.min_partitions)
+        if self.max_records is not None:
+            target = min(target, self.max_records)
+        return max(target, 1)
+
+
+def plan(spans: Sequence[Span], bounds: PlanBounds | None = None) -> list[SbpInputPartition]:
+    """Packs spans into partitions of 100,000 to 1,000,000 records, or as `bounds` say.
 
     A task costs about as much as reading 100,000 records, so thousands of small streams share a few tasks; one large
     stream is split at an offset. Returns one empty partition if there is nothing to read, since Spark wants a task.
     """
-    wanted = sorted((stream, start, end) for stream, start, end in spans if end > start)
-    total = sum(end - start for _, start, end in wanted)
-    target = min(max(_divide_up(total, _PREFERRED_PARTITIONS), MIN_RECORDS), MAX_RECORDS)
-    target = max(target, _divide_up(total, max_partitions))
+    wanted = sorted(span for span in spans if span[2] > span[1])
+    target = (bounds or PlanBounds()).target(sum(end - start for _, start, end in wanted))
 
     partitions: list[SbpInputPartition] = []
     current: list[Span] = []
     room = target
-    for stream, start, end in wanted:
+    for span in wanted:
+        stream, start, end = span
+        if end - start < room:
+            current.append(span)
+            room -= end - start
+            continue
         while start < end:
             taken = min(end - start, room)
             current.append((stream, start, start + taken))
