@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 from .source import SbpDataSource
@@ -21,8 +23,12 @@ _SETTINGS: Final = {
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Adds the settings that a Python data source gains by, and returns the builder.
 
-    What the builder already says is overwritten only for these settings; filter pushdown is left as it is.
+    What the builder already says is overwritten only for these settings; filter pushdown is left as it is. A builder
+    with a local master gets workers of this Python, unless ``PYSPARK_PYTHON`` says otherwise: Spark would take the
+    ``python3`` of the path, in which this package need not be.
     """
+    if str(getattr(builder, "_options", {}).get("spark.master", "")).startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
     return builder
