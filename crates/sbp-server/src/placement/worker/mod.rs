@@ -76,6 +76,8 @@ enum Waiting {
 struct Staged {
     changes: Vec<Change>,
     operations: Vec<StagedOperation>,
+    /// What was refused because of them: told when everybody can see why.
+    refused: Vec<(Option<OperationId>, Refusal)>,
 }
 
 struct StagedOperation {
@@ -342,7 +344,11 @@ impl Worker {
             }
             Err(refusal) => {
                 self.go_on(sealing);
-                self.finish(id, Err(refusal));
+                if self.staged.operations.is_empty() {
+                    self.finish(id, Err(refusal));
+                } else {
+                    self.staged.refused.push((id, refusal));
+                }
             }
         }
     }
@@ -364,9 +370,16 @@ impl Worker {
 
     /// Makes durable what is staged, lets everybody see it, and tells the range servers.
     fn flush(&mut self) {
-        let Staged { changes, operations } = std::mem::take(&mut self.staged);
+        let Staged {
+            changes,
+            operations,
+            refused,
+        } = std::mem::take(&mut self.staged);
         if let Err((refusal, undone)) = self.commit(&changes) {
             self.state = self.published.read().clone();
+            for (id, _) in refused {
+                self.finish(id, Err(refusal.clone()));
+            }
             for operation in operations {
                 if undone {
                     self.go_on(operation.sealing);
@@ -392,6 +405,9 @@ impl Worker {
         }
         for operation in operations {
             self.give_orders(operation);
+        }
+        for (id, refusal) in refused {
+            self.finish(id, Err(refusal));
         }
     }
 

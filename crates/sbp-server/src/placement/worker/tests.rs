@@ -225,6 +225,51 @@ fn a_new_range_is_synced_before_it_is_answered() {
 }
 
 #[test]
+fn who_lost_a_name_is_told_when_the_stream_can_be_seen() {
+    let bench = Bench::together();
+    // The worker is kept busy, so that both requests are decided in one go.
+    let (busy, (release, released)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel::<()>());
+    let entered = Arc::clone(&busy);
+    let job = MetadataJob {
+        reply_to: ReplyTo::Caller(Box::new(move |_| {
+            entered.store(1, Ordering::Release);
+            released.recv_timeout(PATIENCE).unwrap();
+        })),
+        deadline: Instant::now() + PATIENCE,
+        request: Request::AllocateServerId,
+    };
+    assert!(bench.driver.submit(job));
+    while busy.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+    let wanted = |retention| {
+        let mut wanted = NewStream {
+            name: "contested".to_owned(),
+            ..NewStream::default()
+        };
+        wanted.settings.retention_period_ms = retention;
+        Request::CreateStreams(vec![Ok(wanted)])
+    };
+    let winner = bench.start(wanted(1_000));
+    let before = bench.commits.load(Ordering::Relaxed);
+    let (sender, loser) = mpsc::channel();
+    let commits = Arc::clone(&bench.commits);
+    let job = MetadataJob {
+        reply_to: ReplyTo::Caller(Box::new(move |answer| {
+            sender.send((answer, commits.load(Ordering::Relaxed))).unwrap();
+        })),
+        deadline: Instant::now() + PATIENCE,
+        request: wanted(2_000),
+    };
+    assert!(bench.driver.submit(job));
+    release.send(()).unwrap();
+    assert!(end(&winner).is_ok());
+    let (answer, then) = loser.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(answer.unwrap().remove(0).unwrap_err().code, ErrorCode::ALREADY_EXISTS);
+    assert!(then > before, "told before the stream was durable");
+}
+
+#[test]
 fn without_a_range_server_that_is_up_there_are_no_new_streams() {
     let bench = Bench::apart();
     let stream = bench.stream();
