@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_OUTSIDE = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])+)\]\((?:\.\./)[^)]*\)")
 
-
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by mkdocs with the text of each page."""
-    return _OUTSIDE.sub(r"\1", markdown)
+    up = page.file.src_uri.count("/") + 1
+    outside = re.compile(rf"\[((?:[^\[\]]|\[[^\]]*\])+)\]\((?:\.\./){{{up}}}[^)]*\)")
+    return outside.sub(r"\1", markdown)
