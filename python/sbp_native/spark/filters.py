@@ -84,7 +84,7 @@ class FilterPush:
     readers carry this object instead, which answers Spark's question who made the method as the base class does.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, kind: Columns, narrowed: Narrowed, gaps_as_rows: bool) -> None:
         self._meanings = dict(_MEANINGS[kind])

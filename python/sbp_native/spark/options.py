@@ -281,6 +281,11 @@ class SbpOptions:
             )
         return self
 
+    @property
+    def gaps_as_rows(self) -> bool:
+        """Whether records that are gone are reported as rows."""
+        return not self.fail_on_data_loss and self.on_data_loss == "rows"
+
     def check_streams(self) -> None:
         """Raises `SbpOptionError` unless a read knows its streams."""
         if not self.streams and self.streams_pattern is None:

@@ -36,14 +36,14 @@ def client(options: SbpOptions) -> sbp_native.Client:
     return found
 
 
-def prepare_worker() -> None:
+def prepare_worker(freeze: bool = True) -> None:
     """Once per worker process: takes what is loaded by now out of the garbage collector's sight.
 
     Spark's worker collects after every task, and with pyspark, pandas and pyarrow loaded that costs 40 ms of CPU for
     nothing each time.
     """
     global _prepared_by
-    if _prepared_by != os.getpid():
+    if freeze and _prepared_by != os.getpid():
         _prepared_by = os.getpid()
         gc.collect()
         gc.freeze()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from .offsets import Span
     from .options import Columns, SbpOptions
     from .streams import StreamHead
 
@@ -60,6 +61,17 @@ _METADATA: Final = (
     StructField("_offset", LongType(), nullable=False),
     StructField("_timestamp", TimestampType(), nullable=False),
 )
+
+
+#: The column that ends a gap: set in the rows that stand for records that are gone, null in all others.
+GAP_COLUMN: Final[dict[Columns, str]] = {"records": "gap_end", "kafka": "gap_end", "arrow": "_gap_end"}
+
+# What else is set in such a row; all other columns are null.
+_PLACE: Final[dict[Columns, tuple[str, ...]]] = {
+    "records": ("stream", "stream_id", "offset"),
+    "kafka": ("topic", "partition", "offset", "timestampType"),
+    "arrow": ("_stream", "_offset"),
+}
 
 
 @dataclass(frozen=True)
@@ -123,14 +135,46 @@ def column_set(heads: Iterable[StreamHead], options: SbpOptions) -> ColumnSet:
                 f"{first} and {head} have different schemas, {_difference(schema, head.arrow_schema())}: "
                 "load them apart",
             )
-    return ColumnSet("arrow", (*spark_schema(schema).fields, *_METADATA))
+    return _with_gaps(ColumnSet("arrow", (*spark_schema(schema).fields, *_METADATA)), options)
 
 
 def _untyped(kind: Columns, options: SbpOptions) -> ColumnSet:
     """`records` has headers unless they are refused, `kafka` only if they are asked for, as in Spark's Kafka source."""
     fields = _RECORDS if kind == "records" else _KAFKA
     by_default = kind == "records" if options.include_headers is None else options.include_headers
-    return ColumnSet(kind, (*fields, _HEADERS)) if by_default else ColumnSet(kind, fields, (_HEADERS,))
+    columns = ColumnSet(kind, (*fields, _HEADERS)) if by_default else ColumnSet(kind, fields, (_HEADERS,))
+    return _with_gaps(columns, options)
+
+
+def _with_gaps(columns: ColumnSet, options: SbpOptions) -> ColumnSet:
+    """With a column for the ends of gaps, if these are to be rows; they have a place and nothing else."""
+    if not options.gaps_as_rows:
+        return columns
+    kind = columns.kind
+    fields = [
+        field if field.name in _PLACE[kind] else StructField(field.name, field.dataType) for field in columns.fields
+    ]
+    return ColumnSet(kind, (*fields, StructField(GAP_COLUMN[kind], LongType())), columns.on_request)
+
+
+def gap_row(kind: Columns, schema: pa.Schema, name: str, span: Span) -> pa.RecordBatch:
+    """The one row that stands for the records of a span, which are gone."""
+    import pyarrow as pa
+
+    stream, start, end = span
+    values: dict[str, object] = {
+        "stream": name,
+        "topic": name,
+        "_stream": name,
+        "stream_id": stream,
+        "offset": start,
+        "_offset": start,
+        "partition": 0,
+        "timestampType": 0,
+    }
+    row = {column: values[column] for column in _PLACE[kind]} | {GAP_COLUMN[kind]: end}
+    arrays = [pa.array([row.get(field.name)], type=field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -148,10 +192,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 class Conform:
-    """Gives batches exactly one schema; moves no data where only names and nullable flags differ."""
+    """Gives batches exactly one schema; moves no data where only names and nullable flags differ.
 
-    def __init__(self, schema: pa.Schema) -> None:
+    A column named as `absent` may be missing; it is null then.
+    """
+
+    def __init__(self, schema: pa.Schema, absent: str | None = None) -> None:
         self._schema = schema
+        self._absent = absent
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch` with the columns of the schema, found by name.
@@ -166,6 +214,9 @@ class Conform:
         columns = []
         for field in self._schema:
             index = batch.schema.get_field_index(field.name)
+            if index < 0 and field.name == self._absent:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+                continue
             if index < 0:
                 raise SbpSparkError(SCHEMA, f"column {field.name!r} is missing, there are {batch.schema.names}")
             column = batch.column(index)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from sbp_native._native import stream_bounds
 
 from . import runtime
 from .errors import DATA_LOSS, INVALID_VALUE, NOT_FOUND, SbpOptionError, SbpSparkError, explained, nearest
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     import sbp_native
 
     from .options import Place, Places, SbpOptions
+
+
+#: What the names of cursors' streams and of sinks' begin with.
+_INTERNAL: Final = "_sbp/"
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,11 @@ def find(options: SbpOptions) -> tuple[StreamHead, ...]:
 
 
 def matching(pattern: str, heads: Iterable[StreamHead]) -> tuple[StreamHead, ...]:
-    """The streams whose whole name matches, by id."""
+    """The streams whose whole name matches, by id; those that clients keep for themselves, only by their prefix."""
     matches = re.compile(pattern).fullmatch
-    return tuple(sorted((head for head in heads if matches(head.name)), key=lambda head: head.id))
+    hidden = () if pattern.startswith(_INTERNAL) else (_INTERNAL,)
+    found = (head for head in heads if matches(head.name) and not head.name.startswith(hidden))
+    return tuple(sorted(found, key=lambda head: head.id))
 
 
 def resolve(options: SbpOptions, names: Iterable[str]) -> tuple[StreamHead, ...]:
@@ -101,13 +109,13 @@ def resolve(options: SbpOptions, names: Iterable[str]) -> tuple[StreamHead, ...]
 
 
 def bounds(options: SbpOptions, heads: Iterable[StreamHead]) -> dict[int, Bounds]:
-    """What each stream holds now, by id: one question for all of them."""
-    heads = list(heads)
-    if not heads:
+    """What each stream holds now, by id: one question for all of them. Streams that are gone are left out."""
+    ids = [head.id for head in heads]
+    if not ids:
         return {}
-    with explained(f"asking for the offsets of {len(heads)} streams", options.servers):
-        positions = runtime.client(options).positions([head.name for head in heads])
-        return {head.id: Bounds(int(positions[head.name].earliest), int(positions[head.name].latest)) for head in heads}
+    with explained(f"asking for the offsets of {len(ids)} streams", options.servers):
+        earliest, latest = stream_bounds(runtime.client(options), ids, options.timeout)
+    return {stream: Bounds(earliest[stream], latest[stream]) for stream in ids if stream in earliest}
 
 
 def settle(
@@ -130,6 +138,8 @@ def settle(
     timed: list[tuple[StreamHead, int]] = []
     now_ms = int(time.time() * 1000)
     for head in heads:
+        if head.id not in held:
+            raise SbpOptionError(NOT_FOUND, f"{head} at {options.servers} was deleted just now: leave it out")
         place = places.default or by_key.get(head.name) or by_key.get(str(head.id))
         if place is None:
             if needed:

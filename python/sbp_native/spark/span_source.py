@@ -1,0 +1,173 @@
+"""How a task reads its spans, for the batch and the streaming reader alike."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sbp_native._native import SpanReader, stream_bounds
+
+from . import gaps, runtime
+from .errors import DATA_LOSS, INCOMPLETE, SbpSparkError, explained
+from .planning import SbpInputPartition
+from .schema import GAP_COLUMN, Conform, arrow_schema, gap_row
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from .gaps import Piece
+    from .offsets import Span
+    from .options import Columns, SbpOptions
+
+_log = logging.getLogger(__name__)
+
+
+class SpanSource:
+    """All that is pickled into a task, beside its partition: options, columns, and names for the rows of gaps."""
+
+    def __init__(
+        self, options: SbpOptions, kind: Columns, schema: StructType, names: Mapping[int, str] | None = None
+    ) -> None:
+        # The names are for the plan; a task has its spans, and there may be thousands.
+        self._options = replace(options, streams=(), starting=None, ending=None)
+        self._kind: Columns = kind
+        self._schema = schema
+        self._names = dict(names or {}) if options.gaps_as_rows else {}
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, in the order of (stream id, offset), and of what is gone what the options ask.
+
+        Raises `SbpSparkError` unless records delivered and records reported as gone make up all that were planned.
+        """
+        if not isinstance(partition, SbpInputPartition) or not partition.spans:
+            return
+        runtime.prepare_worker(self._options.worker_gc_freeze)
+        task = _Task(self._options, self._kind, self._schema, self._names)
+        with explained(f"reading {_named(partition.spans)}", self._options.servers):
+            yield from task.read(partition.spans)
+        if task.delivered + task.gone != partition.records:
+            gone = f" and {task.gone} were reported as gone" if task.gone else ""
+            raise SbpSparkError(
+                INCOMPLETE,
+                f"{task.delivered} of {partition.records} records were delivered{gone} from {_named(partition.spans)}, "
+                f"servers {self._options.servers}: not retriable, check the server's log",
+            )
+
+
+class _Task:
+    """One run over the spans of a partition."""
+
+    def __init__(self, options: SbpOptions, kind: Columns, schema: StructType, names: Mapping[int, str]) -> None:
+        self._options = options
+        self._kind: Columns = kind
+        self._names = names
+        self._arrow = arrow_schema(schema)
+        absent = GAP_COLUMN[kind]
+        self._conform = Conform(self._arrow, absent)
+        own = [name for name in schema.fieldNames() if name != absent]
+        # Columns carry the number of rows, so there must be one.
+        self._projection = own or ["_offset" if kind == "arrow" else "offset"]
+        self.delivered = 0
+        self.gone = 0
+
+    def read(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        if self._options.fail_on_data_loss:
+            yield from self._insist(spans)
+            return
+        left = list(spans)
+        while left:
+            cut = self._look(left)
+            left = yield from self._go_on(cut)
+
+    def _insist(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        before = self.delivered
+        try:
+            yield from self._deliver(spans)
+        except Exception as error:
+            missing = self._missing(gaps.behind(spans, self.delivered - before))
+            if not missing:
+                raise
+            raise SbpSparkError(
+                DATA_LOSS,
+                f"records of this query are not there any more: {gaps.told(missing, self._names)}, servers "
+                f"{self._options.servers}: not retriable, set failOnDataLoss=false to go on without them",
+            ) from error
+
+    def _go_on(self, cut: Sequence[Piece]) -> Generator[pa.RecordBatch, None, list[Span]]:
+        """Delivers what is there and reports what is gone; returns what is left after a loss that came in between."""
+        runs = gaps.runs(cut)
+        if not self._options.gaps_as_rows:
+            self._warn([piece for piece in cut if piece.gone])
+            runs = [kept] if (kept := [piece for piece in cut if not piece.gone]) else []
+        for place, run in enumerate(runs):
+            if run[0].gone:
+                self._warn(run)
+                yield self._row(run[0])
+                continue
+            spans = [piece.span for piece in run]
+            before = self.delivered
+            try:
+                yield from self._deliver(spans)
+            except Exception:
+                left = gaps.behind(spans, self.delivered - before)
+                if not self._missing(left):
+                    raise
+                later = [piece.span for other in runs[place + 1 :] for piece in other]
+                return left + later
+        return []
+
+    def _deliver(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        reader = SpanReader(
+            runtime.client(self._options),
+            spans,
+            self._kind,
+            self._projection,
+            include_headers="headers" in self._projection,
+            include_metadata=self._kind == "arrow",
+            timeout=self._options.timeout,
+        )
+        try:
+            for batch in pa.RecordBatchReader.from_stream(reader):
+                self.delivered += batch.num_rows
+                if batch.num_rows:
+                    yield self._conform(batch)
+        except (pa.ArrowException, OSError):
+            # Arrow's interface hands on a text alone; the reader keeps the error that it was.
+            if reader.error is not None:
+                raise reader.error from None
+            raise
+
+    def _look(self, spans: Sequence[Span]) -> list[Piece]:
+        ids = sorted({span[0] for span in spans})
+        earliest, latest = stream_bounds(runtime.client(self._options), ids, self._options.timeout)
+        return gaps.pieces(spans, earliest, latest)
+
+    def _missing(self, spans: Sequence[Span]) -> list[Piece]:
+        return [piece for piece in self._look(spans) if piece.gone]
+
+    def _warn(self, gone: Iterable[Piece]) -> None:
+        gone = list(gone)
+        if gone:
+            self.gone += sum(piece.records for piece in gone)
+            _log.warning(
+                "[SBP-%d] records of this query are not there any more, and it goes on without them: %s, servers %s",
+                DATA_LOSS,
+                gaps.told(gone, self._names),
+                self._options.servers,
+            )
+
+    def _row(self, piece: Piece) -> pa.RecordBatch:
+        name = self._names.get(piece.span[0], str(piece.span[0]))
+        return gap_row(self._kind, self._arrow, name, piece.span)
+
+
+def _named(spans: Sequence[Span]) -> str:
+    shown = ", ".join(f"stream {stream} [{start}, {end})" for stream, start, end in spans[:3])
+    return shown if len(spans) <= 3 else f"{shown} and {len(spans) - 3} more spans"
