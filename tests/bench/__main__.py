@@ -11,7 +11,7 @@ from rich.progress import Progress
 from . import floors, native, protocol
 from .report import Figure, repeat, show
 
-PARTS = ("append", "rust", "writer", "durable", "fetch", "streams", "hot", "spark")
+PARTS = ("append", "rust", "writer", "durable", "fetch", "streams", "hot")
 
 
 def _arguments() -> argparse.Namespace:
@@ -89,27 +89,6 @@ def _fetch(runs: int, rows: int, progress: Progress) -> list[Figure]:
     return [Figure("fetch to Arrow, 100 B rows", "M rows/s", rates, "loopback M rows/s", floor)]
 
 
-def _spark(runs: int, rows: int) -> list[Figure]:
-    from . import spark as spark_bench
-
-    few = max(native.ROWS_PER_BATCH, rows // 20)
-    with native.serve("none") as address:
-        native.fill(address, "rows", rows)
-        session = spark_bench.session()
-        try:
-            spark_bench.batch_read(session, address, "rows", rows)
-            rates = repeat(lambda: spark_bench.batch_read(session, address, "rows", rows) / 1e6, runs)
-            spark_bench.tuple_read(session, address, "rows", few)
-            tuples = repeat(lambda: spark_bench.tuple_read(session, address, "rows", few) / 1e6, runs)
-        finally:
-            session.stop()
-    opponent = Figure("Spark batch read as Python tuples", "M rows/s", tuples, note=f"{few:,} rows")
-    return [
-        Figure("Spark batch read, 100 B rows", "M rows/s", rates, "tuples M rows/s", opponent.median),
-        opponent,
-    ]
-
-
 def main() -> None:
     """Run what was asked for."""
     arguments = _arguments()
@@ -125,7 +104,6 @@ def main() -> None:
             ("fetch", lambda: _fetch(arguments.runs, arguments.rows, progress)),
             ("streams", lambda: _streams(arguments.runs)),
             ("hot", lambda: _hot(arguments.runs)),
-            ("spark", lambda: _spark(arguments.runs, arguments.rows)),
         )
         for name, measure in parts:
             if name not in chosen:

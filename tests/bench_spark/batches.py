@@ -99,11 +99,7 @@ def batches(bench: Bench) -> None:
 def kafka_batches(bench: Bench) -> None:
     """Over Spark's Kafka source and sink."""
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bench.given.broker})
-    for made in admin.create_topics([NewTopic("in", 1, 1), NewTopic("out", 1, 1)]).values():
-        made.result(30)
     producer = Producer({"bootstrap.servers": bench.given.broker, "log_level": 0})
 
     def kafka() -> float:
@@ -126,7 +122,7 @@ def kafka_batches(bench: Bench) -> None:
             produce(values)
 
         ours, theirs = [], []
-        with _fed(both):
+        with bench.topics("in", "out", partitions=1), _fed(both):
             for run in range(bench.given.runs + 1):
                 pair = (_ours(bench, "in"), kafka())
                 if run:

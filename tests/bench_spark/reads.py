@@ -30,6 +30,8 @@ FLIGHT = (
     "cast(id % 113 - 30 as int) arr_delay",
     "cast(id % 4900 + 80 as int) distance",
 )
+#: How many times fewer rows go the way of tuples.
+_FEWER = 20
 FLIGHT_SCHEMA = "carrier string, origin string, dep_delay int, arr_delay int, distance int"
 
 
@@ -66,16 +68,24 @@ def read(bench: Bench) -> None:
         return (reader.schema(schema) if schema else reader).load()
 
     only = "offset bigint"
-    ours, theirs, few, fewer = bench.in_turns(
+
+    def tuples() -> DataFrame:
+        reader = bench.spark.read.format("sbp_tuples").option("servers", bench.given.address)
+        return reader.option("rows", rows // _FEWER).option("partitions", 2).load("rows-0")
+
+    ours, theirs, few, fewer, slow = bench.in_turns(
         _noop(bench, rows, mine),
         _noop(bench, rows, fake),
         _noop(bench, rows, partial(mine, only)),
         _noop(bench, rows, partial(fake, only)),
+        _noop(bench, rows // _FEWER, tuples),
     )
     name = "one prepared batch"
     wanted = {"wanted": 0.75, "aim": 0.9, "of_ratio": True}
     tell(Row("read 100 B, all columns", "M rows/s", _rates(ours), _rates(theirs), name, **wanted))
     tell(Row('read with .schema("offset bigint")', "M rows/s", _rates(few), _rates(fewer), name, 12, 18))
+    name_of_tuples = "the same as Python tuples, a twentieth of the rows"
+    tell(Row("read 100 B, all columns", "M rows/s", _rates(ours), _rates(slow), name_of_tuples, 6, 8, of_ratio=True))
     workers = ([run.worker_us for run in ours], [run.worker_us for run in theirs])
     tell(Row("CPU in the worker, all columns", "us/row", *workers, name, 0.10, 0.06, less_is_better=True))
     workers = ([run.worker_us for run in few], [run.worker_us for run in fewer])
@@ -149,18 +159,19 @@ def kafka_read(bench: Bench) -> None:
     """All columns and the offset alone, over Spark's Kafka source with defaults and tuned."""
     rows = bench.given.rows
     half = _fill_rows(bench, rows)
-    for part in (0, 1):
-        bench.fill_kafka(half.withColumn("partition", sql.lit(part)), "rows")
-    topic = partial(bench.kafka, "rows", startingOffsets="earliest")
-    streams = "rows-0,rows-1"
-    roads = bench.in_turns(
-        _noop(bench, rows, lambda: bench.read().load(streams)),
-        _noop(bench, rows, lambda: bench.read(columns="kafka").load(streams)),
-        _noop(bench, rows, topic),
-        _noop(bench, rows, partial(topic, **TUNED)),
-        _noop(bench, rows, lambda: bench.read().schema("offset bigint").load(streams)),
-        _noop(bench, rows, lambda: topic().select("offset")),
-    )
+    with bench.topics("rows", partitions=2):
+        for part in (0, 1):
+            bench.fill_kafka(half.withColumn("partition", sql.lit(part)), "rows")
+        topic = partial(bench.kafka, "rows", startingOffsets="earliest")
+        streams = "rows-0,rows-1"
+        roads = bench.in_turns(
+            _noop(bench, rows, lambda: bench.read().load(streams)),
+            _noop(bench, rows, lambda: bench.read(columns="kafka").load(streams)),
+            _noop(bench, rows, topic),
+            _noop(bench, rows, partial(topic, **TUNED)),
+            _noop(bench, rows, lambda: bench.read().schema("offset bigint").load(streams)),
+            _noop(bench, rows, lambda: topic().select("offset")),
+        )
     rates = [_rates(runs) for runs in roads]
     mine, same_columns, defaults, tuned, few, theirs = rates
     for what, ours in (("read, all columns", mine), ("the same with columns=kafka", same_columns)):
@@ -177,14 +188,15 @@ def kafka_typed(bench: Bench) -> None:
     """Five typed columns over JSON from Kafka."""
     rows = bench.given.rows // 2
     _, json = _fill_flights(bench, rows)
-    for part in (0, 1):
-        bench.fill_kafka(json.withColumn("partition", sql.lit(part)), "json")
-    topic = partial(bench.kafka, "json", startingOffsets="earliest")
-    ours, defaults, tuned = bench.in_turns(
-        _aggregated(bench, rows, lambda: bench.read().schema(FLIGHT_SCHEMA).load("typed-0,typed-1")),
-        _aggregated(bench, rows, lambda: _from_json(topic())),
-        _aggregated(bench, rows, lambda: _from_json(topic(**TUNED))),
-    )
+    with bench.topics("json", partitions=2):
+        for part in (0, 1):
+            bench.fill_kafka(json.withColumn("partition", sql.lit(part)), "json")
+        topic = partial(bench.kafka, "json", startingOffsets="earliest")
+        ours, defaults, tuned = bench.in_turns(
+            _aggregated(bench, rows, lambda: bench.read().schema(FLIGHT_SCHEMA).load("typed-0,typed-1")),
+            _aggregated(bench, rows, lambda: _from_json(topic())),
+            _aggregated(bench, rows, lambda: _from_json(topic(**TUNED))),
+        )
     what = "five typed columns, aggregation"
     name = "Kafka, JSON + from_json"
     tell(Row(what, "M rows/s", _rates(ours), _rates(defaults), name, 10, 18, of_ratio=True))

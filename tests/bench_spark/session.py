@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.bench_python.table import Row
 
 from .fakes import FakeSource
 from .processes import tree_seconds, worker_seconds
+from .tuples import TupleSource
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ class Bench:
         for name, value in settings.items():
             builder = builder.config(name, value)
         self.spark = builder.getOrCreate()
-        self.spark.dataSource.register(FakeSource)
+        for source in (FakeSource, TupleSource):
+            self.spark.dataSource.register(source)
         self._jvm: int = self.spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
     def read(self, **options: object) -> DataFrameReader:
@@ -108,6 +111,20 @@ class Bench:
         """A write to the broker."""
         writer = frame.write.format("kafka").option("kafka.bootstrap.servers", self.given.broker)
         writer.option("topic", topic).options(**options).save()  # type: ignore[arg-type]
+
+    @contextlib.contextmanager
+    def topics(self, *names: str, partitions: int) -> Iterator[None]:
+        """Topics of the broker, deleted at the end of the block."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.given.broker})
+        for made in admin.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
+            made.result(30)
+        try:
+            yield
+        finally:
+            for gone in admin.delete_topics(list(names)).values():
+                gone.result(30)
 
     def rows_file(self, rows: int) -> DataFrame:
         """`rows` different values of 100 bytes, from an uncompressed Parquet file: the cheapest input Spark has."""

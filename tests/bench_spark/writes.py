@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable
 
@@ -71,21 +70,14 @@ def write(bench: Bench) -> None:
 
 def kafka_write(bench: Bench) -> None:
     """Over Spark's Kafka sink with defaults and tuned; two partitions there, one stream here."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
     rows = bench.given.rows // 2
     frame = bench.rows_file(rows)
-    admin = AdminClient({"bootstrap.servers": bench.given.broker})
 
     def produced(**options: object) -> Callable[[], Taken]:
         def run() -> Taken:
             topic = f"written-{next(_numbers)}"
-            admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
-            try:
+            with bench.topics(topic, partitions=2):
                 return bench.timed(rows, lambda: bench.fill_kafka(frame, topic, **options))
-            finally:
-                with contextlib.suppress(Exception):  # the disk only has to be large enough
-                    admin.delete_topics([topic])[topic].result(30)
 
         return run
 
