@@ -18,7 +18,8 @@ use crate::upkeep::{Job, JobSink, write_checkpoint};
 use crate::writer::{Syncer, Writer};
 use crate::{
     Clock, Damage, DamagedInterval, FileSystem, Helpers, LogConfig, LogEntry, LogError, LogStats, OpenError, RangeEnd,
-    ReadError, Recovered, Scrubbed, StoredBatch, WriterKey, WriterState, claim, files, recover, rewrite, scrub, upkeep,
+    ReadError, Recovered, Scrubbed, StoredBatch, WriterKey, WriterState, claim, files, read, recover, rewrite, scrub,
+    upkeep,
 };
 
 /// Told by the writer thread how each group of appends ended.
@@ -90,6 +91,7 @@ impl<T: Send + 'static> Log<T> {
             checkpoints: recovery.checkpoints.into(),
             footers: Default::default(),
             counters: Default::default(),
+            read_buffers: read::buffers(),
             rewriting: Default::default(),
             moved: AtomicU64::new(0),
             synced_below: AtomicU64::new(newest),

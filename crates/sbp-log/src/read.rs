@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use sbp_buffers::Recycler;
+use sbp_locks::Mutex;
 use sbp_types::{Offset, RangeKey, TimestampMs};
 
 use crate::footers::rebuild;
@@ -22,6 +24,17 @@ const READ_THROUGH: u64 = 16 << 10;
 
 /// No more than this is read at once, unless a single batch is larger.
 const READ_AT_ONCE: u64 = 4 << 20;
+
+/// Pieces from this length on are worth a buffer that is kept for the next.
+const READ_AGAIN: usize = 64 << 10;
+
+/// Memory for such pieces, of the whole log.
+const READ_BUFFERS: usize = 16 << 20;
+
+/// Memory that a log reads into.
+pub(crate) fn buffers() -> Mutex<Recycler> {
+    Mutex::new(Recycler::new(READ_BUFFERS))
+}
 
 /// A batch and where it is.
 #[derive(Debug)]
@@ -282,11 +295,9 @@ impl Shared {
         };
         let start = u64::from(first.entry.position);
         let span = usize::try_from(record_end(&last.entry) - start).unwrap_or(usize::MAX);
-        let mut buffer = vec![0; span];
-        first.segment.file.read_at(start, &mut buffer).map_err(read_failed)?;
+        let whole = self.read_whole(&first.segment, start, span)?;
         count(&self.counters.disk_reads, 1);
         let useful: usize = together.iter().map(|found| found.entry.length as usize).sum();
-        let whole = Bytes::from(buffer);
         for found in together {
             let at = (u64::from(found.entry.position) - start) as usize;
             let Some(batch) = check_record(key, found, &whole, at) else {
@@ -302,6 +313,24 @@ impl Shared {
             batches.push(stored(key, found, batch.into())?);
         }
         Ok(())
+    }
+
+    /// Reads `span` bytes from `start` on. Large pieces lie in memory that was read into before.
+    fn read_whole(&self, segment: &Segment, start: u64, span: usize) -> Result<Bytes, ReadError> {
+        let again = span >= READ_AGAIN;
+        let back = again.then(|| self.read_buffers.lock().take(span)).flatten();
+        let mut buffer = match back {
+            Some(mut buffer) => {
+                buffer.resize(span, 0);
+                buffer
+            }
+            None => BytesMut::zeroed(span),
+        };
+        segment.file.read_at(start, &mut buffer).map_err(read_failed)?;
+        Ok(match again {
+            true => self.read_buffers.lock().freeze(buffer),
+            false => buffer.freeze(),
+        })
     }
 
     fn mark_interval(&self, key: RangeKey, from: Offset, to: Offset) {

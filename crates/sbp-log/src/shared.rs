@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sbp_buffers::Recycler;
 use sbp_locks::{Mutex, RwLock};
 use sbp_types::{Offset, RangeKey};
 
@@ -132,6 +133,8 @@ pub(crate) struct Shared {
     pub(crate) checkpoints: Mutex<Checkpoints>,
     /// With durability `none`: segments below this number are on stable storage.
     pub(crate) synced_below: AtomicU64,
+    /// Memory that batches from the disk were read into.
+    pub(crate) read_buffers: Mutex<Recycler>,
     /// Held by who rewrites segments.
     pub(crate) rewriting: Mutex<()>,
     /// How many times batches have moved from one file to another: a read that failed meanwhile is worth another try.

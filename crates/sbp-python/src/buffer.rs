@@ -245,9 +245,10 @@ pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> 
     Ok(f(unsafe { slice.as_ref() }))
 }
 
-/// Calls `f` with the items of a list, if all are `bytes` objects and nothing else.
-pub(crate) fn with_values<R>(list: &Bound<'_, PyList>, f: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
+/// Calls `f` with the items of a list and their length together, if all are `bytes` objects and nothing else.
+pub(crate) fn with_values<R>(list: &Bound<'_, PyList>, f: impl FnOnce(&[&[u8]], usize) -> R) -> Option<R> {
     let length = list.len();
+    let mut bytes = 0_usize;
     let mut values: Vec<&[u8]> = Vec::with_capacity(length);
     for index in 0..length {
         let index = isize::try_from(index).ok()?;
@@ -262,9 +263,10 @@ pub(crate) fn with_values<R>(list: &Bound<'_, PyList>, f: impl FnOnce(&[&[u8]]) 
             // SAFETY: the memory of a `bytes` object, which the list keeps alive; it is immutable.
             std::slice::from_raw_parts(data, usize::try_from(ffi::PyBytes_Size(item)).ok()?)
         };
+        bytes = bytes.saturating_add(value.len());
         values.push(value);
     }
-    Some(f(&values))
+    Some(f(&values, bytes))
 }
 
 /// The bytes of a bytes-like argument in owned form: large immutable ones are lent, everything else is copied, because

@@ -17,7 +17,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, 
 use sbp_client::{Body, Submissions};
 use sbp_record::{
     Compression, EncodeError, EncodeOptions, MAX_UNCOMPRESSED_LENGTH, RecordColumns, RecordsBuilder, SchemaError,
-    StreamSchema, encode_arrow, encode_raw, encode_raw_head, encode_values,
+    StreamSchema, encode_arrow, encode_raw, encode_raw_head, encode_rows, encode_values,
 };
 use sbp_types::{StreamId, TimestampMs};
 
@@ -26,17 +26,13 @@ use crate::arrow::Offered;
 use crate::attach::attach;
 use crate::beside::{Headers, is_keyed, of_list, of_one, type_name};
 use crate::buffer::{Payload, owned_bytes, with_bytes, with_values};
+use crate::scratch::{self, COPY_UP_TO};
 use crate::{arrow, errors};
-
-/// Batches up to this length are copied next to each other; longer ones travel by reference.
-const COPY_UP_TO: usize = 16 * 1024;
 
 /// A builder that held more gives its memory back.
 const KEPT_BUILDER: usize = 4 << 20;
 
 thread_local! {
-    /// Memory for encoding, kept from call to call.
-    static SCRATCH: Cell<BytesMut> = Cell::new(BytesMut::new());
     /// Memory for collecting records, kept from call to call.
     static BUILDER: Cell<RecordsBuilder> = Cell::new(RecordsBuilder::new());
 }
@@ -64,21 +60,24 @@ impl Encoded {
             self.front.extend_from_slice(body);
             self.front.resize(self.front.len() + padding, 0);
         }
-        self.front.freeze()
+        if self.front.len() > COPY_UP_TO {
+            scratch::freeze(self.front)
+        } else {
+            self.front.freeze()
+        }
     }
 
     /// Puts the batch where `submissions` wants it.
-    pub(crate) fn place(mut self, submissions: &mut Submissions) -> Body {
+    pub(crate) fn place(self, submissions: &mut Submissions) -> Body {
         if self.shared.is_none() && self.front.len() > COPY_UP_TO {
             return Body::Shared {
                 head: 0..0,
-                body: self.front.freeze(),
+                body: scratch::freeze(self.front),
                 padding: 0,
             };
         }
         let placed = submissions.place_encoded(&self.front);
-        self.front.clear();
-        SCRATCH.set(self.front);
+        scratch::give_back(self.front);
         match (placed, self.shared) {
             (Body::Copied(head), Some((body, padding))) => Body::Shared { head, body, padding },
             (placed, _) => placed,
@@ -106,18 +105,16 @@ pub(crate) fn encode(
     let py = data.py();
     if let Ok(items) = data.cast::<PyList>() {
         if !is_keyed(appending) && !items.is_empty() {
-            let mut front = SCRATCH.take();
-            let encoded = with_values(items, |values| encode_values(&options, values, &mut front));
-            match encoded {
-                Some(done) => {
-                    done.map_err(|error| refused(py, error))?;
-                    return Ok(Encoded {
-                        front,
-                        shared: None,
-                        records: count(items.len())?,
-                    });
-                }
-                None => SCRATCH.set(front),
+            let encoded = with_values(items, |values, bytes| {
+                let mut front = scratch::take(bytes.saturating_add(values.len().saturating_mul(4)));
+                encode_values(&options, values, &mut front).map(|_| front)
+            });
+            if let Some(done) = encoded {
+                return Ok(Encoded {
+                    front: done.map_err(|error| refused(py, error))?,
+                    shared: None,
+                    records: count(items.len())?,
+                });
             }
         }
         return encode_items(py, items.iter(), appending, &options);
@@ -168,7 +165,7 @@ fn encode_one(data: &Bound<'_, PyAny>, appending: &Appending<'_, '_>, options: &
 
 /// One value by itself. Large ones travel by reference, unless they are compressed.
 fn encode_bytes(data: &Bound<'_, PyAny>, options: &EncodeOptions) -> PyResult<Encoded> {
-    let mut front = SCRATCH.take();
+    let mut front = scratch::take(0);
     let by_value = options.compression != Compression::NONE;
     let copied = with_bytes(data, |bytes| {
         (by_value || bytes.len() < COPY_UP_TO).then(|| encode_raw(options, bytes, &mut front))
@@ -256,7 +253,7 @@ fn push(
 fn finish(mut builder: RecordsBuilder, options: &EncodeOptions) -> Result<Encoded, EncodeError> {
     let records = u32::try_from(builder.len()).map_err(|_| EncodeError::TooManyRecords(builder.len() as u64))?;
     let is_large = builder.body_length() > KEPT_BUILDER;
-    let mut front = SCRATCH.take();
+    let mut front = scratch::take(builder.body_length());
     builder.finish(options, &mut front)?;
     if !is_large {
         BUILDER.set(builder);
@@ -303,7 +300,7 @@ fn encode_typed(
         Err(batches) => concat_batches(&offered.into(), &batches).map_err(EncodeError::Arrow)?,
     };
     let batch = schema.fit(&batch)?;
-    let mut front = SCRATCH.take();
+    let mut front = scratch::take(batch.get_array_memory_size());
     encode_arrow(options, schema, &batch, &mut front)?;
     Ok(Encoded {
         front,
@@ -316,10 +313,22 @@ fn encode_records(
     batches: impl Iterator<Item = Result<RecordColumns, SchemaError>>,
     options: &EncodeOptions,
 ) -> Result<Encoded, EncodeError> {
+    let batches = batches.collect::<Result<Vec<_>, _>>()?;
+    let rows: Vec<_> = batches.iter().map(|columns| (columns, 0..columns.len())).collect();
+    let bytes: usize = batches.iter().map(|columns| columns.bytes() + 16 * columns.len()).sum();
+    let mut front = scratch::take(bytes);
+    if encode_rows(options, &rows, &mut front)?.is_some() {
+        let count: usize = batches.iter().map(RecordColumns::len).sum();
+        return Ok(Encoded {
+            front,
+            shared: None,
+            records: u32::try_from(count).map_err(|_| EncodeError::TooManyRecords(count as u64))?,
+        });
+    }
+    scratch::give_back(front);
     let mut builder = BUILDER.take();
-    for columns in batches {
-        let columns = columns?;
-        let taken = builder.push_rows(&columns, 0..columns.len(), usize::MAX)?;
+    for columns in &batches {
+        let taken = builder.push_rows(columns, 0..columns.len(), usize::MAX)?;
         if taken < columns.len() {
             let told = builder.body_length() / taken.max(1) * columns.len();
             return Err(EncodeError::TooLarge {

@@ -48,6 +48,7 @@ mod record;
 mod relative;
 mod rows;
 mod runtime;
+mod scratch;
 mod sending;
 mod server;
 mod span_reader;

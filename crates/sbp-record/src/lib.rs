@@ -41,7 +41,7 @@ pub use head::{
 pub use layout::plain_type;
 pub use meta::{BatchMeta, BodyEncoding, Compression};
 pub use record::{Headers, Payloads, Record, Records};
-pub use records::{RecordColumns, RecordsBuilder, encode_values};
+pub use records::{RecordColumns, RecordsBuilder, encode_rows, encode_values};
 pub use restamp::{Stamped, stamp_writer};
 pub use schema::StreamSchema;
 pub use split::{SplitBatches, split_batches};

@@ -3,6 +3,7 @@
 use std::mem;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut, buf::Limit};
+use sbp_buffers::Recycler;
 use sbp_frame::{Checksum, MAGIC, PRELUDE_LENGTH, Payload, Prelude, aligned_buffer, checksum};
 
 use crate::arrival::Part;
@@ -19,6 +20,10 @@ const LARGE_BLOCK: usize = 256 * 1024;
 const CONTIGUOUS: usize = 32 * 1024;
 /// With less room than this in a block a read is not worth its system call.
 const LEAST_ROOM: usize = 4 * 1024;
+/// Payloads with memory of their own from this size on get memory that others had before them, in steps of as much.
+const AGAIN_FROM: usize = 64 * 1024;
+/// The memory that is kept for that while the connection is busy.
+const KEPT: usize = 32 << 20;
 /// Bytes of the checksum behind a payload.
 const CHECKSUM_LENGTH: usize = 4;
 
@@ -124,6 +129,8 @@ pub(crate) struct Receiver {
     /// The room offered by the last [`Receiver::buffer`]: a read that fills it shows that larger blocks pay.
     offered: usize,
     copied: u64,
+    /// Memory of payloads, for when nobody holds them any more.
+    payloads: Recycler,
 }
 
 impl Receiver {
@@ -135,6 +142,7 @@ impl Receiver {
             block_size: SMALLEST_BLOCK,
             offered: 0,
             copied: 0,
+            payloads: Recycler::new(KEPT),
         }
     }
 
@@ -232,12 +240,14 @@ impl Receiver {
         if !self.is_mid_frame() {
             self.block = BytesMut::new();
             self.block_size = SMALLEST_BLOCK;
+            self.payloads.clear();
         }
     }
 
     /// Drops all bytes and takes no more.
     pub(crate) fn stop(&mut self) {
         self.block = BytesMut::new();
+        self.payloads.clear();
         self.stage = Stage::Prelude;
     }
 
@@ -426,7 +436,7 @@ impl Receiver {
                 left,
             },
             Placement::Own => {
-                let mut buffer = aligned_buffer(left + CHECKSUM_LENGTH);
+                let mut buffer = self.own_memory(left + CHECKSUM_LENGTH);
                 let here = (left + CHECKSUM_LENGTH).min(self.block.len());
                 buffer.put_slice(self.block.get(..here).unwrap_or_default());
                 self.block.advance(here);
@@ -464,15 +474,33 @@ impl Receiver {
             };
             return Progress::NeedBytes;
         }
-        let payload = Payload::from(buffer.split_to(length).freeze());
+        let capacity = buffer.capacity();
+        let payload = buffer.split_to(length).freeze();
+        if capacity >= AGAIN_FROM {
+            self.payloads.remember(&payload, capacity);
+        }
         let stated = buffer.get_u32();
         Progress::Complete(Received {
             prelude,
             header,
-            payload,
+            payload: payload.into(),
             stated,
             found: sum.finish(),
         })
+    }
+
+    /// Empty memory for a payload of its own, aligned to 64.
+    fn own_memory(&mut self, length: usize) -> BytesMut {
+        if length < AGAIN_FROM {
+            return aligned_buffer(length);
+        }
+        match self.payloads.take(length) {
+            Some(mut buffer) => {
+                buffer.clear();
+                buffer
+            }
+            None => aligned_buffer(length.next_multiple_of(AGAIN_FROM)),
+        }
     }
 
     fn own_buffer(&mut self) -> Limit<&mut BytesMut> {

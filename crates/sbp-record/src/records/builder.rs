@@ -10,7 +10,7 @@ use sbp_types::TimestampMs;
 
 use super::column::{ColumnBuilder, to_offset};
 use super::columns::RecordColumns;
-use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, bitmap_length};
+use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, Slot, bitmap_length};
 use crate::compress::MAX_UNCOMPRESSED_LENGTH;
 use crate::cursor::widen;
 use crate::encode::{EncodeOptions, write_batch};
@@ -286,7 +286,7 @@ impl RecordsBuilder {
         let [validity, offsets, data] = self.value.buffers();
         let [_, name_offsets, name_data] = self.header_key.buffers();
         let [header_validity, header_offsets, header_data] = self.header_value.buffers();
-        let buffers = [
+        let buffers: [&[u8]; SLOTS] = [
             timestamps.to_byte_slice(),
             key_validity,
             key_offsets,
@@ -301,12 +301,45 @@ impl RecordsBuilder {
             header_offsets,
             header_data,
         ];
-        write_buffers(self.rows, &buffers, out);
+        write_pieces(self.rows, &buffers.each_ref().map(std::slice::from_ref), out);
     }
 }
 
-/// Writes the index of a body of `rows` records, which begins where `out` ends.
-pub(super) fn write_index(rows: usize, lengths: &[usize; SLOTS], out: &mut BytesMut) {
+/// What each buffer of a body is put together from, in the order of the index.
+pub(super) type Pieces<'a> = [&'a [&'a [u8]]; SLOTS];
+
+/// Says what a buffer is put together from.
+pub(super) fn put<'a>(pieces: &mut Pieces<'a>, slot: Slot, buffer: &'a [&'a [u8]]) {
+    if let Some(place) = pieces.get_mut(slot as usize) {
+        *place = buffer;
+    }
+}
+
+/// Length of a body, at most.
+pub(super) fn pieces_length(pieces: &Pieces<'_>) -> usize {
+    let buffers = pieces.iter().map(|pieces| length_of(pieces));
+    buffers.fold(INDEX_LENGTH + SLOTS * BUFFER_ALIGNMENT, usize::saturating_add)
+}
+
+fn length_of(pieces: &[&[u8]]) -> usize {
+    pieces.iter().map(|piece| piece.len()).sum()
+}
+
+/// Writes the index and the buffers of a body of `rows` records, which begins where `out` ends.
+pub(super) fn write_pieces(rows: usize, pieces: &Pieces<'_>, out: &mut BytesMut) {
+    let lengths = pieces.map(length_of);
+    write_index(rows, &lengths, out);
+    let mut padding = 0;
+    for (pieces, length) in pieces.iter().zip(lengths).filter(|(_, length)| *length > 0) {
+        out.put_bytes(0, padding);
+        for piece in *pieces {
+            out.extend_from_slice(piece);
+        }
+        padding = length.next_multiple_of(BUFFER_ALIGNMENT) - length;
+    }
+}
+
+fn write_index(rows: usize, lengths: &[usize; SLOTS], out: &mut BytesMut) {
     out.put_u32_le(narrow(rows));
     out.put_u32_le(0);
     let mut place = INDEX_LENGTH;
@@ -315,17 +348,6 @@ pub(super) fn write_index(rows: usize, lengths: &[usize; SLOTS], out: &mut Bytes
         out.put_u32_le(if length == 0 { 0 } else { narrow(place) });
         out.put_u32_le(narrow(length));
         place += length.next_multiple_of(BUFFER_ALIGNMENT);
-    }
-}
-
-/// Writes the index and the buffers of a body of `rows` records, which begins where `out` ends.
-fn write_buffers(rows: usize, buffers: &[&[u8]; SLOTS], out: &mut BytesMut) {
-    write_index(rows, &buffers.map(<[u8]>::len), out);
-    let mut padding = 0;
-    for buffer in buffers.iter().filter(|buffer| !buffer.is_empty()) {
-        out.put_bytes(0, padding);
-        out.put_slice(buffer);
-        padding = buffer.len().next_multiple_of(BUFFER_ALIGNMENT) - buffer.len();
     }
 }
 

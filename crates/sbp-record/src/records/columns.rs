@@ -107,6 +107,12 @@ impl RecordColumns {
         self.len() == 0
     }
 
+    /// Bytes of keys and values of all rows.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.byte_length(&(0..self.len()))
+    }
+
     /// Time of a row in microseconds, unless it is null or there is no such column.
     pub(super) fn time(&self, row: usize) -> Option<i64> {
         self.timestamp

@@ -4,11 +4,13 @@ mod builder;
 mod column;
 mod columns;
 mod layout;
+mod rows;
 mod values;
 mod view;
 
 pub use builder::RecordsBuilder;
 pub(crate) use builder::micros;
 pub use columns::RecordColumns;
+pub use rows::encode_rows;
 pub use values::encode_values;
 pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView, checked_offsets};

@@ -1,19 +1,16 @@
 //! Records that are values and nothing more, written without being collected first.
 
 use arrow_buffer::ToByteSlice;
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
-use super::builder::write_index;
+use super::builder::{Pieces, pieces_length, put, write_pieces};
 use super::column::to_offset;
-use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, Slot};
+use super::layout::Slot;
 use crate::compress::MAX_UNCOMPRESSED_LENGTH;
 use crate::cursor::widen;
 use crate::encode::{EncodeOptions, write_batch};
 use crate::error::EncodeError;
 use crate::meta::BodyEncoding;
-
-const OFFSETS: usize = Slot::ValueOffsets as usize;
-const DATA: usize = Slot::ValueData as usize;
 
 /// Appends to `out` a batch of records that are a value each and nothing more; returns its length in bytes, padding
 /// included. The bytes are those that a [`RecordsBuilder`] writes, and are copied once.
@@ -32,27 +29,17 @@ pub fn encode_values(options: &EncodeOptions, values: &[&[u8]], out: &mut BytesM
         end = end.saturating_add(value.len());
         offsets.push(to_offset(end));
     }
-    let offsets = offsets.to_byte_slice();
-    let padding = offsets.len().next_multiple_of(BUFFER_ALIGNMENT) - offsets.len();
-    let expected = INDEX_LENGTH + offsets.len() + padding + end;
+    let offsets = [offsets.to_byte_slice()];
+    let mut pieces = Pieces::default();
+    put(&mut pieces, Slot::ValueOffsets, &offsets);
+    put(&mut pieces, Slot::ValueData, values);
+    let expected = pieces_length(&pieces);
     if expected > MAX_UNCOMPRESSED_LENGTH {
         let (length, limit) = (widen(expected), widen(MAX_UNCOMPRESSED_LENGTH));
         return Err(EncodeError::TooLarge { length, limit });
     }
     write_batch(meta, options.compression, out, expected, |out| {
-        let lengths = std::array::from_fn(|slot| match slot {
-            OFFSETS => offsets.len(),
-            DATA => end,
-            _ => 0,
-        });
-        write_index(values.len(), &lengths, out);
-        out.put_slice(offsets);
-        if end > 0 {
-            out.put_bytes(0, padding);
-        }
-        for value in values {
-            out.extend_from_slice(value);
-        }
+        write_pieces(values.len(), &pieces, out);
         Ok(())
     })
 }

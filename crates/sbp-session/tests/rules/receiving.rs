@@ -51,6 +51,40 @@ fn a_charged_payload_lies_in_one_aligned_piece() {
 }
 
 #[test]
+fn memory_of_a_payload_is_used_again_once_nobody_holds_a_part_of_it() {
+    let part = |seed: usize| {
+        let payload = pattern(100_000 + seed).split_off(seed);
+        (
+            Raw::response(OpCode::FETCH, 1)
+                .flags(0x01)
+                .payload(payload.clone())
+                .bytes(),
+            payload,
+        )
+    };
+    let mut subject = Subject::client();
+    subject.call(OpCode::FETCH, 1, 3 << 20);
+    let mut receive = |seed: usize| {
+        let (bytes, expected) = part(seed);
+        let [payload] = <[_; 1]>::try_from(chunks(&mut subject, &bytes, 30_000)).unwrap();
+        assert_eq!(payload, expected);
+        assert_eq!(payload.as_ptr().align_offset(64), 0);
+        payload
+    };
+    let first = receive(0);
+    let place = first.as_ptr();
+    let held = first.slice(5_000..5_010);
+    drop(first);
+    let second = receive(1);
+    assert_ne!(second.as_ptr(), place, "a part of it is held");
+    assert_eq!(held, pattern(5_010)[5_000..]);
+    drop(held);
+    let third = receive(2);
+    assert_eq!(third.as_ptr(), place, "nothing of it is held");
+    assert_eq!(second, part(1).1);
+}
+
+#[test]
 fn a_charge_is_used_up() {
     let mut subject = Subject::client();
     subject.call(OpCode::FETCH, 1, 150_000);

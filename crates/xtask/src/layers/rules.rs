@@ -4,7 +4,7 @@
 pub(super) const RULES: [(&str, &str); 10] = [
     (
         "L1",
-        "the core (types, frame, schema, messages, record, session, log) has no runtime, no sockets, no Python; all of it but log reads no clock",
+        "the core (types, buffers, frame, schema, messages, record, session, log) has no runtime, no sockets, no Python; all of it but log reads no clock",
     ),
     (
         "L2",
@@ -27,16 +27,17 @@ pub(super) const RULES: [(&str, &str); 10] = [
 ];
 
 /// What each crate of ours may use among ours. A crate that is not listed may use nothing, and is reported.
-pub(super) const EDGES: [(&str, &[&str]); 17] = [
+pub(super) const EDGES: [(&str, &[&str]); 18] = [
     ("sbp-types", &[]),
     ("sbp-locks", &[]),
+    ("sbp-buffers", &[]),
     ("sbp-frame", &["sbp-types"]),
     ("sbp-schema", &[]),
     ("sbp-messages", &["sbp-types", "sbp-frame", "sbp-schema"]),
     ("sbp-record", &["sbp-types", "sbp-schema"]),
-    ("sbp-session", &["sbp-types", "sbp-frame"]),
+    ("sbp-session", &["sbp-types", "sbp-buffers", "sbp-frame"]),
     ("sbp-transport", &["sbp-types", "sbp-locks", "sbp-frame", "sbp-session"]),
-    ("sbp-log", &["sbp-types", "sbp-locks"]),
+    ("sbp-log", &["sbp-types", "sbp-locks", "sbp-buffers"]),
     (
         "sbp-client",
         &[
@@ -81,6 +82,7 @@ pub(super) const EDGES: [(&str, &[&str]); 17] = [
         &[
             "sbp-types",
             "sbp-locks",
+            "sbp-buffers",
             "sbp-messages",
             "sbp-record",
             "sbp-client",
@@ -106,8 +108,9 @@ pub(super) const EDGES: [(&str, &[&str]); 17] = [
 ];
 
 /// The crates without runtime, sockets and Python, however deep.
-pub(super) const CORE: [&str; 7] = [
+pub(super) const CORE: [&str; 8] = [
     "sbp-types",
+    "sbp-buffers",
     "sbp-frame",
     "sbp-schema",
     "sbp-messages",
@@ -117,8 +120,9 @@ pub(super) const CORE: [&str; 7] = [
 ];
 
 /// The part of the core that a log on disk is not: it also reads no clock and makes no system call.
-pub(super) const PURE: [&str; 6] = [
+pub(super) const PURE: [&str; 7] = [
     "sbp-types",
+    "sbp-buffers",
     "sbp-frame",
     "sbp-schema",
     "sbp-messages",
