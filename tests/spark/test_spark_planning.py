@@ -1,4 +1,4 @@
-"""The plan and the limit of a micro-batch, without Spark."""
+"""The plan of a query, without Spark."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sbp_native.spark.planning import MAX_RECORDS, MIN_RECORDS, PlanBounds, SbpInputPartition, advance, plan
+from sbp_native.spark.planning import MAX_RECORDS, MIN_RECORDS, PlanBounds, SbpInputPartition, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    pass
 
 
 def covered(partitions: list[SbpInputPartition]) -> list[tuple[int, int, int]]:
@@ -103,74 +103,3 @@ def test_every_record_once(seed: int) -> None:
 def test_partitions_travel() -> None:
     partition = SbpInputPartition([(1, 2, 3)])
     assert pickle.loads(pickle.dumps(partition)) == partition
-
-
-class Timed:
-    """Streams whose records have times, for `advance` to look up: per stream a list of times in order."""
-
-    def __init__(self, times: Mapping[int, list[int]]) -> None:
-        self.times = times
-        self.lookups = 0
-        self.start = dict.fromkeys(times, 0)
-        self.available = {stream: len(each) for stream, each in times.items()}
-
-    def locate(self, time: int) -> dict[int, int]:
-        self.lookups += 1
-        return {
-            stream: next((offset for offset, at in enumerate(each) if at >= time), len(each))
-            for stream, each in self.times.items()
-        }
-
-    def drift(self, ends: Mapping[int, int]) -> bool:
-        """Whether a record was taken although an older one of another stream was left."""
-        taken = [each[ends.get(stream, 0) - 1] for stream, each in self.times.items() if ends.get(stream, 0)]
-        left = [each[ends.get(stream, 0)] for stream, each in self.times.items() if ends.get(stream, 0) < len(each)]
-        return bool(taken and left) and max(taken) > min(left)
-
-
-def test_all_when_the_limit_allows() -> None:
-    assert advance({1: 5, 2: 0, 3: 4}, {1: 10, 2: 1, 3: 4}, 6) == {1: 10, 2: 1}
-    assert advance({1: 5}, {1: 5}, 6) == {}
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_limited_batch_keeps_the_streams_together(seed: int) -> None:
-    seeded = random.Random(seed)
-    timed = Timed({s: sorted(seeded.sample(range(10**6), seeded.randrange(1, 400))) for s in range(1, 8)})
-    limit = seeded.randrange(1, 200)
-    start = dict(timed.start)
-    total = 0
-    while moved := advance(start, timed.available, limit, timed.locate):
-        count = sum(end - start[stream] for stream, end in moved.items())
-        assert 0 < count <= limit
-        start |= moved
-        total += count
-        assert not timed.drift(start)
-    assert total == sum(timed.available.values())
-
-
-def test_a_moment_larger_than_the_limit_is_shared() -> None:
-    timed = Timed({1: [7] * 100, 2: [7] * 300, 3: [9] * 50})
-    assert advance(timed.start, timed.available, 40, timed.locate) == {1: 10, 2: 30}
-
-
-def test_a_good_cut_is_found_in_few_questions() -> None:
-    timed = Timed({stream: list(range(1_700_000_000_000, 1_700_003_600_000, 3_600)) for stream in range(1, 4)})
-    moved = advance(timed.start, timed.available, 600, timed.locate)
-    assert 540 <= sum(moved.values()) <= 600
-    assert timed.lookups <= 40
-
-
-def test_in_proportion_without_times() -> None:
-    assert advance({1: 0, 2: 0}, {1: 900, 2: 100}, 100) == {1: 89, 2: 11}
-
-
-def test_in_proportion_every_stream_moves() -> None:
-    moved = advance({1: 0, 2: 0, 3: 0}, {1: 10_000, 2: 1, 3: 1}, 100)
-    assert moved[2] == moved[3] == 1
-    assert sum(moved.values()) <= 100
-
-
-def test_in_proportion_never_over_the_limit() -> None:
-    moved = advance(dict.fromkeys(range(1, 11), 0), dict.fromkeys(range(1, 11), 5), 3)
-    assert sum(moved.values()) == 3

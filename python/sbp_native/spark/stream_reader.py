@@ -5,19 +5,31 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
-from . import runtime
-from .batch_reader import SpanSource
-from .errors import UNSUPPORTED, SbpSparkError, explained
+from . import gaps
+from .errors import DATA_LOSS, UNSUPPORTED, SbpSparkError
+from .limits import Cut, Patience, advance
 from .offsets import OffsetMap, spans_between
 from .options import LATEST, Places, SbpOptions, Use
-from .planning import Locate, advance, plan
+from .planning import PlanBounds, plan
+from .report import Report
 from .schema import column_set
-from .streams import Bounds, bounds, check_kept, find, settle
+from .span_source import SpanSource
+from .standing import Standing, stand
+from .streams import bounds, find, settle
+from .watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +37,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from .offsets import Span
+
+_log = logging.getLogger(__name__)
+
 
 class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Runs in one process on the driver for the whole life of a query; only `read` runs in the tasks.
 
-    The streams are looked up once, when the query starts. A stream that is not yet in the checkpoint (it was added to
-    the option before a restart) is read from its first record.
+    A stream that is met later, because it was created, or added to the option before a restart, is read from its first
+    record. Records that are gone before they were read fail the query, or are told and passed over, as the options say.
     """
 
     def __init__(self, options: SbpOptions, schema: StructType) -> None:
@@ -38,9 +54,15 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._heads = find(options)
         columns = column_set(self._heads, options)
         columns.check(schema)
-        self._source = SpanSource(options, columns.kind, schema)
+        self._watch = Watch(options, self._heads)
+        self._source = SpanSource(options, columns.kind, schema, self._watch.names)
+        self._report = Report()
+        self._patience = Patience(options.min_offsets_per_trigger, options.max_trigger_delay)
         self._began: OffsetMap | None = None
         self._target: Mapping[int, int] | None = None
+        self._cut = Cut({})
+        # What was answered last, as Spark has it and as we do: the next question begins there.
+        self._last: tuple[dict[str, Any], OffsetMap] = ({}, OffsetMap({}))
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Asked twice in one run, it answers the same."""
@@ -51,48 +73,61 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._began.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What `maxOffsetsPerTrigger` says, else everything there is."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """What the options say, else everything there is. Spark knows no limit of both kinds; `latestOffset` does."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fixes the end of the query: what is appended from here on is not read."""
-        self._target = {stream: held.latest for stream, held in bounds(self._options, self._heads).items()}
+        _, latest = self._watch.look()
+        self._target = {stream: latest[stream] for stream in self._watch.ids}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch; `start` itself if there is nothing to read.
 
-        Raises `SbpSparkError` if records between `start` and the stream's present bounds are gone.
+        Raises `SbpSparkError` if records that the query should have read are gone, unless it may go on without them.
         """
-        begin = OffsetMap.from_json(start)
-        held = bounds(self._options, self._heads)
-        discovered = {stream: bound.earliest for stream, bound in held.items() if begin.start_of(stream) is None}
-        starts = {stream: begin.next.get(stream, bound.earliest) for stream, bound in held.items()}
-        # The next record must be one that is kept, or the end: else what lies between is gone.
-        kept = {stream: min(max(first, held[stream].earliest), held[stream].latest) for stream, first in starts.items()}
-        gaps = [
-            (stream, min(first, kept[stream]), max(first, kept[stream]))
-            for stream, first in starts.items()
-            if first != kept[stream]
-        ]
-        check_kept(gaps, self._heads, held)
-
-        ends = {stream: bound.latest for stream, bound in held.items()}
-        if self._target is not None:
-            ends = {stream: max(self._target.get(stream, starts[stream]), starts[stream]) for stream in ends}
-        moved = advance(starts, ends, self._rows(limit, starts, ends), self._locate())
-        return begin.advanced(moved, discovered).to_json() if moved else start
+        most = self._most(limit)
+        begin = self._offset(start)
+        earliest, latest = self._watch.look(begin.next.keys() - begin.gone)
+        found = stand(begin, self._watch.ids, earliest, latest, self._watch.seen, self._target)
+        self._judge(found)
+        waiting = found.records
+        patient = not isinstance(limit, ReadAllAvailable) and self._target is None and not found.before
+        if patient and self._patience.waits(waiting, time.monotonic()):
+            return start
+        if most is None or waiting <= most:
+            moved: Mapping[int, int] = found.ends
+        else:
+            ids = list(found.ends)
+            self._cut = advance(
+                found.starts, found.ends, most, lambda moment: self._watch.offsets_at(ids, moment), self._cut
+            )
+            moved = self._cut.ends
+        end = found.end(begin, moved)
+        if end is None:
+            return start
+        self._tell(found)
+        return self._keep(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end of every stream, for the lag in Spark's progress report."""
-        return OffsetMap({stream: held.latest for stream, held in bounds(self._options, self._heads).items()}).to_json()
+        """The end of every stream when it was last looked at, for the lag in Spark's progress report."""
+        if not self._watch.seen:
+            self._watch.look()
+        return self._report.to_json(self._watch)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The plan of one micro-batch: the same for the same two offsets, after a restart too."""
-        spans = spans_between(OffsetMap.from_json(start), OffsetMap.from_json(end))
-        if spans:
-            check_kept(spans, self._heads, self._held_now())
-        return plan(spans)
+        """The plan of one micro-batch: the same for the same two offsets, after a restart too.
+
+        Only a batch that an earlier run of the query planned is looked at here; else the tasks find what is gone.
+        """
+        spans = spans_between(OffsetMap.from_json(start), self._offset(end))
+        if self._options.fail_on_data_loss and end != self._last[0]:
+            self._check_kept(spans)
+        return plan(spans, PlanBounds.of(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition as Arrow batches."""
@@ -108,25 +143,62 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # What travels into every task: how to read, not the streams of the plan or where the query stands.
         return {"_source": self._source}
 
-    def _held_now(self) -> dict[int, Bounds]:
-        return bounds(self._options, self._heads)
+    def _offset(self, value: dict[str, Any]) -> OffsetMap:
+        """Ten thousand streams take a while to read, and most offsets that Spark hands in are the last answer."""
+        known, offset = self._last
+        return offset if known == value else OffsetMap.from_json(value)
 
-    def _rows(self, limit: ReadLimit, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
+    def _keep(self, offset: OffsetMap) -> dict[str, Any]:
+        answer = offset.to_json()
+        self._last = (answer, offset)
+        return answer
+
+    def _most(self, limit: ReadLimit) -> int | None:
         if isinstance(limit, ReadMaxRows):
-            return limit.max_rows
-        if isinstance(limit, ReadAllAvailable):
-            return sum(ends[stream] - starts[stream] for stream in ends)
+            return int(limit.max_rows)
+        if isinstance(limit, (ReadAllAvailable, ReadMinRows)):
+            return None
         raise SbpSparkError(
             UNSUPPORTED, f"a limit by {type(limit).__name__} is not supported: use maxOffsetsPerTrigger"
         )
 
-    def _locate(self) -> Locate:
-        """The lookup by record time that keeps the streams together."""
-        names = {head.id: head.name for head in self._heads}
+    def _check_kept(self, spans: Sequence[Span]) -> None:
+        earliest, latest = self._watch.look({span[0] for span in spans})
+        missing = [piece.span for piece in gaps.pieces(spans, earliest, latest) if piece.gone]
+        self._judge(Standing(lost=missing))
 
-        def locate(time_ms: int) -> Mapping[int, int]:
-            with explained(f"looking for the records of time {time_ms}", self._options.servers):
-                found = runtime.client(self._options).offsets_for_time(list(names.values()), time_ms)
-            return {stream: found[name] for stream, name in names.items()}
+    def _judge(self, found: Standing) -> None:
+        """Raises `SbpSparkError` if something is gone and the query may not go on without it."""
+        if not self._options.fail_on_data_loss or not (found.lost or found.unknown):
+            return
+        advice = "set failOnDataLoss=false to go on without them"
+        if found.lost:
+            advice += ", or start a new query with a new checkpoint"
+        raise SbpSparkError(
+            DATA_LOSS,
+            f"records of this query are not there: {self._told(found)}, servers {self._options.servers}: "
+            f"not retriable, {advice}",
+        )
 
-        return locate
+    def _tell(self, found: Standing) -> None:
+        """What a batch passes over, once it is sure that it does."""
+        self._report.add(found)
+        if found.lost or found.unknown:
+            _log.warning(
+                "[SBP-%d] records of this query are not there, and it goes on without them: %s, servers %s",
+                DATA_LOSS,
+                self._told(found),
+                self._options.servers,
+            )
+        over = [stream for stream in found.gone if stream not in found.unknown and stream not in found.before]
+        if over:
+            named = ", ".join(f"stream {self._watch.names.get(stream, '')} ({stream})" for stream in sorted(over)[:20])
+            _log.info("deleted after all their records that were seen had been read: %s", named)
+
+    def _told(self, found: Standing) -> str:
+        names = self._watch.names
+        parts = [gaps.told([gaps.Piece(span, gone=True) for span in found.lost], names)] if found.lost else []
+        for stream, first in sorted(found.unknown.items())[:20]:
+            name = f"stream {names[stream]} ({stream})" if stream in names else f"stream {stream}"
+            parts.append(f"{name} was deleted, and what it held from offset {first} on is not known")
+        return ", ".join(parts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sbp_native._native import stream_bounds
 
 from . import runtime
-from .errors import DATA_LOSS, INVALID_VALUE, NOT_FOUND, SbpOptionError, SbpSparkError, explained, nearest
+from .errors import INVALID_VALUE, NOT_FOUND, SbpOptionError, explained, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -213,24 +213,3 @@ def _first_in_batch(client: sbp_native.Client, head: StreamHead, offset: int, ti
         return offset
     times = zip(batch.offsets, batch.timestamps, strict=True)
     return next((each for each, timestamp in times if each >= offset and timestamp >= time_ms), offset)
-
-
-def check_kept(spans: Iterable[tuple[int, int, int]], heads: Iterable[StreamHead], held: Mapping[int, Bounds]) -> None:
-    """Raises `SbpSparkError` if some of these records are gone, listing every missing interval."""
-    names = {head.id: str(head) for head in heads}
-    missing = []
-    for stream_id, start, end in spans:
-        name = names.get(stream_id, f"stream {stream_id}")
-        inside = held.get(stream_id)
-        if inside is None:
-            missing.append(f"{name} [{start}, {end})")
-        elif start < inside.earliest:
-            missing.append(f"{name} [{start}, {min(end, inside.earliest)})")
-        elif end > inside.latest:
-            missing.append(f"{name} [{max(start, inside.latest)}, {end})")
-    if missing:
-        raise SbpSparkError(
-            DATA_LOSS,
-            f"records of this query are not there: {', '.join(missing)}; not retriable, "
-            "start a new query with a new checkpoint from offsets that exist",
-        )
