@@ -10,6 +10,7 @@ use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
 
 use crate::files::{CLEAN, SUPERBLOCK, write_small_always};
 use crate::handle::OpenFiles;
+use crate::pen::Pen;
 use crate::prepare::{Maker, Prepared};
 use crate::queue::Queue;
 use crate::shared::{Shared, State};
@@ -37,8 +38,14 @@ pub trait GroupObserver<T>: Send + Sync + 'static {
 pub struct Log<T> {
     shared: Arc<Shared>,
     queue: Arc<Queue<T>>,
+    pen: Arc<Pen<T>>,
     threads: Vec<JoinHandle<()>>,
 }
+
+/// Batches in the queue that nobody has been told to write; see [`Log::queue`].
+#[must_use = "nobody writes what is queued before `Log::announce` or `Log::write_here`"]
+#[derive(Debug)]
+pub struct Queued(());
 
 impl<T> fmt::Debug for Log<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,7 +128,6 @@ impl<T: Send + 'static> Log<T> {
         let mut writer = Writer {
             shared: shared.clone(),
             queue: queue.clone(),
-            observer,
             jobs: JobSink::Inline,
             syncer: None,
             former: Default::default(),
@@ -130,21 +136,50 @@ impl<T: Send + 'static> Log<T> {
             full: recovery.full,
             since_checkpoint: if recovery.damaged { 0 } else { recovery.replayed },
         };
-        let threads = start_helpers(&mut writer).and_then(|mut threads| {
-            for number in recovery.unsealed {
-                writer.jobs.send(&shared, Job::Seal(number));
-            }
-            threads.insert(0, spawn("sbp-log-writer", move || writer.run_guarded())?);
-            Ok(threads)
-        });
-        let threads = threads.map_err(files::at(&shared.config.directory))?;
-        Ok((Self { shared, queue, threads }, recovered))
+        let at = &shared.config.directory;
+        let mut threads = start_helpers(&mut writer).map_err(files::at(at))?;
+        for number in recovery.unsealed {
+            writer.jobs.send(&shared, Job::Seal(number));
+        }
+        let pen = Arc::new(Pen::new(writer, observer, &shared.config));
+        let writer = Arc::clone(&pen);
+        threads.insert(0, spawn("sbp-log-writer", move || writer.run()).map_err(files::at(at))?);
+        let log = Self {
+            shared,
+            queue,
+            pen,
+            threads,
+        };
+        Ok((log, recovered))
     }
 
     /// Queues batches, in this order. Never waits for the disk: the observer tells how they ended. On an error none of
     /// them was queued.
     pub fn append(&self, entries: Vec<LogEntry<T>>) -> Result<(), LogError> {
-        self.queue.append(entries, &self.shared.state, &self.shared.prepared)
+        self.announce(self.queue(entries)?);
+        Ok(())
+    }
+
+    /// As [`append`](Self::append), but nobody is told to write them: the caller gives what it gets to
+    /// [`announce`](Self::announce), or to [`write_here`](Self::write_here) once it holds no lock that whoever is told of
+    /// a group's end needs.
+    pub fn queue(&self, entries: Vec<LogEntry<T>>) -> Result<Queued, LogError> {
+        self.queue.append(entries, &self.shared.state, &self.shared.prepared)?;
+        Ok(Queued(()))
+    }
+
+    /// Has the writer thread write queued batches.
+    pub fn announce(&self, queued: Queued) {
+        let Queued(()) = queued;
+        self.queue.announce();
+    }
+
+    /// Has queued batches written. With durability [`none`](crate::Durability::None) this thread writes them itself when
+    /// they are few and nobody else is writing, and tells `told` instead of the observer: two changes of threads less for
+    /// a lone append. Otherwise the writer thread does. Waits neither for the disk nor for another thread.
+    pub fn write_here(&self, queued: Queued, told: &mut dyn FnMut(Vec<T>, Result<(), Arc<LogError>>)) {
+        let Queued(()) = queued;
+        self.pen.write_here(told);
     }
 
     /// Queues a point in the log: when the observer gets `context` back, everything queued before is on stable storage,

@@ -71,6 +71,8 @@ struct State<T> {
     undo: Vec<(RangeKey, Option<Offset>)>,
     /// The writer shall try again to prepare a segment.
     retry: bool,
+    /// The writer thread sleeps.
+    idle: bool,
 }
 
 /// The queue between callers and the writer thread.
@@ -82,9 +84,10 @@ pub(crate) struct Queue<T> {
     largest: usize,
 }
 
-/// What [`Queue::take`] found.
-pub(crate) enum Taken<T> {
-    Items(Vec<Item<T>>),
+/// What [`Queue::wait`] waited for.
+pub(crate) enum Arrived {
+    /// Something to write, unless somebody else takes it first.
+    Items,
     /// Nothing to write, but room to look for.
     Retry,
     /// Nothing there, and nothing will come.
@@ -104,13 +107,14 @@ impl<T> Queue<T> {
                 ends: KeyMap::default(),
                 undo: Vec::new(),
                 retry: false,
+                idle: false,
             }),
             arrived: Condvar::new(),
             largest: largest.saturating_sub(GroupHeader::LEN + RecordHead::LEN) & !15,
         }
     }
 
-    /// Takes all entries or none.
+    /// Takes all entries or none. The writer thread learns of them only by [`Self::announce`].
     pub(crate) fn append(
         &self,
         entries: Vec<LogEntry<T>>,
@@ -144,43 +148,65 @@ impl<T> Queue<T> {
             state.put_back();
             if retry {
                 state.retry = true;
-                self.arrived.notify_one();
+                state.wake(&self.arrived);
             }
             return Err(LogError::DiskFull);
         }
         state.pending += bytes;
         state.bound += bound;
         state.items.extend(entries.into_iter().map(Item::Append));
-        self.arrived.notify_one();
         Ok(())
+    }
+
+    /// Has the writer thread write what waits, if it sleeps.
+    pub(crate) fn announce(&self) {
+        let mut state = self.state.lock();
+        if !state.items.is_empty() {
+            state.wake(&self.arrived);
+        }
     }
 
     pub(crate) fn barrier(&self, context: T) -> Result<(), LogError> {
         let mut state = self.state.lock();
         state.check_gate()?;
         state.items.push_back(Item::Barrier(context));
-        self.arrived.notify_one();
+        state.wake(&self.arrived);
         Ok(())
     }
 
-    /// Waits for something to do; takes at most `limit` bytes of records, but always at least one item.
-    pub(crate) fn take(&self, limit: usize) -> Taken<T> {
+    /// Waits for something to do.
+    pub(crate) fn wait(&self) -> Arrived {
         let mut state = self.state.lock();
         loop {
             if !state.items.is_empty() {
-                return Taken::Items(state.take(limit));
+                return Arrived::Items;
             }
             if std::mem::take(&mut state.retry) {
-                return Taken::Retry;
+                return Arrived::Retry;
             }
             if !matches!(state.gate, Gate::Open) {
-                return Taken::End;
+                return Arrived::End;
             }
+            state.idle = true;
             self.arrived.wait(&mut state);
+            state.idle = false;
         }
     }
 
-    /// Takes what is there without waiting; empty if nothing is.
+    /// Takes everything if that is at most `limit` bytes on the disk, and none of it a barrier; else nothing.
+    pub(crate) fn take_few(&self, limit: u64) -> Vec<Item<T>> {
+        let mut state = self.state.lock();
+        let stored = state.items.iter().try_fold(GroupHeader::LEN, |sum, item| match item {
+            Item::Append(_) => Some(sum.saturating_add(item.stored_len())),
+            Item::Barrier(_) => None,
+        });
+        match stored {
+            Some(stored) if block_up(stored as u64) <= limit => state.take(usize::MAX),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes what is there without waiting, at most `limit` bytes of records but at least one item; empty if nothing is.
     pub(crate) fn try_take(&self, limit: usize) -> Vec<Item<T>> {
         self.state.lock().take(limit)
     }
@@ -239,6 +265,12 @@ impl<T> Queue<T> {
 }
 
 impl<T> State<T> {
+    fn wake(&mut self, arrived: &Condvar) {
+        if std::mem::take(&mut self.idle) {
+            arrived.notify_one();
+        }
+    }
+
     fn check_gate(&self) -> Result<(), LogError> {
         match &self.gate {
             Gate::Open => Ok(()),

@@ -1,7 +1,6 @@
-//! The writer thread: one group after the other, each written after its predecessor's sync returned.
+//! Writing: one group after the other, each written after its predecessor's sync returned.
 
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -12,9 +11,8 @@ use crate::format::clean::GroupMark;
 use crate::format::group::GroupHeader;
 use crate::format::segment::FIRST_GROUP;
 use crate::fs::File;
-use crate::log::GroupObserver;
 use crate::prepare::NoSegment;
-use crate::queue::{Item, Queue, Taken};
+use crate::queue::{Item, Queue};
 use crate::segment::Segment;
 use crate::shared::{LiveSegment, Shared, count};
 use crate::upkeep::{Job, JobSink};
@@ -23,11 +21,13 @@ use crate::{Durability, Helpers, LogError};
 /// A segment's rest smaller than this part of it is left empty rather than filled with a small group.
 const WORTH_FILLING: u64 = 64;
 
-/// The thread's state.
+/// Who is told how a group ended: its entries' contexts, in order.
+pub(crate) type Told<'a, T> = dyn FnMut(Vec<T>, Result<(), Arc<LogError>>) + 'a;
+
+/// The state of whoever writes.
 pub(crate) struct Writer<T> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Arc<Queue<T>>,
-    pub(crate) observer: Arc<dyn GroupObserver<T>>,
     pub(crate) jobs: JobSink,
     pub(crate) syncer: Option<Syncer>,
     pub(crate) former: Former,
@@ -62,20 +62,8 @@ enum Next<T> {
 }
 
 impl<T: Send + 'static> Writer<T> {
-    /// Runs; should this thread panic, the log has failed: nobody waits for ever.
-    pub(crate) fn run_guarded(self) {
-        let (queue, observer) = (self.queue.clone(), self.observer.clone());
-        if std::panic::catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
-            let cause = Arc::new(io::Error::other("the writer thread panicked"));
-            let waiting: Vec<T> = queue.fail(cause.clone()).into_iter().map(Item::into_context).collect();
-            if !waiting.is_empty() {
-                observer.group_ended(waiting, Err(Arc::new(LogError::Indeterminate { cause })));
-            }
-        }
-    }
-
-    /// Writes until the queue is closed and empty, or the log has failed.
-    fn run(mut self) {
+    /// Writes until the queue is empty, or the log has failed.
+    pub(crate) fn write_all(&mut self, told: &mut Told<'_, T>) {
         let mut under = Under::Nothing;
         while self.queue.failure().is_none() {
             under = match under {
@@ -83,17 +71,12 @@ impl<T: Send + 'static> Writer<T> {
                     if self.shared.config.helpers == Helpers::Inline {
                         self.shared.prepared.fill(&self.shared.maker);
                     }
-                    match self.queue.take(self.limit()) {
-                        Taken::Items(items) => {
-                            let next = self.form_next(items);
-                            self.go_on(next)
-                        }
-                        Taken::Retry => {
-                            self.shared.prepared.retry();
-                            Under::Nothing
-                        }
-                        Taken::End => return,
+                    let items = self.queue.try_take(self.limit());
+                    if items.is_empty() {
+                        return;
                     }
+                    let next = self.form_next(items);
+                    self.go_on(next, told)
                 }
                 Under::Way(group) => {
                     // The next group is formed while the disk works on this one.
@@ -102,18 +85,33 @@ impl<T: Send + 'static> Writer<T> {
                     let synced = self.syncer.as_ref().map_or(Ok(()), Syncer::wait);
                     match synced {
                         Ok(()) => {
-                            self.end_group(group);
-                            self.go_on(next)
+                            self.end_group(group, told);
+                            self.go_on(next, told)
                         }
                         Err(error) => {
                             let contexts = group.contexts.into_iter().chain(next.into_contexts()).collect();
-                            self.fail(contexts, &Arc::new(error));
+                            self.fail(contexts, &Arc::new(error), told);
                             Under::Nothing
                         }
                     }
                 }
             };
         }
+    }
+
+    /// Writes what waits as one group if that is at most `limit` bytes and nothing has to be waited for: neither the disk
+    /// nor the next segment.
+    pub(crate) fn write_few(&mut self, limit: u64, told: &mut Told<'_, T>) {
+        let Some((segment, position)) = &self.active else {
+            return;
+        };
+        let left = segment.capacity.saturating_sub(*position);
+        let items = self
+            .queue
+            .take_few(limit.min(left).min(self.shared.config.group_bytes as u64));
+        let next = self.form_next(items);
+        // Nothing is synced beside a caller, so nothing stays under way.
+        let _done = self.go_on(next, told);
     }
 
     /// How much a group may take: what is left of the segment if that is worth a group.
@@ -153,23 +151,23 @@ impl<T: Send + 'static> Writer<T> {
         Next::Group(group)
     }
 
-    fn go_on(&mut self, next: Next<T>) -> Under<T> {
+    fn go_on(&mut self, next: Next<T>, told: &mut Told<'_, T>) -> Under<T> {
         match next {
             Next::Nothing => Under::Nothing,
-            Next::Group(group) => self.commit(group),
+            Next::Group(group) => self.commit(group, told),
             Next::Barriers(contexts) => {
                 match self.sync_before_barrier() {
-                    Ok(()) => self.observer.group_ended(contexts, Ok(())),
-                    Err(error) => self.fail(contexts, &Arc::new(error)),
+                    Ok(()) => told(contexts, Ok(())),
+                    Err(error) => self.fail(contexts, &Arc::new(error), told),
                 }
                 Under::Nothing
             }
             Next::Refused(items) => {
-                self.refuse(items);
+                self.refuse(items, told);
                 Under::Nothing
             }
             Next::Lost(contexts, cause) => {
-                self.fail(contexts, &cause);
+                self.fail(contexts, &cause, told);
                 Under::Nothing
             }
         }
@@ -194,7 +192,7 @@ impl<T: Send + 'static> Writer<T> {
     }
 
     /// Writes a group and syncs it, or has it synced while the next one is formed.
-    fn commit(&mut self, group: Formed<T>) -> Under<T> {
+    fn commit(&mut self, group: Formed<T>, told: &mut Told<'_, T>) -> Under<T> {
         let done = group
             .write()
             .and_then(|()| match (self.shared.config.durability, &self.syncer) {
@@ -207,9 +205,9 @@ impl<T: Send + 'static> Writer<T> {
                 (Durability::Fsync, _) => timed_sync(&self.shared, &group.segment).map(|()| true),
             });
         match done {
-            Ok(true) => self.end_group(group),
+            Ok(true) => self.end_group(group, told),
             Ok(false) => return Under::Way(group),
-            Err(error) => self.fail(group.contexts, &Arc::new(error)),
+            Err(error) => self.fail(group.contexts, &Arc::new(error), told),
         }
         Under::Nothing
     }
@@ -229,10 +227,10 @@ impl<T: Send + 'static> Writer<T> {
     }
 
     /// Makes a synced group visible and tells its owners.
-    fn end_group(&mut self, mut group: Formed<T>) {
+    fn end_group(&mut self, mut group: Formed<T>, told: &mut Told<'_, T>) {
         self.publish(&mut group);
         self.queue.settle(group.bytes);
-        self.observer.group_ended(group.contexts, Ok(()));
+        told(group.contexts, Ok(()));
         if self.since_checkpoint >= self.checkpoint_due() {
             self.since_checkpoint = 0;
             self.jobs.send(&self.shared, Job::Checkpoint);
@@ -290,21 +288,21 @@ impl<T: Send + 'static> Writer<T> {
     }
 
     /// Nothing of what waits was written, and nothing of it can be now.
-    fn refuse(&mut self, items: Vec<Item<T>>) {
+    fn refuse(&mut self, items: Vec<Item<T>>, told: &mut Told<'_, T>) {
         let waiting = self.queue.refuse_all();
         let bytes: usize = items.iter().chain(&waiting).map(Item::batch_len).sum();
         self.queue.settle(bytes as u64);
         let contexts = items.into_iter().chain(waiting).map(Item::into_context).collect();
-        self.observer.group_ended(contexts, Err(Arc::new(LogError::DiskFull)));
+        told(contexts, Err(Arc::new(LogError::DiskFull)));
     }
 
     /// A write or sync failed: final. Everybody who waits is told that it may have been done.
-    fn fail(&mut self, mut contexts: Vec<T>, cause: &Arc<io::Error>) {
+    fn fail(&mut self, mut contexts: Vec<T>, cause: &Arc<io::Error>, told: &mut Told<'_, T>) {
         tracing::error!(error = %cause, "the log has failed");
         let waiting = self.queue.fail(cause.clone());
         self.queue.settle(u64::MAX);
         contexts.extend(waiting.into_iter().map(Item::into_context));
-        self.observer.group_ended(
+        told(
             contexts,
             Err(Arc::new(LogError::Indeterminate { cause: cause.clone() })),
         );

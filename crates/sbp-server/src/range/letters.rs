@@ -42,6 +42,14 @@ impl Letters {
             .expect("the place was just found or made")
     }
 
+    /// Takes out what a connection is told of its appends: it is told by the thread that is here already.
+    pub(super) fn take_appended(&mut self, port: &Arc<Port>) -> Vec<AppendDone> {
+        let letter = self.letters.iter_mut().find(|letter| Arc::ptr_eq(&letter.port, port));
+        letter
+            .map(|letter| std::mem::take(&mut letter.appended))
+            .unwrap_or_default()
+    }
+
     /// Sends them. Not under a lock: whoever is woken may want it.
     pub(super) fn post(self) {
         for Letter {

@@ -10,11 +10,35 @@ use super::letters::Letters;
 use super::log_errors;
 use super::seals::{SealAnswers, seal_end};
 use super::server::{AppendContext, LogContext, RangeHub, Ranges};
-use crate::connection::{AppendDone, Stored};
+use crate::connection::{AppendDone, Port, Stored};
 use crate::refusal::Refusal;
 
 impl GroupObserver<LogContext> for RangeHub {
     fn group_ended(&self, contexts: Vec<LogContext>, outcome: Result<(), Arc<LogError>>) {
+        let (letters, seals) = self.end_group(contexts, outcome);
+        letters.post();
+        seals.give();
+    }
+}
+
+impl RangeHub {
+    /// As [`group_ended`](GroupObserver::group_ended), by the task of a connection: how its own appends ended is not
+    /// posted to it but added to `done`.
+    pub(super) fn group_ended_here(
+        &self,
+        port: &Arc<Port>,
+        contexts: Vec<LogContext>,
+        outcome: Result<(), Arc<LogError>>,
+        done: &mut Vec<AppendDone>,
+    ) {
+        let (mut letters, seals) = self.end_group(contexts, outcome);
+        done.append(&mut letters.take_appended(port));
+        letters.post();
+        seals.give();
+    }
+
+    /// Notes how a group ended: whom to tell.
+    fn end_group(&self, contexts: Vec<LogContext>, outcome: Result<(), Arc<LogError>>) -> (Letters, SealAnswers) {
         if let Err(error) = &outcome
             && log_errors::is_final(error)
         {
@@ -52,12 +76,9 @@ impl GroupObserver<LogContext> for RangeHub {
         self.counters
             .records_appended
             .add(usize::try_from(records).unwrap_or(usize::MAX));
-        letters.post();
-        seals.give();
+        (letters, seals)
     }
-}
 
-impl RangeHub {
     /// Makes a group visible to readers, or takes its offsets back; notes who waited for the streams that grew. Returns
     /// the seals that know their end now.
     fn settle(&self, contexts: &[LogContext], failed: Option<&Refusal>, letters: &mut Letters) -> SealAnswers {

@@ -21,7 +21,7 @@ impl RangeServer {
     pub(crate) fn install(&self, stream: StreamId, facts: StreamFacts, ranges: &[HeldRange]) {
         let mut letters = Letters::default();
         let mut released = Vec::new();
-        {
+        let queued = {
             let mut held = self.hub.ranges.lock();
             let (described, id) = (facts.clone(), stream);
             held.table.apply(Command::Describe { stream, facts });
@@ -29,12 +29,12 @@ impl RangeServer {
                 held.install(&described, range, &mut released);
             }
             held.wake(stream, &mut letters);
-            self.judge_parked(&mut held, stream, &mut letters);
-        }
+            self.judge_parked(&mut held, stream, &mut letters)
+        };
         for (key, below) in released {
             self.log.release(key, below);
         }
-        letters.post();
+        self.post(letters, queued);
     }
 
     /// Seals a range: it takes no more appends, and `done` gets its end when everything it accepted is synced (after a
@@ -81,25 +81,25 @@ impl RangeServer {
     /// [`install`](Self::install) both instead.
     pub(crate) fn publish_seal(&self, key: RangeKey, end: Offset) {
         let mut letters = Letters::default();
-        {
+        let queued = {
             let mut ranges = self.hub.ranges.lock();
             if let Effect::Advanced(stream) = ranges.table.apply(Command::Publish { key, end }) {
                 ranges.wake(stream, &mut letters);
             }
-            self.judge_parked(&mut ranges, key.stream, &mut letters);
-        }
-        letters.post();
+            self.judge_parked(&mut ranges, key.stream, &mut letters)
+        };
+        self.post(letters, queued);
     }
 
     /// The end of a range could not be made durable: it goes on as before.
     pub(crate) fn unseal(&self, key: RangeKey) {
         let mut letters = Letters::default();
-        {
+        let queued = {
             let mut ranges = self.hub.ranges.lock();
             ranges.table.apply(Command::Unseal { key });
-            self.judge_parked(&mut ranges, key.stream, &mut letters);
-        }
-        letters.post();
+            self.judge_parked(&mut ranges, key.stream, &mut letters)
+        };
+        self.post(letters, queued);
     }
 
     /// Nothing of the stream below `start` is needed any more. Its ranges that end there go, except the last one.
@@ -120,18 +120,19 @@ impl RangeServer {
     /// The stream is gone: appends and fetches, also those that wait, hear it at once.
     pub(crate) fn delete(&self, stream: StreamId) {
         let mut letters = Letters::default();
-        {
+        let queued = {
             let mut ranges = self.hub.ranges.lock();
             let effect = ranges.table.apply(Command::Delete { stream });
             ranges.wake(stream, &mut letters);
-            self.judge_parked(&mut ranges, stream, &mut letters);
+            let queued = self.judge_parked(&mut ranges, stream, &mut letters);
             ranges.answer_lost(stream, Offset(i64::MIN), &Refusal::no_stream(stream), &mut letters);
             if let Effect::Deleted(keys) = effect {
                 ranges.given_up.extend(keys);
             }
-        }
+            queued
+        };
         self.log.release_stream(stream);
-        letters.post();
+        self.post(letters, queued);
     }
 
     /// Every range held, in order.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use sbp_frame::CallId;
 use sbp_locks::Mutex;
-use sbp_log::{Clock, EntryHead, Log, LogEntry, WriterKey, WriterState};
+use sbp_log::{Clock, EntryHead, Log, LogEntry, Queued, WriterKey, WriterState};
 use sbp_messages::ErrorCode;
 use sbp_record::{stamp_base_offset, without_stamp};
 use sbp_types::{Offset, RangeKey, StreamId, TimestampMs};
@@ -156,7 +156,8 @@ impl RangeServer {
     }
 
     /// Judges the batches in order and hands those that are to be stored to the log, which tells `port` when they are
-    /// synced. What is answered at once goes into `done`.
+    /// synced. What is answered at once goes into `done`: also what the log stores at once, being few and without a disk
+    /// to wait for.
     pub(crate) fn append(&self, port: &Arc<Port>, jobs: &mut Vec<AppendJob>, done: &mut Vec<AppendDone>) {
         if self.pressure() == Pressure::TooHigh {
             let message = "too many bytes wait for the disk; send again later";
@@ -169,6 +170,7 @@ impl RangeServer {
         let mut entries = Vec::with_capacity(jobs.len());
         let mut letters = Letters::default();
         let mut asks = Vec::new();
+        let mut queued = None;
         {
             // The lock is held until the log has them: batches enter it in the order of their offsets.
             let mut ranges = self.hub.ranges.lock();
@@ -186,20 +188,30 @@ impl RangeServer {
             let refused = done.iter().filter(|done| done.outcome.is_err()).count();
             self.hub.counters.appends_refused.add(refused);
             if !entries.is_empty() {
-                done.append(&mut self.hand_over(&mut ranges, entries, &mut letters));
+                match self.queue(&mut ranges, entries, &mut letters) {
+                    Ok(taken) => queued = Some(taken),
+                    Err(mut refused) => done.append(&mut refused),
+                }
             }
         }
         letters.post();
+        if let Some(queued) = queued {
+            let hub = &self.hub;
+            self.log.write_here(queued, &mut |contexts, outcome| {
+                hub.group_ended_here(port, contexts, outcome, done);
+            });
+        }
         for stream in asks {
             self.ask(stream);
         }
     }
 
-    /// Judges again, in order, the appends that waited for what happens to a stream.
-    pub(super) fn judge_parked(&self, ranges: &mut Ranges, stream: StreamId, letters: &mut Letters) {
+    /// Judges again, in order, the appends that waited for what happens to a stream. What is queued is announced once the
+    /// letters are sent, so that refusals come first whoever is faster.
+    pub(super) fn judge_parked(&self, ranges: &mut Ranges, stream: StreamId, letters: &mut Letters) -> Option<Queued> {
         let parked = ranges.parked.take(stream);
         if parked.is_empty() {
-            return;
+            return None;
         }
         let append_time = self.clock.now();
         let now = Instant::now();
@@ -226,24 +238,38 @@ impl RangeServer {
             }
             letters.to(port).appended.extend(done);
         }
-        if !entries.is_empty() {
-            let refused = self.hand_over(ranges, entries, letters);
-            for (port, done) in ports.into_iter().zip(refused) {
-                letters.to(port).appended.push(done);
-            }
+        if entries.is_empty() {
+            return None;
+        }
+        let refused = match self.queue(ranges, entries, letters) {
+            Ok(queued) => return Some(queued),
+            Err(refused) => refused,
+        };
+        for (port, done) in ports.into_iter().zip(refused) {
+            letters.to(port).appended.push(done);
+        }
+        None
+    }
+
+    /// Sends letters, and has written what was queued before.
+    pub(super) fn post(&self, letters: Letters, queued: Option<Queued>) {
+        letters.post();
+        if let Some(queued) = queued {
+            self.log.announce(queued);
         }
     }
 
     /// Queues entries; when the log refuses them all, takes back what they were promised and says so, in their order.
-    fn hand_over(
+    fn queue(
         &self,
         ranges: &mut Ranges,
         entries: Vec<LogEntry<LogContext>>,
         letters: &mut Letters,
-    ) -> Vec<AppendDone> {
+    ) -> Result<Queued, Vec<AppendDone>> {
         let promised: SmallVec<[Promised; 8]> = entries.iter().filter_map(|entry| entry.context.promised()).collect();
-        let Err(error) = self.log.append(entries) else {
-            return Vec::new();
+        let error = match self.log.queue(entries) {
+            Ok(queued) => return Ok(queued),
+            Err(error) => error,
         };
         if log_errors::is_final(&error) {
             self.hub.health.fail("the log", error.to_string());
@@ -268,7 +294,7 @@ impl RangeServer {
                 outcome: Err(refusal.clone().into()),
             });
         }
-        refused
+        Err(refused)
     }
 }
 

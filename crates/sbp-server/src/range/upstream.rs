@@ -50,12 +50,12 @@ impl RangeServer {
     /// A question has had its answer, or will not get one: who waited for it is judged by what is known now.
     pub(crate) fn answered(&self, stream: StreamId) {
         let mut letters = Letters::default();
-        {
+        let queued = {
             let mut ranges = self.hub.ranges.lock();
             ranges.asking.remove(&stream);
             ranges.wake(stream, &mut letters);
-            self.judge_parked(&mut ranges, stream, &mut letters);
-        }
-        letters.post();
+            self.judge_parked(&mut ranges, stream, &mut letters)
+        };
+        self.post(letters, queued);
     }
 }

@@ -1,0 +1,105 @@
+//! Who writes: a thread of the log's, or a caller with little to write while that thread sleeps.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use sbp_locks::Mutex;
+
+use crate::log::GroupObserver;
+use crate::queue::{Arrived, Item, Queue};
+use crate::writer::{Told, Writer};
+use crate::{Durability, Helpers, LogConfig, LogError};
+
+/// The most that a caller writes itself: a write of this much to the system's memory is faster than waking a thread
+/// for it and being woken in turn.
+const FEW: u64 = 8 << 10;
+
+/// The writer, held by one at a time. What is taken from the queue is written before anybody else takes from it, so the
+/// log keeps the queue's order whoever writes.
+pub(crate) struct Pen<T> {
+    queue: Arc<Queue<T>>,
+    observer: Arc<dyn GroupObserver<T>>,
+    /// Whether callers may write. Not where they would wait for the disk.
+    lent: bool,
+    /// Gone when nothing is written any more.
+    writer: Mutex<Option<Writer<T>>>,
+}
+
+impl<T: Send + 'static> Pen<T> {
+    pub(crate) fn new(writer: Writer<T>, observer: Arc<dyn GroupObserver<T>>, config: &LogConfig) -> Self {
+        Self {
+            queue: Arc::clone(&writer.queue),
+            observer,
+            lent: config.durability == Durability::None && config.helpers == Helpers::Threads,
+            writer: Mutex::new(Some(writer)),
+        }
+    }
+
+    /// The writer thread: writes until the queue is closed and empty, or the log has failed.
+    pub(crate) fn run(&self) {
+        loop {
+            self.guarded(
+                &mut |contexts, outcome| self.observer.group_ended(contexts, outcome),
+                Writer::write_all,
+            );
+            if self.queue.failure().is_some() {
+                break;
+            }
+            match self.queue.wait() {
+                Arrived::Items => {}
+                Arrived::Retry => self.retry(),
+                Arrived::End => break,
+            }
+        }
+        // Its helpers end when it does.
+        drop(self.writer.lock().take());
+    }
+
+    /// Writes what waits if it is little and nobody else writes; wakes the writer thread for what is left.
+    pub(crate) fn write_here(&self, told: &mut Told<'_, T>) {
+        if self.lent {
+            self.try_guarded(told, |writer, told| writer.write_few(FEW, told));
+        }
+        self.queue.announce();
+    }
+
+    fn retry(&self) {
+        if let Some(writer) = &*self.writer.lock() {
+            writer.shared.prepared.retry();
+        }
+    }
+
+    fn guarded(&self, told: &mut Told<'_, T>, write: impl FnOnce(&mut Writer<T>, &mut Told<'_, T>)) {
+        self.guard(&mut self.writer.lock(), told, write);
+    }
+
+    fn try_guarded(&self, told: &mut Told<'_, T>, write: impl FnOnce(&mut Writer<T>, &mut Told<'_, T>)) {
+        if let Some(mut writer) = self.writer.try_lock() {
+            self.guard(&mut writer, told, write);
+        }
+    }
+
+    /// Should it panic, the log has failed: nobody waits for ever.
+    fn guard(
+        &self,
+        held: &mut Option<Writer<T>>,
+        told: &mut Told<'_, T>,
+        write: impl FnOnce(&mut Writer<T>, &mut Told<'_, T>),
+    ) {
+        let Some(writer) = held else { return };
+        if std::panic::catch_unwind(AssertUnwindSafe(|| write(writer, told))).is_ok() {
+            return;
+        }
+        let cause = Arc::new(io::Error::other("the log's writer panicked"));
+        let waiting: Vec<T> = self
+            .queue
+            .fail(Arc::clone(&cause))
+            .into_iter()
+            .map(Item::into_context)
+            .collect();
+        if !waiting.is_empty() {
+            told(waiting, Err(Arc::new(LogError::Indeterminate { cause })));
+        }
+    }
+}
