@@ -1,0 +1,49 @@
+"""What a streaming query tells in Spark's progress report: the only way out for figures of a Python source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .standing import Standing
+    from .watch import Watch
+
+#: For more streams than this a report has no names; whoever reads it shows ids.
+NAMED: Final = 1_000
+
+#: So many gaps are reported one by one, the latest; all are in the totals.
+_GAPS: Final = 100
+
+
+class Report:
+    """What was lost since this run of the query began.
+
+    ```json
+    {"v":1,"o":{"17":1050,"23":90},"names":{"17":"orders","23":"payments"},"lost":{"17":5},"gaps":[[17,0,5]]}
+    ```
+
+    `o` is the end of each stream when it was last looked at, `lost` how many records were not there to be read, `gaps`
+    the intervals: stream id, first offset, first offset behind it. Read by `LagListener`.
+    """
+
+    def __init__(self) -> None:
+        self._lost: dict[int, int] = {}
+        self._gaps: list[tuple[int, int, int]] = []
+
+    def add(self, found: Standing) -> None:
+        """Adds what one batch passes over."""
+        for stream, start, end in found.lost:
+            self._lost[stream] = self._lost.get(stream, 0) + end - start
+        self._gaps = [*self._gaps, *found.lost][-_GAPS:]
+
+    def to_json(self, watch: Watch) -> dict[str, Any]:
+        """The report, as Spark shows it."""
+        seen = watch.seen
+        streams = sorted(stream for stream in watch.ids if stream in seen)
+        out: dict[str, Any] = {"v": 1, "o": {str(stream): seen[stream] for stream in streams}}
+        if len(streams) <= NAMED:
+            out["names"] = {str(stream): watch.names[stream] for stream in streams}
+        if self._lost:
+            out["lost"] = {str(stream): self._lost[stream] for stream in sorted(self._lost)}
+            out["gaps"] = [list(gap) for gap in self._gaps]
+        return out

@@ -1,0 +1,102 @@
+"""How a streaming query stands to its streams: what can be read, what is new, what is gone. Pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from .offsets import OffsetMap, Span
+
+
+@dataclass
+class Standing:
+    """What lies between a query's place and the ends of its streams, by stream id.
+
+    `starts` and `ends` enclose what is there to read. Up to `before` the next batch goes in any case: what it takes
+    with it is gone. `discovered` are the streams that begin elsewhere than the query's place says, `gone` those that
+    were deleted. `lost` are the records that should have been read and never can be; `unknown` the places in deleted
+    streams behind which there may have been more.
+    """
+
+    starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    discovered: dict[int, int] = field(default_factory=dict)
+    before: dict[int, int] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    lost: list[Span] = field(default_factory=list)
+    unknown: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """How many there are to read."""
+        return sum(self.ends.values()) - sum(self.starts.values())
+
+    def end(self, begin: OffsetMap, moved: Mapping[int, int]) -> OffsetMap | None:
+        """The end of a batch that reads up to `moved`; None if it is where the batch begins."""
+        ends = {**self.before, **moved}
+        if not ends and not self.discovered and not self.gone:
+            return None
+        return begin.advanced(ends, self.discovered, frozenset(self.gone))
+
+
+def stand(
+    begin: OffsetMap,
+    read: Collection[int],
+    earliest: Mapping[int, int],
+    latest: Mapping[int, int],
+    seen: Mapping[int, int],
+    target: Mapping[int, int] | None = None,
+) -> Standing:
+    """How a query at `begin` stands to the streams that it is to `read`.
+
+    `earliest` and `latest` are the bounds of the streams that exist; `seen` are the ends that this process saw before,
+    and so what is known of those that do not. With `target` nothing behind it is read.
+    """
+    found = Standing()
+    starts, ends = found.starts, found.ends
+    for stream, first in begin.next.items():
+        end = latest.get(stream)
+        if end is None:
+            if stream not in begin.gone:
+                _deleted(found, stream, first, seen.get(stream), target)
+            continue
+        if stream not in read:
+            continue
+        if first > end:
+            # It is shorter than it was: other records will get these offsets, or have them by now.
+            found.lost.append((stream, end, first))
+            found.discovered[stream] = first = end
+        if target is not None:
+            end = min(end, target.get(stream, first))
+        if end <= first:
+            continue
+        there = min(earliest[stream], end)
+        if first < there:
+            found.lost.append((stream, first, there))
+            found.before[stream] = there
+            first = there
+        if end > first:
+            starts[stream] = first
+            ends[stream] = end
+    for stream in read:
+        if stream not in begin.next and stream in latest and (target is None or stream in target):
+            found.discovered[stream] = first = earliest[stream]
+            end = latest[stream] if target is None else min(latest[stream], target[stream])
+            if end > first:
+                starts[stream] = first
+                ends[stream] = end
+    return found
+
+
+def _deleted(found: Standing, stream: int, first: int, seen: int | None, target: Mapping[int, int] | None) -> None:
+    if target is not None and seen is not None:
+        seen = min(seen, target.get(stream, first))
+    found.gone.add(stream)
+    if seen is None:
+        found.unknown[stream] = first
+    elif seen > first:
+        found.lost.append((stream, first, seen))
+        found.before[stream] = seen
