@@ -1823,17 +1823,32 @@ class BatchAppender:
 
     def __new__(
         cls,
-        servers: str,
+        servers: str | Client,
         stream: str | None = None,
         body: Literal["records", "arrow"] = "records",
         timeout: float = 30.0,
         max_in_flight: int = 16,
+        *,
+        writer_id: bytes | None = None,
+        epoch: int = 0,
+        batch_rows: int = 10_000,
+        batch_bytes: int = 1 << 20,
+        compression: Literal["none", "lz4", "zstd"] | None = None,
+        create_streams: bool = False,
     ) -> Self:
-        """With ``stream`` everything goes there; without, rows name their stream in ``stream`` or ``stream_id``."""
+        """With ``stream`` everything goes there; without, rows name their stream in ``stream`` or ``stream_id``.
+
+        Batches end where the number or the bytes of their rows say so, however rows arrive. With a ``writer_id`` of 16
+        bytes the same rows, appended once more in the same ``epoch``, are stored once; others in their place raise
+        `SequenceError`.
+        """
     def append(self, batch: _ArrowArray) -> None:
-        """Takes one record batch; waits only while too many are on their way."""
+        """Takes one record batch; waits only while too much is on its way."""
     def finish(self) -> list[tuple[int, int, int, int]]:
-        """Waits for every acknowledgement: (stream id, first offset, last offset, records) per stream."""
+        """Sends what is left and waits for every acknowledgement: (stream id, first offset, last offset, records).
+
+        Offsets are -1 where the server no longer knows where it had stored a repeat.
+        """
     def close(self) -> None:
         """Gives up on what is on its way."""
 

@@ -90,4 +90,5 @@ pub use round_trips::RoundTripStats;
 pub use stats::ClientStats;
 pub use submission::{AppendEntry, AppendOp, AppendResultOf, Body, CompletionSink, Reply, Submissions};
 pub use tail::{OnGap, Tail, TailEvent, TailOptions};
+pub use unique::unique_writer_id;
 pub use writer::{Writer, WriterOptions};

@@ -1,5 +1,14 @@
 //! Names that nobody else makes up.
 
+use sbp_types::WriterId;
+
+/// A writer's name that no other call returns, in this process or any other.
+#[must_use]
+pub fn unique_writer_id() -> WriterId {
+    let (high, low) = unique();
+    WriterId { high, low }
+}
+
 /// 128 bits that no other call returns, in this process or any other.
 ///
 /// A forked child begins with its parent's random state, so chance alone would give both the same name: the process id

@@ -1,85 +1,109 @@
 //! Record batches appended with a bounded number on their way, for Spark's workers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use sbp_client::{AppendEntry, AppendOp, AppendResultOf, Body, CompletionSink, Reply, Submissions};
+use sbp_client::{AppendOp, AppendResultOf, BulkOptions, BulkWriter, ClientError, CompletionSink, Reply, Submissions};
 use sbp_locks::Mutex;
-use sbp_record::{EncodeError, EncodeOptions, StreamSchema, encode_arrow};
-use sbp_types::StreamId;
-use smallvec::SmallVec;
+use sbp_messages::ErrorCode;
+use sbp_record::{Compression, EncodeError, EncodeOptions, StreamSchema, encode_arrow};
+use sbp_types::{StreamId, WriterId};
 
-use crate::blocking::{block_on, receive};
-use crate::calls::{self, Key};
+use crate::blocking::{block_on, receive_until};
+use crate::calls::{self, Failure, Key, StreamChange};
 use crate::core::{Core, Settings};
 use crate::describe::Described;
-use crate::rows::{RowError, Target, by_stream};
-use crate::{arrow, encode, errors};
+use crate::rows::{Complete, Cut, RowError, RowGatherer, Target};
+use crate::span_reader::Through;
+use crate::typed_rows::TypedGatherer;
+use crate::writer_names::{Lent, lend};
+use crate::{arguments, arrow, encode, errors, repeats};
 
-/// A frame with as many bytes of batches as this is complete.
-const FRAME_BYTES: usize = 4 << 20;
-/// Batches of one frame; servers take 1,024.
-const FRAME_ENTRIES: usize = 512;
+/// Bytes of batches that are encoded and not stored, at most: what one appender keeps in memory.
+const UNSTORED_BYTES: usize = 16 << 20;
 
-/// Appends record batches, many streams in a frame.
+/// Appends record batches, many streams in a frame, as one idempotent writer.
 #[pyclass(frozen, module = "sbp_native._native")]
 pub(crate) struct BatchAppender {
     core: Arc<Core>,
+    /// Nobody else uses the client: it is closed with the appender.
+    is_own: bool,
     /// The stream everything goes to, if it is one.
     target: Option<Arc<Described>>,
-    typed: bool,
-    max_in_flight: usize,
+    how: How,
     /// `None` while a call works with it.
     work: Mutex<Option<Work>>,
 }
 
+/// How batches are stored.
+struct How {
+    compression: Compression,
+    max_in_flight: usize,
+    create_streams: bool,
+    timeout: Duration,
+    /// A writer with a name given to it may find that somebody else has stored its batches: those are compared.
+    is_named: bool,
+}
+
 /// What is on its way and what has been stored.
 struct Work {
+    rows: Gatherer,
     streams: HashMap<Target, Arc<Described>>,
-    in_flight: usize,
-    stored: BTreeMap<i64, Stored>,
-    sender: Sender<AppendResultOf>,
-    receiver: Receiver<AppendResultOf>,
+    bulk: BulkWriter,
+    sender: Sender<Outcome>,
+    receiver: Receiver<Outcome>,
+    /// Keeps the made-up name from being used by another appender.
+    _name: Option<Lent>,
 }
 
-/// What one stream got.
-struct Stored {
-    first: i64,
-    last: i64,
-    records: i64,
+/// Rows of batches that are not complete.
+enum Gatherer {
+    Records(RowGatherer),
+    Typed(TypedGatherer),
 }
 
-/// An encoded batch and the stream it goes to.
-type Encoded = (StreamId, Bytes, u32);
+/// A frame and what became of it.
+type Outcome = (u64, AppendResultOf);
+
+/// Where outcomes are delivered.
+struct Mailbox(Sender<Outcome>);
 
 impl CompletionSink for Mailbox {
-    fn complete(&self, batch: &mut Vec<(u64, AppendResultOf)>) {
-        for (_, outcome) in batch.drain(..) {
+    fn complete(&self, batch: &mut Vec<Outcome>) {
+        for outcome in batch.drain(..) {
             // The receiver is gone when the appender was given up; nobody asks for outcomes then.
             let _ = self.0.send(outcome);
         }
     }
 }
 
-/// Where outcomes are delivered.
-struct Mailbox(Sender<AppendResultOf>);
-
 #[pymethods]
 impl BatchAppender {
     #[new]
-    #[pyo3(signature = (servers, stream = None, body = "records", timeout = 30.0, max_in_flight = 16))]
+    #[pyo3(signature = (
+        servers, stream = None, body = "records", timeout = 30.0, max_in_flight = 16, *, writer_id = None, epoch = 0,
+        batch_rows = 10_000, batch_bytes = 1 << 20, compression = None, create_streams = false
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
         py: Python<'_>,
-        servers: &str,
+        servers: Through<'_>,
         stream: Option<String>,
         body: &str,
         timeout: f64,
         max_in_flight: usize,
+        writer_id: Option<[u8; 16]>,
+        epoch: i64,
+        batch_rows: usize,
+        batch_bytes: usize,
+        compression: Option<&str>,
+        create_streams: bool,
     ) -> PyResult<Self> {
         let typed = match body {
             "records" => false,
@@ -90,8 +114,20 @@ impl BatchAppender {
                 )));
             }
         };
-        let core = Core::new(py, Settings::new(servers, timeout))?;
-        let target = stream.map(|name| find(py, &core, Key::Name(name))).transpose()?;
+        let (core, is_own) = match servers {
+            Through::Client(client) => (Arc::clone(client.get().core()), false),
+            Through::Servers(servers) => (Core::new(py, Settings::new(&servers, timeout))?, true),
+        };
+        let how = How {
+            compression: arguments::compression(compression)?,
+            max_in_flight: max_in_flight.max(1),
+            create_streams,
+            timeout: crate::core::seconds(timeout)?,
+            is_named: writer_id.is_some(),
+        };
+        let target = stream
+            .map(|name| find(py, &core, Key::Name(name), create_streams))
+            .transpose()?;
         match &target {
             None if typed => return Err(errors::invalid(py, "body \"arrow\" needs one stream to write to")),
             Some(stream) if typed && stream.schema.is_none() => {
@@ -102,19 +138,41 @@ impl BatchAppender {
             }
             _ => {}
         }
+        let cut = Cut {
+            rows: batch_rows.max(1),
+            bytes: batch_bytes.max(1),
+        };
+        let rows = if typed {
+            Gatherer::Typed(TypedGatherer::new(cut))
+        } else {
+            Gatherer::Records(RowGatherer::new(cut, target.is_some()))
+        };
+        let name = writer_id.is_none().then(lend);
+        let (id, epoch) = match (&name, writer_id) {
+            (None, Some(id)) => (named(id)?, epoch),
+            (Some(name), _) => (name.id, name.epoch),
+            (None, None) => return Err(PyValueError::new_err("a writer has a name")),
+        };
         let (sender, receiver) = mpsc::channel();
         let work = Work {
+            rows,
             streams: HashMap::new(),
-            in_flight: 0,
-            stored: BTreeMap::new(),
+            bulk: BulkWriter::new(BulkOptions {
+                writer_id: id,
+                epoch,
+                window: window(py, &core)?,
+                timeout: how.timeout,
+                retry: core.client(py)?.config().retry,
+            }),
             sender,
             receiver,
+            _name: name,
         };
         Ok(Self {
             core,
+            is_own,
             target,
-            typed,
-            max_in_flight: max_in_flight.max(1),
+            how,
             work: Mutex::new(Some(work)),
         })
     }
@@ -123,24 +181,29 @@ impl BatchAppender {
     fn append(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut work = self.take()?;
         // Kept out while it works: a failure leaves the appender closed, because what came after it would be a gap.
-        work = self.take_batch(py, work, batch)?;
+        let (_, batches) = arrow::import_batches(batch)?;
+        for batch in batches.into_iter().filter(|batch| batch.num_rows() > 0) {
+            self.gather(py, &mut work, Some(&batch))?;
+            work = self.settle(py, work, UNSTORED_BYTES)?;
+        }
         *self.work.lock() = Some(work);
         Ok(())
     }
 
-    /// Waits for every acknowledgement: (stream id, first offset, last offset, records) per stream.
+    /// Sends what is left and waits for every acknowledgement: (stream id, first offset, last offset, records) per
+    /// stream; offsets are -1 where the server no longer knows where it had stored a repeat.
     fn finish(&self, py: Python<'_>) -> PyResult<Vec<(i64, i64, i64, i64)>> {
         let mut work = self.take()?;
-        while work.in_flight > 0 {
-            work = self.settle_one(py, work)?;
-        }
-        if let Some(client) = self.core.close() {
-            block_on(py, async move { client.close().await })?;
-        }
+        self.gather(py, &mut work, None)?;
+        work = self.settle(py, work, 0)?;
+        self.check_ends(py, &work)?;
+        self.leave(py)?;
+        let place = |offset: Option<sbp_types::Offset>| offset.map_or(-1, |offset| offset.0);
         Ok(work
-            .stored
+            .bulk
+            .stored()
             .into_iter()
-            .map(|(id, stored)| (id, stored.first, stored.last, stored.records))
+            .map(|(stream, stored)| (stream.0, place(stored.first), place(stored.last), stored.records))
             .collect())
     }
 
@@ -148,39 +211,79 @@ impl BatchAppender {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let work = self.work.lock().take();
         drop(work);
-        match self.core.close() {
-            Some(client) => block_on(py, async move { client.close().await }),
-            None => Ok(()),
-        }
+        self.leave(py)
     }
 }
 
 impl BatchAppender {
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        match self.is_own.then(|| self.core.close()).flatten() {
+            Some(client) => block_on(py, async move { client.close().await }),
+            None => Ok(()),
+        }
+    }
+
     fn take(&self) -> PyResult<Work> {
         self.work.lock().take().ok_or_else(|| {
             PyRuntimeError::new_err("the appender is finished, has failed, or is used by another thread")
         })
     }
 
-    fn take_batch(&self, py: Python<'_>, mut work: Work, batch: &Bound<'_, PyAny>) -> PyResult<Work> {
-        let (_, batches) = arrow::import_batches(batch)?;
-        for batch in batches.into_iter().filter(|batch| batch.num_rows() > 0) {
-            let encoded = if self.typed {
-                self.encode_columns(py, &batch)?
-            } else {
-                self.encode_rows(py, &mut work, &batch)?
-            };
-            for frame in frames(encoded) {
-                while work.in_flight >= self.max_in_flight {
-                    work = self.settle_one(py, work)?;
-                }
-                self.send(py, &mut work, frame)?;
+    /// Takes rows, or with `None` completes what was begun, and encodes the batches that are complete.
+    fn gather(&self, py: Python<'_>, work: &mut Work, batch: Option<&RecordBatch>) -> PyResult<()> {
+        match &mut work.rows {
+            Gatherer::Records(rows) => {
+                let mut complete = Complete::new();
+                let gathered = py.detach(|| match batch {
+                    Some(batch) => rows.push(batch, &mut complete),
+                    None => {
+                        rows.sweep(&mut complete);
+                        Ok(())
+                    }
+                });
+                gathered.map_err(|error| match error {
+                    RowError::Encode(error) => encode::refused(py, error),
+                    other => errors::schema_mismatch(py, &other.to_string()),
+                })?;
+                self.encode_rows(py, work, complete)
+            }
+            Gatherer::Typed(rows) => {
+                let mut complete = Vec::new();
+                let gathered = py.detach(|| match batch {
+                    Some(batch) => rows.push(batch, &mut complete),
+                    None => rows.sweep(&mut complete),
+                });
+                gathered.map_err(arrow::from_arrow)?;
+                self.encode_columns(py, work, &complete)
             }
         }
-        Ok(work)
     }
 
-    fn encode_columns(&self, py: Python<'_>, batch: &RecordBatch) -> PyResult<Vec<Encoded>> {
+    fn options(&self, work: &Work, stream: StreamId) -> EncodeOptions {
+        EncodeOptions {
+            stream_id: stream,
+            timestamp: encode::now(),
+            compression: self.how.compression,
+            writer: Some(work.bulk.stamp(stream)),
+        }
+    }
+
+    fn encode_rows(&self, py: Python<'_>, work: &mut Work, complete: Complete) -> PyResult<()> {
+        for (target, mut builder) in complete {
+            let stream = self.stream(py, work, &target)?.stream.stream_id;
+            let options = self.options(work, stream);
+            let records = u32::try_from(builder.len()).unwrap_or(u32::MAX);
+            let batch = py.detach(|| {
+                let mut out = BytesMut::new();
+                builder.finish(&options, &mut out).map(|_| out.freeze())
+            });
+            let batch = batch.map_err(|error| encode::refused(py, error))?;
+            work.bulk.push(stream, batch, records);
+        }
+        Ok(())
+    }
+
+    fn encode_columns(&self, py: Python<'_>, work: &mut Work, complete: &[RecordBatch]) -> PyResult<()> {
         let Some((stream, schema)) = self
             .target
             .as_ref()
@@ -188,47 +291,36 @@ impl BatchAppender {
         else {
             return Err(errors::invalid(py, "body \"arrow\" needs one stream with a schema"));
         };
-        let options = EncodeOptions {
-            stream_id: stream.stream.stream_id,
-            timestamp: encode::now(),
-            ..EncodeOptions::default()
-        };
-        let mut encoded = Vec::new();
-        py.detach(|| encode_parts(&options, schema, batch, &mut encoded))
-            .map_err(|error| encode::refused(py, error))?;
-        Ok(encoded)
+        for batch in complete {
+            py.detach(|| self.encode_parts(work, stream.stream.stream_id, schema, batch))
+                .map_err(|error| encode::refused(py, error))?;
+        }
+        Ok(())
     }
 
-    fn encode_rows(&self, py: Python<'_>, work: &mut Work, batch: &RecordBatch) -> PyResult<Vec<Encoded>> {
-        let has_target = self.target.is_some();
-        let sorted = py
-            .detach(|| by_stream(batch, has_target))
-            .map_err(|error| match error {
-                RowError::Encode(error) => encode::refused(py, error),
-                other => errors::schema_mismatch(py, &other.to_string()),
-            })?;
-        let timestamp = encode::now();
-        let mut encoded = Vec::new();
-        for (target, builders) in sorted {
-            let stream = self.stream(py, work, &target)?;
-            let stream_id = stream.stream.stream_id;
-            let options = EncodeOptions {
-                stream_id,
-                timestamp,
-                ..EncodeOptions::default()
-            };
-            py.detach(|| {
-                for mut builder in builders {
-                    let records = u32::try_from(builder.len()).unwrap_or(u32::MAX);
-                    let mut out = BytesMut::new();
-                    builder.finish(&options, &mut out)?;
-                    encoded.push((stream_id, out.freeze(), records));
-                }
-                Ok::<_, EncodeError>(())
-            })
-            .map_err(|error| encode::refused(py, error))?;
+    /// Encodes typed columns as one batch, or as several where one would be too large.
+    fn encode_parts(
+        &self,
+        work: &mut Work,
+        stream: StreamId,
+        schema: &StreamSchema,
+        batch: &RecordBatch,
+    ) -> Result<(), EncodeError> {
+        let mut out = BytesMut::new();
+        match encode_arrow(&self.options(work, stream), schema, batch, &mut out) {
+            Ok(_) => {
+                let records = u32::try_from(batch.num_rows()).unwrap_or(u32::MAX);
+                work.bulk.push(stream, out.freeze(), records);
+                Ok(())
+            }
+            Err(EncodeError::TooLarge { .. }) if batch.num_rows() > 1 => {
+                let half = batch.num_rows() / 2;
+                self.encode_parts(work, stream, schema, &batch.slice(0, half))?;
+                let rest = batch.slice(half, batch.num_rows() - half);
+                self.encode_parts(work, stream, schema, &rest)
+            }
+            Err(error) => Err(error),
         }
-        Ok(encoded)
     }
 
     fn stream(&self, py: Python<'_>, work: &mut Work, target: &Target) -> PyResult<Arc<Described>> {
@@ -243,101 +335,154 @@ impl BatchAppender {
             Target::Id(id) => Key::Id(*id),
             Target::Given => return Err(errors::invalid(py, "no stream is named")),
         };
-        let found = find(py, &self.core, key)?;
+        let found = find(py, &self.core, key, self.how.create_streams)?;
+        if found.schema.is_some() {
+            let what = format!(
+                "stream {} ({}) has a schema, so it takes no records: write to it with body=arrow",
+                found.name, found.stream.stream_id
+            );
+            return Err(errors::schema_mismatch(py, &what));
+        }
         work.streams.insert(target.clone(), Arc::clone(&found));
         Ok(found)
     }
 
-    fn send(&self, py: Python<'_>, work: &mut Work, frame: Vec<Encoded>) -> PyResult<()> {
+    /// Sends what may be sent, and waits until no more than `bytes` of batches are not stored.
+    fn settle(&self, py: Python<'_>, mut work: Work, bytes: usize) -> PyResult<Work> {
+        loop {
+            self.send(py, &mut work)?;
+            if work.bulk.bytes() <= bytes && (bytes > 0 || work.bulk.is_idle()) {
+                return Ok(work);
+            }
+            let has_room = work.bulk.in_flight() < self.how.max_in_flight;
+            let until = has_room.then(|| work.bulk.poll_timeout()).flatten();
+            let (receiver, outcome) = receive_until(py, work.receiver, until);
+            work.receiver = receiver;
+            let Some((number, outcome)) = outcome? else {
+                continue;
+            };
+            work.bulk.handle(number, outcome, Instant::now());
+            if let Some(error) = work.bulk.failure() {
+                return Err(self.failed(py, &work, error.clone()));
+            }
+            self.compare_repeats(py, &mut work)?;
+        }
+    }
+
+    fn send(&self, py: Python<'_>, work: &mut Work) -> PyResult<()> {
         let client = self.core.client(py)?;
-        let entries: SmallVec<_> = frame
-            .into_iter()
-            .map(|(stream, batch, records)| {
-                AppendEntry::new(
-                    stream,
-                    Body::Shared {
-                        head: 0..0,
-                        body: batch,
-                        padding: 0,
-                    },
-                    records,
-                )
-            })
-            .collect();
-        let sink: Arc<dyn CompletionSink> = Arc::new(Mailbox(work.sender.clone()));
         let mut submissions = Submissions::new();
-        submissions.push(AppendOp::new(entries, client.deadline(None), Reply::sink(sink, 0)));
+        while work.bulk.in_flight() < self.how.max_in_flight {
+            let Some(frame) = work.bulk.next_frame(Instant::now()) else {
+                break;
+            };
+            let sink: Arc<dyn CompletionSink> = Arc::new(Mailbox(work.sender.clone()));
+            submissions.push(AppendOp::new(
+                frame.entries,
+                frame.deadline,
+                Reply::sink(sink, frame.number),
+            ));
+        }
         client.submit(&mut submissions);
-        work.in_flight += 1;
         Ok(())
     }
 
-    /// Waits for one frame's outcome and notes what was stored.
-    fn settle_one(&self, py: Python<'_>, mut work: Work) -> PyResult<Work> {
-        let (receiver, outcome) = receive(py, work.receiver);
-        work.receiver = receiver;
-        work.in_flight -= 1;
-        let acks = outcome?.and_then(|outcome| outcome.all());
-        for ack in acks.map_err(|error| errors::from_client(py, error, None))? {
-            let records = ack.last_offset.0 - ack.base_offset.0 + 1;
-            let stored = work.stored.entry(ack.stream.0).or_insert(Stored {
-                first: ack.base_offset.0,
-                last: ack.last_offset.0,
-                records: 0,
-            });
-            stored.first = stored.first.min(ack.base_offset.0);
-            stored.last = stored.last.max(ack.last_offset.0);
-            stored.records += records;
+    /// Compares what was to be stored with what somebody else had stored in its place.
+    fn compare_repeats(&self, py: Python<'_>, work: &mut Work) -> PyResult<()> {
+        let found = work.bulk.take_repeats();
+        if !self.how.is_named {
+            return Ok(());
         }
-        Ok(work)
+        for repeat in found {
+            let schema = self.target.as_ref().and_then(|target| target.schema.clone());
+            let (client, timeout) = (self.core.client(py)?.clone(), self.how.timeout);
+            let compared = block_on(
+                py,
+                async move { repeats::compare(&client, &repeat, schema, timeout).await },
+            )?;
+            compared.map_err(|error| self.failed(py, work, error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody else has stored more under this name and epoch than this appender.
+    fn check_ends(&self, py: Python<'_>, work: &Work) -> PyResult<()> {
+        if !self.how.is_named {
+            return Ok(());
+        }
+        for (stream, stored) in work.bulk.stored() {
+            if stored.repeats == 0 {
+                continue;
+            }
+            let (client, stamp) = (self.core.client(py)?.clone(), work.bulk.stamp(stream));
+            let checked = block_on(py, async move { repeats::check_end(&client, stream, stamp).await })?;
+            checked.map_err(|error| self.failed(py, work, error))?;
+        }
+        Ok(())
+    }
+
+    /// What the caller is told; a stream that is gone is looked up anew by the next appender.
+    fn failed(&self, py: Python<'_>, work: &Work, error: ClientError) -> PyErr {
+        let mut known = work.streams.values().chain(&self.target);
+        let named = known.find(|known| error.stream() == Some(known.stream.stream_id));
+        if let Some(stream) = named {
+            stream.note(&error);
+        }
+        errors::from_client(py, error, named.map(|known| &*known.name))
     }
 }
 
-fn find(py: Python<'_>, core: &Core, key: Key) -> PyResult<Arc<Described>> {
+/// Batches that the server remembers of each writer and stream.
+fn window(py: Python<'_>, core: &Core) -> PyResult<usize> {
+    let mut features = core.client(py)?.features();
+    if features.is_none() {
+        let client = core.client(py)?.clone();
+        let connected = block_on(py, async move { client.connect(None).await })?;
+        connected.map_err(|error| errors::from_client(py, error, None))?;
+        features = core.client(py)?.features();
+    }
+    features.and_then(|features| features.idempotence).ok_or_else(|| {
+        let what = "the server does not offer idempotent writers, which a write needs";
+        let error = ClientError::local(ErrorCode::FEATURE_NOT_OFFERED, what);
+        errors::from_client(py, error, None)
+    })
+}
+
+fn named(id: [u8; 16]) -> PyResult<WriterId> {
+    let (high, low) = id.split_at(8);
+    let half = |bytes: &[u8]| bytes.try_into().map(u64::from_be_bytes).unwrap_or_default();
+    let id = WriterId {
+        high: half(high),
+        low: half(low),
+    };
+    if id.is_some() {
+        Ok(id)
+    } else {
+        Err(PyValueError::new_err("writer_id is 16 bytes that are not all zero"))
+    }
+}
+
+/// The stream with this name or id, created where that is wanted.
+fn find(py: Python<'_>, core: &Core, key: Key, create: bool) -> PyResult<Arc<Described>> {
+    if let Some(known) = core.known(py, &key)? {
+        return Ok(known);
+    }
     let client = core.client(py)?.clone();
-    let found = block_on(py, async move { calls::find(&client, &key, None).await })?;
+    let found = block_on(py, async move {
+        match (calls::find(&client, &key, None).await, key) {
+            (Err(failure), Key::Name(name)) if create && is_missing(&failure) => {
+                let wanted = StreamChange {
+                    name: Some(name),
+                    ..StreamChange::default()
+                };
+                calls::create(&client, wanted, true, None).await
+            }
+            (found, _) => found,
+        }
+    })?;
     found.map_err(|failure| failure.into_python(py))
 }
 
-/// Encodes typed columns as one batch, or as several where one would be too large.
-fn encode_parts(
-    options: &EncodeOptions,
-    schema: &StreamSchema,
-    batch: &RecordBatch,
-    encoded: &mut Vec<Encoded>,
-) -> Result<(), EncodeError> {
-    let mut out = BytesMut::new();
-    match encode_arrow(options, schema, batch, &mut out) {
-        Ok(_) => {
-            let records = u32::try_from(batch.num_rows()).unwrap_or(u32::MAX);
-            encoded.push((options.stream_id, out.freeze(), records));
-            Ok(())
-        }
-        Err(EncodeError::TooLarge { .. }) if batch.num_rows() > 1 => {
-            let half = batch.num_rows() / 2;
-            encode_parts(options, schema, &batch.slice(0, half), encoded)?;
-            encode_parts(options, schema, &batch.slice(half, batch.num_rows() - half), encoded)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Batches gathered into frames, in order.
-fn frames(encoded: Vec<Encoded>) -> Vec<Vec<Encoded>> {
-    let mut frames: Vec<Vec<Encoded>> = Vec::new();
-    let mut bytes = 0;
-    for batch in encoded {
-        let length = batch.1.len();
-        match frames.last_mut() {
-            Some(frame) if bytes + length <= FRAME_BYTES && frame.len() < FRAME_ENTRIES => {
-                bytes += length;
-                frame.push(batch);
-            }
-            _ => {
-                bytes = length;
-                frames.push(vec![batch]);
-            }
-        }
-    }
-    frames
+fn is_missing(failure: &Failure) -> bool {
+    matches!(failure, Failure::Client(error) | Failure::Named(error, _) if error.code() == ErrorCode::NOT_FOUND)
 }

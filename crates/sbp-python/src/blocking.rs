@@ -8,7 +8,7 @@ use std::future::Future;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -172,19 +172,26 @@ where
     waiting.wait(py).inspect_err(|_| task.abort())
 }
 
-/// Waits for the next of several values from I/O threads; the receiver comes back.
-pub(crate) fn receive<T: Send>(py: Python<'_>, receiver: Receiver<T>) -> (Receiver<T>, PyResult<T>) {
+/// Waits for the next of several values from I/O threads, `None` if it is `until` before; the receiver comes back.
+pub(crate) fn receive_until<T: Send>(
+    py: Python<'_>,
+    receiver: Receiver<T>,
+    until: Option<Instant>,
+) -> (Receiver<T>, PyResult<Option<T>>) {
     let mut receiver = receiver;
     loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let slice = left.map_or(SIGNAL_SLICE, |left| left.min(SIGNAL_SLICE));
         // A receiver may be moved to another thread, but not be shared: it goes in and comes back.
         let (back, outcome) = py.detach(move || {
-            let outcome = receiver.recv_timeout(SIGNAL_SLICE);
+            let outcome = receiver.recv_timeout(slice);
             (receiver, outcome)
         });
         receiver = back;
         let failed = match outcome {
-            Ok(value) => return (receiver, Ok(value)),
+            Ok(value) => return (receiver, Ok(Some(value))),
             Err(RecvTimeoutError::Timeout) => match py.check_signals() {
+                Ok(()) if left.is_some_and(|left| left <= slice) => return (receiver, Ok(None)),
                 Ok(()) => continue,
                 Err(raised) => raised,
             },

@@ -46,6 +46,7 @@ mod proxy;
 mod read;
 mod record;
 mod relative;
+mod repeats;
 mod rows;
 mod runtime;
 mod scratch;
@@ -54,10 +55,13 @@ mod server;
 mod span_reader;
 mod step;
 mod stream;
+mod typed_rows;
 mod varints;
 mod verb;
 mod verbs;
+mod weight;
 mod writer;
+mod writer_names;
 
 use pyo3::prelude::*;
 

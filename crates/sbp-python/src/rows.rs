@@ -1,4 +1,7 @@
-//! Rows of record columns, sorted by the stream they go to.
+//! Rows of record columns, sorted by the stream they go to and cut into batches.
+//!
+//! Where a batch ends is decided by the rows before it alone: by their number and their bytes, never by how they arrive
+//! or by time. So a task that is repeated makes the same batches, which the server then recognises.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -9,8 +12,10 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, TimeUnit};
 use arrow_select::take::take;
-use sbp_record::{EncodeError, RecordColumns, RecordsBuilder};
+use sbp_record::{EncodeError, MAX_UNCOMPRESSED_LENGTH, RecordColumns, RecordsBuilder};
 use sbp_types::StreamId;
+
+use crate::weight::{fitting, weight};
 
 /// A stream as a row names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,8 +45,14 @@ pub(crate) enum RowError {
     Encode(#[from] EncodeError),
 }
 
-/// A builder with as many bytes as this is complete; the rows that follow begin another batch.
-const BATCH_BYTES: usize = 1 << 20;
+/// When a batch is complete.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// It has so many rows.
+    pub(crate) rows: usize,
+    /// The next row would give it more bytes than this.
+    pub(crate) bytes: usize,
+}
 
 /// Rows next to each other, several times.
 type Runs = Vec<Range<usize>>;
@@ -49,46 +60,134 @@ type Runs = Vec<Range<usize>>;
 /// A target whose rows come in runs that are shorter on average has them gathered first.
 const RUN: usize = 8;
 
-/// The rows of `batch` as record builders, by stream and in the order of rows. Every builder has at least one record.
-pub(crate) fn by_stream(
-    batch: &RecordBatch,
+/// With rows for many streams: before the row that makes it more bytes than this, every batch that was begun is complete. Bounds what they take
+/// together.
+const SWEEP_BYTES: usize = 16 << 20;
+
+/// Collects rows into batches, one for each stream at a time.
+#[derive(Debug)]
+pub(crate) struct RowGatherer {
+    cut: Cut,
     has_target: bool,
-) -> Result<BTreeMap<Target, Vec<RecordsBuilder>>, RowError> {
-    let columns = Columns::of(batch, has_target)?;
-    let mut sorted = BTreeMap::new();
-    if batch.num_rows() == 0 {
-        return Ok(sorted);
-    }
-    for (target, runs) in columns.runs(batch.num_rows())? {
-        let rows: usize = runs.iter().map(Range::len).sum();
-        let builders = if runs.len() * RUN <= rows || runs.len() == 1 {
-            build(&columns.records()?, &runs)?
-        } else {
-            build(&columns.gathered(&runs)?.records()?, std::slice::from_ref(&(0..rows)))?
-        };
-        sorted.insert(target, builders);
-    }
-    Ok(sorted)
+    open: BTreeMap<Target, Open>,
+    /// Bytes of rows since the last sweep.
+    swept: usize,
 }
 
-/// The rows in `runs` as builders of about [`BATCH_BYTES`].
-fn build(columns: &RecordColumns, runs: &[Range<usize>]) -> Result<Vec<RecordsBuilder>, EncodeError> {
-    let mut full = Vec::new();
-    let mut builder = RecordsBuilder::new();
-    for run in runs {
-        let mut rows = run.clone();
-        while !rows.is_empty() {
-            // An empty builder takes at least one row.
-            rows.start += builder.push_rows(columns, rows.clone(), BATCH_BYTES)?;
-            if !rows.is_empty() {
-                full.push(std::mem::take(&mut builder));
-            }
+/// A batch that was begun.
+#[derive(Debug, Default)]
+struct Open {
+    builder: RecordsBuilder,
+    bytes: usize,
+}
+
+/// Complete batches, in the order in which they became so.
+pub(crate) type Complete = Vec<(Target, RecordsBuilder)>;
+
+impl RowGatherer {
+    pub(crate) fn new(cut: Cut, has_target: bool) -> Self {
+        Self {
+            cut,
+            has_target,
+            open: BTreeMap::new(),
+            swept: 0,
         }
     }
-    if !builder.is_empty() {
-        full.push(builder);
+
+    /// Takes the rows of `batch`; adds the batches that are complete with them to `complete`.
+    pub(crate) fn push(&mut self, batch: &RecordBatch, complete: &mut Complete) -> Result<(), RowError> {
+        let columns = Columns::of(batch, self.has_target)?;
+        let mut rows = 0..batch.num_rows();
+        if self.has_target {
+            let records = columns.records()?;
+            return self.add(&Target::Given, &columns, &records, rows, complete);
+        }
+        while !rows.is_empty() {
+            let room = SWEEP_BYTES.saturating_sub(self.swept);
+            let fits = fitting(&rows, room, |rows| columns.weight(rows));
+            if fits == 0 && self.swept > 0 {
+                self.sweep(complete);
+                continue;
+            }
+            let taken = rows.start..rows.start + fits.max(1);
+            self.swept = self.swept.saturating_add(columns.weight(&taken));
+            rows.start = taken.end;
+            self.sort(&columns, taken, complete)?;
+        }
+        Ok(())
     }
-    Ok(full)
+
+    /// Completes every batch that was begun.
+    pub(crate) fn sweep(&mut self, complete: &mut Complete) {
+        self.swept = 0;
+        let open = std::mem::take(&mut self.open);
+        complete.extend(open.into_iter().map(|(target, open)| (target, open.builder)));
+    }
+
+    /// Gives rows to their streams.
+    fn sort(&mut self, columns: &Columns, rows: Range<usize>, complete: &mut Complete) -> Result<(), RowError> {
+        for (target, runs) in columns.runs(rows)? {
+            let rows: usize = runs.iter().map(Range::len).sum();
+            if runs.len() * RUN <= rows || runs.len() == 1 {
+                let records = columns.records()?;
+                for run in runs {
+                    self.add(&target, columns, &records, run, complete)?;
+                }
+            } else {
+                let gathered = columns.gathered(&runs)?;
+                let records = gathered.records()?;
+                self.add(&target, &gathered, &records, 0..rows, complete)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives rows to one stream.
+    fn add(
+        &mut self,
+        target: &Target,
+        columns: &Columns,
+        records: &RecordColumns,
+        mut rows: Range<usize>,
+        complete: &mut Complete,
+    ) -> Result<(), RowError> {
+        let Cut { rows: most, bytes } = self.cut;
+        while !rows.is_empty() {
+            let open = match self.open.get_mut(target) {
+                Some(open) => open,
+                None => self.open.entry(target.clone()).or_default(),
+            };
+            let room = most.saturating_sub(open.builder.len()).min(rows.len());
+            let near = rows.start..rows.start + room;
+            let fits = fitting(&near, bytes.saturating_sub(open.bytes), |rows| columns.weight(rows));
+            // A batch takes one row, however large.
+            let count = if open.builder.is_empty() { fits.max(1) } else { fits };
+            if count > 0 {
+                let taken = rows.start..rows.start + count;
+                open.bytes = open.bytes.saturating_add(columns.weight(&taken));
+                rows.start = taken.end;
+                push_all(&mut open.builder, records, taken)?;
+            }
+            if !rows.is_empty() || open.builder.len() >= most {
+                let full = std::mem::take(open);
+                complete.push((target.clone(), full.builder));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn push_all(builder: &mut RecordsBuilder, records: &RecordColumns, mut rows: Range<usize>) -> Result<(), EncodeError> {
+    while !rows.is_empty() {
+        match builder.push_rows(records, rows.clone(), MAX_UNCOMPRESSED_LENGTH)? {
+            0 => {
+                let limit = MAX_UNCOMPRESSED_LENGTH as u64;
+                return Err(EncodeError::TooLarge { length: limit, limit });
+            }
+            taken => rows.start += taken,
+        }
+    }
+    Ok(())
 }
 
 /// The columns of records, in the types that records have.
@@ -143,6 +242,16 @@ impl Columns {
         Ok(columns?)
     }
 
+    /// Bytes of what some rows hold, and of what it takes to hold them.
+    fn weight(&self, rows: &Range<usize>) -> usize {
+        let columns = [Some(&self.value), self.key.as_ref(), self.headers.as_ref()];
+        let times = self.timestamp.as_ref().map_or(0, |_| rows.len().saturating_mul(8));
+        let others = columns.into_iter().flatten();
+        others
+            .map(|column| weight(column, rows))
+            .fold(times, usize::saturating_add)
+    }
+
     /// The columns with these rows alone.
     fn gathered(&self, runs: &[Range<usize>]) -> Result<Self, RowError> {
         let rows = runs.iter().cloned().flatten();
@@ -160,7 +269,7 @@ impl Columns {
     }
 
     /// The runs of rows that go to each stream.
-    fn runs(&self, rows: usize) -> Result<Vec<(Target, Runs)>, RowError> {
+    fn runs(&self, rows: Range<usize>) -> Result<Vec<(Target, Runs)>, RowError> {
         match (&self.stream, &self.stream_id) {
             (Some(names), _) => {
                 let name = |row| names.is_valid(row).then(|| names.value(row));
@@ -178,18 +287,23 @@ impl Columns {
                     .map(|(id, runs)| (Target::Id(StreamId(id)), runs))
                     .collect())
             }
-            (None, None) => Ok(vec![(Target::Given, std::iter::once(0..rows).collect())]),
+            (None, None) => Ok(vec![(Target::Given, std::iter::once(rows).collect())]),
         }
     }
 }
 
 /// Rows by what `key` says of them, as runs; the first row without a key is the error.
-fn runs_of<K: Copy + Eq + Hash>(rows: usize, key: impl Fn(usize) -> Option<K>) -> Result<HashMap<K, Runs>, usize> {
+fn runs_of<K: Copy + Eq + Hash>(
+    rows: Range<usize>,
+    key: impl Fn(usize) -> Option<K>,
+) -> Result<HashMap<K, Runs>, usize> {
     let mut sorted: HashMap<K, Runs> = HashMap::new();
-    let mut row = 0;
-    while row < rows {
+    let mut row = rows.start;
+    while row < rows.end {
         let this = key(row).ok_or(row)?;
-        let end = (row + 1..rows).find(|&next| key(next) != Some(this)).unwrap_or(rows);
+        let end = (row + 1..rows.end)
+            .find(|&next| key(next) != Some(this))
+            .unwrap_or(rows.end);
         sorted.entry(this).or_default().push(row..end);
         row = end;
     }

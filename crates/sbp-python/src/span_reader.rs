@@ -40,7 +40,7 @@ pub(crate) struct SpanReader {
 
 /// What the streams are reached through: a client that others use too, or one of the reader's own.
 #[derive(FromPyObject)]
-enum Through<'py> {
+pub(crate) enum Through<'py> {
     Client(Bound<'py, Client>),
     Servers(String),
 }
