@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
@@ -25,6 +26,13 @@ _names = itertools.count()
 
 def _fresh(prefix: str) -> str:
     return f"{prefix}-{next(_names)}"
+
+
+def _afresh(durability: str, measure: Callable[[str], float]) -> float:
+    """One measurement against a server of its own: what it wrote is gone with it, and no later one pays for its way to
+    the disk."""
+    with native.serve(durability) as address:
+        return measure(address)
 
 
 def _awaited(runs: int) -> Iterator[Row]:
@@ -64,7 +72,9 @@ def _blocking(runs: int) -> Iterator[Row]:
 def _lists(runs: int) -> Iterator[Row]:
     with native.serve("none") as address:
         costs = [ours.hand_over_ns(address, "lists") for _ in range(runs)]
-        rows = [ours.produce_arrow(address, "tables", 5_000_000) / 1e6 for _ in range(runs)]
+    rows = [
+        _afresh("none", lambda address: ours.produce_arrow(address, "tables", 5_000_000)) / 1e6 for _ in range(runs)
+    ]
     name = "append(list[bytes]), per 100 B record, until handed over"
     yield Row(name, "ns", [own for own, _ in costs], [], "", 25, 12, less_is_better=True)
     yield Row("the same, with the I/O thread and its writes", "ns", [whole for _, whole in costs])
@@ -92,18 +102,19 @@ def _fetches(runs: int, rows: int) -> Iterator[Row]:
 def _peers(runs: int, rows: int) -> Iterator[Row]:
     with native.serve("none") as mine, kafka() as (theirs, _pid):
         produced = alternate(
-            lambda: ours.produce(mine, _fresh("produce"), rows) / 1e6,
+            lambda: _afresh("none", lambda address: ours.produce(address, "produce", rows)) / 1e6,
             lambda: peers.produce(theirs, _fresh("produce"), rows) / 1e6,
             runs,
         )
         yield Row("produce a list until acknowledged", "M/s", *produced, "confluent", 4, 6, of_ratio=True)
         for lists, what in ((False, "one by one"), (True, "as lists")):
-            written = [ours.write(mine, _fresh("written"), rows, lists=lists) / 1e6 for _ in range(runs)]
+            write = partial(ours.write, name="written", rows=rows, lists=lists)
+            written = [_afresh("none", write) / 1e6 for _ in range(runs)]
             yield Row(f"an idempotent writer, {what}", "M/s", written, produced[1], "confluent")
         with_callback = [peers.produce(theirs, _fresh("called"), rows, callback=True) / 1e6 for _ in range(runs)]
         yield Row("the same, its offsets told", "M/s", produced[0], with_callback, "confluent with a callback")
         native.fill(mine, "consume", rows)
-        peers.produce(theirs, "consume", rows)
+        peers.produce(theirs, "consume", rows, keep=True)
         for how, wanted, aim in (("bytes", 3, 5), ("arrow", 6, 11)):
             consumed = alternate(
                 partial(ours.fetch, mine, "consume", rows, how),
@@ -129,7 +140,7 @@ def _peers(runs: int, rows: int) -> Iterator[Row]:
 def _durable_peers(runs: int, rows: int) -> Iterator[Row]:
     with native.serve("fsync") as mine, kafka(fsync=True) as (theirs, _pid):
         produced = alternate(
-            lambda: ours.produce(mine, _fresh("produce"), rows) / 1e6,
+            lambda: _afresh("fsync", lambda address: ours.produce(address, "produce", rows)) / 1e6,
             lambda: peers.produce(theirs, _fresh("produce"), rows) / 1e6,
             runs,
         )
@@ -186,15 +197,18 @@ def main() -> None:
     chosen = arguments.only or list(PARTS)
     rows: list[Row] = []
     console = Console(stderr=True)
-    with Progress(console=console, transient=True) as progress:
+    # Drawn between measurements: a thread that draws would take its part of them.
+    with Progress(console=console, transient=True, auto_refresh=False) as progress:
         for name, measure in PARTS.items():
             if name not in chosen:
                 continue
             task = progress.add_task(f"measuring {name}", total=None)
+            begun = time.perf_counter()
             for row in measure(arguments):
                 rows.append(row)
-                progress.update(task, description=f"measuring {name}: {row.what}")
+                progress.update(task, description=f"measuring {name}: {row.what}", refresh=True)
             progress.remove_task(task)
+            progress.console.print(f"{name}: {time.perf_counter() - begun:.0f} s")
     show(rows, "the Python client")
     save(rows, REPORT)
     console.print(f"loopback round trip, 64 B, one in flight: {floors.loopback_round_trip_us():.1f} us")

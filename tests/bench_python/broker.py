@@ -32,6 +32,7 @@ group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=true
 num.partitions=1
 message.max.bytes=33554432
+log.segment.delete.delay.ms=0
 {flush}
 """
 

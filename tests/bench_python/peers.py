@@ -54,9 +54,23 @@ def _partition(topic: str, offset: int | None = None) -> Any:
     return TopicPartition(topic, 0, OFFSET_BEGINNING if offset is None else offset)
 
 
-def produce(address: str, topic: str, rows: int, *, callback: bool = False) -> float:
-    """Records a second, a list of them produced until all are acknowledged."""
-    producer = _producer(address)
+# Fuller batches cost client and broker less of each record than the 10,000 records of the defaults.
+BULK = {"batch.num.messages": 100_000, "batch.size": 1_000_000, "linger.ms": 10}
+
+
+def _delete(address: str, topic: str) -> None:
+    """Deletes a topic, so that what it holds does not have to find its way to the disk while others are measured."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    for deleted in admin.delete_topics([topic], operation_timeout=30).values():
+        deleted.result(timeout=60)
+
+
+def produce(address: str, topic: str, rows: int, *, callback: bool = False, keep: bool = False) -> float:
+    """Records a second, a list of them produced until all are acknowledged. The topic is deleted, unless told to keep
+    it."""
+    producer = _producer(address, **BULK)
     producer.produce(topic, ROW)
     producer.flush(60)
     records = [ROW] * rows
@@ -78,20 +92,23 @@ def produce(address: str, topic: str, rows: int, *, callback: bool = False) -> f
     elapsed = time.perf_counter() - started
     if left or (callback and done != rows):
         raise RuntimeError(f"{left} of {rows} records were not acknowledged")
+    if not keep:
+        _delete(address, topic)
     return rows / elapsed
 
 
 def consume(address: str, topic: str, rows: int, *, tuned: bool = True) -> float:
-    """Records a second as `list[bytes]`."""
+    """Records a second as `list[bytes]`, a list for each call; as ours, they are let go of then."""
     consumer = _consumer(address, **(TUNED if tuned else {}))
     started = time.perf_counter()
     consumer.assign([_partition(topic)])
-    values: list[bytes] = []
-    while len(values) < rows:
-        values += [message.value() for message in consumer.consume(10_000, timeout=30)]
+    seen = 0
+    while seen < rows:
+        values = [message.value() for message in consumer.consume(10_000, timeout=30)]
+        seen += len(values)
     elapsed = time.perf_counter() - started
     consumer.close()
-    return len(values) / elapsed
+    return seen / elapsed
 
 
 def awaited_sends(address: str, topic: str, in_flight: int, total: int) -> float:
