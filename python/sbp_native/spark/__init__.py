@@ -16,8 +16,9 @@ in a packed environment given with ``spark.archives``; ``addPyFile`` cannot carr
 
 from __future__ import annotations
 
+from .deterministic import deterministic
 from .errors import SbpOptionError, SbpSparkError
 from .session import configure, register
 from .source import SbpDataSource
 
-__all__ = ["SbpDataSource", "SbpOptionError", "SbpSparkError", "configure", "register"]
+__all__ = ["SbpDataSource", "SbpOptionError", "SbpSparkError", "configure", "deterministic", "register"]

@@ -24,6 +24,7 @@ UNSUPPORTED: Final = 9207
 # The next two are raised by `pyspark_sbp`, which must not need this package.
 NATIVE_MISSING: Final = 9208
 PYSPARK_TOO_OLD: Final = 9209
+OTHER_ROWS: Final = 9210
 
 # Codes of the protocol that the source also raises by itself.
 NOT_FOUND: Final = 1404
@@ -69,6 +70,12 @@ CODES: Final[dict[int, Code]] = {
         "install the wheel for this Python on the driver and on every executor",
     ),
     PYSPARK_TOO_OLD: Code("PYSPARK_TOO_OLD", "PySpark is older than 4.2", "upgrade pyspark"),
+    OTHER_ROWS: Code(
+        "OTHER_ROWS",
+        "a repeated task has other rows than its first attempt, which were stored: storing them would lose some or "
+        "leave some twice",
+        "use `deterministic(df, n)`, `sortWithinBatch=true`, or `delivery=at-least-once`",
+    ),
 }
 
 #: What a message says of trying again.

@@ -45,7 +45,8 @@ _BATCH_READ: Final = frozenset({Use.BATCH_READ})
 _STREAM_READ: Final = frozenset({Use.STREAM_READ})
 _BATCH_WRITE: Final = frozenset({Use.BATCH_WRITE})
 _READS: Final = _BATCH_READ | _STREAM_READ
-_WRITES: Final = _BATCH_WRITE | frozenset({Use.STREAM_WRITE})
+_STREAM_WRITE: Final = frozenset({Use.STREAM_WRITE})
+_WRITES: Final = _BATCH_WRITE | _STREAM_WRITE
 _ALL: Final = _READS | _WRITES
 
 _PLACE: Final = (
@@ -128,6 +129,7 @@ OPTIONS: Final[dict[str, Option]] = {
     "sortWithinBatch": Option(
         _WRITES, "`false`", "sorts each task's rows before they are appended, so that a repeated task writes the same"
     ),
+    "checkpointLocation": Option(_STREAM_WRITE, "", "Spark's own: the directory of the query's progress"),
     "clientName": Option(_ALL, "version and process id", "what the client calls itself in the server's log"),
     "timeout": Option(_ALL, "`30s`", "what one call may take, retries included: `30s`, `2m`, or seconds"),
     "maxAttempts": Option(_ALL, "100", "how often a call is tried within `timeout`"),

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 from .batch_reader import SbpBatchReader
+from .batch_writer import SbpBatchWriter
 from .errors import SbpSparkError
 from .options import SbpOptions, Use
 from .refused import RefusedStreamReader
 from .schema import column_set
 from .stream_reader import SbpStreamReader
+from .stream_writer import SbpStreamWriter
 from .streams import find
-from .writer import SbpBatchWriter
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -62,3 +69,7 @@ class SbpDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The batch writer."""
         return SbpBatchWriter(self._options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The streaming writer."""
+        return SbpStreamWriter(self._options, schema, overwrite)

@@ -1,15 +1,12 @@
-"""The batch write: rows become records, at least once.
-
-A task appends its rows and returns when every append is acknowledged, which means durable. A task that Spark repeats
-appends again: rows written by its first attempt stay, so a failure in the middle can leave duplicates, never a gap.
-"""
+"""What batch and streaming writes have in common: where rows go, whether they fit, and how a task appends them."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,18 +17,21 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+import sbp_native
 from sbp_native._native import BatchAppender
 
-from . import runtime
-from .errors import INVALID_VALUE, SCHEMA, UNSUPPORTED, SbpOptionError, SbpSparkError, explained, nearest
-from .options import Body, SbpOptions, Use
+from . import delivery, runtime
+from .errors import INVALID_VALUE, OTHER_ROWS, SCHEMA, SbpOptionError, SbpSparkError, explained, nearest
+from .ordering import sorted_batches
 from .schema import Conform, arrow_schema
 from .streams import StreamHead, every_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
+
+    from .options import Body, SbpOptions
 
 #: The columns of a write with body `records`, and the types each may have.
 _RECORD_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
@@ -44,67 +44,132 @@ _RECORD_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "stream_id": (LongType,),
 }
 _TARGETS: Final = ("stream", "stream_id", "topic")
+#: Columns of a read, and of Kafka's, that say where a record came from: they are left out.
+_ORIGIN: Final = ("offset", "partition", "timestampType")
+_SEQUENCE_OVERLAP: Final = 1481
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What was stored of one stream; offsets are -1 where the server no longer knows the place of a repeat."""
+
+    stream: int
+    first: int
+    last: int
+    rows: int
 
 
 @dataclass
 class SbpCommitMessage(WriterCommitMessage):
-    """What one task wrote: rows in all, and per stream (id, first offset, last offset, rows)."""
+    """What one task wrote, and of which batch it was; `repeated` if that batch was committed before."""
 
     rows: int
-    appended: tuple[tuple[int, int, int, int], ...]
+    appended: tuple[Appended, ...]
+    epoch: delivery.Epoch | None = None
+    repeated: bool = False
 
 
-class SbpBatchWriter(DataSourceArrowWriter):
-    """Made once on the driver, which looks up or creates the target; `write` runs in the tasks."""
+@dataclass(frozen=True)
+class Target:
+    """Where rows go, found fit for them on the driver. Travels to the tasks."""
 
-    def __init__(self, options: SbpOptions, schema: StructType, overwrite: bool) -> None:
-        options.refuse_all_but(Use.BATCH_WRITE)
-        if overwrite:
-            raise SbpOptionError(UNSUPPORTED, "a stream cannot be overwritten, only appended to: use .mode('append')")
-        self._options = options
+    options: SbpOptions
+    #: The one stream that everything goes to; None if the rows name theirs.
+    stream: str | None
+    body: Body
+    #: The stream's schema, with body `arrow`.
+    schema_ipc: bytes = b""
+
+    @classmethod
+    def of(cls, options: SbpOptions, schema: StructType) -> Target:
+        """Looks the target up, or creates it, and compares the DataFrame's columns with it.
+
+        Raises `SbpOptionError` if there is none, or if they do not fit.
+        """
         name = options.target()
         head = _find_or_create(options, name, schema) if name is not None else None
-        self._stream: str | None = head.name if head is not None else None
-        self._body: Body = _body(options, head)
-        if self._body == "arrow":
-            self._schema_ipc = _typed_target(head, schema)
-        else:
-            _check_records(schema, self._stream)
-            self._schema_ipc = b""
+        body = _body(options, head)
+        if body == "arrow":
+            assert head is not None
+            return cls(options, head.name, body, _typed_target(head, schema))
+        _check_records(schema, head.name if head is not None else None)
+        return cls(options, head.name if head is not None else None, body)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Appends the rows of one task and waits until all of them are durable."""
-        runtime.prepare_worker()
-        prepare = _prepare_typed(self._schema_ipc) if self._body == "arrow" else _prepare_records
+    def write(self, batches: Iterator[pa.RecordBatch], epoch: delivery.Epoch | None) -> SbpCommitMessage:
+        """Appends the rows of one task, and waits until all of them are durable.
+
+        With an epoch, rows that an earlier attempt has stored are not stored again.
+        """
+        runtime.prepare_worker(self.options.worker_gc_freeze)
         rows = 0
-        with explained(f"appending to {self._stream or 'the streams that the rows name'}", self._options.servers):
+        appended: list[tuple[int, int, int, int]] = []
+        to = self.stream or "the streams that the rows name"
+        with _explained(f"appending to {to}", self.options.servers, epoch):
             appender: BatchAppender | None = None
+            prepare = self._prepare()
             # The input is always read to its end, or the other side of the pipe may wait for ever.
-            for batch in iterator:
+            for batch in sorted_batches(batches) if self.options.sort_within_batch else batches:
                 if batch.num_rows:
-                    appender = appender or self._appender()
+                    appender = appender or self._appender(epoch)
                     appender.append(prepare(batch))
                     rows += batch.num_rows
-            appended = tuple(appender.finish()) if appender is not None else ()
-        return SbpCommitMessage(rows, appended)
+            if appender is not None:
+                appended = appender.finish()
+        return SbpCommitMessage(rows, tuple(Appended(*each) for each in appended), epoch)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing to do: the rows are durable and visible since their append was acknowledged."""
+    def _prepare(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        return _prepare_typed(self.schema_ipc) if self.body == "arrow" else _prepare_records
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing can be taken back: what was acknowledged stays."""
+    def _appender(self, epoch: delivery.Epoch | None) -> BatchAppender:
+        options = self.options
+        writer_id, number = epoch.writer(delivery.partition()) if epoch is not None else (None, 0)
+        return BatchAppender(
+            runtime.client(options),
+            self.stream,
+            self.body,
+            options.timeout,
+            writer_id=writer_id,
+            epoch=number,
+            batch_rows=options.batch_rows,
+            batch_bytes=options.batch_bytes,
+            compression=options.compression,
+            create_streams=options.create_streams,
+        )
 
-    def _appender(self) -> BatchAppender:
-        return BatchAppender(self._options.servers, self._stream, self._body, self._options.timeout)
+
+@contextmanager
+def _explained(doing: str, servers: str, epoch: delivery.Epoch | None) -> Iterator[None]:
+    """Errors of an append in one line; one about a repeat with other rows says what that means."""
+    try:
+        with explained(doing, servers):
+            yield
+    except SbpSparkError as error:
+        if error.code != _SEQUENCE_OVERLAP or epoch is None:
+            raise
+        raise SbpSparkError(
+            OTHER_ROWS,
+            f"{error.message}; an earlier attempt of this task stored other rows, so the plan does not give the same "
+            "rows each time, or batchRows, batchBytes or the body were changed: use "
+            "sbp_native.spark.deterministic(df, n), sortWithinBatch=true, or delivery=at-least-once",
+        ) from error
+
+
+def drain(batches: Iterable[pa.RecordBatch]) -> None:
+    """Reads the input to its end, or the other side of the pipe may wait for ever."""
+    for _ in batches:
+        pass
 
 
 def _find_or_create(options: SbpOptions, name: str, schema: StructType) -> StreamHead:
-    heads = every_stream(options)
-    found = next((head for head in heads if name in (head.name, str(head.id))), None)
-    if found is not None:
-        return found
+    with explained(f"looking for stream {name}", options.servers):
+        try:
+            info = runtime.client(options).describe_stream(int(name) if name.isdigit() else name)
+            return StreamHead(int(info.id), info.name, info.schema_ipc)
+        except sbp_native.errors.StreamNotFoundError:
+            pass
     if name.isdigit() or not options.create_streams:
-        hint = nearest(name, [head.name for head in heads]) if heads else "the server has no stream yet"
+        heads = every_stream(options)
+        hint = nearest(name, [head.name for head in heads]) or "the server has no stream yet"
         raise SbpOptionError(
             INVALID_VALUE, f"there is no stream {name!r} at {options.servers}: {hint}, or use createStreams=true"
         )
@@ -122,17 +187,15 @@ def _body(options: SbpOptions, head: StreamHead | None) -> Body:
     if head is None:
         if options.body == "arrow":
             raise SbpOptionError(INVALID_VALUE, "body=arrow needs one target: use save('a') or option 'stream'")
-        if options.create_streams:
-            raise SbpOptionError(INVALID_VALUE, "createStreams needs one target: use save('a') or option 'stream'")
     elif options.body is not None and typed != (options.body == "arrow"):
         has = "has a schema, so it takes body=arrow" if typed else "has no schema, so it takes body=records"
         raise SbpOptionError(SCHEMA, f"{head} {has}, not body={options.body}")
     return "arrow" if typed else "records"
 
 
-def _typed_target(head: StreamHead | None, schema: StructType) -> bytes:
+def _typed_target(head: StreamHead, schema: StructType) -> bytes:
     """Checks the DataFrame's columns against the stream's; order and nullable flags are settled row by row."""
-    assert head is not None and head.schema_ipc is not None  # noqa: PT018 - `_body` said arrow
+    assert head.schema_ipc is not None
     wanted = head.arrow_schema()
     given = arrow_schema(schema)
     for name in given.names:
@@ -153,6 +216,8 @@ def _typed_target(head: StreamHead | None, schema: StructType) -> bytes:
 
 def _check_records(schema: StructType, target: str | None) -> None:
     for field in schema.fields:
+        if field.name in _ORIGIN:
+            continue
         types = _RECORD_COLUMNS.get(field.name)
         if types is None:
             raise SbpOptionError(
@@ -197,6 +262,8 @@ def _prepare_records(batch: pa.RecordBatch) -> pa.RecordBatch:
     }
     names, columns = [], []
     for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name in _ORIGIN:
+            continue
         wanted = types.get(field.name)
         names.append("stream" if field.name == "topic" else field.name)
         columns.append(column if wanted is None or column.type == wanted else column.cast(wanted))
