@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from . import runtime
 from .errors import INVALID_VALUE, SbpOptionError, explained
-from .filters import FilterPush, Narrowed
+from .filters import PUSHED_FILTERS_STAY, FilterPush, Narrowed
 from .options import EARLIEST, LATEST, Places, SbpOptions, Use
 from .planning import PlanBounds, plan
 from .schema import column_set
@@ -34,8 +34,9 @@ class SbpBatchReader(DataSourceReader):
         columns.check(schema)
         self._source = SpanSource(options, columns.kind, schema, {head.id: head.name for head in self._heads})
         self._narrowed = Narrowed()
-        # An attribute, because a method of the class would fail every query while Spark's setting is off.
-        self.pushFilters = FilterPush(columns.kind, self._narrowed, options.gaps_as_rows)  # type: ignore[method-assign]
+        if PUSHED_FILTERS_STAY if options.push_filters is None else options.push_filters:
+            # An attribute, because a method of the class would fail every query while Spark's setting is off.
+            self.pushFilters = FilterPush(columns.kind, self._narrowed, options.gaps_as_rows)  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
         """The plan; see `plan` for its rules."""

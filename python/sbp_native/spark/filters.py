@@ -3,6 +3,10 @@
 Spark pushes filters into batch reads when ``spark.sql.python.filterPushdown.enabled`` is set. Those on the stream and
 on the offset choose spans, and Spark need not look at them again. One on the timestamp moves the start only: the order
 of records is that of offsets, and old records may lie behind new ones.
+
+Up to 4.3 Spark keeps what a reader planned for one query with its DataFrame, and reads the same in the next query on
+it, whatever that one's filters are: rows go missing. So there nothing is pushed unless an option says that one `load`
+serves one query.
 """
 
 from __future__ import annotations
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 
     from .options import Columns
     from .streams import StreamHead
+
+#: Whether Spark keeps the filters of one query out of others: a plan belongs to its query since limits can be pushed.
+PUSHED_FILTERS_STAY: Final = hasattr(DataSourceReader, "pushLimit")
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

@@ -110,6 +110,13 @@ OPTIONS: Final[dict[str, Option]] = {
         "a write takes the column whenever it is there",
     ),
     "columns": Option(_READS, "by the streams' schema", "the set of columns: `records`, `kafka` or `arrow`"),
+    "pushFilters": Option(
+        _BATCH_READ,
+        "`false`; `true` after Spark 4.3",
+        "whether filters on stream, stream_id, offset and timestamp choose what is read, while "
+        "`spark.sql.python.filterPushdown.enabled` is set. Up to 4.3 Spark reads with the filters of one query in "
+        "another on the same DataFrame: set it where one `load` serves one query",
+    ),
     "stream": Option(_WRITES, "the rows' column", "the target, by name or id; the same as `save(...)`"),
     "body": Option(
         _WRITES, "by the target's schema", "`records` (value, key, headers) or `arrow` (the frame's columns)"
@@ -195,6 +202,7 @@ class SbpOptions:
     max_partitions: int | None = None
     include_headers: bool | None = None
     columns: Columns | None = None
+    push_filters: bool | None = None
     stream: str | None = None
     body: Body | None = None
     create_streams: bool = False
@@ -239,6 +247,7 @@ class SbpOptions:
             max_partitions=values.number("maxPartitions", given),
             include_headers=values.flag("includeHeaders", given),
             columns=cast("Columns | None", values.word("columns", given, ("records", "kafka", "arrow"))),
+            push_filters=values.flag("pushFilters", given),
             stream=values.stream_name(stream) if stream is not None else None,
             body=cast("Body | None", values.word("body", given, ("records", "arrow"))),
             create_streams=values.flag("createStreams", given) is True,

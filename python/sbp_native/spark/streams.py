@@ -212,4 +212,4 @@ def _first_in_batch(client: sbp_native.Client, head: StreamHead, offset: int, ti
     if batch is None:
         return offset
     times = zip(batch.offsets, batch.timestamps, strict=True)
-    return next((each for each, timestamp in times if each >= offset and timestamp >= time_ms), offset)
+    return next((each for each, time_us in times if each >= offset and time_us >= time_ms * 1_000), offset)

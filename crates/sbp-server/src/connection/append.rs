@@ -222,8 +222,12 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
                 columns,
                 claim,
             });
-            // Batches of plain v0.1 peers tell only the time that their records count from.
-            job.max_timestamp = head.meta.max_timestamp.max(head.meta.base_timestamp);
+            // Batches of plain v0.1 peers tell only the time that their records count from. Where records have times of
+            // their own, that one is no record's.
+            job.max_timestamp = match head.meta.max_timestamp {
+                TimestampMs(0) => head.meta.base_timestamp,
+                latest => latest,
+            };
         }
         Err(error) => job.entry.head = Err(head_refusal(info, &error)),
     }
