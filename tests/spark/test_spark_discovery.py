@@ -38,10 +38,10 @@ def test_a_session_can_be_told(spark: SparkSession, client: sbp.Client, read: Ca
     assert read().load(name).count() == 1
 
 
-def test_configure_sets_what_it_says_and_leaves_pushdown(spark: SparkSession) -> None:
+def test_configure_sets_what_it_says(spark: SparkSession) -> None:
     assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
     assert spark.conf.get("spark.sql.execution.pyspark.udf.faulthandler.enabled") == "true"
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "false"
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
 
 
 def test_the_finder_imports_pyspark_alone() -> None:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from .deterministic import deterministic
 from .errors import SbpOptionError, SbpSparkError
+from .listener import LagListener
 from .session import configure, register
 from .source import SbpDataSource
 
-__all__ = ["SbpDataSource", "SbpOptionError", "SbpSparkError", "configure", "deterministic", "register"]
+__all__ = ["LagListener", "SbpDataSource", "SbpOptionError", "SbpSparkError", "configure", "deterministic", "register"]

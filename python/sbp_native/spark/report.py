@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from .offsets import OffsetMap
+
 if TYPE_CHECKING:
     from .standing import Standing
     from .watch import Watch
@@ -22,8 +24,9 @@ class Report:
     {"v":1,"o":{"17":1050,"23":90},"names":{"17":"orders","23":"payments"},"lost":{"17":5},"gaps":[[17,0,5]]}
     ```
 
-    `o` is the end of each stream when it was last looked at, `lost` how many records were not there to be read, `gaps`
-    the intervals: stream id, first offset, first offset behind it. Read by `LagListener`.
+    `o` is the end of each stream when it was last looked at, packed as in any offset if there are very many; `lost` how
+    many records were not there to be read; `gaps` the intervals: stream id, first offset, first offset behind it.
+    Read by `LagListener`.
     """
 
     def __init__(self) -> None:
@@ -40,7 +43,7 @@ class Report:
         """The report, as Spark shows it."""
         seen = watch.seen
         streams = sorted(stream for stream in watch.ids if stream in seen)
-        out: dict[str, Any] = {"v": 1, "o": {str(stream): seen[stream] for stream in streams}}
+        out = OffsetMap({stream: seen[stream] for stream in streams}).to_json()
         if len(streams) <= NAMED:
             out["names"] = {str(stream): watch.names[stream] for stream in streams}
         if self._lost:
