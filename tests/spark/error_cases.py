@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,25 +62,26 @@ class Scene:
 
     spark: SparkSession
     server: sbp.Server
+    address: str
     client: sbp.Client
     directory: Path
 
     def read(self, **options: object) -> DataFrameReader:
         """``spark.read``."""
-        return self.spark.read.format("sbp").options(**{"servers": self.server.address, **options})
+        return self.spark.read.format("sbp").options(**{"servers": self.address, **options})
 
     def stream(self, **options: object) -> DataStreamReader:
         """``spark.readStream``, from the first record on."""
-        given = {"servers": self.server.address, "startingOffsets": "earliest", **options}
+        given = {"servers": self.address, "startingOffsets": "earliest", **options}
         return self.spark.readStream.format("sbp").options(**given)
 
     def write(self, frame: DataFrame, **options: object) -> DataFrameWriter:
         """``frame.write`` in append mode."""
-        return frame.write.format("sbp").mode("append").options(**{"servers": self.server.address, **options})
+        return frame.write.format("sbp").mode("append").options(**{"servers": self.address, **options})
 
     def write_stream(self, frame: DataFrame, **options: object) -> DataStreamWriter:
         """``frame.writeStream`` with a checkpoint, for what is there now."""
-        given = {"servers": self.server.address, "checkpointLocation": str(self.directory / "sink"), **options}
+        given = {"servers": self.address, "checkpointLocation": str(self.directory / "sink"), **options}
         return frame.writeStream.format("sbp").options(**given).trigger(availableNow=True)
 
     def values(self, rows: int = 3) -> DataFrame:
@@ -102,6 +103,14 @@ def _ended(query: Any) -> None:
         assert query.awaitTermination(60), "the query neither ended nor failed within a minute"
     finally:
         query.stop()
+
+
+def _failed(query: Any) -> Exception:
+    try:
+        _ended(query)
+    except Exception as error:
+        return error
+    raise AssertionError("the query came to its end")
 
 
 # Options.
@@ -247,6 +256,23 @@ def a_server_that_does_not_run(at: Scene) -> object:
     return at.read(servers=DEAD, timeout="2s").load("orders")
 
 
+@seen(9001, ACTION, f"...cannot connect to {ADDRESS}: Connection refused...")
+def a_server_that_was_stopped_after_load(at: Scene) -> object:
+    frame = at.read(timeout="2s").load("orders")
+    at.server.close()
+    return frame.count()
+
+
+@seen(
+    1404,
+    LOAD,
+    f"no stream matches streamsPattern 'ordres.*' at {ADDRESS}: did you mean 'orders'?; with columns=records or "
+    "columns=kafka a query may begin without any",
+)
+def a_pattern_that_matches_nothing(at: Scene) -> object:
+    return at.read(streamsPattern="ordres.*").load()
+
+
 # Columns.
 
 
@@ -289,8 +315,8 @@ def typed_columns_of_a_stream_without_a_schema(at: Scene) -> object:
 @seen(
     9013,
     QUERY,
-    "records of this query are not there: stream orders (1) [10, 18); not retriable, start a new query with a new "
-    "checkpoint from offsets that exist",
+    f"records of this query are not there: stream orders (1) [10, 18), servers {ADDRESS}: not retriable, set "
+    "failOnDataLoss=false to go on without them, or start a new query with a new checkpoint",
 )
 def records_trimmed_before_a_query_read_them(at: Scene) -> object:
     frame = at.stream().load("orders")
@@ -314,6 +340,27 @@ def a_checkpoint_of_a_later_version(at: Scene) -> object:
     offsets.write_text(re.sub(r'"v": ?1', '"v":9', offsets.read_text()))
     at.client.stream("orders").append(b"more")
     return at.run(frame)
+
+
+@seen(
+    9013,
+    ACTION,
+    f"records of this query are not there any more: ..., servers {ADDRESS}: not retriable, set failOnDataLoss=false to "
+    "go on without them",
+)
+def records_trimmed_while_a_batch_reads_them(at: Scene) -> object:
+    address = at.address
+
+    def trims(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sbp_native
+
+        for batch in batches:
+            with sbp_native.connect(address) as client:
+                client.stream("orders").trim(10)
+            yield batch
+
+    frame = at.read(maxRecordsPerPartition=1).load("orders").select("offset")
+    return frame.mapInArrow(trims, "offset bigint").collect()
 
 
 # Writing.
@@ -374,3 +421,73 @@ def a_typed_column_left_out(at: Scene) -> object:
 def records_into_a_typed_stream(at: Scene) -> object:
     at.typed("flights", ("carrier", pa.string()))
     return at.write(at.values(), body="records").save("flights")
+
+
+@seen(9203, SAVE, "option 'txnAppId' does nothing without 'txnVersion': give both, or none")
+def a_transaction_without_its_version(at: Scene) -> object:
+    return at.write(at.values(), txnAppId="nightly").save("orders")
+
+
+@seen(
+    9203,
+    SAVE,
+    "delivery=at-least-once contradicts txnAppId and txnVersion: leave out one or the other",
+)
+def a_transaction_at_least_once(at: Scene) -> object:
+    return at.write(at.values(), txnAppId="nightly", txnVersion=1, delivery="at-least-once").save("orders")
+
+
+@seen(9203, SAVE, "...column 'stream' is null in some rows: every row needs a target")
+def a_row_without_a_target(at: Scene) -> object:
+    return at.write(at.spark.createDataFrame([("a", None)], "value string, stream string")).save()
+
+
+@seen(9204, SAVE, "...column 'carrier' holds 1 nulls, but the stream's schema allows none")
+def a_null_where_the_stream_has_none(at: Scene) -> object:
+    at.client.create_stream("flights", schema=pa.schema([pa.field("carrier", pa.string(), nullable=False)]))
+    return at.write(at.spark.createDataFrame([(None,)], "carrier string")).save("flights")
+
+
+@seen(
+    9207,
+    QUERY,
+    "output mode 'complete' writes the whole result anew each time, and a stream can only be appended to: use "
+    "outputMode('append') with a watermark, or foreachBatch",
+)
+def complete_mode(at: Scene) -> object:
+    counts = at.stream().load("orders").groupBy("key").count().selectExpr("string(count) value")
+    return _ended(at.write_stream(counts).outputMode("complete").start("orders"))
+
+
+@seen(9204, QUERY, "body=records needs a column 'value', binary or string; body=arrow takes any columns")
+def a_streaming_write_without_a_value(at: Scene) -> object:
+    return _ended(at.write_stream(at.stream().load("orders").select("key")).start("orders"))
+
+
+@seen(9210, QUERY, "...an earlier attempt of this task stored other rows, so the plan does not give the same rows...")
+def other_rows_when_a_batch_is_repeated(at: Scene) -> object:
+    copy = at.client.create_stream("copy")
+    address, failed = at.address, at.directory / "failed"
+
+    def random(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
+        import uuid
+
+        import sbp_native
+
+        for batch in batches:
+            if 9 in batch["offset"].to_pylist() and not failed.exists():
+                # The other task has stored its rows, then this one fails.
+                with sbp_native.connect(address) as client:
+                    deadline = time.monotonic() + 30
+                    while client.stream("copy").positions().latest == 0 and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                failed.touch()
+                raise RuntimeError("on purpose")
+            yield pa.record_batch({"value": [str(uuid.uuid4()) for _ in range(batch.num_rows)]})
+
+    frame = at.stream(minPartitions=2).load("orders").select("offset").mapInArrow(random, "value string")
+    first = at.write_stream(frame).start("copy")
+    assert "on purpose" in str(_failed(first))
+    assert copy.positions().latest > 0
+    return _ended(at.write_stream(frame).start("copy"))

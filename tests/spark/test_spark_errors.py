@@ -24,7 +24,7 @@ def scene(spark: SparkSession, tmp_path: Path) -> Iterator[Scene]:
         orders = client.create_stream("orders")
         for number in range(10):
             orders.append(b"%d" % number)
-        yield Scene(spark, server, client, tmp_path)
+        yield Scene(spark, server, server.address, client, tmp_path)
 
 
 def told(case: Case, scene: Scene) -> str:
@@ -34,7 +34,7 @@ def told(case: Case, scene: Scene) -> str:
     lines = [line for line in str(caught.value).splitlines() if "[SBP-" in line]
     assert lines, str(caught.value)
     assert len(lines) == 1, lines
-    return lines[0][lines[0].index("[SBP-") :].replace(scene.server.address, ADDRESS)
+    return lines[0][lines[0].index("[SBP-") :].replace(scene.address, ADDRESS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
