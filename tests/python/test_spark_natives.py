@@ -155,3 +155,13 @@ def test_what_cannot_be_appended(client: sbp.Client, server: sbp.Server, name: s
     with pytest.raises(sbp.SchemaMismatchError, match="cast"):
         appender.append(pa.record_batch({"value": [1]}))
     appender.close()
+
+
+@pytest.mark.parametrize("rows", [1, 9, 10, 11, 20])
+def test_batches_that_end_with_the_last_row(client: sbp.Client, server: sbp.Server, name: str, rows: int) -> None:
+    stream = client.create_stream(name)
+    appender = BatchAppender(server.address, name, batch_rows=10)
+    values = [b"%d" % number for number in range(rows)]
+    appender.append(pa.record_batch({"value": values}))
+    assert [(last - first + 1, count) for _, first, last, count in appender.finish()] == [(rows, rows)]
+    assert [value for batch in stream.read() for value in batch.values] == values

@@ -121,7 +121,9 @@ impl RowGatherer {
     pub(crate) fn sweep(&mut self, complete: &mut Complete) {
         self.swept = 0;
         let open = std::mem::take(&mut self.open);
-        complete.extend(open.into_iter().map(|(target, open)| (target, open.builder)));
+        // A batch that was complete with its last row has left an empty one behind.
+        let begun = open.into_iter().filter(|(_, open)| !open.builder.is_empty());
+        complete.extend(begun.map(|(target, open)| (target, open.builder)));
     }
 
     /// Gives rows to their streams.

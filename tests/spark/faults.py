@@ -1,0 +1,65 @@
+"""What the tests of faults send into Spark's workers, and how they look at what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sbp_native.spark import delivery
+from sbp_native.testing import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    import sbp_native as sbp
+
+
+def fail_late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Passes everything on, and then fails if this is a task's first attempt."""
+    from pyspark import TaskContext
+
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() == 0:
+        raise RuntimeError("the first attempt of every task fails here")
+
+
+def numbered(count: int) -> list[bytes]:
+    """Different values, one for each number."""
+    return [b"row %d" % number for number in range(count)]
+
+
+def held(client: sbp.Client, name: str) -> Counter[bytes | None]:
+    """The values that a stream holds, and how often."""
+    found: Counter[bytes | None] = Counter()
+    for batch in client.stream(name).read(start="earliest", end="latest"):
+        found.update(batch.values)
+    return found
+
+
+def markers(client: sbp.Client) -> int:
+    """How many records the sink's own streams hold: one for each batch that it has committed."""
+    own = [info.name for info in client.list_streams() if info.name.startswith(delivery.PREFIX)]
+    return sum(bounds.latest for bounds in client.positions(own).values()) if own else 0
+
+
+def linger(
+    batches: Iterator[pa.RecordBatch], place: Path, partition: int, within: float = 90.0
+) -> Iterator[pa.RecordBatch]:
+    """Passes everything on; the first attempt of one task then waits until the second one has passed everything on.
+
+    Each attempt leaves a file behind when it has passed everything on.
+    """
+    from pyspark import TaskContext
+
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.partitionId() == partition:
+        (place / f"attempt-{context.attemptNumber()}").touch()
+        if context.attemptNumber() == 0:
+            eventually((place / "attempt-1").exists, timeout=within)
