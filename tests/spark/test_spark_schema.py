@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -18,12 +20,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sbp_native.spark import SbpDataSource
 from sbp_native.spark.errors import SbpOptionError, SbpSparkError
 from sbp_native.spark.options import SbpOptions
 from sbp_native.spark.schema import Conform, arrow_schema, column_set
 from sbp_native.spark.streams import StreamHead
 
 if TYPE_CHECKING:
+    import sbp_native as sbp
     from sbp_native.spark.options import Columns
 
 TYPED = pa.schema(
@@ -174,3 +178,117 @@ def test_schemas_survive_spark() -> None:
     for field in TYPED:
         kind = promised.field(field.name).type
         assert kind == field.type or pa.types.is_nested(kind), field
+
+
+#: Every kind of column that a stream can have, nested ones with nulls forbidden at some level.
+EVERY = pa.schema(
+    [
+        *(
+            pa.field(f"{kind}{suffix}", data_type, nullable=not suffix)
+            for kind, data_type in {
+                "bool": pa.bool_(),
+                "int8": pa.int8(),
+                "int16": pa.int16(),
+                "int32": pa.int32(),
+                "int64": pa.int64(),
+                "float32": pa.float32(),
+                "float64": pa.float64(),
+                "decimal": pa.decimal128(38, 18),
+                "date": pa.date32(),
+                "local": pa.timestamp("us"),
+                "instant": pa.timestamp("us", tz="UTC"),
+                "text": pa.string(),
+                "bytes": pa.binary(),
+            }.items()
+            for suffix in ("", "_required")
+        ),
+        pa.field("list", pa.list_(pa.field("item", pa.string(), nullable=False))),
+        pa.field("lists", pa.list_(pa.list_(pa.int16())), nullable=False),
+        pa.field(
+            "struct", pa.struct([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.list_(pa.binary()))])
+        ),
+        pa.field("map", pa.map_(pa.string(), pa.field("v", pa.timestamp("us", tz="UTC"), nullable=False))),
+    ]
+)
+
+
+def sample(field: pa.Field, row: int) -> object:
+    """A value for a column: null now and then, where it may be."""
+    if field.nullable and row % 3 == 1:
+        return None
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return {child.name: sample(child, row + 3) for child in kind}
+    if pa.types.is_map(kind):
+        return [(str(row), sample(kind.item_field, row))]
+    if pa.types.is_list(kind):
+        return [sample(kind.value_field, row + each) for each in range(row % 3)]
+    moment = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC) + dt.timedelta(microseconds=row)
+    number = row % 100
+    for matches, value in (
+        (pa.types.is_boolean, row % 2 == 0),
+        (pa.types.is_integer, number),
+        (pa.types.is_floating, number / 4),
+        (pa.types.is_decimal, decimal.Decimal(number) / 8),
+        (pa.types.is_date, moment.date()),
+        (pa.types.is_timestamp, moment if pa.types.is_timestamp(kind) and kind.tz else moment.replace(tzinfo=None)),
+        (pa.types.is_string, f"text {row}"),
+        (pa.types.is_binary, bytes([number])),
+    ):
+        if matches(kind):
+            return value
+    raise AssertionError(kind)
+
+
+def batches(server: sbp.Server, load: str, schema: StructType | None = None, **given: str) -> list[pa.RecordBatch]:
+    """What the tasks of a batch read hand to Spark."""
+    source = SbpDataSource({"servers": server.address, "path": load, "workerGcFreeze": "false", **given})
+    reader = source.reader(schema or source.schema())
+    return [batch for partition in reader.partitions() for batch in reader.read(partition)]
+
+
+def test_every_type_arrives_as_spark_wants_it(server: sbp.Server, client: sbp.Client, name: str) -> None:
+    """The schema of each batch is, field by field and flag by flag, what PySpark makes of the columns promised."""
+    table = pa.Table.from_pylist(
+        [{field.name: sample(field, row) for field in EVERY} for row in range(100)], schema=EVERY
+    )
+    stream = client.create_stream(name, schema=EVERY)
+    # Small batches are laid together, large ones are views: both must look the same.
+    for _ in range(3):
+        stream.append(table)
+    stream.append(pa.concat_tables([table] * 60).combine_chunks())
+    source = SbpDataSource({"servers": server.address, "path": name})
+    wanted = to_arrow_schema(source.schema(), timezone="UTC")
+    found = batches(server, name)
+    assert len(found) > 1
+    for batch in found:
+        assert type(batch) is pa.RecordBatch
+        assert batch.schema.equals(wanted)
+        assert batch.schema.remove_metadata() == wanted.remove_metadata()
+        batch.validate(full=True)
+    own = pa.Table.from_batches(found).select(EVERY.names)
+    assert own.to_pylist() == table.to_pylist() * 63
+
+
+@pytest.mark.parametrize("kind", ["records", "kafka"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_records_arrive_as_spark_wants_them(
+    server: sbp.Server, client: sbp.Client, name: str, kind: str, gaps: bool
+) -> None:
+    stream = client.create_stream(name)
+    stream.append([b"a", None, b"c"], key=[None, b"k", b""], headers=[[("h", b"1"), ("h", None)], [], None])
+    stream.append([b"x"] * 5_000)
+    given = {"columns": kind, "includeHeaders": "true"}
+    if gaps:
+        given |= {"failOnDataLoss": "false", "onDataLoss": "rows"}
+    schema = column_set([StreamHead(stream.id, name)], options(**given)).default()
+    for chosen in (schema, StructType(schema.fields[::-1]), *(StructType([field]) for field in schema.fields)):
+        found = batches(server, name, chosen, **given)
+        assert sum(batch.num_rows for batch in found) == 5_003
+        for batch in found:
+            assert batch.schema.equals(to_arrow_schema(chosen, timezone="UTC"))
+            batch.validate(full=True)
+    first = batches(server, name, schema, **given)[0].slice(0, 3)
+    assert first.column("value").to_pylist() == [b"a", None, b"c"]
+    assert first.column("key").to_pylist() == [None, b"k", b""]
+    assert first.column("headers").to_pylist()[0] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
