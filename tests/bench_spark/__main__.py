@@ -53,6 +53,7 @@ def _arguments() -> argparse.Namespace:
 def _measure(part: str, runs: int, rows: int) -> list[Row]:
     """One part in a process of its own, with a server of its own and, if it is about Kafka, a broker."""
     peer = PARTS[part]
+    environment.PLACE.mkdir(parents=True, exist_ok=True)
     python = environment.peer_python() if peer else Path(sys.executable)
     given: dict[str, object] = {"part": part, "runs": runs, "rows": rows}
     with contextlib.ExitStack() as stack:
@@ -63,17 +64,20 @@ def _measure(part: str, runs: int, rows: int) -> list[Row]:
             given["class_path"] = environment.connector()
             broker, pid = stack.enter_context(kafka())
             given |= {"broker": broker, "broker_pid": pid}
-        done = subprocess.run(
-            [str(python), "-m", "tests.bench_spark.measure", json.dumps(given)],
-            cwd=ROOT,
-            env=environment.variables(python, peer),
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=_WITHIN,
-        )
+        log = environment.PLACE / f"{part}.log"
+        with log.open("w") as errors:
+            done = subprocess.run(
+                [str(python), "-m", "tests.bench_spark.measure", json.dumps(given)],
+                cwd=ROOT,
+                env=environment.variables(python, peer),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                timeout=_WITHIN,
+            )
     rows_told = [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode:
-        raise RuntimeError(f"part {part} ended with {done.returncode} after {len(rows_told)} rows")
+        raise RuntimeError(f"ended with {done.returncode} after {len(rows_told)} rows, see {log}")
     return rows_told
 
 
