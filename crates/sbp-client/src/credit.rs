@@ -151,6 +151,14 @@ impl Charge {
     }
 }
 
+impl Charge {
+    /// Takes over what another charge of the same account holds.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.account, &other.account), "charges of two accounts");
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
@@ -196,6 +204,16 @@ mod tests {
         assert_eq!((asked.bytes(), arrived.bytes(), credit.balance()), (0, 120, -20));
         assert!(credit.try_charge(1, 1).is_none());
         drop((asked, arrived));
+        assert_eq!(credit.balance(), 100);
+    }
+
+    #[tokio::test]
+    async fn joined_charges_come_back_together() {
+        let credit = ReceiveCredit::new(100);
+        let mut one = credit.charge(10, 30).await;
+        one.join(credit.charge(10, 40).await);
+        assert_eq!((one.bytes(), credit.balance()), (70, 30));
+        drop(one);
         assert_eq!(credit.balance(), 100);
     }
 

@@ -26,8 +26,13 @@ use crate::routes::Purpose;
 
 /// What one reader may have asked for and not yet handed out.
 const READ_AHEAD: usize = 32 << 20;
-/// Spans that one FETCH asks for: the front one, and those behind it to have them when it is done.
+/// Spans that one FETCH asks for at first: the front one, and those behind it to have them when it is done. As long as
+/// answers bring all of them to their ends, the next one asks for twice as many.
 const SPANS_AHEAD: usize = 64;
+/// Spans that one FETCH asks for at most; servers take as many.
+const MOST_SPANS_AHEAD: usize = 1_024;
+/// Small pieces that came early are handed out together up to this size: the consumer is woken once for them.
+const TOGETHER: usize = 1 << 20;
 /// Rounds that may bring the front span nothing although the server has more.
 const IDLE_ROUNDS: u32 = 5;
 
@@ -59,6 +64,22 @@ pub(crate) struct Chunk {
     pub(crate) charge: Option<Charge>,
 }
 
+impl Chunk {
+    /// Adds what another chunk of the same reader has.
+    fn join(&mut self, other: Self) {
+        self.batches.extend(other.batches);
+        match (&mut self.charge, other.charge) {
+            (Some(held), Some(more)) => held.join(more),
+            (held @ None, more) => *held = more,
+            (Some(_), None) => {}
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.charge.as_ref().map_or(0, Charge::bytes)
+    }
+}
+
 impl Client {
     /// Reads `spans`. Work begins at once, on the client's runtime, and ends when the reader is dropped.
     #[must_use]
@@ -74,6 +95,7 @@ impl Client {
                 .unwrap_or(usize::MAX),
             sender,
             idle_rounds: 0,
+            ahead: SPANS_AHEAD,
         };
         self.runtime().spawn(task.run(spans));
         Reader {
@@ -157,6 +179,8 @@ struct ReadTask {
     batch_max: usize,
     sender: mpsc::UnboundedSender<Result<Chunk, ClientError>>,
     idle_rounds: u32,
+    /// How many spans the next FETCH asks for.
+    ahead: usize,
 }
 
 /// Why a round of fetching ended early.
@@ -254,10 +278,22 @@ impl ReadTask {
 
     /// Hands out what came early for the front span, and drops spans that are done.
     fn pass_finished(&mut self) -> Result<(), Stop> {
+        let mut together = Chunk::default();
+        let passed = self.pass_early(&mut together);
+        // What was read is handed out before an error is.
+        self.hand_out(&mut together)?;
+        passed
+    }
+
+    fn pass_early(&mut self, together: &mut Chunk) -> Result<(), Stop> {
         while let Some(front) = self.spans.front_mut() {
-            while let Some(chunk) = front.early.pop_front() {
+            if let Some(chunk) = front.early.pop_front() {
                 front.delivered += chunk.batches.iter().map(FetchedBatch::len).sum::<u64>();
-                self.sender.send(Ok(chunk)).map_err(|_reader_gone| Stop::Abandoned)?;
+                together.join(chunk);
+                if together.bytes() >= TOGETHER {
+                    self.hand_out(together)?;
+                }
+                continue;
             }
             if front.next < front.end {
                 return Ok(());
@@ -273,6 +309,14 @@ impl ReadTask {
         Ok(())
     }
 
+    fn hand_out(&self, together: &mut Chunk) -> Result<(), Stop> {
+        if together.batches.is_empty() {
+            return Ok(());
+        }
+        let chunk = std::mem::take(together);
+        self.sender.send(Ok(chunk)).map_err(|_reader_gone| Stop::Abandoned)
+    }
+
     /// Whom the front span is read from.
     fn front(&self) -> Where {
         self.spans.front().map_or(Where::Placement, |front| {
@@ -286,7 +330,7 @@ impl ReadTask {
         let links = self.client.links();
         let link_of = |span: &Reading| links.of_stream(span.stream, Purpose::Fetch(span.next));
         let link = self.spans.front().map_or_else(|| Arc::clone(links.home()), link_of);
-        let asked = (0..self.spans.len().min(SPANS_AHEAD))
+        let asked = (0..self.spans.len().min(self.ahead))
             .filter(|&index| {
                 let wanted = |span: &Reading| {
                     let unread = span.next < span.end && (index == 0 || span.early.is_empty());
@@ -340,6 +384,11 @@ impl ReadTask {
                 }
             }
         }
+        let is_done = |&index: &usize| self.spans.get(index).is_none_or(|span| span.next >= span.end);
+        self.ahead = match asked.iter().all(is_done) {
+            true => (self.ahead * 2).min(MOST_SPANS_AHEAD),
+            false => SPANS_AHEAD,
+        };
         if self.spans.front().map(|front| front.next) == before {
             self.idle_rounds += 1;
         } else {

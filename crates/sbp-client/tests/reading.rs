@@ -115,6 +115,58 @@ async fn outcome_of(answer: impl FnOnce(&FetchInfo) -> (FetchResponse, Vec<u8>))
 }
 
 #[tokio::test]
+async fn the_more_small_spans_are_done_at_once_the_more_are_asked_for() {
+    const SPANS: i64 = 700;
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let mut asked = Vec::new();
+        let mut left = SPANS;
+        while left > 0 {
+            let (frame, request) = fetch(&mut peer).await;
+            // The third answer leaves its last span without anything.
+            let held = usize::from(asked.len() == 2);
+            let answered = &request.fetch_requests[..request.fetch_requests.len() - held];
+            let payload = batch(0, 3);
+            let results = answered.iter().map(|info| result(info, &payload, 3, 3));
+            let nothing = request.fetch_requests.iter().skip(answered.len());
+            let results = results.chain(nothing.map(|info| result(info, &[], 0, 3)));
+            peer.answer(&frame, &response(results), &payload.repeat(answered.len()), true)
+                .await;
+            left -= i64::try_from(answered.len()).unwrap();
+            asked.push(request.fetch_requests.len());
+        }
+        (peer, asked)
+    };
+    let reading = async {
+        let spans = (0..SPANS).map(|stream| Span {
+            stream: StreamId(stream),
+            ..span(0, 3)
+        });
+        let mut reader = client.reader(spans.collect(), ReaderOptions::default());
+        let (mut streams, mut takes) = (Vec::new(), 0);
+        while let Some(fetched) = reader.next_many().await {
+            streams.extend(
+                fetched
+                    .unwrap()
+                    .iter()
+                    .map(|batch| (batch.stream.0, batch.from.0, batch.to.0)),
+            );
+            takes += 1;
+        }
+        (streams, takes)
+    };
+    let ((streams, takes), (_peer, asked)) = bounded(async { tokio::join!(reading, server) }).await;
+    assert_eq!(streams, (0..SPANS).map(|stream| (stream, 0, 3)).collect::<Vec<_>>());
+    assert_eq!(asked, [64, 128, 256, 64, 128, 61]);
+    assert!(
+        takes <= 2 * asked.len(),
+        "what came together is handed out together: {takes}"
+    );
+}
+
+#[tokio::test]
 async fn a_gap_is_an_error_that_names_the_offset() {
     let error = outcome_of(|asked| {
         let payload = [batch(0, 5), batch(7, 13)].concat();
