@@ -93,7 +93,7 @@ __all__ = [
     "shut_down",
     "stop_all",
     "stream_bounds",
-    "stream_changes",
+    "stream_list",
     "stream_offsets_at",
     "unpack_varints",
     "warn_unflushed",
@@ -1873,10 +1873,12 @@ def stream_offsets_at(
 ) -> dict[int, int]:
     """What :meth:`Client.offsets_for_time` finds, by id; streams that do not exist are left out. For Spark's driver."""
 
-def stream_changes(
-    client: Client, known: dict[int, str], timeout: float | None = None
-) -> tuple[list[tuple[int, str, bytes | None]], list[int]]:
-    """The streams that ``known`` lacks or knows by another name, and the ids in it that are gone. For Spark's driver."""
+def stream_list(
+    client: Client, place: bytes, timeout: float | None = None
+) -> tuple[list[tuple[int, str, bytes | None]], bytes]:
+    """The streams (id, name, schema) behind a place in the list of all, and the place to ask from next time: it shows
+    the last of these again, and what was created meanwhile. An empty place is the beginning. For Spark's driver.
+    """
 
 def pack_varints(numbers: Sequence[int]) -> bytes:
     """Numbers from 0 on as bytes, seven bits in each. For the offsets of Spark's queries."""

@@ -432,3 +432,29 @@ def test_a_renamed_stream_is_read_on(client: sbp.Client, query: Callable[..., Qu
     client.stream(f"{name}/new").append(b"%s/new 3" % name.encode())
     running.drain()
     assert running.rows().total() == 4
+
+
+def test_the_list_goes_on_where_it_ended(client: sbp.Client, name: str) -> None:
+    """Only what is new is listed at a look, over the ends of pages too, and when the last stream was deleted."""
+    from sbp_native._native import stream_list
+
+    def listed(place: bytes) -> tuple[list[str], bytes]:
+        streams, place = stream_list(client, place)
+        return [stream for _, stream, _ in streams], place
+
+    fill(client, f"{name}/a", 0, 0)
+    everything, place = listed(b"")
+    assert everything[-1] == f"{name}/a"
+    assert listed(place) == ([f"{name}/a"], place)
+    fill(client, f"{name}/b", 0, 0)
+    fill(client, f"{name}/c", 0, 0)
+    found, later = listed(place)
+    assert found == [f"{name}/a", f"{name}/b", f"{name}/c"]
+    assert listed(later)[0] == [f"{name}/c"]
+    client.delete_stream(f"{name}/c")
+    assert listed(later)[0] == []
+    fill(client, f"{name}/d", 0, 0)
+    assert listed(later)[0] == [f"{name}/d"]
+    assert listed(b"")[0] == [*everything, f"{name}/b", f"{name}/d"]
+    with pytest.raises(sbp.SbpError):
+        listed(b"no place")

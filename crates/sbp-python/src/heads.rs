@@ -1,8 +1,9 @@
 //! What Spark's driver asks about all its streams at every micro-batch: plain numbers by id, and no object per stream,
 //! because there may be thousands. Unlike the calls of a client, none of these fails for a stream that is gone.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use sbp_client::{ClientError, Each};
@@ -66,30 +67,25 @@ pub(crate) fn stream_offsets_at<'py>(
     Ok(offsets)
 }
 
-/// What changed among all streams: those that `known` lacks or knows by another name, and the ids in it that are gone.
+/// The streams behind a place in the list of all streams, by id, and the place to ask from next time; an empty place is
+/// the beginning.
 #[pyfunction]
-#[pyo3(signature = (client, known, timeout = None))]
-pub(crate) fn stream_changes<'py>(
+#[pyo3(signature = (client, place, timeout = None))]
+pub(crate) fn stream_list<'py>(
     py: Python<'py>,
     client: &Client,
-    mut known: HashMap<i64, String>,
+    place: &[u8],
     timeout: Option<f64>,
-) -> PyResult<(Vec<Head<'py>>, Vec<i64>)> {
-    let (core, timeout) = (client.core(), duration(timeout)?);
+) -> PyResult<(Vec<Head<'py>>, Bound<'py, PyBytes>)> {
+    let (core, timeout, place) = (client.core(), duration(timeout)?, Bytes::copy_from_slice(place));
     let client = core.client(py)?.clone();
-    let streams = block_on(py, async move { client.list_streams(timeout).await })?
+    let (streams, place) = block_on(py, async move { client.list_streams_from(place, timeout).await })?
         .map_err(|error| Failure::from(error).into_python(py))?;
-    let mut changed = Vec::new();
-    for stream in streams {
-        let name = name_of(&stream);
-        if known.remove(&stream.stream_id.0).is_none_or(|before| before != name) {
-            let schema = stream.schema.as_ref().map(|message| PyBytes::new(py, message));
-            changed.push((stream.stream_id.0, name, schema));
-        }
-    }
-    let mut gone: Vec<_> = known.into_keys().collect();
-    gone.sort_unstable();
-    Ok((changed, gone))
+    let head = |stream: Arc<Stream>| {
+        let schema = stream.schema.as_ref().map(|message| PyBytes::new(py, message));
+        (stream.stream_id.0, name_of(&stream), schema)
+    };
+    Ok((streams.into_iter().map(head).collect(), PyBytes::new(py, &place)))
 }
 
 /// The results of streams that exist; any other failure than that is one of the whole.

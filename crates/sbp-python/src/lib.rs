@@ -110,7 +110,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fork::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(fork::stop_all, module)?)?;
     module.add_function(wrap_pyfunction!(heads::stream_bounds, module)?)?;
-    module.add_function(wrap_pyfunction!(heads::stream_changes, module)?)?;
+    module.add_function(wrap_pyfunction!(heads::stream_list, module)?)?;
     module.add_function(wrap_pyfunction!(heads::stream_offsets_at, module)?)?;
     module.add_function(wrap_pyfunction!(runtime::shut_down, module)?)?;
     module.add_function(wrap_pyfunction!(pen::warn_unflushed, module)?)?;

@@ -70,6 +70,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             places = self._options.starting or Places(LATEST)
             held = bounds(self._options, self._heads)
             self._began = OffsetMap(settle(self._options, places, self._heads, held), initial=True)
+            return self._keep(self._began)
         return self._began.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:

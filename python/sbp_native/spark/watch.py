@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
-from sbp_native._native import stream_bounds, stream_changes, stream_offsets_at
+from sbp_native._native import stream_bounds, stream_list, stream_offsets_at
 
 from . import runtime
 from .errors import explained
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: Seconds; streams that are new are found at once, only those that got another name wait so long.
+_LIST_ALL_EVERY: Final = 30.0
+
 
 class Watch:
     """Which streams a query reads now, and where they begin and end.
 
-    A pattern is asked anew at every look. Names are looked up again only while one of them names nothing: a stream that
-    was deleted, and perhaps created again, under another id. A stream that is renamed is read on.
+    A pattern is asked anew at every look: what was created since the last one is listed, and now and then everything,
+    for streams that got another name. Names are looked up again only while one of them names nothing: a stream that was
+    deleted, and perhaps created again, under another id. A stream that is renamed is read on.
     """
 
     def __init__(self, options: SbpOptions, heads: Iterable[StreamHead]) -> None:
@@ -32,10 +37,11 @@ class Watch:
         self._heads = {head.id: head for head in heads}
         # What all others must look like, also when it is gone.
         self._like = list(self._heads.values())[:1]
-        # All streams that were listed, read or not.
-        self._listed: dict[int, str] = {head.id: head.name for head in self._heads.values()}
+        # Where the list of all streams goes on, and until when that will do.
+        self._place = b""
+        self._list_all_at = 0.0
         #: The names of all streams that the query has read, those that are gone too.
-        self.names: dict[int, str] = dict(self._listed)
+        self.names: dict[int, str] = {head.id: head.name for head in self._heads.values()}
         #: The last ends seen, of those that are gone too.
         self.seen: dict[int, int] = {}
 
@@ -52,10 +58,8 @@ class Watch:
         if self._options.streams_pattern is not None:
             self._list()
         earliest, latest = self._bounds({*self._heads, *others})
-        missing = self._heads.keys() - latest.keys()
-        for stream in missing:
+        for stream in self._heads.keys() - latest.keys():
             del self._heads[stream]
-            self._listed.pop(stream, None)
         if self._options.streams_pattern is None and len(self._heads) < len(self._options.streams):
             self._list()
             fresh = self._heads.keys() - latest.keys()
@@ -78,23 +82,22 @@ class Watch:
             return stream_bounds(runtime.client(self._options), ids, self._options.timeout)
 
     def _list(self) -> None:
+        now = time.monotonic()
+        if now >= self._list_all_at:
+            self._place, self._list_all_at = b"", now + _LIST_ALL_EVERY
         with explained("listing the streams", self._options.servers):
-            changed, gone = stream_changes(runtime.client(self._options), self._listed, self._options.timeout)
-        for stream in gone:
-            del self._listed[stream]
-        if not changed:
-            return
-        self._listed.update((stream, name) for stream, name, _ in changed)
-        fresh = [head for head in self._chosen(StreamHead(*each) for each in changed) if head.id not in self._heads]
+            listed, self._place = stream_list(runtime.client(self._options), self._place, self._options.timeout)
+        new = [StreamHead(*each) for each in listed if each[0] not in self._heads]
+        fresh = self._chosen(new)
         if fresh:
             column_set([*self._like, *fresh], self._options)
             _log.info("the query reads more streams: %s", ", ".join(map(str, fresh[:20])))
-        self._like = self._like or fresh[:1]
-        self._heads.update((head.id, head) for head in fresh)
-        self.names.update((stream, self._listed[stream]) for stream in self._heads)
+            self._like = self._like or fresh[:1]
+            self._heads.update((head.id, head) for head in fresh)
+            self.names.update((head.id, head.name) for head in fresh)
 
-    def _chosen(self, heads: Iterable[StreamHead]) -> Iterable[StreamHead]:
+    def _chosen(self, heads: Sequence[StreamHead]) -> list[StreamHead]:
         if self._options.streams_pattern is not None:
-            return matching(self._options.streams_pattern, heads)
+            return list(matching(self._options.streams_pattern, heads))
         wanted = set(self._options.streams)
         return [head for head in heads if head.name in wanted or str(head.id) in wanted]

@@ -13,10 +13,20 @@ use sbp_types::{Offset, StreamId};
 
 use super::{ENTRIES, Each, encoded, entry, entry_error, expect_results, gather, known};
 use crate::client::Client;
+use crate::clock::now;
 use crate::connection::command::Need;
 use crate::error::ClientError;
 use crate::execute::{self, Plan, Where};
 use crate::retry::Repeat;
+
+/// Pages of the list of all streams.
+#[derive(Default)]
+struct Listed {
+    streams: Vec<Arc<Stream>>,
+    /// What the last page was asked with.
+    last_page: Bytes,
+    on_last_page: usize,
+}
 
 impl Client {
     /// Creates streams, each with an open first range. A named stream that exists with equal settings is returned as it
@@ -206,16 +216,60 @@ impl Client {
     ///
     /// When a page could not be read.
     pub async fn list_streams(&self, timeout: Option<Duration>) -> Result<Vec<Arc<Stream>>, ClientError> {
+        Ok(self.list_pages(Bytes::new(), timeout).await?.streams)
+    }
+
+    /// Describes the streams behind a place in the list, by number, and gives the place to ask from next time: there the
+    /// last of these streams is shown again, and whatever was created meanwhile, because numbers only grow. An empty
+    /// place is the beginning.
+    ///
+    /// # Errors
+    ///
+    /// When a page could not be read, or the place is none.
+    pub async fn list_streams_from(
+        &self,
+        place: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<(Vec<Arc<Stream>>, Bytes), ClientError> {
+        let deadline = self.deadline(timeout);
+        let listed = self.list_pages(place, timeout).await?;
+        let shown_again = listed.on_last_page.saturating_sub(1);
+        if shown_again == 0 {
+            return Ok((listed.streams, listed.last_page));
+        }
+        // A shorter page, to end just before the last stream.
+        let request = DescribeStreamsRequest {
+            continuation: listed.last_page.clone(),
+            limit: i32::try_from(shown_again).unwrap_or(i32::MAX),
+            ..DescribeStreamsRequest::default()
+        };
+        let left = deadline.saturating_duration_since(now());
+        let plan = self.harmless::<DescribeStreamsRequest>(Some(left));
+        let (_, continuation, _) = self.describe_part(plan, request).await?;
+        let place = if continuation.is_empty() {
+            listed.last_page
+        } else {
+            continuation
+        };
+        Ok((listed.streams, place))
+    }
+
+    async fn list_pages(&self, place: Bytes, timeout: Option<Duration>) -> Result<Listed, ClientError> {
         let plan = self.harmless::<DescribeStreamsRequest>(timeout);
-        let mut streams = Vec::new();
-        let mut request = DescribeStreamsRequest::default();
+        let mut listed = Listed::default();
+        let mut request = DescribeStreamsRequest {
+            continuation: place,
+            ..DescribeStreamsRequest::default()
+        };
         loop {
             let (results, continuation, server) = self.describe_part(plan, request.clone()).await?;
+            listed.on_last_page = results.len();
             for result in results {
-                streams.push(self.described(None, None, result, &server)?);
+                listed.streams.push(self.described(None, None, result, &server)?);
             }
+            listed.last_page = request.continuation;
             if continuation.is_empty() {
-                return Ok(streams);
+                return Ok(listed);
             }
             request.continuation = continuation;
         }
