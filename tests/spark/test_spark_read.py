@@ -111,6 +111,36 @@ def test_kafka_columns(client: sbp.Client, read: Callable, name: str) -> None:
     assert [tuple(row) for row in chosen.orderBy("offset").collect()] == [("a", name, 0, 0, 0), ("b", name, 0, 1, 0)]
 
 
+def test_kafka_columns_with_headers(client: sbp.Client, read: Callable, name: str) -> None:
+    client.create_stream(name).append([b"a"], headers=[[("trace", b"1")]])
+    frame = read(columns="kafka", includeHeaders="true").load(name)
+    assert frame.columns[-1] == "headers"
+    (row,) = frame.select("headers").collect()
+    assert [(each.key, bytes(each.value)) for each in row.headers] == [("trace", b"1")]
+
+
+def test_a_temporary_view_keeps_its_options(
+    spark: SparkSession, server: sbp.Server, client: sbp.Client, name: str
+) -> None:
+    client.create_stream(name).append([b"a", b"b", b"c"])
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW a_view USING sbp OPTIONS (servers '{server.address}', streams '{name}', "
+        "startingOffsets 'latest-2', `client.maxInFlightCalls` '16')"
+    )
+    found = spark.sql("SELECT CAST(value AS STRING) AS v, offset FROM a_view ORDER BY offset").collect()
+    assert [tuple(row) for row in found] == [("b", 1), ("c", 2)]
+
+
+def test_a_pattern_and_a_time(client: sbp.Client, read: Callable, name: str) -> None:
+    for part in ("a", "b", "cc"):
+        stream = client.create_stream(f"{name}/{part}")
+        stream.append([b"old"] * 3, timestamp=1_000_000)
+        stream.append([b"new"] * 2, timestamp=2_000_000)
+    frame = read(streamsPattern=f"{name}/.", startingTimestamp="1970-01-01T00:30:00Z").load()
+    found = {(row.stream, row.offset, bytes(row.value)) for row in frame.collect()}
+    assert found == {(f"{name}/{part}", offset, b"new") for part in ("a", "b") for offset in (3, 4)}
+
+
 def test_typed_columns_of_every_kind(client: sbp.Client, read: Callable, name: str) -> None:
     stream = client.create_stream(name, schema=TYPED)
     stream.append(rows(0, 10))
