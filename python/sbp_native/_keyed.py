@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -130,16 +129,16 @@ class AsyncKeyedWriter:
     async def flush(self, *, timeout: float | None = None) -> None:
         """Sends what is gathered; done when everything appended so far is stored or has failed."""
         flushes = [writer.flush(timeout=timeout) for writer in self._writers.values()]
-        _raise_first(await asyncio.gather(*flushes, return_exceptions=True))
+        await _all(flushes)
 
     async def close(self) -> None:
         """Takes no more records, and flushes. Raises the first failure."""
         closes = [writer.close() for writer in self._writers.values()]
-        _raise_first(await asyncio.gather(*closes, return_exceptions=True))
+        await _all(closes)
 
     async def _open(self) -> Self:
         opened = [writer.__aenter__() for writer in self._writers.values()]
-        _raise_first(await asyncio.gather(*opened, return_exceptions=True))
+        await _all(opened)
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -155,7 +154,11 @@ class AsyncKeyedWriter:
         return f"<sbp_native.AsyncKeyedWriter of {self._owner.name!r}, {self.unflushed} records unflushed>"
 
 
-def _raise_first(outcomes: list[Any]) -> None:
-    for outcome in outcomes:
+async def _all(awaitables: list[Any]) -> None:
+    """Waits for all of them; raises the first failure."""
+    # Not at the top: it takes longer than all the rest, and who does not use asyncio need not wait for it.
+    import asyncio
+
+    for outcome in await asyncio.gather(*awaitables, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -15,15 +15,8 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from .batch_reader import SbpBatchReader
-from .batch_writer import SbpBatchWriter
 from .errors import SbpSparkError
 from .options import SbpOptions, Use
-from .refused import RefusedStreamReader
-from .schema import column_set
-from .stream_reader import SbpStreamReader
-from .stream_writer import SbpStreamWriter
-from .streams import find
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -33,6 +26,8 @@ if TYPE_CHECKING:
 
 class SbpDataSource(DataSource):
     """What Spark knows as ``sbp``. Carries the options, opens nothing, and may be pickled anywhere.
+
+    Each of Spark's processes imports the part that it uses.
 
     Options are judged as early as Spark allows: unknown ones and impossible values when the source is made, which is
     at ``load()``; streams and options that no read can use at ``load()`` too, unless the user gives a schema, since
@@ -50,16 +45,24 @@ class SbpDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a load without ``.schema(...)``."""
+        from .schema import column_set
+        from .streams import find
+
         self._options.refuse_all_but(Use.BATCH_READ, Use.STREAM_READ)
         self._options.check_streams()
         return column_set(find(self._options), self._options).default()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader."""
+        from .batch_reader import SbpBatchReader
+
         return SbpBatchReader(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The streaming reader."""
+        from .refused import RefusedStreamReader
+        from .stream_reader import SbpStreamReader
+
         try:
             return SbpStreamReader(self._options, schema)
         except SbpSparkError as error:
@@ -68,8 +71,12 @@ class SbpDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The batch writer."""
+        from .batch_writer import SbpBatchWriter
+
         return SbpBatchWriter(self._options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """The streaming writer."""
+        from .stream_writer import SbpStreamWriter
+
         return SbpStreamWriter(self._options, schema, overwrite)
