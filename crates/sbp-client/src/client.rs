@@ -165,6 +165,18 @@ impl Client {
         self.links().post_appends(full);
     }
 
+    /// As [`Client::submit`], for a caller that has nothing to do before the answer: where the connection sleeps, this
+    /// thread writes to the socket itself and wakes nobody. Not for appends one after the other, which would be a write
+    /// each. The outcomes of others may be delivered on this thread.
+    pub fn submit_now(&self, submissions: &mut Submissions) {
+        if submissions.is_empty() {
+            return;
+        }
+        let full = std::mem::replace(submissions, self.link().fresh());
+        self.link().budget.add(full.len(), full.bytes());
+        self.links().post_appends_and_drive(full);
+    }
+
     /// As [`Client::submit`], but hands over nothing when the client already holds as much unfinished work as its
     /// configuration allows: `submissions` is then left as it is.
     ///

@@ -157,6 +157,15 @@ impl Links {
         Ok(())
     }
 
+    /// Hands appends over and, where all go to one connection that sleeps, drives that on this thread.
+    pub(crate) fn post_appends_and_drive(self: &Arc<Self>, submissions: Submissions) {
+        if self.is_routed() {
+            self.post_appends(submissions);
+        } else {
+            self.home.post_and_drive(Command::Appends(submissions));
+        }
+    }
+
     /// Hands appends over, each to where its stream is.
     pub(crate) fn post_appends(self: &Arc<Self>, submissions: Submissions) {
         if !self.is_routed() {

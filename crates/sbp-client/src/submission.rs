@@ -43,9 +43,12 @@ pub(crate) enum ReplyTo {
 }
 
 /// Where the ends of a writer's attempts are delivered: it decides itself what follows from a failure.
-pub(crate) trait AttemptSink: Send + Sync {
+pub(crate) trait AttemptSink: Send + Sync + fmt::Debug {
     /// Takes ends with the tokens of their attempts. What it leaves is dropped. Must not block.
     fn ended(self: Arc<Self>, ends: &mut Vec<(u64, AttemptEnd)>);
+
+    /// Sends what it can. Must not block.
+    fn pump(self: Arc<Self>);
 }
 
 impl Reply {

@@ -17,6 +17,7 @@ use tokio::{
     time::{Sleep, sleep_until, timeout},
 };
 
+use crate::lent::Lent;
 use crate::memory::{Memory, Room, Share};
 use crate::{Application, Inbox, TransportStats};
 
@@ -126,6 +127,21 @@ impl<IO, A: Application> fmt::Debug for Settled<IO, A> {
     }
 }
 
+/// As [`drive`], but a thread that posts to a driver that sleeps may do its next turn: see [`crate::Mailbox::post_for`].
+/// For one who posts and then waits, that is two changes of threads less.
+pub async fn drive_lent<IO, A>(io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Application,
+{
+    let lent = Lent::new(io, Box::new(Driver::new(session, app, inbox)));
+    poll_fn(|context| lent.poll(context)).await;
+    match lent.take() {
+        Some((io, driver)) => wind_up(io, driver).await,
+        None => CloseReason::Local,
+    }
+}
+
 async fn run<IO, A>(mut io: IO, mut driver: Box<Driver<A>>) -> CloseReason
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
@@ -174,10 +190,10 @@ async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO) -> io::Result<(
     Ok(())
 }
 
-struct Driver<A: Application> {
+pub(crate) struct Driver<A: Application> {
     session: Session,
     app: A,
-    inbox: Inbox<A::Command>,
+    pub(crate) inbox: Inbox<A::Command>,
     stats: Arc<TransportStats>,
     /// Commands of this turn; swapped with the inbox, so that both keep their memory.
     commands: Vec<A::Command>,
@@ -224,7 +240,27 @@ impl<A: Application> Driver<A> {
         self.timer_at = None;
     }
 
-    fn poll<IO: AsyncRead + AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>) -> Poll<()> {
+    /// Does one turn beside the task, whose context this is. Whether the task has to go on from there.
+    pub(crate) fn turn_beside<IO>(&mut self, io: &mut IO, context: &mut Context<'_>) -> bool
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.read_parked = false;
+        self.write_parked = false;
+        let again = self.turn(io, context);
+        // The task alone sets the timer.
+        let is_early = |wanted| self.timer_at.is_none_or(|at| wanted < at);
+        again || self.session.is_closed() || self.next_timeout().is_some_and(is_early)
+    }
+
+    pub(crate) fn poll<IO: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut IO,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        if self.session.is_closed() {
+            return Poll::Ready(());
+        }
         self.stats.count_wakeup();
         if self.yields_to_senders(context) {
             return Poll::Pending;
@@ -376,14 +412,15 @@ impl<A: Application> Driver<A> {
         }
     }
 
+    /// When the session or the application wants to be called for the time's sake.
+    fn next_timeout(&self) -> Option<Instant> {
+        let timeouts = [self.session.poll_timeout(), self.app.poll_timeout()];
+        timeouts.into_iter().flatten().min()
+    }
+
     /// Ready when a timer is due; else this task will be woken when it is.
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let wanted = self
-            .session
-            .poll_timeout()
-            .into_iter()
-            .chain(self.app.poll_timeout())
-            .min();
+        let wanted = self.next_timeout();
         // Nobody tells that there is memory again.
         let again = self
             .session

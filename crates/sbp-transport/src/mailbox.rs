@@ -2,13 +2,14 @@
 
 use std::{
     fmt, mem,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Context, Poll, Waker},
 };
 
 use sbp_locks::Mutex;
 
 use crate::TransportStats;
+use crate::lent::Turns;
 
 /// A new mailbox: the end that posts, and the end that a driver takes from.
 pub fn mailbox<C>() -> (Mailbox<C>, Inbox<C>) {
@@ -16,6 +17,7 @@ pub fn mailbox<C>() -> (Mailbox<C>, Inbox<C>) {
         state: Mutex::new(State {
             commands: Vec::new(),
             waker: None,
+            turns: None,
             closed: false,
         }),
         stats: Arc::default(),
@@ -37,7 +39,41 @@ struct State<C> {
     commands: Vec<C>,
     /// Set exactly while the task sleeps and nothing was posted since: whoever posts first takes it and wakes.
     waker: Option<Waker>,
+    /// A driver that others may drive for a turn.
+    turns: Option<Weak<dyn Turns>>,
     closed: bool,
+}
+
+/// A driver that was asleep when something was posted to it. Dropped, it is woken.
+#[must_use = "a driver that is not driven is woken at once"]
+pub struct Sleeper {
+    waker: Option<Waker>,
+    turns: Option<Weak<dyn Turns>>,
+}
+
+impl Sleeper {
+    /// Drives it for one turn on this thread, which will likely send what was posted. Where that is not possible, or not
+    /// enough, the driver is woken.
+    ///
+    /// The turn calls the [`Application`](crate::Application): nothing may be locked that it needs.
+    pub fn drive(mut self) {
+        let turns = self.turns.as_ref().and_then(Weak::upgrade);
+        if turns.is_some_and(|turns| turns.take_turn()) {
+            self.waker = None;
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        wake(self.waker.take());
+    }
+}
+
+impl fmt::Debug for Sleeper {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sleeper").finish_non_exhaustive()
+    }
 }
 
 /// The posting end. Clones post to the same connection.
@@ -51,16 +87,26 @@ impl<C> Mailbox<C> {
     /// # Errors
     /// The command itself, when the connection has ended.
     pub fn post(&self, command: C) -> Result<(), C> {
-        let waker = {
-            let mut state = self.shared.state.lock();
-            if state.closed {
-                return Err(command);
-            }
-            state.commands.push(command);
-            state.waker.take()
+        self.post_for(command).map(drop)
+    }
+
+    /// Hands one command over; a driver that has to be woken for it is left to the caller, who may drive it instead.
+    ///
+    /// # Errors
+    /// The command itself, when the connection has ended.
+    pub fn post_for(&self, command: C) -> Result<Option<Sleeper>, C> {
+        let mut state = self.shared.state.lock();
+        if state.closed {
+            return Err(command);
+        }
+        state.commands.push(command);
+        let Some(waker) = state.waker.take() else {
+            return Ok(None);
         };
-        wake(waker);
-        Ok(())
+        Ok(Some(Sleeper {
+            waker: Some(waker),
+            turns: state.turns.clone(),
+        }))
     }
 
     /// Hands all commands over, with one lock and at most one wake-up. Returns false, with `commands` untouched, when
@@ -141,6 +187,11 @@ impl<C> Inbox<C> {
     /// Commands that wait.
     pub(crate) fn len(&self) -> usize {
         self.shared.state.lock().commands.len()
+    }
+
+    /// Lets whoever posts drive the one who takes.
+    pub(crate) fn lend(&self, turns: Weak<dyn Turns>) {
+        self.shared.state.lock().turns = Some(turns);
     }
 
     /// Accepts no more, and returns what was left.

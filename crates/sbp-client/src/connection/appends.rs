@@ -317,7 +317,7 @@ impl AppendRoad {
         let failure = Failure::new(cause, Some(&context.endpoint)).at(next_offset);
         if op.reply.is_attempt() {
             let end = AttemptEnd {
-                outcome: Err(failure),
+                outcome: Err(Box::new(failure)),
                 next_sequence: told.map(|result| result.next_sequence),
             };
             return self.finish_attempt(context, key, index, end);

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::credit::Charge;
 use crate::failure::Failure;
 use crate::features::Features;
-use crate::submission::Submissions;
+use crate::submission::{AttemptSink, Submissions};
 
 /// One piece of work for a connection.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Ping(Box<Ping>),
     /// Make one FETCH and pass its answers on as they come.
     Fetch(Box<Fetch>),
+    /// Have a writer send what its callers gave it.
+    Pump(Arc<dyn AttemptSink>),
     /// Finish what is on its way, then close.
     Close,
     /// Take nothing new any more; what waits here goes to another connection.
@@ -38,7 +40,7 @@ impl Command {
             Self::Call(call) => Some(call.deadline),
             Self::Ping(ping) => Some(ping.deadline),
             Self::Fetch(fetch) => Some(fetch.deadline),
-            Self::Appends(_) | Self::Close | Self::Drain => None,
+            Self::Appends(_) | Self::Pump(_) | Self::Close | Self::Drain => None,
         }
     }
 }

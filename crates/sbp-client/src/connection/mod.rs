@@ -377,6 +377,7 @@ impl Application for Connection {
             Command::Call(call) => self.start_call(session, now, call),
             Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
             Command::Ping(ping) => self.start_ping(session, now, *ping),
+            Command::Pump(writer) => writer.pump(),
             Command::Close => self.start_closing(now),
             Command::Drain => self.drain(),
         }
@@ -517,7 +518,7 @@ pub(crate) fn fail_unsent(command: Command, endpoint: &Arc<str>, reason: &str) {
             tag: fetch.tag,
             failure,
         })),
-        Command::Appends(_) | Command::Close | Command::Drain => {}
+        Command::Appends(_) | Command::Pump(_) | Command::Close | Command::Drain => {}
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
-use sbp_transport::{Descriptors, Mailbox, TransportStats};
+use sbp_transport::{Descriptors, Mailbox, Sleeper, TransportStats};
 use sbp_types::ServerId;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -36,7 +36,7 @@ use crate::ping_pace::PingPace;
 use crate::retry::Repeat;
 use crate::retry_budget::RetryBudget;
 use crate::stats::Counters;
-use crate::submission::{AppendOp, Submissions};
+use crate::submission::{AppendOp, AttemptSink, Submissions};
 use crate::throttle::Throttles;
 
 /// Sockets that are remembered at once.
@@ -169,15 +169,27 @@ impl Link {
 
     /// Hands a command to the connection, or keeps it for the next one.
     pub(crate) fn post(self: &Arc<Self>, command: Command) {
+        drop(self.post_for(command));
+    }
+
+    /// As [`Self::post`], for one who waits for nothing else: a connection that sleeps is driven on this thread.
+    pub(crate) fn post_and_drive(self: &Arc<Self>, command: Command) {
+        if let Some(sleeper) = self.post_for(command) {
+            sleeper.drive();
+        }
+    }
+
+    fn post_for(self: &Arc<Self>, command: Command) -> Option<Sleeper> {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            return self.refuse_closed(command);
+            self.refuse_closed(command);
+            return None;
         }
         let behind = matches!(command, Command::Appends(_)) && !state.appends.is_empty();
         let command = match &state.phase {
-            Phase::Ready(ready) if !behind => match ready.mailbox.post(command) {
-                Ok(()) => return,
+            Phase::Ready(ready) if !behind => match ready.mailbox.post_for(command) {
+                Ok(sleeper) => return sleeper,
                 // It has just ended: its runner finds the command when it looks for work.
                 Err(command) => command,
             },
@@ -188,6 +200,16 @@ impl Link {
             other => state.others.push(other),
         }
         self.ensure_runner(&mut state);
+        None
+    }
+
+    /// Has the connection run a writer's pump. Given back where there is no connection.
+    pub(crate) fn post_pump(&self, writer: Arc<dyn AttemptSink>) -> Result<(), Command> {
+        let command = Command::Pump(writer);
+        match &self.state.lock().phase {
+            Phase::Ready(ready) => ready.mailbox.post(command),
+            Phase::Idle | Phase::Connecting => Err(command),
+        }
     }
 
     /// Takes back appends that were not sent; they go out before all that came later.
@@ -385,7 +407,7 @@ impl Link {
                 let tag = fetch.tag;
                 drop(fetch.events.send(FetchEvent::Failed { tag, failure }));
             }
-            Command::Close | Command::Drain => {}
+            Command::Pump(_) | Command::Close | Command::Drain => {}
         }
     }
 

@@ -127,7 +127,7 @@ pub(super) enum Action<P> {
 /// How an attempt ended.
 #[derive(Debug)]
 pub(crate) struct AttemptEnd {
-    pub(crate) outcome: Result<Ack, Failure>,
+    pub(crate) outcome: Result<Ack, Box<Failure>>,
     /// The sequence that the server expects next, where it said so.
     pub(crate) next_sequence: Option<i64>,
 }
@@ -136,7 +136,7 @@ impl AttemptEnd {
     /// The attempt failed on this side, or nobody knows.
     pub(crate) fn failed(failure: Failure) -> Self {
         Self {
-            outcome: Err(failure),
+            outcome: Err(Box::new(failure)),
             next_sequence: None,
         }
     }
@@ -147,7 +147,7 @@ impl AttemptEnd {
             what: error.what().to_owned(),
         };
         Self {
-            outcome: outcome.single().map_err(|error| Failure::from(what(error))),
+            outcome: outcome.single().map_err(|error| Box::new(Failure::from(what(error)))),
             next_sequence,
         }
     }
@@ -447,7 +447,7 @@ impl<P> Machine<P> {
         now: Instant,
         place: usize,
         as_head: bool,
-        failure: Failure,
+        failure: Box<Failure>,
         next_sequence: Option<i64>,
     ) {
         let Some(batch) = self.batches.get_mut(place) else {
@@ -457,7 +457,7 @@ impl<P> Machine<P> {
         let cause = failure.cause.clone();
         let sent_at = batch.sent_at;
         batch.floating |= cause.may_have_been_done();
-        batch.failure = Some(Box::new(failure));
+        batch.failure = Some(failure);
         batch.state = State::Waiting;
         self.cursor = self.cursor.min(place);
         match &cause {

@@ -1,6 +1,7 @@
 //! Appends that are stored exactly once, in order.
 
 mod gathering;
+mod intake;
 mod machine;
 mod pending;
 mod shared;

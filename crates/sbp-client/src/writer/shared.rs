@@ -12,6 +12,7 @@ use sbp_types::{StreamId, WriterId};
 use tokio::sync::{Notify, oneshot};
 
 use super::gathering::Gathering;
+use super::intake::{Intake, Place};
 use super::machine::{Action, AttemptEnd, Machine, Setup};
 use super::pending::{Pending, Waiter, send_question};
 use super::{WINDOW, WriterOptions};
@@ -26,14 +27,17 @@ use crate::unique::unique;
 
 /// What all clones of a writer share.
 ///
-/// Whoever changes the machine runs the pump: a connection's task in place; a caller has it run by the runtime, once for
-/// many appends in a row. Only one pumps at a time, so that batches are handed over in their order, and nothing is
-/// locked while they are: the link may have news for the writer at once.
+/// Callers add to the intake. Whoever changes the machine runs the pump, which takes the intake in: a connection's task in
+/// place; a caller has it run by the connection that its batches go to, once for many appends in a row. Only one pumps at
+/// a time, so that batches are handed over in their order, and nothing is locked while they are: the link may have news
+/// for the writer at once.
 pub(super) struct Shared {
     client: Client,
     pub(super) stream: StreamId,
     pub(super) id: WriterId,
     options: WriterOptions,
+    /// Locked after `state` where both are.
+    intake: Mutex<Intake>,
     state: Mutex<State>,
     /// Something has changed since the pump last looked.
     dirty: AtomicBool,
@@ -46,9 +50,9 @@ pub(super) struct Shared {
 }
 
 struct State {
-    machine: Machine<Pending>,
-    gathering: Option<Gathering>,
-    closed: bool,
+    machine: Machine<Box<Pending>>,
+    /// Taken from the intake; empty but for its memory.
+    taken: Vec<(Box<Pending>, Instant)>,
     /// When the timer will wake up.
     armed: Option<Instant>,
     /// Batches may be on their way up to the server's window, which is looked at once.
@@ -77,10 +81,13 @@ impl Shared {
             stream,
             id: id.unwrap_or_else(made_up),
             options,
+            intake: Mutex::new(Intake::new(Place {
+                epoch: setup.epoch,
+                sequence: setup.first_sequence.unwrap_or(0),
+            })),
             state: Mutex::new(State {
                 machine: Machine::new(setup),
-                gathering: None,
-                closed: false,
+                taken: Vec::new(),
                 armed: None,
                 window_known: false,
             }),
@@ -99,26 +106,21 @@ impl Shared {
         self.state.lock().machine.epoch()
     }
 
-    fn stamp(&self, epoch: i64, base_sequence: i64) -> WriterStamp {
+    fn stamp(&self, place: Place) -> WriterStamp {
         WriterStamp {
             id: self.id,
-            epoch,
-            base_sequence,
+            epoch: place.epoch,
+            base_sequence: place.sequence,
         }
     }
 
-    fn encode_options(&self, stamp: WriterStamp) -> EncodeOptions {
+    fn encode_options(&self, place: Place) -> EncodeOptions {
         EncodeOptions {
             stream_id: self.stream,
             timestamp: wall_clock(),
             compression: self.options.compression,
-            writer: Some(stamp),
+            writer: Some(self.stamp(place)),
         }
-    }
-
-    /// What the next batch will be stamped with, as far as is known.
-    fn next_stamp(&self, state: &State) -> WriterStamp {
-        self.stamp(state.machine.epoch(), state.machine.next_sequence().unwrap_or(0))
     }
 
     /// Takes an append. What is returned resolves when it is answered.
@@ -131,68 +133,57 @@ impl Shared {
             Records::Raw(record) if !self.options.linger.is_zero() => self.gather(&record, waiter)?,
             records => {
                 // Encoded before anything is locked; a stamp that was overtaken is written anew when it is sent.
-                let stamp = self.next_stamp(&self.state.lock());
-                let pending = Pending::new(&self.encode_options(stamp), records)?.for_one(waiter);
-                let mut state = self.state.lock();
-                self.check_open(&state)?;
-                self.close_gathering(&mut state);
-                self.push(&mut state, pending)?;
+                let place = self.intake.lock().next();
+                let pending = Pending::new(&self.encode_options(place), records)?.for_one(waiter);
+                let deadline = now() + self.options.timeout;
+                let mut intake = self.intake.lock();
+                intake.check_open()?;
+                self.close_gathering(&mut intake);
+                intake.push(Box::new(pending), deadline);
+                drop(intake);
                 self.pump_soon();
             }
         }
         Ok(answer)
     }
 
-    fn check_open(&self, state: &State) -> Result<(), ClientError> {
-        if state.closed {
-            let what = "the writer is closed";
-            return Err(ClientError::new(ErrorKind::Closed, ErrorCode::CLOSED, what));
-        }
-        state.machine.stopped().map_or(Ok(()), Err)
-    }
-
-    fn push(&self, state: &mut State, pending: Pending) -> Result<(), ClientError> {
-        let deadline = now() + self.options.timeout;
-        state
-            .machine
-            .push(pending.records(), deadline, pending)
-            .map_err(|(error, pending)| {
-                pending.tell(&Err(error.clone()));
-                error
-            })
-    }
-
     /// Adds one record to the batch that is gathered.
     fn gather(self: &Arc<Self>, record: &Bytes, waiter: Waiter) -> Result<(), ClientError> {
-        let mut state = self.state.lock();
-        self.check_open(&state)?;
+        let mut intake = self.intake.lock();
+        intake.check_open()?;
         let full = |gathering: &Gathering| !gathering.has_room(record.len(), self.options.batch_bytes);
-        if state.gathering.as_ref().is_some_and(full) {
-            self.close_gathering(&mut state);
-            self.pump_soon();
+        let is_full = intake.gathering.as_ref().is_some_and(full);
+        if is_full {
+            self.close_gathering(&mut intake);
         }
-        let pushed = if let Some(gathering) = &mut state.gathering {
-            gathering.push(record, waiter)
-        } else {
-            let mut gathering = Gathering::new(now(), self.options.linger);
-            let pushed = gathering.push(record, waiter);
-            state.gathering = Some(gathering);
+        let is_first = intake.gathering.is_none();
+        let linger = self.options.linger;
+        let gathering = intake.gathering.get_or_insert_with(|| Gathering::new(now(), linger));
+        let pushed = gathering.push(record, waiter);
+        drop(intake);
+        if is_full {
+            self.pump_soon();
+        } else if is_first {
             // The pump would see to it, but nothing is to be sent yet.
-            self.arm(&mut state);
-            pushed
-        };
+            self.arm(&mut self.state.lock());
+        }
         pushed.map_err(|error| ClientError::invalid(error.to_string()))
     }
 
     /// Makes a batch of what is gathered.
-    fn close_gathering(&self, state: &mut State) {
-        let Some(gathering) = state.gathering.take().filter(|gathering| !gathering.waiters.is_empty()) else {
+    fn close_gathering(&self, intake: &mut Intake) {
+        let Some(gathering) = intake
+            .gathering
+            .take()
+            .filter(|gathering| !gathering.waiters.is_empty())
+        else {
             return;
         };
-        let options = self.encode_options(self.next_stamp(state));
-        match Pending::new(&options, gathering.records.into()) {
-            // An error was told to all who wait.
-            Ok(pending) => drop(self.push(state, pending.for_each(gathering.waiters))),
+        match Pending::new(&self.encode_options(intake.next()), gathering.records.into()) {
+            Ok(pending) => intake.push(
+                Box::new(pending.for_each(gathering.waiters)),
+                now() + self.options.timeout,
+            ),
             Err(error) => {
                 for waiter in gathering.waiters {
                     drop(waiter.send(Err(error.clone())));
@@ -201,12 +192,49 @@ impl Shared {
         }
     }
 
-    /// Has what was taken sent by the runtime. The first of many appends in a row has it done for all of them: what they
+    /// Gives the machine what callers added; with `all`, also what is gathered and not due.
+    fn take_in(&self, state: &mut State, now: Instant, all: bool) {
+        let mut taken = std::mem::take(&mut state.taken);
+        let thought = {
+            let mut intake = self.intake.lock();
+            if intake
+                .gathering
+                .as_ref()
+                .is_some_and(|gathering| all || gathering.due <= now)
+            {
+                self.close_gathering(&mut intake);
+            }
+            intake.take(&mut taken)
+        };
+        for (pending, deadline) in taken.drain(..) {
+            if let Err((error, pending)) = state.machine.push(pending.records(), deadline, pending) {
+                pending.tell(&Err(error));
+            }
+        }
+        state.taken = taken;
+        let machine = &state.machine;
+        let found = Place {
+            epoch: machine.epoch(),
+            sequence: machine.next_sequence().unwrap_or(thought.sequence),
+        };
+        if let Some(error) = machine.stopped() {
+            self.intake.lock().stop(error);
+        } else if found != thought {
+            self.intake.lock().correct(thought, found);
+        }
+    }
+
+    /// Has what was added sent by the connection. The first of many appends in a row has it done for all of them: what they
     /// add until then goes in one hand-over, and the caller takes the next while the connection sends.
     fn pump_soon(self: &Arc<Self>) {
-        if !self.dirty.swap(true, Ordering::SeqCst) {
+        if self.dirty.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let link = self.client.links().of_stream(self.stream, Purpose::Append);
+        let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
+        if let Err(_no_connection) = link.post_pump(sink) {
             let shared = Arc::clone(self);
-            self.client.runtime().spawn(async move { shared.pump() });
+            self.client.runtime().spawn(async move { Shared::pump(&shared) });
         }
     }
 
@@ -231,9 +259,7 @@ impl Shared {
             let mut state = self.state.lock();
             self.look_at_window(&mut state);
             let now = now();
-            if state.gathering.as_ref().is_some_and(|gathering| gathering.due <= now) {
-                self.close_gathering(&mut state);
-            }
+            self.take_in(&mut state, now, false);
             self.collect(&mut state, now, submissions, &mut unsendable);
             while let Some(action) = state.machine.poll_action() {
                 match action {
@@ -269,14 +295,17 @@ impl Shared {
     ) {
         while let Some(batch) = state.machine.poll_send(now) {
             let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
-            let stamp = self.stamp(batch.epoch, batch.base_sequence);
+            let place = Place {
+                epoch: batch.epoch,
+                sequence: batch.base_sequence,
+            };
             let (token, deadline) = (batch.token, batch.deadline);
             let placed = match batch.payload {
                 None => {
-                    let options = self.encode_options(stamp);
+                    let options = self.encode_options(place);
                     send_question(self.stream, &options, deadline, sink, token, submissions)
                 }
-                Some(pending) => pending.send(stamp, deadline, sink, token, submissions),
+                Some(pending) => pending.send(self.stamp(place), deadline, sink, token, submissions),
             };
             if let Err(error) = placed {
                 let cause = crate::failure::Cause::Invalid {
@@ -312,7 +341,7 @@ impl Shared {
 
     /// Wakes the timer when it is due earlier than it knows.
     fn arm(&self, state: &mut State) {
-        let gathered = state.gathering.as_ref().map(|gathering| gathering.due);
+        let gathered = self.intake.lock().gathering.as_ref().map(|gathering| gathering.due);
         let due = [state.machine.poll_timeout(), gathered].into_iter().flatten().min();
         let Some(due) = due else { return };
         if state.armed.is_none_or(|armed| due < armed) {
@@ -332,13 +361,13 @@ impl Shared {
     }
 
     pub(super) fn close(&self) {
-        self.state.lock().closed = true;
+        self.intake.lock().close();
     }
 
     pub(super) async fn flush(self: &Arc<Self>) -> Result<(), ClientError> {
         let goal = {
             let mut state = self.state.lock();
-            self.close_gathering(&mut state);
+            self.take_in(&mut state, now(), true);
             state.machine.taken()
         };
         self.pump();
@@ -348,7 +377,8 @@ impl Shared {
     }
 
     pub(super) async fn wait_for_room(self: &Arc<Self>) {
-        let room = |machine: &Machine<Pending>| {
+        self.take_in(&mut self.state.lock(), now(), false);
+        let room = |machine: &Machine<Box<Pending>>| {
             let unfinished = machine.taken().saturating_sub(machine.first_unfinished());
             (machine.stopped().is_some() || unfinished < machine.max_in_flight()).then_some(())
         };
@@ -356,10 +386,7 @@ impl Shared {
     }
 
     pub(super) async fn next_sequence(self: &Arc<Self>) -> Result<i64, ClientError> {
-        {
-            let mut state = self.state.lock();
-            self.close_gathering(&mut state);
-        }
+        self.take_in(&mut self.state.lock(), now(), true);
         self.pump();
         self.wait_until(|machine| match machine.stopped() {
             Some(error) => Some(Err(error)),
@@ -368,7 +395,7 @@ impl Shared {
         .await
     }
 
-    async fn wait_until<T>(&self, found: impl Fn(&Machine<Pending>) -> Option<T>) -> T {
+    async fn wait_until<T>(&self, found: impl Fn(&Machine<Box<Pending>>) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -388,6 +415,10 @@ impl Shared {
 }
 
 impl AttemptSink for Shared {
+    fn pump(self: Arc<Self>) {
+        Shared::pump(&self);
+    }
+
     fn ended(self: Arc<Self>, ends: &mut Vec<(u64, AttemptEnd)>) {
         {
             let mut state = self.state.lock();

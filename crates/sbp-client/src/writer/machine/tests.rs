@@ -42,7 +42,7 @@ fn lost() -> Cause {
 
 fn failed(cause: Cause, next_sequence: i64) -> AttemptEnd {
     AttemptEnd {
-        outcome: Err(Failure::from(cause)),
+        outcome: Err(Box::new(Failure::from(cause))),
         next_sequence: (next_sequence >= 0).then_some(next_sequence),
     }
 }

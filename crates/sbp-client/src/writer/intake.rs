@@ -1,0 +1,83 @@
+//! What callers have added and the machine has not taken yet.
+
+use std::time::Instant;
+
+use sbp_messages::ErrorCode;
+
+use super::gathering::Gathering;
+use super::pending::Pending;
+use crate::error::{ClientError, ErrorKind};
+
+/// Behind a lock of its own, held for moments: callers never wait while a connection's task works on the machine.
+#[derive(Debug)]
+pub(super) struct Intake {
+    pub(super) gathering: Option<Gathering>,
+    /// Batches in their order, each with the end of its time.
+    added: Vec<(Box<Pending>, Instant)>,
+    next: Place,
+    closed: bool,
+    /// Why the machine takes no more.
+    stopped: Option<ClientError>,
+}
+
+/// What a batch is stamped with, as far as is known when it is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) epoch: i64,
+    pub(super) sequence: i64,
+}
+
+impl Intake {
+    pub(super) fn new(next: Place) -> Self {
+        Self {
+            gathering: None,
+            added: Vec::new(),
+            next,
+            closed: false,
+            stopped: None,
+        }
+    }
+
+    /// The place of the next batch.
+    pub(super) fn next(&self) -> Place {
+        self.next
+    }
+
+    /// The machine has other numbers than were thought when the places up to `thought` were told.
+    pub(super) fn correct(&mut self, thought: Place, found: Place) {
+        let ahead = self.next.sequence.saturating_sub(thought.sequence);
+        self.next = Place {
+            epoch: found.epoch,
+            sequence: found.sequence.saturating_add(ahead),
+        };
+    }
+
+    /// Why nothing more is accepted.
+    pub(super) fn check_open(&self) -> Result<(), ClientError> {
+        if self.closed {
+            let what = "the writer is closed";
+            return Err(ClientError::new(ErrorKind::Closed, ErrorCode::CLOSED, what));
+        }
+        self.stopped.clone().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn push(&mut self, pending: Box<Pending>, deadline: Instant) {
+        self.next.sequence = self.next.sequence.saturating_add(pending.records());
+        self.added.push((pending, deadline));
+    }
+
+    /// Moves what was added into `taken`, which must be empty, and tells the place behind it.
+    pub(super) fn take(&mut self, taken: &mut Vec<(Box<Pending>, Instant)>) -> Place {
+        debug_assert!(taken.is_empty(), "what was taken before has gone to the machine");
+        std::mem::swap(&mut self.added, taken);
+        self.next
+    }
+
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(super) fn stop(&mut self, error: ClientError) {
+        self.stopped = Some(error);
+    }
+}
