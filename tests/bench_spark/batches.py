@@ -51,8 +51,8 @@ def _fed(append: Callable[[list[bytes]], None]) -> Iterator[None]:
         raise failures[0]
 
 
-def _median_ms(query: DataStreamWriter) -> float:
-    """The middle duration of the batches of a run that had rows."""
+def _phases(query: DataStreamWriter) -> dict[str, float]:
+    """The middle duration of the batches of a run that had rows, in milliseconds: in all, and of each phase."""
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as checkpoint:
         running = query.option("checkpointLocation", checkpoint).start()
@@ -65,17 +65,35 @@ def _median_ms(query: DataStreamWriter) -> float:
             seen = [batch for batch in running.recentProgress if batch["numInputRows"]]
         finally:
             running.stop()
-    return statistics.median(batch["durationMs"]["triggerExecution"] for batch in seen[_WARM:])
+    durations = [batch["durationMs"] for batch in seen[_WARM:]]
+    return {name: statistics.median(each.get(name, 0) for each in durations) for name in durations[0]}
 
 
-def _ours(bench: Bench, stream: str) -> float:
+def _in_turns(bench: Bench, *queries: Callable[[], dict[str, float]]) -> list[list[dict[str, float]]]:
+    """Each query once to warm up, then all of them in turns."""
+    taken = [[query() for query in queries] for _ in range(bench.given.runs + 1)]
+    return [list(runs) for runs in zip(*taken[1:], strict=True)]
+
+
+def _of(phase: str, runs: list[dict[str, float]]) -> list[float]:
+    return [run.get(phase, 0.0) for run in runs]
+
+
+def _tell_phases(ours: list[dict[str, float]], theirs: list[dict[str, float]], beside: str) -> None:
+    """Where the time goes: the offsets, the plan, the tasks with the sink's commit, and Spark's own files."""
+    for phase in ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets"):
+        row = Row(f"of a micro-batch: {phase}", "ms", _of(phase, ours), _of(phase, theirs), beside, less_is_better=True)
+        tell(row)
+
+
+def _ours(bench: Bench, stream: str, **options: str) -> dict[str, float]:
     source = bench.spark.readStream.format("sbp").option("servers", bench.given.address).load(stream)
     sink = source.select("value").writeStream.format("sbp").option("servers", bench.given.address)
-    return _median_ms(sink.option("stream", "out"))
+    return _phases(sink.option("stream", "out").options(**options))
 
 
-def _fake(bench: Bench) -> float:
-    return _median_ms(bench.spark.readStream.format("fake").load().select("value").writeStream.format("fake"))
+def _fake(bench: Bench) -> dict[str, float]:
+    return _phases(bench.spark.readStream.format("fake").load().select("value").writeStream.format("fake"))
 
 
 def batches(bench: Bench) -> None:
@@ -83,17 +101,21 @@ def batches(bench: Bench) -> None:
     with sbp.connect(bench.given.address) as client:
         source = client.create_stream("in")
         client.create_stream("out")
-        ours, theirs = [], []
-        # The rows come in beside both, so that both have what is left of the machine.
+        # The rows come in beside all, so that all have what is left of the machine.
         with _fed(lambda values: void(source.append(values))):
-            for run in range(bench.given.runs + 1):
-                pair = (_ours(bench, "in"), _fake(bench))
-                if run:
-                    ours.append(pair[0])
-                    theirs.append(pair[1])
-    tell(Row("micro-batch, source to sink", "ms", ours, theirs, "fakes", less_is_better=True))
-    above = [mine - fake for mine, fake in zip(ours, theirs, strict=True)]
-    tell(Row("micro-batch above the fakes'", "ms", above, [], "", 15, 5, less_is_better=True))
+            exactly, least, fakes = _in_turns(
+                bench,
+                lambda: _ours(bench, "in"),
+                lambda: _ours(bench, "in", delivery="at-least-once"),
+                lambda: _fake(bench),
+            )
+    theirs = _of("triggerExecution", fakes)
+    for what, runs, bounds in (("exactly once", exactly, (15, 5)), ("at least once", least, (None, None))):
+        ours = _of("triggerExecution", runs)
+        tell(Row(f"micro-batch, source to sink, {what}", "ms", ours, theirs, "fakes", less_is_better=True))
+        above = [mine - fake for mine, fake in zip(ours, theirs, strict=True)]
+        tell(Row(f"micro-batch above the fakes', {what}", "ms", above, [], "", *bounds, less_is_better=True))
+    _tell_phases(exactly, fakes, "fakes")
 
 
 def kafka_batches(bench: Bench) -> None:
@@ -102,11 +124,11 @@ def kafka_batches(bench: Bench) -> None:
 
     producer = Producer({"bootstrap.servers": bench.given.broker, "log_level": 0})
 
-    def kafka() -> float:
+    def kafka() -> dict[str, float]:
         source = bench.spark.readStream.format("kafka").option("kafka.bootstrap.servers", bench.given.broker)
         frame = source.option("subscribe", "in").load().select("value")
         sink = frame.writeStream.format("kafka").option("kafka.bootstrap.servers", bench.given.broker)
-        return _median_ms(sink.option("topic", "out"))
+        return _phases(sink.option("topic", "out"))
 
     def produce(values: list[bytes]) -> None:
         for value in values:
@@ -121,16 +143,13 @@ def kafka_batches(bench: Bench) -> None:
             source.append(values)
             produce(values)
 
-        ours, theirs = [], []
         with bench.topics("in", "out", partitions=1), _fed(both):
-            for run in range(bench.given.runs + 1):
-                pair = (_ours(bench, "in"), kafka())
-                if run:
-                    ours.append(pair[0])
-                    theirs.append(pair[1])
+            ours, theirs = _in_turns(bench, lambda: _ours(bench, "in"), kafka)
         producer.flush(30)
     bounds = {"wanted": 1 / 1.1, "aim": 1 / 0.95, "of_ratio": True}
-    tell(Row("micro-batch, source to sink, median", "ms", ours, theirs, "Kafka", **bounds, less_is_better=True))
+    figures = (_of("triggerExecution", ours), _of("triggerExecution", theirs), "Kafka")
+    tell(Row("micro-batch, source to sink, median", "ms", *figures, **bounds, less_is_better=True))
+    _tell_phases(ours, theirs, "Kafka")
 
 
 def void(_: object) -> None:
