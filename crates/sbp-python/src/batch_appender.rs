@@ -6,7 +6,6 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
-use bytes::BytesMut;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use sbp_client::{AppendOp, AppendResultOf, BulkOptions, BulkWriter, ClientError, CompletionSink, Reply, Submissions};
@@ -23,7 +22,7 @@ use crate::rows::{Complete, Cut, RowError, RowGatherer, Target};
 use crate::span_reader::Through;
 use crate::typed_rows::TypedGatherer;
 use crate::writer_names::{Lent, lend};
-use crate::{arguments, arrow, encode, errors, repeats};
+use crate::{arguments, arrow, encode, errors, repeats, scratch};
 
 /// Bytes of batches that are encoded and not stored, at most: what one appender keeps in memory.
 const UNSTORED_BYTES: usize = 16 << 20;
@@ -217,6 +216,8 @@ impl BatchAppender {
 
 impl BatchAppender {
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        // A worker without a task keeps no memory for the next.
+        scratch::clear();
         match self.is_own.then(|| self.core.close()).flatten() {
             Some(client) => block_on(py, async move { client.close().await }),
             None => Ok(()),
@@ -274,11 +275,14 @@ impl BatchAppender {
             let options = self.options(work, stream);
             let records = u32::try_from(builder.len()).unwrap_or(u32::MAX);
             let batch = py.detach(|| {
-                let mut out = BytesMut::new();
-                builder.finish(&options, &mut out).map(|_| out.freeze())
+                let mut out = scratch::take(builder.body_length());
+                builder.finish(&options, &mut out).map(|_| scratch::freeze(out))
             });
             let batch = batch.map_err(|error| encode::refused(py, error))?;
             work.bulk.push(stream, batch, records);
+            if let Gatherer::Records(rows) = &mut work.rows {
+                rows.give_back(builder);
+            }
         }
         Ok(())
     }
@@ -306,11 +310,11 @@ impl BatchAppender {
         schema: &StreamSchema,
         batch: &RecordBatch,
     ) -> Result<(), EncodeError> {
-        let mut out = BytesMut::new();
+        let mut out = scratch::take(batch.get_array_memory_size());
         match encode_arrow(&self.options(work, stream), schema, batch, &mut out) {
             Ok(_) => {
                 let records = u32::try_from(batch.num_rows()).unwrap_or(u32::MAX);
-                work.bulk.push(stream, out.freeze(), records);
+                work.bulk.push(stream, scratch::freeze(out), records);
                 Ok(())
             }
             Err(EncodeError::TooLarge { .. }) if batch.num_rows() > 1 => {

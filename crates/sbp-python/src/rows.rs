@@ -64,6 +64,9 @@ const RUN: usize = 8;
 /// together.
 const SWEEP_BYTES: usize = 16 << 20;
 
+/// Builders that are kept for the batches to come: one incoming batch completes few.
+const SPARE: usize = 4;
+
 /// Collects rows into batches, one for each stream at a time.
 #[derive(Debug)]
 pub(crate) struct RowGatherer {
@@ -72,6 +75,8 @@ pub(crate) struct RowGatherer {
     open: BTreeMap<Target, Open>,
     /// Bytes of rows since the last sweep.
     swept: usize,
+    /// Builders of batches that were complete, without their rows.
+    spare: Vec<RecordsBuilder>,
 }
 
 /// A batch that was begun.
@@ -91,6 +96,7 @@ impl RowGatherer {
             has_target,
             open: BTreeMap::new(),
             swept: 0,
+            spare: Vec::new(),
         }
     }
 
@@ -124,6 +130,13 @@ impl RowGatherer {
         // A batch that was complete with its last row has left an empty one behind.
         let begun = open.into_iter().filter(|(_, open)| !open.builder.is_empty());
         complete.extend(begun.map(|(target, open)| (target, open.builder)));
+    }
+
+    /// Takes back a builder whose batch was written: the next one finds its memory there.
+    pub(crate) fn give_back(&mut self, builder: RecordsBuilder) {
+        if builder.is_empty() && self.spare.len() < SPARE {
+            self.spare.push(builder);
+        }
     }
 
     /// Gives rows to their streams.
@@ -171,7 +184,11 @@ impl RowGatherer {
                 push_all(&mut open.builder, records, taken)?;
             }
             if !rows.is_empty() || open.builder.len() >= most {
-                let full = std::mem::take(open);
+                let next = Open {
+                    builder: self.spare.pop().unwrap_or_default(),
+                    bytes: 0,
+                };
+                let full = std::mem::replace(open, next);
                 complete.push((target.clone(), full.builder));
             }
         }

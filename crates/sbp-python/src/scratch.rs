@@ -43,6 +43,11 @@ pub(crate) fn freeze(batch: BytesMut) -> Bytes {
     LARGE.with_borrow_mut(|large| large.freeze(batch))
 }
 
+/// Forgets the large buffers of this thread.
+pub(crate) fn clear() {
+    LARGE.with_borrow_mut(Recycler::clear);
+}
+
 /// Takes back the buffer of a batch that was copied, or came to nothing.
 pub(crate) fn give_back(mut buffer: BytesMut) {
     if buffer.capacity() > STEP {
