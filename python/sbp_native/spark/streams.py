@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sbp_native._native import stream_bounds
+import sbp_native
+from sbp_native._native import stream_bounds, stream_list
 
 from . import runtime
 from .errors import INVALID_VALUE, NOT_FOUND, SbpOptionError, explained, nearest
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    import sbp_native
-
     from .options import Place, Places, SbpOptions
 
 
@@ -26,8 +24,11 @@ if TYPE_CHECKING:
 _INTERNAL: Final = "_sbp/"
 
 
-@dataclass(frozen=True)
-class StreamHead:
+#: Streams looked up one by one; for more of them the list of all is the shorter way.
+_ASKED_ONE_BY_ONE: Final = 8
+
+
+class StreamHead(NamedTuple):
     """A stream as it was when the query was planned."""
 
     id: int
@@ -44,8 +45,7 @@ class StreamHead:
         return f"stream {self.name} ({self.id})"
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     """What a stream holds: records from `earliest` up to but without `latest`."""
 
     earliest: int
@@ -53,9 +53,10 @@ class Bounds:
 
 
 def every_stream(options: SbpOptions) -> list[StreamHead]:
-    """All streams of the server."""
+    """All streams of the server, by id."""
     with explained("listing the streams", options.servers):
-        return [StreamHead(int(info.id), info.name, info.schema_ipc) for info in runtime.client(options).list_streams()]
+        listed, _ = stream_list(runtime.client(options), b"", options.timeout)
+    return [StreamHead(*each) for each in listed]
 
 
 def find(options: SbpOptions) -> tuple[StreamHead, ...]:
@@ -91,10 +92,11 @@ def resolve(options: SbpOptions, names: Iterable[str]) -> tuple[StreamHead, ...]
 
     Raises `SbpOptionError` for one that does not exist, naming the nearest that does.
     """
-    by_key: dict[str, StreamHead] = {}
-    for head in every_stream(options):
-        by_key[head.name] = head
-        by_key[str(head.id)] = head
+    names = list(names)
+    by_key = _described(options, names) if len(names) <= _ASKED_ONE_BY_ONE else None
+    if by_key is None:
+        every = every_stream(options)
+        by_key = {str(head.id): head for head in every} | {head.name: head for head in every}
     heads: dict[int, StreamHead] = {}
     for name in names:
         found = by_key.get(name)
@@ -108,6 +110,19 @@ def resolve(options: SbpOptions, names: Iterable[str]) -> tuple[StreamHead, ...]
     return tuple(heads.values())
 
 
+def _described(options: SbpOptions, names: Iterable[str]) -> dict[str, StreamHead] | None:
+    """A few streams, one by one, since there may be thousands of others; None if one does not exist."""
+    found = {}
+    for name in names:
+        with explained(f"looking for stream {name}", options.servers):
+            try:
+                info = runtime.client(options).describe_stream(int(name) if name.isdigit() else name)
+            except sbp_native.StreamNotFoundError:
+                return None
+        found[name] = StreamHead(int(info.id), info.name, info.schema_ipc)
+    return found
+
+
 def bounds(options: SbpOptions, heads: Iterable[StreamHead]) -> dict[int, Bounds]:
     """What each stream holds now, by id: one question for all of them. Streams that are gone are left out."""
     ids = [head.id for head in heads]
@@ -115,7 +130,7 @@ def bounds(options: SbpOptions, heads: Iterable[StreamHead]) -> dict[int, Bounds
         return {}
     with explained(f"asking for the offsets of {len(ids)} streams", options.servers):
         earliest, latest = stream_bounds(runtime.client(options), ids, options.timeout)
-    return {stream: Bounds(earliest[stream], latest[stream]) for stream in ids if stream in earliest}
+    return {stream: Bounds(first, latest[stream]) for stream, first in earliest.items()}
 
 
 def settle(
