@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult, Message};
 use sbp_types::{Offset, StreamId, TimestampMs};
+use tokio::task::JoinSet;
 
 use crate::admin::{Each, encoded, entry_error};
 use crate::client::Client;
@@ -114,18 +115,17 @@ impl Client {
         while !open.is_empty() {
             let mut missed: Option<(StreamId, Failure)> = None;
             let mut again = Vec::new();
-            for part in self.by_server(&open, entries) {
-                for part in part.chunks(ENTRIES) {
-                    let asked: Vec<_> = part.iter().filter_map(|&place| entries.get(place).copied()).collect();
-                    let (results, server) = self.ask_positions(&asked, deadline).await?;
-                    for ((&place, &(stream, _)), result) in part.iter().zip(&asked).zip(results) {
-                        if is_elsewhere(result.status.code) {
-                            again.push(place);
-                            let cause = crate::connection::refused(&result.status, 0);
-                            missed = Some((stream, cause.into()));
-                        } else if let Some(slot) = resolved.get_mut(place) {
-                            *slot = Some(self.positions_entry(stream, result, &server));
-                        }
+            for (part, results, server) in self.ask_all(&open, entries, deadline).await? {
+                for (place, result) in part.into_iter().zip(results) {
+                    let Some(&(stream, _)) = entries.get(place) else {
+                        continue;
+                    };
+                    if is_elsewhere(result.status.code) {
+                        again.push(place);
+                        let cause = crate::connection::refused(&result.status, 0);
+                        missed = Some((stream, cause.into()));
+                    } else if let Some(slot) = resolved.get_mut(place) {
+                        *slot = Some(self.positions_entry(stream, result, &server));
                     }
                 }
             }
@@ -145,6 +145,37 @@ impl Client {
         }
         let missing = || Err(ClientError::protocol("a position is missing"));
         Ok(resolved.into_iter().map(|slot| slot.unwrap_or_else(missing)).collect())
+    }
+
+    /// Asks for entries by their places, each server for its own, and with all requests on their way at once: for each
+    /// request the places, their results, and the server.
+    async fn ask_all(
+        &self,
+        open: &[usize],
+        entries: &[(StreamId, TimestampMs)],
+        deadline: Instant,
+    ) -> Result<Vec<(Vec<usize>, Vec<FetchResult>, Arc<str>)>, ClientError> {
+        let mut asking = JoinSet::new();
+        for part in self.by_server(open, entries) {
+            for part in part.chunks(ENTRIES) {
+                let asked: Vec<_> = part.iter().filter_map(|&place| entries.get(place).copied()).collect();
+                let (client, part) = (self.clone(), part.to_vec());
+                asking.spawn(async move {
+                    let (results, server) = client.ask_positions(&asked, deadline).await?;
+                    Ok::<_, ClientError>((part, results, server))
+                });
+            }
+        }
+        let mut answers = Vec::with_capacity(asking.len());
+        while let Some(answer) = asking.join_next().await {
+            // It is aborted only with this set, and a panic is not ours to hide.
+            match answer {
+                Ok(answer) => answers.push(answer?),
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => return Err(ClientError::protocol("a call for positions was given up")),
+            }
+        }
+        Ok(answers)
     }
 
     /// Entries by the server that is asked for them.

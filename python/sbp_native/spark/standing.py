@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import le, lt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from .offsets import OffsetMap, Span
 
@@ -44,7 +47,7 @@ class Standing:
 
 def stand(
     begin: OffsetMap,
-    read: Collection[int],
+    read: AbstractSet[int],
     earliest: Mapping[int, int],
     latest: Mapping[int, int],
     seen: Mapping[int, int],
@@ -56,6 +59,8 @@ def stand(
     and so what is known of those that do not. With `target` nothing behind it is read.
     """
     found = Standing()
+    if target is None and _plain(found, begin.next, read, earliest, latest):
+        return found
     starts, ends = found.starts, found.ends
     for stream, first in begin.next.items():
         end = latest.get(stream)
@@ -89,6 +94,27 @@ def stand(
                 starts[stream] = first
                 ends[stream] = end
     return found
+
+
+def _plain(
+    found: Standing,
+    places: Mapping[int, int],
+    read: AbstractSet[int],
+    earliest: Mapping[int, int],
+    latest: Mapping[int, int],
+) -> bool:
+    """Settles the usual case, in which nothing came or went: there may be ten thousand streams at every micro-batch."""
+    if places.keys() != read or latest.keys() != read:
+        return False
+    firsts = list(places.values())
+    behind = list(map(latest.__getitem__, places))
+    if not all(map(le, map(earliest.__getitem__, places), firsts)) or not all(map(le, firsts, behind)):
+        return False
+    if firsts != behind:
+        new = list(map(lt, firsts, behind))
+        found.starts.update(compress(places.items(), new))
+        found.ends.update(compress(zip(places, behind, strict=True), new))
+    return True
 
 
 def _deleted(found: Standing, stream: int, first: int, seen: int | None, target: Mapping[int, int] | None) -> None:

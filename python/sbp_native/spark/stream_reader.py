@@ -93,7 +93,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         most = self._most(limit)
         begin = self._offset(start)
-        earliest, latest = self._watch.look(begin.next.keys() - begin.gone)
+        earliest, latest = self._watch.look(begin.next.keys() - begin.gone if begin.gone else begin.next.keys())
         found = stand(begin, self._watch.ids, earliest, latest, self._watch.seen, self._target)
         self._judge(found)
         waiting = found.records

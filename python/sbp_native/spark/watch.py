@@ -14,7 +14,8 @@ from .schema import column_set
 from .streams import StreamHead, matching
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from .options import SbpOptions
 
@@ -46,18 +47,19 @@ class Watch:
         self.seen: dict[int, int] = {}
 
     @property
-    def ids(self) -> Collection[int]:
+    def ids(self) -> AbstractSet[int]:
         """The streams that are read, by id."""
         return self._heads.keys()
 
-    def look(self, others: Iterable[int] = ()) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    def look(self, others: AbstractSet[int] = frozenset()) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """The bounds of the streams that are read and of `others`: where each begins, and where each ends.
 
         Those that do not exist have none, and are not read any more.
         """
         if self._options.streams_pattern is not None:
             self._list()
-        earliest, latest = self._bounds({*self._heads, *others})
+        usual = not others or others == self._heads.keys()
+        earliest, latest = self._bounds(self._heads if usual else {*self._heads, *others})
         for stream in self._heads.keys() - latest.keys():
             del self._heads[stream]
         if self._options.streams_pattern is None and len(self._heads) < len(self._options.streams):
@@ -75,7 +77,7 @@ class Watch:
             return stream_offsets_at(runtime.client(self._options), ids, time_ms, self._options.timeout)
 
     def _bounds(self, ids: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
-        ids = sorted(ids)
+        ids = list(ids)
         if not ids:
             return {}, {}
         with explained(f"asking for the offsets of {len(ids)} streams", self._options.servers):
