@@ -34,14 +34,15 @@ def _make(options: MutableMapping[str, str]) -> DataSource:
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < (4, 2):
         raise RuntimeError(
-            f"[SBP-9209] format('sbp') needs PySpark 4.2 or later, this is {pyspark.__version__}: upgrade pyspark"
+            f"[SBP-9209] format('sbp') needs PySpark 4.2 or later, this is {pyspark.__version__}: upgrade pyspark "
+            "(not worth trying again unchanged)"
         )
     try:
         import sbp_native  # noqa: F401 - to tell a missing native part from an error in what is built on it
     except ImportError as error:
         raise RuntimeError(
             f"[SBP-9208] the native part of sbp-native cannot be loaded here ({error}): install the wheel for this "
-            "Python on the driver and on every executor"
+            "Python on the driver and on every executor (not worth trying again unchanged)"
         ) from error
     from sbp_native.spark import SbpDataSource
 
