@@ -141,7 +141,7 @@ impl Prepared {
         let mut submissions = Submissions::new();
         self.join(&mut submissions, Reply::sink(Arc::new(Handoff(answer)), 0));
         match patience {
-            Patience::Wait => client.submit(&mut submissions),
+            Patience::Wait => py.detach(|| client.submit_now(&mut submissions)),
             Patience::Fail => client
                 .try_submit(&mut submissions)
                 .map_err(|error| shape.explain(error.into()).into_python(py))?,

@@ -9,6 +9,10 @@ use sbp_locks::{Mutex, MutexGuard};
 use crate::append::{Patience, Prepared};
 use crate::core::Core;
 
+/// So few appends of a tick are written to the socket by the loop itself, if the I/O thread sleeps: to wake it takes
+/// longer. More of them are worth having the I/O thread work while the loop goes on.
+const FEW: usize = 16;
+
 /// The appends of one client on one loop that were made in this tick and not yet handed over.
 pub(super) struct Lane {
     core: Weak<Core>,
@@ -72,7 +76,11 @@ impl Lane {
         let core = self.core.upgrade();
         match core.as_ref().and_then(|core| core.unchecked_client()) {
             Some(client) => {
-                client.submit(&mut work);
+                if work.len() <= FEW {
+                    client.submit_now(&mut work);
+                } else {
+                    client.submit(&mut work);
+                }
                 // Before `core`, which may be the last to hold its client.
                 drop(work);
             }
