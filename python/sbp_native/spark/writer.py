@@ -47,6 +47,8 @@ _TARGETS: Final = ("stream", "stream_id", "topic")
 #: Columns of a read, and of Kafka's, that say where a record came from: they are left out.
 _ORIGIN: Final = ("offset", "partition", "timestampType")
 _SEQUENCE_OVERLAP: Final = 1481
+#: What the client says behind the facts; here the sink says it.
+_NO_USE: Final = "; not worth trying again"
 
 
 @dataclass(frozen=True)
@@ -146,11 +148,12 @@ def _explained(doing: str, servers: str, epoch: delivery.Epoch | None) -> Iterat
     except SbpSparkError as error:
         if error.code != _SEQUENCE_OVERLAP or epoch is None:
             raise
+        what = error.message.partition(_NO_USE)[0]
         raise SbpSparkError(
             OTHER_ROWS,
-            f"{error.message}; an earlier attempt of this task stored other rows, so the plan does not give the same "
-            "rows each time, or batchRows, batchBytes or the body were changed: use "
-            "sbp_native.spark.deterministic(df, n), sortWithinBatch=true, or delivery=at-least-once",
+            f"{what}; an earlier attempt of this task stored other rows, so the plan does not give the same rows each "
+            "time, or batchRows, batchBytes or the body were changed: use sbp_native.spark.deterministic(df, n), "
+            "sortWithinBatch=true, or delivery=at-least-once",
         ) from error
 
 

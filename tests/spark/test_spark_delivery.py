@@ -1,0 +1,264 @@
+"""What a sink remembers, and what it does with rows that come again: the writers as Spark calls them, with no session."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType
+
+import sbp_native as sbp
+from sbp_native.spark import SbpDataSource, SbpOptionError, SbpSparkError, deterministic
+from sbp_native.spark.delivery import CommitLog, Epoch, of_stream, of_transaction
+from sbp_native.spark.options import SbpOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VALUES = StructType().add("value", BinaryType())
+NAMED = StructType().add("stream", StringType()).add("value", BinaryType())
+TYPED = StructType().add("n", LongType()).add("text", StringType())
+
+
+def rows(first: int, last: int, **more: list[object]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(first, last)], **more})
+
+
+def held(client: sbp.Client, name: str) -> Counter[bytes]:
+    return Counter(bytes(r.value) for batch in client.stream(name).read() for r in batch)
+
+
+def numbers(last: int, first: int = 0) -> Counter[bytes]:
+    return Counter(b"%d" % n for n in range(first, last))
+
+
+@contextmanager
+def task(batch: int, partition: int = 0, query: str = "q") -> Iterator[None]:
+    """The calling code is a task of this batch of a query, as Spark tells it."""
+    before = TaskContext.get()
+    TaskContext._setTaskContext(None)
+    properties = {"streaming.sql.batchId": str(batch), "sql.streaming.queryId": query}
+    TaskContext(partitionId=partition, localProperties=properties)
+    try:
+        yield
+    finally:
+        TaskContext._setTaskContext(before)
+
+
+class Job:
+    """Writes to one server, as Spark does it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def batch(self, batches: list[pa.RecordBatch], schema: StructType = VALUES, tasks: int = 1, **options: str) -> int:
+        """One batch job, whose tasks are all tried twice; returns the rows that the last attempts wrote."""
+        writer = SbpDataSource({"servers": self.address, **options}).writer(schema, False)
+        messages = []
+        for number in range(tasks):
+            with task(0, number):
+                writer.write(iter(batches[number::tasks]))
+                messages.append(writer.write(iter(batches[number::tasks])))
+        writer.commit(messages)
+        return sum(message.rows for message in messages)
+
+    def attempt(
+        self, number: int, batches: list[pa.RecordBatch], schema: StructType = VALUES, **options: str
+    ) -> object:
+        """One attempt of the only task of a micro-batch."""
+        writer = SbpDataSource({"servers": self.address, **options}).streamWriter(schema, False)
+        with task(number):
+            return writer.write(iter(batches))
+
+    def commit(self, number: int, *messages: object, **options: str) -> None:
+        """The micro-batch is whole."""
+        SbpDataSource({"servers": self.address, **options}).streamWriter(VALUES, False).commit(list(messages), number)
+
+
+@pytest.fixture
+def job(server: sbp.Server) -> Job:
+    return Job(server.address)
+
+
+def test_tasks_of_a_job_that_are_repeated(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+    parts = [rows(n, n + 100) for n in range(0, 1_000, 100)]
+    assert job.batch(parts, tasks=3, path=name, delivery="exactly-once", batchRows="30") == 1_000
+    assert held(client, name) == numbers(1_000)
+    job.batch(parts, tasks=3, path=name, delivery="exactly-once")
+    assert held(client, name) == numbers(1_000) + numbers(1_000), "another job is another write"
+
+
+def test_at_least_once_keeps_all_attempts(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+    job.batch([rows(0, 10)], path=name)
+    assert held(client, name) == numbers(10) + numbers(10)
+
+
+def test_a_version_is_written_once(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+
+    def write(version: int, first: int, app: str = "app", **options: str) -> int:
+        return job.batch([rows(first, first + 10)], path=name, txnAppId=app, txnVersion=str(version), **options)
+
+    assert write(3, 0) == 10
+    assert write(3, 500) == 0, "what it would write now does not matter"
+    assert write(2, 500) == 0
+    assert write(4, 10) == 10
+    assert held(client, name) == numbers(20)
+    assert write(3, 20, app="other") == 10
+    assert write(4, 30, sinkId="second") == 10
+    assert write(4, 500, sinkId="second") == 0
+    assert held(client, name) == numbers(40)
+
+
+def test_a_version_that_was_not_completed_is_completed(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+    options = {"path": name, "txnAppId": "app", "txnVersion": "1", "batchRows": "10"}
+    writer = SbpDataSource({"servers": job.address, **options}).writer(VALUES, False)
+
+    def dies() -> Iterator[pa.RecordBatch]:
+        yield rows(0, 35)
+        raise RuntimeError("the worker is gone")
+
+    with task(0), pytest.raises(RuntimeError, match="gone"):
+        writer.write(dies())
+    assert job.batch([rows(0, 30), rows(30, 35), rows(35, 60)], **options) == 60
+    assert held(client, name) == numbers(60)
+
+
+def test_other_rows_in_a_repeated_task(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+    options = {"path": name, "batchRows": "10"}
+    job.attempt(0, [rows(0, 100)], **options)
+    for other in (rows(1, 101), rows(0, 95)):
+        with pytest.raises(SbpSparkError, match="the plan does not give the same rows") as caught:
+            job.attempt(0, [other], **options)
+        assert caught.value.code == 9210
+        assert not caught.value.retriable
+        assert name in str(caught.value)
+    assert held(client, name) == numbers(100)
+    with pytest.raises(SbpSparkError, match="SBP-9210"):
+        job.attempt(0, [rows(0, 100)], path=name, batchRows="11")
+    job.commit(0, job.attempt(0, [rows(0, 100)], **options), **options)
+    assert job.attempt(0, [rows(7, 9)], **options).repeated, "a whole batch is not looked at again"
+    assert held(client, name) == numbers(100)
+
+
+def test_sorted_rows_are_the_same_in_any_order(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    item = StructType().add("key", StringType()).add("value", BinaryType())
+    schema = StructType().add("value", BinaryType()).add("headers", ArrayType(item))
+    items = [(b"%d" % (n % 50), [("h", b"%d" % n)] if n % 2 else None) for n in range(500)]
+    for seed in range(3):
+        random.Random(seed).shuffle(items)
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array([v for v, _ in items], pa.binary()), pa.array([h for _, h in items], headers)],
+            ["value", "headers"],
+        )
+        job.attempt(
+            0, [batch.slice(0, 200), batch.slice(200)], schema, path=name, sortWithinBatch="true", batchRows="7"
+        )
+    records = [record for batch in client.stream(name).read() for record in batch]
+    assert len(records) == 500
+    assert [bytes(record.value) for record in records] == sorted(value for value, _ in items)
+
+
+def test_rows_create_their_streams(job: Job, client: sbp.Client, name: str) -> None:
+    batch = rows(0, 100, stream=[f"{name}/{n % 7}" for n in range(100)])
+    with pytest.raises(SbpSparkError, match="SBP-1404"):
+        job.attempt(0, [batch], NAMED)
+    message = job.attempt(0, [batch], NAMED, createStreams="true")
+    assert sum(one.rows for one in message.appended) == 100
+    assert {one.stream for one in message.appended} == {client.stream(f"{name}/{n}").id for n in range(7)}
+    for n in range(7):
+        assert held(client, f"{name}/{n}") == Counter(b"%d" % m for m in range(n, 100, 7))
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_typed_rows(job: Job, client: sbp.Client, name: str, compression: str) -> None:
+    options = {"path": name, "body": "arrow", "createStreams": "true", "compression": compression}
+    batch = pa.RecordBatch.from_pydict({"n": list(range(100)), "text": ["x"] * 100})
+    for _ in range(2):
+        job.attempt(0, [batch.slice(0, 33), batch.slice(33)], TYPED, **options)
+    found = pa.Table.from_batches([pa.record_batch(each) for each in client.stream(name).read()])
+    assert found.select(["n", "text"]).to_pylist() == batch.to_pylist()
+    with pytest.raises(SbpOptionError, match=r"column 'n' of stream .* is int64, the DataFrame's is string: cast it"):
+        job.attempt(1, [], StructType().add("n", StringType()).add("text", StringType()), **options)
+
+
+def test_batches_have_the_size_that_was_asked_for(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+    job.attempt(0, [rows(0, 95)], path=name, batchRows="10")
+    assert [len(batch) for batch in client.stream(name).read()] == [10] * 9 + [5]
+    job.attempt(1, [rows(0, 100)], path=name, batchBytes="100")
+    assert max(len(batch) for batch in client.stream(name).read(start=95)) < 30
+
+
+def test_what_a_sink_commits(client: sbp.Client, server: sbp.Server, job: Job, name: str) -> None:
+    client.create_stream(name)
+    for number in range(3):
+        job.commit(number, job.attempt(number, [rows(0, 10)], path=name), path=name)
+    log = of_stream("q", 0, name).sink
+    [last] = client.stream(log).fetch("latest-1")[-1]
+    assert last.value == b'{"v":1,"batch":2,"streams":{"%d":[20,29,10]}}' % client.stream(name).id
+    assert client.stream(log).positions().latest == 3
+    job.commit(2, job.attempt(2, [rows(0, 10)], path=name), path=name)
+    assert client.stream(log).positions().latest == 3
+
+
+def test_commits_are_trimmed(client: sbp.Client, server: sbp.Server, name: str) -> None:
+    options = SbpOptions.parse({"servers": server.address, "path": name})
+    epoch = of_transaction(name, 0, "sink")
+    log = CommitLog(options, epoch.sink)
+    assert log.last() is None
+    for number in range(150):
+        log.commit(Epoch(epoch.sink, number), [])
+    assert log.last() == 149
+    positions = client.stream(epoch.sink).positions()
+    assert positions.latest == 150
+    assert 0 < positions.earliest < 149
+
+
+def test_of_two_that_commit_at_once_one_does(server: sbp.Server, client: sbp.Client, name: str) -> None:
+    """Another driver has committed between this one's look and its append."""
+    options = SbpOptions.parse({"servers": server.address, "path": name})
+    epoch = of_transaction(name, 5, "sink")
+    log = CommitLog(options, epoch.sink)
+    log.commit(Epoch(epoch.sink, 4), [])
+    seen = log._last()
+    log.commit(epoch, [])
+    late = CommitLog(options, epoch.sink)
+    looks = iter([seen])
+    ask = late._last
+    late._last = lambda create=False: next(looks, None) or ask(create)
+    late.commit(epoch, [])
+    assert client.stream(epoch.sink).positions().latest == 2
+
+
+def test_names_of_writers_differ() -> None:
+    epochs = [of_stream("q", 1, "a"), of_stream("q", 1, "b"), of_stream("r", 1, "a"), of_transaction("q", 1, "a")]
+    names = [epoch.writer(partition) for epoch in epochs for partition in range(3)]
+    assert len({name for name, _ in names}) == len(names)
+    assert all(len(name) == 16 for name, _ in names)
+    assert of_stream("q", 1, "a").writer(2) == (of_stream("q", 2, "a").writer(2)[0], 1)
+
+
+def test_complete_mode_is_refused(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+    with pytest.raises(SbpOptionError, match=r"\[SBP-9207\] output mode 'complete'"):
+        SbpDataSource({"servers": job.address, "path": name}).streamWriter(VALUES, True)
+
+
+def test_what_cannot_be_sorted_cannot_be_made_deterministic() -> None:
+    class Frame:
+        schema = StructType().add("value", BinaryType()).add("tags", MapType(StringType(), StringType()))
+
+    with pytest.raises(SbpOptionError, match="column 'tags' is map<string,string>, which has no order"):
+        deterministic(Frame(), 2)
