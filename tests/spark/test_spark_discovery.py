@@ -91,3 +91,22 @@ def test_the_package_does_not_need_spark() -> None:
         print("sbp_native.spark" in sys.modules)
     """)
     assert out == "False"
+
+
+def test_imports_bring_in_what_is_used() -> None:
+    """Every worker of Spark waits for them."""
+    out = alone("""
+        import sys
+        import sbp_native, sbp_native.spark
+        early = {"asyncio", "pyarrow", "pandas", "numpy", "pyspark"} & set(sys.modules)
+        sbp_native.spark.SbpDataSource({"servers": "a:1", "streams": "b"})
+        late = {"asyncio", "pyarrow", "pandas", "numpy", "sbp_native.spark.stream_reader", "sbp_native.spark.writer"}
+        print(sorted(early), sorted(late & set(sys.modules)))
+        assert set(sbp_native.spark.__all__) <= set(dir(sbp_native.spark))
+        assert all(getattr(sbp_native.spark, name) for name in sbp_native.spark.__all__)
+        try:
+            sbp_native.spark.nothing
+        except AttributeError as error:
+            print(error)
+    """)
+    assert out == "[] []\nmodule 'sbp_native.spark' has no attribute 'nothing'"

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+import sbp_native as sbp
+from sbp_native._native import SpanReader
 from sbp_native.spark import SbpDataSource
 from spark.support import failure
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
-
-    import sbp_native as sbp
 
 TYPED = pa.schema(
     [
@@ -90,6 +90,22 @@ def test_readers_travel_light(server: sbp.Server, client: sbp.Client, name: str)
         assert len(travelled) < 3_000
         rows = pickle.loads(travelled).read(pickle.loads(pickle.dumps(partition)))
         assert [row for each in rows for row in each.column("offset").to_pylist()] == [0, 1]
+
+
+def test_frames_that_batches_keep_are_counted_and_bounded(server: sbp.Server, name: str) -> None:
+    bound, size, count = 12 << 20, 4 << 10, 256
+    with sbp.connect(server.address, max_pinned_bytes=bound) as own:
+        stream = own.create_stream(name)
+        for batch in range(40):
+            stream.append([batch.to_bytes(1, "little") * size] * count)
+        reader = SpanReader(own, [(stream.id, 0, 40 * count)], "records", ["offset", "value"])
+        held = list(pa.RecordBatchReader.from_stream(reader))
+        assert 0 < own.stats()["bytes_pinned"] <= bound
+        assert own.stats()["bytes_copied"] > 0
+        values = [(value[:1], len(value)) for batch in held for value in batch.column("value").to_pylist()]
+        assert values == [(batch.to_bytes(1, "little"), size) for batch in range(40) for _ in range(count)]
+        del held, reader
+        assert own.stats()["bytes_pinned"] == 0
 
 
 def test_several_streams_by_name_and_id(client: sbp.Client, read: Callable, name: str) -> None:
