@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import sbp_native as sbp
 from sbp_native._native import SpanReader
 from sbp_native.spark import SbpDataSource
+from sbp_native.testing import proxied
 from spark.support import failure
 
 if TYPE_CHECKING:
@@ -106,6 +107,27 @@ def test_frames_that_batches_keep_are_counted_and_bounded(server: sbp.Server, na
         assert values == [(batch.to_bytes(1, "little"), size) for batch in range(40) for _ in range(count)]
         del held, reader
         assert own.stats()["bytes_pinned"] == 0
+
+
+def test_one_request_reads_many_streams(name: str) -> None:
+    """A task has one FETCH on its way, which names the streams that it still needs."""
+    with proxied() as proxy, sbp.connect(proxy.address) as own:
+        spans = []
+        for number in range(200):
+            stream = own.create_stream(f"{name}/{number}")
+            stream.append([b"%d" % number] * 50)
+            spans.append((stream.id, 0, 50))
+        asked = proxy.add("delay=0ms request FETCH")
+        reader = SpanReader(own, spans, "records", ["stream_id", "value"])
+        with proxy.hold("answer FETCH") as held:
+            batches = iter(pa.RecordBatchReader.from_stream(reader))
+            first = held.wait()
+            assert [rule.matched for rule in proxy.rules if rule.id == asked] == [1]
+            first.forward()
+        found = [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+        assert found == [(stream, b"%d" % number) for number, (stream, _, _) in enumerate(spans) for _ in range(50)]
+        (requests,) = [rule.matched for rule in proxy.rules if rule.id == asked]
+        assert requests < 20
 
 
 def test_several_streams_by_name_and_id(client: sbp.Client, read: Callable, name: str) -> None:
