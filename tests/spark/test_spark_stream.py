@@ -148,6 +148,64 @@ def test_live(spark: SparkSession, server: sbp.Server, client: sbp.Client, name:
     assert query.exception() is None
 
 
+def test_a_stream_is_created_and_another_deleted_while_a_query_runs(
+    spark: SparkSession, server: sbp.Server, client: sbp.Client, name: str, checkpoint: str
+) -> None:
+    first = client.create_stream(f"{name}/a")
+    first.append([b"x"] * 4)
+    sink = Collected()
+    query = (
+        spark.readStream.format("sbp")
+        .options(servers=server.address, streamsPattern=f"{name}/[a-z]", startingOffsets="earliest")
+        .load()
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", checkpoint)
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        client.create_stream(f"{name}/b").append([b"x"] * 3)
+        client.create_stream(f"{name}/other").append([b"x"] * 3)
+        query.processAllAvailable()
+        client.delete_stream(first.name)
+        again = client.create_stream(first.name)
+        again.append([b"x"] * 2)
+        client.stream(f"{name}/b").seal()
+        client.stream(f"{name}/b").append(b"x")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert sink.all() == sorted(expected(f"{name}/a", 0, 4) + expected(f"{name}/a", 0, 2) + expected(f"{name}/b", 0, 4))
+
+
+def test_lost_records_fail_the_query_or_are_rows(
+    spark: SparkSession, server: sbp.Server, client: sbp.Client, run: Callable, name: str, checkpoint: str
+) -> None:
+    """The same checkpoint: first the query fails, then it is allowed to go on."""
+    stream = client.create_stream(name)
+    stream.append([b"x"] * 5)
+    run(name, startingOffsets="earliest")
+    stream.append([b"x"] * 5)
+    stream.trim(8)
+    line = failure(lambda: run(name, startingOffsets="earliest"))
+    assert f"[SBP-9013] records of this query are not there: stream {name} ({stream.id}) [5, 8), servers" in line
+    rows: list[tuple[int, bytes | None, int | None]] = []
+    query = (
+        spark.readStream.format("sbp")
+        .options(servers=server.address, failOnDataLoss="false", onDataLoss="rows")
+        .load(name)
+        .writeStream.foreachBatch(
+            lambda batch, _: rows.extend((row.offset, row.value, row.gap_end) for row in batch.collect())
+        )
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(WITHIN)
+    assert sorted(rows) == [(5, None, 8), (8, b"x", None), (9, b"x", None)]
+
+
 def test_bad_options(spark: SparkSession, server: sbp.Server, client: sbp.Client, name: str, run: Callable) -> None:
     client.create_stream(name)
     reader = spark.readStream.format("sbp").option("servers", server.address)
