@@ -259,9 +259,14 @@ pub(crate) fn with_values<R>(list: &Bound<'_, PyList>, f: impl FnOnce(&[&[u8]], 
             if item.is_null() || ffi::PyBytes_CheckExact(item) == 0 {
                 return None;
             }
-            let data = ffi::PyBytes_AsString(item).cast::<u8>();
+            let (mut data, mut length) = (std::ptr::null_mut(), 0);
+            if ffi::PyBytes_AsStringAndSize(item, &raw mut data, &raw mut length) != 0 {
+                // Only for what is not a `bytes` object.
+                ffi::PyErr_Clear();
+                return None;
+            }
             // SAFETY: the memory of a `bytes` object, which the list keeps alive; it is immutable.
-            std::slice::from_raw_parts(data, usize::try_from(ffi::PyBytes_Size(item)).ok()?)
+            std::slice::from_raw_parts(data.cast::<u8>(), usize::try_from(length).ok()?)
         };
         bytes = bytes.saturating_add(value.len());
         values.push(value);
