@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 import sbp_native as sbp
 from sbp_native.spark import SbpDataSource
 from sbp_native.spark.errors import SbpSparkError
+from sbp_native.testing import eventually
 from spark.support import ServerProcess
 
 if TYPE_CHECKING:
@@ -329,6 +330,51 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, name: str) -> No
             server.start()
             running.drain()
         assert running.rows() == held(name, 0, 20)
+
+
+class RangeServer(ServerProcess):
+    """The half of a server that holds records. It knows no stream by name, so it is up when it answers anything."""
+
+    def __init__(self, place: Path, driver: str) -> None:
+        super().__init__(place, "--role", "range-server", "--placement-driver", driver)
+
+    def _answers(self) -> bool:
+        try:
+            with sbp.connect(self.address, timeout=2) as client:
+                return client.ping() > 0
+        except sbp.SbpError:
+            return False
+
+
+def test_the_server_of_a_range_is_another_one(tmp_path: Path, name: str) -> None:
+    """The records are at another address when the query comes back for more: it is led there."""
+    for part in ("driver", "ranges"):
+        (tmp_path / part).mkdir()
+    with (
+        ServerProcess(tmp_path / "driver", "--role", "placement-driver") as driver,
+        RangeServer(tmp_path / "ranges", driver.address) as first,
+        sbp.connect(driver.address, timeout=30) as client,
+    ):
+        eventually(lambda: created(client, name))
+        fill(client, name, 0, 10)
+        running = Query(driver.address, streams=name, maxOffsetsPerTrigger=7)
+        assert running.step()
+        first.kill()
+        with RangeServer(tmp_path / "ranges", driver.address) as second:
+            assert second.address != first.address
+            running.drain()
+            fill(client, name, 10, 20)
+            running.drain()
+    assert running.rows() == held(name, 0, 20)
+
+
+def created(client: sbp.Client, name: str) -> bool:
+    """Creates a stream, as soon as there is a server for it."""
+    try:
+        client.create_stream(name, exist_ok=True)
+    except sbp.SbpError:
+        return False
+    return True
 
 
 def test_a_server_that_does_not_answer_is_an_error_that_says_so(tmp_path: Path, name: str) -> None:
