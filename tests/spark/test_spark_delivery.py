@@ -1,4 +1,4 @@
-"""What a sink remembers, and what it does with rows that come again: the writers as Spark calls them, with no session."""
+"""What a sink remembers, and what it does with rows that come again: the writers as Spark calls them, no session."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from .errors import SCHEMA, SbpOptionError
+from .ordering import sorted_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,7 +19,8 @@ def deterministic(df: DataFrame, partitions: int) -> DataFrame:
     """The rows of `df` in `partitions` partitions, the same ones in the same order whenever they are computed.
 
     Which rows there are must not depend on chance or on the clock. Rows are given to partitions by the stream that they
-    name, or else by what they hold, and sorted by all columns. This costs a shuffle and a sort; it is what a streaming
+    name, or else by what they hold, and sorted by all columns; a partition of a stream has to fit into a worker's memory for
+    that. This costs a shuffle and a sort; it is what a streaming
     write needs for ``delivery=exactly-once`` where the plan before it does not keep rows in place, and what it does not
     need where rows come straight from a source, through maps and filters alone.
 
@@ -33,7 +35,9 @@ def deterministic(df: DataFrame, partitions: int) -> DataFrame:
             )
     names = df.columns
     by = [name for name in _TARGETS if name in names][:1] or names
-    return df.repartition(partitions, *by).sortWithinPartitions(*names)
+    placed = df.repartition(partitions, *by)
+    # Spark refuses to sort streams, within a partition too.
+    return placed.mapInArrow(sorted_batches, df.schema) if df.isStreaming else placed.sortWithinPartitions(*names)
 
 
 def _is_sortable(kind: DataType) -> bool:
