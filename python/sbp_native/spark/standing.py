@@ -112,8 +112,8 @@ def _plain(
         return False
     if firsts != behind:
         new = list(map(lt, firsts, behind))
-        found.starts.update(compress(places.items(), new))
-        found.ends.update(compress(zip(places, behind, strict=True), new))
+        found.starts.update(places if all(new) else compress(places.items(), new))
+        found.ends.update(latest if all(new) else compress(zip(places, behind, strict=True), new))
     return True
 
 
