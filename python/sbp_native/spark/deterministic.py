@@ -19,10 +19,10 @@ def deterministic(df: DataFrame, partitions: int) -> DataFrame:
     """The rows of `df` in `partitions` partitions, the same ones in the same order whenever they are computed.
 
     Which rows there are must not depend on chance or on the clock. Rows are given to partitions by the stream that they
-    name, or else by what they hold, and sorted by all columns; a partition of a stream has to fit into a worker's memory for
-    that. This costs a shuffle and a sort; it is what a streaming
-    write needs for ``delivery=exactly-once`` where the plan before it does not keep rows in place, and what it does not
-    need where rows come straight from a source, through maps and filters alone.
+    name, or else by what they hold, and sorted by all columns; of a streaming query, a partition of a batch has to fit
+    into a worker's memory for that. This costs a shuffle and a sort. It is what a streaming write needs for
+    ``delivery=exactly-once`` where the plan before it does not keep rows in place, and what it does not need where rows
+    come straight from a source, through maps and filters alone.
 
     Raises `SbpOptionError` if a column cannot be sorted by: a map, or a variant.
     """

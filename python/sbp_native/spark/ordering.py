@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
+#: Rows that are handed on together.
+_ROWS: Final = 10_000
+
 
 def sorted_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """All rows, sorted by all columns; they are held in memory together."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     found = [batch for batch in batches if batch.num_rows]
     if not found:
         return
     table = pa.Table.from_batches(found).combine_chunks()
     keys = pa.table([_sortable(column) for column in table.columns], names=[str(n) for n in range(table.num_columns)])
-    order = pa.compute.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    yield from table.take(order).combine_chunks().to_batches()
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    yield from table.take(order).combine_chunks().to_batches(_ROWS)
 
 
 def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
