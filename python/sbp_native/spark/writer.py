@@ -261,6 +261,8 @@ def _prepare_records(batch: pa.RecordBatch) -> pa.RecordBatch:
         "value": pa.binary(),
         "key": pa.binary(),
         "timestamp": pa.timestamp("us", tz="UTC"),
+        "stream": pa.string(),
+        "topic": pa.string(),
         "headers": pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
     }
     names, columns = [], []
