@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from .offsets import Span
+
 __all__ = ["SbpBatchReader", "SpanSource"]
 
 
@@ -43,23 +45,31 @@ class SbpBatchReader(DataSourceReader):
         held = bounds(self._options, self._heads)
         starts = settle(self._options, self._options.starting or Places(EARLIEST), self._heads, held)
         ends = settle(self._options, self._options.ending or Places(LATEST), self._heads, held)
-        for head in self._heads:
-            if ends[head.id] < starts[head.id]:
-                raise SbpOptionError(
-                    INVALID_VALUE,
-                    f"{head} would be read from {starts[head.id]} back to {ends[head.id]}: swap the options",
-                )
-        wanted = [head for head in self._heads if self._narrowed.keeps_stream(head)]
-        since = self._since(wanted)
-        spans = []
-        for head in wanted:
-            start, end = self._narrowed.clip(starts[head.id], ends[head.id])
-            spans.append((head.id, min(max(start, since.get(head.id, start)), end), end))
+        swapped = next((head for head in self._heads if ends[head.id] < starts[head.id]), None)
+        if swapped is not None:
+            raise SbpOptionError(
+                INVALID_VALUE,
+                f"{swapped} would be read from {starts[swapped.id]} back to {ends[swapped.id]}: swap the options",
+            )
+        spans = [(head.id, starts[head.id], ends[head.id]) for head in self._heads]
+        if self._narrowed != Narrowed():
+            spans = self._wanted(spans)
         return plan(spans, PlanBounds.of(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition as Arrow batches."""
         return self._source.read(partition)
+
+    def _wanted(self, spans: Sequence[Span]) -> list[Span]:
+        """What the filters leave of the spans."""
+        wanted = [head for head in self._heads if self._narrowed.keeps_stream(head)]
+        kept, since = {head.id for head in wanted}, self._since(wanted)
+        left = []
+        for stream, whole_start, whole_end in spans:
+            if stream in kept:
+                start, end = self._narrowed.clip(whole_start, whole_end)
+                left.append((stream, min(max(start, since.get(stream, start)), end), end))
+        return left
 
     def _since(self, heads: Sequence[StreamHead]) -> Mapping[int, int]:
         """Before which offset nothing is as new as a filter wants."""

@@ -11,6 +11,7 @@ from sbp_native._native import stream_bounds, stream_list
 
 from . import runtime
 from .errors import INVALID_VALUE, NOT_FOUND, SbpOptionError, explained, nearest
+from .places import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -147,14 +148,19 @@ def settle(
     losses.
     """
     heads = list(heads)
+    gone = next((head for head in heads if head.id not in held), None)
+    if gone is not None:
+        raise SbpOptionError(NOT_FOUND, f"{gone} at {options.servers} was deleted just now: leave it out")
+    if places.default == EARLIEST:
+        return {head.id: held[head.id].earliest for head in heads}
+    if places.default == LATEST:
+        return {head.id: held[head.id].latest for head in heads}
     _check_named(places, heads)
     by_key = dict(places.each)
     offsets: dict[int, int] = {}
     timed: list[tuple[StreamHead, int]] = []
     now_ms = int(time.time() * 1000)
     for head in heads:
-        if head.id not in held:
-            raise SbpOptionError(NOT_FOUND, f"{head} at {options.servers} was deleted just now: leave it out")
         place = places.default or by_key.get(head.name) or by_key.get(str(head.id))
         if place is None:
             if needed:
