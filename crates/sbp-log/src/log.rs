@@ -23,7 +23,7 @@ use crate::{
     upkeep,
 };
 
-/// Told by the writer thread how each group of appends ended.
+/// Told how each group of appends ended, by the writer thread.
 pub trait GroupObserver<T>: Send + Sync + 'static {
     /// Called once per group, in the order in which its entries were queued: after the sync, when readers see them, or
     /// when it is known that they never will. Must not block: the next group waits.
@@ -34,7 +34,8 @@ pub trait GroupObserver<T>: Send + Sync + 'static {
 
 /// A durable log of batches, shared by all ranges of a data directory.
 ///
-/// Appends are queued by any thread and written by one; reads come from any thread and may block on the disk.
+/// Appends are queued by any thread and written by one at a time: the writer thread, or a caller with little to write and
+/// no disk to wait for ([`Log::write_here`]). Reads come from any thread and may block on the disk.
 pub struct Log<T> {
     shared: Arc<Shared>,
     queue: Arc<Queue<T>>,
