@@ -126,9 +126,7 @@ OPTIONS: Final[dict[str, Option]] = {
     "batchBytes": Option(_WRITES, "`1m`", "bytes in one stored batch, about: a number, or with `k` or `m`"),
     "compression": Option(_WRITES, "`none`", "`none`, `lz4` or `zstd`"),
     "delivery": Option(_WRITES, "`at-least-once`; streaming `exactly-once`", "`at-least-once` or `exactly-once`"),
-    "sinkId": Option(
-        _WRITES, "the target", "names the sink, for a query that writes twice to one target exactly once"
-    ),
+    "sinkId": Option(_WRITES, "the target", "names the sink, for a query that writes twice to one target exactly once"),
     "txnAppId": Option(
         _BATCH_WRITE, "", "with `txnVersion`: a write with a version that was written before does nothing"
     ),
