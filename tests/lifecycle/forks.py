@@ -196,6 +196,22 @@ def fork_with_logging(address: str) -> None:
 
 
 @cell
+def fork_during_first_use(address: str) -> None:
+    """Threads use the package for the first time, whatever is made at first use is being made, and children start."""
+    # The interpreter changes threads at every chance.
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=append_here, args=(address,)) for _ in range(3)]
+    children = []
+    for thread in threads:
+        thread.start()
+        children.append(in_child(lambda: append_here(address)))
+    for thread in threads:
+        thread.join()
+    for pid in children:
+        ended(pid)
+
+
+@cell
 def fork_of_a_busy_server(address: str) -> None:
     """An embedded server serves while its process forks; children reach it as they reach any other."""
     with sbp.Server(durability="none") as server, sbp.connect(server.address) as client:

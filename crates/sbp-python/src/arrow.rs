@@ -14,10 +14,11 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
 use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use sbp_record::plain_type;
+
+use crate::kept::interned;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -26,7 +27,7 @@ const STREAM: &CStr = c"arrow_array_stream";
 /// Whether the object offers record batches in Arrow form.
 pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
-    Ok(object.hasattr(intern!(py, "__arrow_c_array__"))? || object.hasattr(intern!(py, "__arrow_c_stream__"))?)
+    Ok(object.hasattr(interned!(py, "__arrow_c_array__"))? || object.hasattr(interned!(py, "__arrow_c_stream__"))?)
 }
 
 /// What an object offers in Arrow form.
@@ -40,11 +41,11 @@ pub(crate) enum Offered {
 /// Takes what an object offers, without a copy.
 pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Offered> {
     let py = object.py();
-    if object.hasattr(intern!(py, "__arrow_c_array__"))? {
+    if object.hasattr(interned!(py, "__arrow_c_array__"))? {
         return import_array(object);
     }
     let capsule = object
-        .call_method0(intern!(py, "__arrow_c_stream__"))?
+        .call_method0(interned!(py, "__arrow_c_stream__"))?
         .cast_into::<PyCapsule>()?;
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: a capsule of this name holds such a structure; it is moved out, which marks the original as released, so
@@ -74,7 +75,7 @@ pub(crate) fn import_batches(object: &Bound<'_, PyAny>) -> PyResult<(Schema, Vec
 
 fn import_array(object: &Bound<'_, PyAny>) -> PyResult<Offered> {
     let pair = object
-        .call_method0(intern!(object.py(), "__arrow_c_array__"))?
+        .call_method0(interned!(object.py(), "__arrow_c_array__"))?
         .cast_into::<PyTuple>()?;
     let schema = import_schema_capsule(&pair.get_item(0)?)?;
     let capsule = pair.get_item(1)?.cast_into::<PyCapsule>()?;
@@ -107,7 +108,7 @@ fn as_rows(rows: StructArray) -> Result<RecordBatch, ArrowError> {
 
 /// The schema that a `pyarrow.Schema`, or anything else with `__arrow_c_schema__`, describes.
 pub(crate) fn import_schema(object: &Bound<'_, PyAny>) -> PyResult<Schema> {
-    let method = intern!(object.py(), "__arrow_c_schema__");
+    let method = interned!(object.py(), "__arrow_c_schema__");
     if !object.hasattr(method)? {
         return Err(PyTypeError::new_err(
             "a schema is a pyarrow.Schema, or another object with __arrow_c_schema__",
@@ -151,8 +152,8 @@ pub(crate) fn export_stream<'py>(
 /// A schema object of pyarrow, for users; pyarrow is imported here and not before.
 pub(crate) fn pyarrow_schema<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyAny>> {
     let holder = Bound::new(py, SchemaHolder(schema.clone()))?;
-    py.import(intern!(py, "pyarrow"))?
-        .call_method1(intern!(py, "schema"), (holder,))
+    py.import(interned!(py, "pyarrow"))?
+        .call_method1(interned!(py, "schema"), (holder,))
 }
 
 /// Something with `__arrow_c_schema__`, for consumers that take objects and not capsules.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use pyo3::exceptions::PyTypeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
 use sbp_client::{Client, ClientError, FetchedBatch};
@@ -17,6 +16,7 @@ use crate::attach::attach;
 use crate::buffer::Payload;
 use crate::calls::Failure;
 use crate::describe::Described;
+use crate::kept::interned;
 use crate::record::Record;
 use crate::{arrow, errors, html};
 
@@ -162,8 +162,8 @@ impl Batch {
     /// The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow.
     fn to_arrow(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
-        py.import(intern!(py, "pyarrow"))?
-            .call_method1(intern!(py, "record_batch"), (slf,))
+        py.import(interned!(py, "pyarrow"))?
+            .call_method1(interned!(py, "record_batch"), (slf,))
     }
 
     /// The same as a data frame. Imports pyarrow and pandas.
@@ -174,8 +174,8 @@ impl Batch {
     /// The same as a polars data frame. Imports polars; does not need pyarrow.
     fn to_polars(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
-        py.import(intern!(py, "polars"))?
-            .call_method1(intern!(py, "DataFrame"), (slf,))
+        py.import(interned!(py, "polars"))?
+            .call_method1(interned!(py, "DataFrame"), (slf,))
     }
 
     #[pyo3(signature = (requested_schema = None))]

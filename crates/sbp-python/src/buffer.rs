@@ -15,13 +15,13 @@ use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyTypeError};
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice, PyString};
 use sbp_locks::Mutex;
 
 use crate::fork::{self, Generation};
 use crate::imports;
+use crate::kept::interned;
 
 /// Shorter arguments are copied: that costs no more than lending them, and frees the caller's object at once.
 const LEND_FROM: usize = 16 * 1024;
@@ -327,9 +327,9 @@ fn lend_part(view: &Bound<'_, PyAny>, memory: NonNull<[u8]>) -> PyResult<Option<
             return Ok(Some(unsafe { lend(&owner, memory) }));
         }
         owner = if owner.is_instance_of::<PyMemoryView>() {
-            owner.getattr(intern!(py, "obj"))?
+            owner.getattr(interned!(py, "obj"))?
         } else if is_numpy_array(&owner)? {
-            owner.getattr(intern!(py, "base"))?
+            owner.getattr(interned!(py, "base"))?
         } else {
             return Ok(None);
         };
@@ -340,7 +340,7 @@ fn lend_part(view: &Bound<'_, PyAny>, memory: NonNull<[u8]>) -> PyResult<Option<
 fn is_arrow_buffer(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let class = object.get_type();
     Ok(class.fully_qualified_name()? == "pyarrow.lib.Buffer"
-        && !object.getattr(intern!(object.py(), "is_mutable"))?.is_truthy()?)
+        && !object.getattr(interned!(object.py(), "is_mutable"))?.is_truthy()?)
 }
 
 fn is_numpy_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -365,13 +365,13 @@ fn readable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
         Err(_) => {
             let py = object.py();
             let view = imports::memoryview(py)?.call1((object,))?;
-            let is_whole = view.getattr(intern!(py, "c_contiguous"))?.is_truthy()?
-                && view.getattr(intern!(py, "nbytes"))?.extract::<usize>()? > 0;
-            let cast = is_whole.then(|| view.call_method1(intern!(py, "cast"), ("B",)));
+            let is_whole = view.getattr(interned!(py, "c_contiguous"))?.is_truthy()?
+                && view.getattr(interned!(py, "nbytes"))?.extract::<usize>()? > 0;
+            let cast = is_whole.then(|| view.call_method1(interned!(py, "cast"), ("B",)));
             match cast {
                 Some(Ok(bytes)) => PyBuffer::get(&bytes),
                 // Items that are structures cannot be cast, and gaps between items are no bytes of it.
-                _ => PyBuffer::get(&view.call_method0(intern!(py, "tobytes"))?),
+                _ => PyBuffer::get(&view.call_method0(interned!(py, "tobytes"))?),
             }
         }
     }

@@ -11,7 +11,6 @@ use arrow_schema::Schema;
 use arrow_select::concat::concat_batches;
 use bytes::{Bytes, BytesMut};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
 use sbp_client::{Body, Submissions};
@@ -26,6 +25,7 @@ use crate::arrow::Offered;
 use crate::attach::attach;
 use crate::beside::{Headers, is_keyed, of_list, of_one, type_name};
 use crate::buffer::{Payload, owned_bytes, with_bytes, with_values};
+use crate::kept::interned;
 use crate::scratch::{self, COPY_UP_TO};
 use crate::{arrow, errors};
 
@@ -373,11 +373,11 @@ pub(crate) fn timestamp(value: &Bound<'_, PyAny>) -> PyResult<TimestampMs> {
     }
     let py = value.py();
     let naive = || PyTypeError::new_err("a time is milliseconds since 1970 as int, or a datetime with a time zone");
-    if !value.hasattr(intern!(py, "tzinfo"))? || value.getattr(intern!(py, "tzinfo"))?.is_none() {
+    if !value.hasattr(interned!(py, "tzinfo"))? || value.getattr(interned!(py, "tzinfo"))?.is_none() {
         return Err(naive());
     }
     let seconds = value
-        .call_method0(intern!(py, "timestamp"))
+        .call_method0(interned!(py, "timestamp"))
         .map_err(|_| naive())?
         .extract::<f64>()?;
     // Milliseconds of any calendar date fit into 53 bits.

@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 use sbp_client::{ClientError, ErrorKind};
 use sbp_messages::{ErrorCode, PYTHON_CLASSES, Retry};
 use sbp_proxy::{ListenError, ProxyError};
 use sbp_server::{ServerFailure, ShutdownError, StartError};
+
+use crate::kept::Kept;
 
 /// What an exception of ours carries.
 struct Facts<'a> {
@@ -192,10 +193,8 @@ fn build(py: Python<'_>, class: &str, message: &str, facts: &Facts<'_>) -> PyErr
 }
 
 fn module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
-    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    MODULE
-        .get_or_try_init(py, || Ok(py.import("sbp_native.errors")?.unbind()))
-        .map(|module| module.bind(py))
+    static MODULE: Kept<PyModule> = Kept::new();
+    MODULE.get(py, || Ok(py.import("sbp_native.errors")?.unbind()))
 }
 
 /// An error and its causes in one line.

@@ -1,15 +1,15 @@
 //! Python names that are looked up once.
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
+
+use crate::kept::Kept;
 
 macro_rules! imported {
     ($(#[$meta:meta])* $name:ident = $module:literal . $attribute:literal) => {
         $(#[$meta])*
         pub(crate) fn $name<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
-            static CELL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-            CELL.get_or_try_init(py, || Ok(py.import($module)?.getattr($attribute)?.unbind()))
-                .map(|value| value.bind(py))
+            static CELL: Kept<PyAny> = Kept::new();
+            CELL.get(py, || Ok(py.import($module)?.getattr($attribute)?.unbind()))
         }
     };
 }

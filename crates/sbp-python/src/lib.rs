@@ -39,6 +39,7 @@ mod fork;
 mod heads;
 mod html;
 mod imports;
+mod kept;
 mod keyed;
 mod logging;
 mod pen;

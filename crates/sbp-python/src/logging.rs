@@ -16,9 +16,7 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 use sbp_locks::Mutex;
 use tracing::field::{Field, Visit};
@@ -27,6 +25,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::bridge::CompletionQueue;
+use crate::kept::{Kept, interned};
 
 /// Events that wait at most.
 const CAPACITY: usize = 1_024;
@@ -116,8 +115,8 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
     }
     let logging = module(py)?;
     // Libraries leave it to the application where messages go; without this, `logging` would print warnings.
-    let silent = logging.call_method0(intern!(py, "NullHandler"))?;
-    logger(py, "sbp_native")?.call_method1(intern!(py, "addHandler"), (silent,))?;
+    let silent = logging.call_method0(interned!(py, "NullHandler"))?;
+    logger(py, "sbp_native")?.call_method1(interned!(py, "addHandler"), (silent,))?;
     // All of this ran attached, but Python code in between may have let another thread in: then there are two queues for
     // a moment, and the second one stays.
     QUEUE.store(Box::leak(Box::new(Queue::new())), Ordering::Release);
@@ -169,7 +168,8 @@ pub(crate) fn turn(py: Python<'_>) {
     }
     if dropped > 0 {
         let message = format!("{dropped} messages were lost: nobody took them while more than {CAPACITY} waited");
-        let told = logger(py, "sbp_native").and_then(|logger| logger.call_method1(intern!(py, "warning"), (message,)));
+        let told =
+            logger(py, "sbp_native").and_then(|logger| logger.call_method1(interned!(py, "warning"), (message,)));
         if let Err(error) = told {
             error.write_unraisable(py, None);
         }
@@ -188,7 +188,7 @@ impl Entry {
         let logger = logger(py, &name)?;
         let level = number(*self.metadata.level());
         if !logger
-            .call_method1(intern!(py, "isEnabledFor"), (level,))?
+            .call_method1(interned!(py, "isEnabledFor"), (level,))?
             .is_truthy()?
         {
             return Ok(());
@@ -196,27 +196,25 @@ impl Entry {
         let file = self.metadata.file().unwrap_or_default();
         let line = self.metadata.line().unwrap_or_default();
         let record = logger.call_method1(
-            intern!(py, "makeRecord"),
+            interned!(py, "makeRecord"),
             (&name, level, file, line, &self.message, (), py.None()),
         )?;
         let since = self.time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        record.setattr(intern!(py, "created"), since.as_secs_f64())?;
-        record.setattr(intern!(py, "msecs"), f64::from(since.subsec_millis()))?;
-        record.setattr(intern!(py, "threadName"), &self.thread)?;
-        logger.call_method1(intern!(py, "handle"), (record,))?;
+        record.setattr(interned!(py, "created"), since.as_secs_f64())?;
+        record.setattr(interned!(py, "msecs"), f64::from(since.subsec_millis()))?;
+        record.setattr(interned!(py, "threadName"), &self.thread)?;
+        logger.call_method1(interned!(py, "handle"), (record,))?;
         Ok(())
     }
 }
 
 fn module(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    MODULE
-        .get_or_try_init(py, || Ok(py.import("logging")?.into_any().unbind()))
-        .map(|module| module.bind(py))
+    static MODULE: Kept<PyAny> = Kept::new();
+    MODULE.get(py, || Ok(py.import("logging")?.into_any().unbind()))
 }
 
 fn logger<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    module(py)?.call_method1(intern!(py, "getLogger"), (name,))
+    module(py)?.call_method1(interned!(py, "getLogger"), (name,))
 }
 
 /// `sbp_client::link` is `sbp_native.client.link`.
@@ -247,20 +245,24 @@ fn rank(level: Level) -> u8 {
 
 /// The most that any logger of ours lets through.
 fn verbosity(py: Python<'_>) -> PyResult<u8> {
-    let effective = |logger: &Bound<'_, PyAny>| logger.call_method0(intern!(py, "getEffectiveLevel"))?.extract::<i64>();
+    let effective = |logger: &Bound<'_, PyAny>| {
+        logger
+            .call_method0(interned!(py, "getEffectiveLevel"))?
+            .extract::<i64>()
+    };
     let top = logger(py, "sbp_native")?;
     let mut lowest = effective(&top)?;
     let known = top
-        .getattr(intern!(py, "manager"))?
-        .getattr(intern!(py, "loggerDict"))?;
+        .getattr(interned!(py, "manager"))?
+        .getattr(interned!(py, "loggerDict"))?;
     // A copy: other threads make loggers meanwhile.
-    let known = known.call_method0(intern!(py, "copy"))?.cast_into::<PyDict>()?;
+    let known = known.call_method0(interned!(py, "copy"))?.cast_into::<PyDict>()?;
     for (name, logger) in known.iter() {
         let ours = name
             .cast::<PyString>()
             .is_ok_and(|name| name.to_str().is_ok_and(|name| name.starts_with("sbp_native.")));
         // Names between two loggers have place-holders, which have no level.
-        if ours && logger.hasattr(intern!(py, "getEffectiveLevel"))? {
+        if ours && logger.hasattr(interned!(py, "getEffectiveLevel"))? {
             lowest = lowest.min(effective(&logger)?);
         }
     }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTimeoutError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_locks::Mutex;
@@ -15,6 +14,7 @@ use sbp_proxy::{Fault, Held, Hook, ProxyConfig, Rule, RuleCount, RuleId};
 
 use crate::core;
 use crate::fork::{self, Generation, Holder};
+use crate::kept::interned;
 use crate::server::Server;
 use crate::{errors, imports};
 
@@ -60,7 +60,7 @@ fn target_of(target: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
         return Ok(None);
     };
     match target.cast::<Server>() {
-        Ok(server) => server.getattr(intern!(target.py(), "address"))?.extract().map(Some),
+        Ok(server) => server.getattr(interned!(target.py(), "address"))?.extract().map(Some),
         Err(_) => target.extract().map(Some),
     }
 }
@@ -222,13 +222,13 @@ impl Proxy {
 
     fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        imports::to_thread(py)?.call1((slf.getattr(intern!(py, "__enter__"))?,))
+        imports::to_thread(py)?.call1((slf.getattr(interned!(py, "__enter__"))?,))
     }
 
     #[pyo3(signature = (*_exception))]
     fn __aexit__<'py>(slf: &Bound<'py, Self>, _exception: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        imports::to_thread(py)?.call1((slf.getattr(intern!(py, "close"))?,))
+        imports::to_thread(py)?.call1((slf.getattr(interned!(py, "close"))?,))
     }
 
     fn __repr__(&self) -> String {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_locks::Mutex;
@@ -14,6 +13,7 @@ use sbp_server::{Durability, ServerConfig};
 
 use crate::core;
 use crate::fork::{self, Generation, Holder};
+use crate::kept::interned;
 use crate::{errors, imports, logging};
 
 struct Embedded {
@@ -234,13 +234,13 @@ impl Server {
     /// Starts it on a thread of the loop's executor: recovering a log takes as long as the log is large.
     fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        imports::to_thread(py)?.call1((slf.getattr(intern!(py, "__enter__"))?,))
+        imports::to_thread(py)?.call1((slf.getattr(interned!(py, "__enter__"))?,))
     }
 
     #[pyo3(signature = (*_exception))]
     fn __aexit__<'py>(slf: &Bound<'py, Self>, _exception: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        imports::to_thread(py)?.call1((slf.getattr(intern!(py, "close"))?,))
+        imports::to_thread(py)?.call1((slf.getattr(interned!(py, "close"))?,))
     }
 
     fn __repr__(&self) -> String {

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use sbp_client::CompletionSink;
 
@@ -15,6 +14,7 @@ use crate::ack::AckShape;
 use crate::append::{Patience, Prepared};
 use crate::calls::Failure;
 use crate::core::Core;
+use crate::kept::interned;
 use crate::step::Step;
 use crate::{errors, imports, runtime};
 
@@ -112,8 +112,8 @@ impl<'py> Here<'py> {
             bridge.listed.lock().push(lane);
         }
         if !bridge.flush_comes.swap(true, Ordering::Relaxed) {
-            let flush = self.bridge.getattr(intern!(py, "flush"))?;
-            self.event_loop.call_method1(intern!(py, "call_soon"), (flush,))?;
+            let flush = self.bridge.getattr(interned!(py, "flush"))?;
+            self.event_loop.call_method1(interned!(py, "call_soon"), (flush,))?;
         }
         Ok(())
     }

@@ -22,9 +22,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefReference};
 use sbp_locks::Mutex;
 
@@ -37,6 +35,7 @@ use self::slab::Slab;
 use crate::buffer;
 use crate::core::Core;
 use crate::fork::{self, Generation};
+use crate::kept::{Kept, interned};
 use crate::{imports, logging};
 
 /// Completions handled before the loop's other callbacks get their turn.
@@ -68,11 +67,9 @@ impl Bridge {
     /// The bridge of a loop that runs, made if there is none yet.
     fn of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         // From loops to their bridges, weak on both sides.
-        static BRIDGES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static BRIDGES: Kept<PyAny> = Kept::new();
         let py = event_loop.py();
-        let bridges = BRIDGES
-            .get_or_try_init(py, || imports::weak_key_dictionary(py)?.call0().map(Bound::unbind))?
-            .bind(py);
+        let bridges = BRIDGES.get(py, || imports::weak_key_dictionary(py)?.call0().map(Bound::unbind))?;
         if let Ok(known) = bridges.get_item(event_loop)
             && let Some(known) = known.cast_into::<PyWeakrefReference>()?.upgrade()
         {
@@ -100,8 +97,8 @@ impl Bridge {
             },
         )?;
         event_loop.call_method1(
-            intern!(py, "add_reader"),
-            (descriptor, bridge.getattr(intern!(py, "drain"))?),
+            interned!(py, "add_reader"),
+            (descriptor, bridge.getattr(interned!(py, "drain"))?),
         )?;
         bridges.set_item(event_loop, PyWeakrefReference::new(bridge.as_any())?)?;
         Ok(bridge)
@@ -199,7 +196,7 @@ impl Bridge {
         logging::turn(py);
         if !this.backlog.lock().is_empty() {
             // The rest goes on in the loop's next turn, which it does not sleep before.
-            event_loop.call_method1(intern!(py, "call_soon"), (slf.getattr(intern!(py, "drain"))?,))?;
+            event_loop.call_method1(interned!(py, "call_soon"), (slf.getattr(interned!(py, "drain"))?,))?;
         }
         outcome
     }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use sbp_locks::Mutex;
@@ -16,6 +15,7 @@ use crate::ack::AckShape;
 use crate::attach::attach;
 use crate::fork::{self, Generation};
 use crate::imports;
+use crate::kept::interned;
 
 /// A call that is on its way, with the whole protocol of an asyncio future, so that `await`, `gather`, `wait`, `wait_for`
 /// and `shield` take it as it is, without a task around it.
@@ -193,9 +193,9 @@ impl Operation {
     /// Has a callback called in the loop's next turn.
     pub(super) fn call_soon(&self, py: Python<'_>, operation: &Bound<'_, Self>, waiter: &Waiter) -> PyResult<()> {
         let keywords = PyDict::new(py);
-        keywords.set_item(intern!(py, "context"), &waiter.context)?;
+        keywords.set_item(interned!(py, "context"), &waiter.context)?;
         self.event_loop.bind(py).call_method(
-            intern!(py, "call_soon"),
+            interned!(py, "call_soon"),
             (&waiter.callback, operation),
             Some(&keywords),
         )?;

@@ -5,10 +5,11 @@
 )]
 
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::Operation;
+
+use crate::kept::interned;
 
 /// Somebody to call when the operation is done, and the context to do it in.
 pub(crate) struct Waiter {
@@ -19,7 +20,7 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// Calls the callback inside its context: `context.run(callback, operation)`.
     pub(super) fn run(&self, py: Python<'_>, operation: &Bound<'_, Operation>) -> PyResult<()> {
-        let name = intern!(py, "run");
+        let name = interned!(py, "run");
         let end: *mut ffi::PyObject = std::ptr::null_mut();
         // SAFETY: all arguments are objects that `self`, `operation` and the interned name keep alive during the call, and
         // the list ends with null. What comes back is a new reference, or null with the exception set.
