@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,8 @@ def _measure(part: str, runs: int, rows: int) -> list[Row]:
 
 def main() -> None:
     """Measure what was asked for, show it, and keep it for the page."""
+    # Servers and directories go with the process that made them, also when it is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arguments = _arguments()
     chosen = [part for part in PARTS if part in (arguments.only or PARTS)]
     console = Console(stderr=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import statistics
 import tempfile
 import threading
@@ -19,10 +18,9 @@ from tests.bench_python.table import Row
 from .session import Bench, tell
 
 _VALUE = bytes(range(100))
-#: Of one run: batches that are not looked at, and those that are.
-_WARM, _COUNTED = 10, 50
-_WITHIN = 90.0
-_numbers = itertools.count()
+#: Of one run: batches that are not looked at, those that are, and how many of these a run must have when time is up.
+_WARM, _COUNTED, _ENOUGH = 10, 50, 10
+_WITHIN = 60.0
 
 
 @contextlib.contextmanager
@@ -58,14 +56,17 @@ def _phases(query: DataStreamWriter) -> dict[str, float]:
         running = query.option("checkpointLocation", checkpoint).start()
         try:
             deadline = time.monotonic() + _WITHIN
-            while (running.lastProgress or {"batchId": 0})["batchId"] < _WARM + _COUNTED:
-                if not running.isActive or time.monotonic() > deadline:
-                    raise RuntimeError(f"the query made no progress: {running.exception() or running.status}")
+            while time.monotonic() < deadline and running.isActive:
+                progress = running.lastProgress
+                if progress is not None and progress["batchId"] >= _WARM + _COUNTED:
+                    break
                 time.sleep(0.25)
-            seen = [batch for batch in running.recentProgress if batch["numInputRows"]]
+            seen = [batch for batch in running.recentProgress if batch["numInputRows"]][_WARM:]
+            if len(seen) < _ENOUGH:
+                raise RuntimeError(f"{len(seen)} batches in {_WITHIN:.0f} s: {running.exception() or running.status}")
         finally:
             running.stop()
-    durations = [batch["durationMs"] for batch in seen[_WARM:]]
+    durations = [batch["durationMs"] for batch in seen]
     return {name: statistics.median(each.get(name, 0) for each in durations) for name in durations[0]}
 
 
