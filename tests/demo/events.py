@@ -66,9 +66,6 @@ WEATHER_SCHEMA = pa.schema(
     ]
 )
 
-#: December begins here: earlier events are replayed at once, later ones a day at a time.
-DECEMBER = dt.datetime(2013, 12, 1, tzinfo=dt.UTC)
-
 
 def data_dir() -> Path:
     """The directory of the original files.
@@ -156,7 +153,7 @@ def make_events(flights: pa.Table) -> pa.Table:
 
 
 def closing_event() -> pa.Table:
-    """One event far behind December: it moves the watermark over the last windows and counts in no figure."""
+    """One event long after the year: it moves the watermark over the last windows and counts in no figure."""
     moment = dt.datetime(2014, 2, 15, tzinfo=dt.UTC)
     values = {
         "kind": CLOSING,
@@ -213,16 +210,3 @@ def slots(events: pa.Table, hours: int) -> list[Slot]:
         Slot(epoch + dt.timedelta(hours=hours * at), streams, sum(t.num_rows for t in streams.values()))
         for at, streams in sorted(found.items())
     ]
-
-
-def until(events: pa.Table, moment: dt.datetime) -> pa.Table:
-    """The events that happened before `moment`."""
-    return events.filter(pc.less(events["happened"], pa.scalar(moment, TIMESTAMP)))
-
-
-def between(events: pa.Table, start: dt.datetime, end: dt.datetime) -> pa.Table:
-    """The events that happened in [`start`, `end`)."""
-    at = events["happened"]
-    return events.filter(
-        pc.and_(pc.greater_equal(at, pa.scalar(start, TIMESTAMP)), pc.less(at, pa.scalar(end, TIMESTAMP)))
-    )

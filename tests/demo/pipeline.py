@@ -6,21 +6,24 @@ import asyncio
 import shutil
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sbp_native as sbp
 
-from . import batch, chart, crash, events, report, session, streaming, verify
+from . import batch, chart, crash, driver, events, report, session, streaming, verify
 from .progress import Screen
 from .replay import WEATHER, Ledger, create_streams, replay
 from .service import ServerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+#: Seconds for the query with the short watermark.
+_HASTY_WITHIN = 300
 
 #: Differing figures shown before the rest is only counted.
 _SHOWN = 20
@@ -70,9 +73,11 @@ class Demo:
         try:
             with screen.step("starting the durable server"):
                 server.start()
-            streams, starting = asyncio.run(self._replay(server.address, everything, weather))
+            streams = asyncio.run(self._replay(server.address, everything, weather))
+            batches = self._stream_and_kill(server.address, streams, everything.num_rows + 1)
             with spark_session(screen, self._directory) as spark:
-                self._stream(spark, server.address, streams, starting, everything, expectation)
+                self._windows(spark, server.address, batches, everything.num_rows + 1, expectation)
+                self._hasty(spark, server.address, streams, everything.num_rows)
                 delays = self._query(spark, server.address, streams, expectation)
             stored = server.stored_bytes()
             self._crash(server)
@@ -92,61 +97,102 @@ class Demo:
         screen.note(f"chart   {picture}")
         screen.note(f"report  {page}")
 
-    async def _replay(self, address: str, everything: pa.Table, weather: pa.Table) -> tuple[list[str], dict[str, int]]:
-        """January to November, and all the weather; returns the streams and the offsets where December begins."""
-        before = events.until(everything, events.DECEMBER)
-        slots = events.slots(before, hours=12)
+    async def _replay(self, address: str, everything: pa.Table, weather: pa.Table) -> list[str]:
+        """The whole year, and all the weather; returns the streams."""
+        slots = events.slots(everything, hours=12)
         async with sbp.aio.connect(address) as client:
             streams = await create_streams(client, everything["carrier"].unique().to_pylist())
-            stage = "replaying January to November"
-            with self._screen.step(stage, before.num_rows, "events") as advance:
+            stage = "replaying the year"
+            with self._screen.step(stage, everything.num_rows, "events") as advance:
                 await replay(client, slots, self._ledger, advance)
-            rate = before.num_rows / self._screen.seconds[stage]
+            rate = everything.num_rows / self._screen.seconds[stage]
             self._report.add(
                 "Throughput", f"replay from asyncio, {len(slots):,} durable frames", f"{rate:,.0f} events/s"
             )
-            ack = (await client.append_all({WEATHER: weather}))[WEATHER]
-            self._ledger.enter(WEATHER, ack.base_offset, ack.last_offset, weather)
-            async with asyncio.timeout(30):
-                return streams, await streaming.ends(client, streams)
+            closing = events.closing_event()
+            last = events.stream_name(closing["carrier"][0].as_py())
+            for name, rows, timestamp in ((last, closing, closing["happened"][0].as_py()), (WEATHER, weather, None)):
+                ack = (await client.append_all({name: rows}, timestamp=timestamp))[name]
+                self._ledger.enter(name, ack.base_offset, ack.last_offset, rows)
+            return streams
 
-    def _stream(
-        self,
-        spark: SparkSession,
-        address: str,
-        streams: list[str],
-        starting: dict[str, int],
-        everything: pa.Table,
-        expectation: verify.Expectation,
-    ) -> None:
-        december = everything.filter(_from(everything, events.DECEMBER))
-        query = streaming.start(spark, address, streams, starting, self._directory / "checkpoint")
+    def _stream_and_kill(self, address: str, streams: list[str], records: int) -> streaming.Outcome:
+        """The streaming query in a driver of its own, which is killed half-way and started again."""
+        checkpoint = streaming.checkpoint(self._directory, "windows")
+        job = streaming.Job(address, tuple(streams), streaming.WINDOWS, streaming.WATERMARK, checkpoint)
+        outcome = streaming.Outcome()
 
-        async def feed(advance: Callable[[int], None]) -> streaming.Outcome:
-            async with sbp.aio.connect(address) as client:
-                return await streaming.feed(client, query, december, self._ledger, streams, advance)
+        stage = "streaming the year, and killing the driver"
+        with self._screen.step(stage, records // 2, "events") as advance:
 
-        try:
-            stage = "streaming December, day by day"
-            with self._screen.step(stage, december.num_rows, "events") as advance:
-                outcome = asyncio.run(feed(advance))
-        finally:
-            query.stop()
-        rate = december.num_rows / self._screen.seconds[stage]
+            def half(progress: dict[str, Any]) -> bool:
+                advance(outcome.add(progress))
+                return outcome.rows >= records // 2
+
+            if driver.drive(job, self._directory / "driver", half):
+                raise Failure("the streaming query came to its end before its driver was killed")
+        killed_after, killed_at = outcome.triggers, outcome.read_to
+
+        stage = "starting it again on its checkpoint"
+        with self._screen.step(stage, records - killed_at, "events") as advance:
+
+            def rest(progress: dict[str, Any]) -> bool:
+                advance(outcome.add(progress))
+                return False
+
+            driver.drive(job, self._directory / "driver-again", rest)
+        after = outcome.triggers - killed_after
+        self._screen.note(f"SIGKILL after {killed_after} micro-batches and {killed_at:,} events, {after} after it")
         batches = f"{outcome.triggers} micro-batches, median {outcome.median('triggerExecution'):.0f} ms"
-        self._report.add("Throughput", f"streaming query, {batches}", f"{rate:,.0f} events/s")
-        for part, what in _PARTS.items():
-            self._report.add("A micro-batch, medians", what, f"{outcome.median(part):.0f} ms")
         self._screen.note(
             f"{batches}, at most {outcome.largest_batch:,} rows, {outcome.rows_dropped} dropped by the watermark"
         )
+        per_second = outcome.median("triggerExecution") / 1e3
+        self._report.add(
+            "Throughput", f"streaming query, {batches}", f"{streaming.ROWS_PER_TRIGGER / per_second:,.0f} events/s"
+        )
+        for part, what in _PARTS.items():
+            self._report.add("A micro-batch, medians", what, f"{outcome.median(part):.0f} ms")
+        self._report.add("The driver", "micro-batches before SIGKILL", f"{killed_after}")
+        self._report.add("The driver", "micro-batches after it", f"{after}")
+        return outcome
+
+    def _windows(
+        self,
+        spark: SparkSession,
+        address: str,
+        outcome: streaming.Outcome,
+        records: int,
+        expectation: verify.Expectation,
+    ) -> None:
+        with self._screen.step("reading the windows back"):
+            windows = streaming.figures(spark, address, streaming.WINDOWS)
+        dropped, read = "rows dropped by the watermark", "events that the streaming query has read"
         self._verify(
             "the windows of the streaming query",
-            expectation.windows()
-            | {"rows dropped by the watermark": 0, "rows of the streaming query": december.num_rows + 1},
-            streaming.figures(spark, address)
-            | {"rows dropped by the watermark": outcome.rows_dropped, "rows of the streaming query": outcome.rows},
+            expectation.windows() | {dropped: 0, read: records},
+            windows | {dropped: outcome.rows_dropped, read: outcome.read_to},
         )
+
+    def _hasty(self, spark: SparkSession, address: str, streams: list[str], total: int) -> None:
+        """The same query with a watermark that is too short for some flights."""
+        checkpoint = streaming.checkpoint(self._directory, "hasty")
+        job = streaming.Job(address, tuple(streams), streaming.HASTY_WINDOWS, streaming.HASTY_WATERMARK, checkpoint)
+        with self._screen.step(f"the same with a watermark of {streaming.HASTY_WATERMARK}"):
+            query = streaming.start(spark, job)
+            if not query.awaitTermination(_HASTY_WITHIN):
+                query.stop()
+                raise Failure(f"the query with the short watermark did not end within {_HASTY_WITHIN} s")
+            found = streaming.counted(streaming.figures(spark, address, streaming.HASTY_WINDOWS))
+        late = total - found
+        if not 0 < late < total:
+            raise Failure(
+                f"with a watermark of {streaming.HASTY_WATERMARK}, {found:,} of {total:,} events were counted"
+            )
+        told = f"{late:,} of {total:,} events ({late / total:.2%})"
+        self._screen.note(f"{told} came after their window was closed, and are in none")
+        self._report.add("Late events", f"with a watermark of {streaming.HASTY_WATERMARK}, in no window", told)
+        self._report.add("Late events", f"with a watermark of {streaming.WATERMARK}", "none")
 
     def _query(
         self, spark: SparkSession, address: str, streams: list[str], expectation: verify.Expectation
@@ -233,10 +279,3 @@ def spark_session(screen: Screen, directory: Path) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-
-
-def _from(everything: pa.Table, moment: object) -> pa.Array:
-    import pyarrow as arrow
-    import pyarrow.compute as pc
-
-    return pc.greater_equal(everything["happened"], arrow.scalar(moment, events.TIMESTAMP))
