@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _numbers = itertools.count(1)
 
 #: Seconds for a test that needs Spark: the first one starts a JVM and several Python workers.
-_WITHIN = 150
+_WITHIN = 240
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives tests with a session more time than the others."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_WITHIN))
 
 

@@ -34,7 +34,7 @@ def test_forks_in_a_users_function(spark: SparkSession, server: sbp.Server, clie
     assert Counter(values(client, name)) == appended_by(2)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(500)
 def test_forks_below_a_daemon_that_uses_the_package(
     server: sbp.Server, client: sbp.Client, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

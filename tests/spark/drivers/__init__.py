@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 #: Seconds until a driver has its session. The machine may be busy.
-_READY_WITHIN = 120.0
+_READY_WITHIN = 200.0
 _TESTS = Path(__file__).resolve().parents[2]
 
 
@@ -66,11 +66,15 @@ class Driver:
         """The Python process; the JVM and all workers are below it."""
         return self._process.pid
 
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
     def start(self, job: str, **arguments: Any) -> None:
         """Has the driver run a job; `answer` waits for it."""
         self._socket.sendall(json.dumps([job, arguments]).encode() + b"\n")
 
-    def answer(self, within: float = 90.0) -> Any:
+    def answer(self, within: float = 240.0) -> Any:
         """Waits for what the job returns. Raises `JobError` for what it raised, `AssertionError` if it takes long."""
         self._socket.settimeout(within)
         try:
@@ -84,14 +88,16 @@ class Driver:
             raise JobError(value)
         return value
 
-    def run(self, job: str, within: float = 90.0, **arguments: Any) -> Any:
+    def run(self, job: str, within: float = 240.0, **arguments: Any) -> Any:
         """Runs a job to its end."""
         self.start(job, **arguments)
         return self.answer(within)
 
-    def workers(self) -> list[int]:
-        """The Python workers of tasks: children of the daemon that forks them."""
-        return [process.pid for process in task_workers(self.pid)]
+    def kill_workers(self) -> None:
+        """SIGKILL for the Python workers of tasks."""
+        for process in task_workers(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """SIGKILL for the driver and its JVM, and then for whatever outlives them."""
@@ -102,12 +108,6 @@ class Driver:
         self._process.wait(30)
         self._socket.close()
         self._answers.close()
-
-    def kill_jvm(self) -> None:
-        """SIGKILL for the driver alone: the Python process and the JVM. Its workers notice, or they do not."""
-        for pid in (self.jvm, self.pid):
-            os.kill(pid, signal.SIGKILL)
-        self._process.wait(30)
 
     def __enter__(self) -> Self:
         return self

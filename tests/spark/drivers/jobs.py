@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark import forks
+from spark import faults, forks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def application(spark: SparkSession) -> str:
+    """What a cluster calls this driver's application."""
+    return str(spark.sparkContext.applicationId)
 
 
 def fork(spark: SparkSession, servers: str, stream: str) -> list[list[str]]:
@@ -30,3 +37,52 @@ def write_numbers(spark: SparkSession, servers: str, stream: str, rows: int, tas
     """Appends the numbers from 0 as text."""
     frame = spark.range(0, rows, numPartitions=tasks).selectExpr("string(id) value")
     frame.write.format("sbp").mode("append").option("servers", servers).save(stream)
+
+
+def copy(
+    spark: SparkSession,
+    servers: str,
+    source: str,
+    target: str,
+    checkpoint: str,
+    options: dict[str, str] | None = None,
+    per_trigger: int = 100_000,
+    fail_first_attempts: bool = False,
+    linger_at: str | None = None,
+) -> int:
+    """Copies a stream to another by a query that ends when all is copied; how many batches it made."""
+    frame = (
+        spark.readStream.format("sbp")
+        .options(servers=servers, startingOffsets="earliest", maxOffsetsPerTrigger=per_trigger, minPartitions=2)
+        .load(source)
+        .select("value")
+    )
+    if fail_first_attempts:
+        frame = frame.mapInArrow(faults.fail_late, frame.schema)
+    if linger_at is not None:
+        frame = frame.mapInArrow(partial(faults.linger, place=Path(linger_at), partition=1), frame.schema)
+    query = (
+        frame.writeStream.format("sbp")
+        .options(servers=servers, checkpointLocation=checkpoint, **(options or {}))
+        .trigger(availableNow=True)
+        .start(target)
+    )
+    try:
+        assert query.awaitTermination(200), "the query did not end"
+    finally:
+        query.stop()
+    return len(query.recentProgress)
+
+
+def sum_of_lengths(spark: SparkSession, servers: str, stream: str) -> list[int]:
+    """Rows, sum of offsets and bytes of values of a batch read in many partitions."""
+    frame = spark.read.format("sbp").options(servers=servers, minPartitions=8).load(stream)
+    row = frame.selectExpr("count(*) c", "sum(offset) o", "sum(length(value)) v").collect()[0]
+    return [row.c, row.o, row.v]
+
+
+def write_lingering(spark: SparkSession, servers: str, target: str, rows: int, place: str, delivery: str) -> None:
+    """A batch write of numbers in two tasks, one of which is slow at its first attempt."""
+    frame = spark.range(0, rows, numPartitions=2).selectExpr("concat('row ', id) value")
+    frame = frame.mapInArrow(partial(faults.linger, place=Path(place), partition=1), frame.schema)
+    frame.write.format("sbp").mode("append").options(servers=servers, batchRows=50, delivery=delivery).save(target)
