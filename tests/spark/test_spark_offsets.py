@@ -11,7 +11,6 @@ from sbp_native.spark import wide
 from sbp_native.spark.errors import SbpSparkError
 from sbp_native.spark.offsets import WIDE, OffsetMap, spans_between
 
-
 KEPT = OffsetMap({1: 22, 4: 12345}, initial=True, began={3: 0}, discovered={1: 31}, gone=frozenset({1}))
 
 
@@ -36,7 +35,7 @@ def test_canonical_text() -> None:
         OffsetMap({number: 2**40 + number for number in range(1, 2 * WIDE, 3)}),
         OffsetMap({number: number % 7 for number in range(5, WIDE + 7)}, initial=True),
         OffsetMap(
-            {number: 2**63 - 1 for number in range(1, WIDE + 3)},
+            dict.fromkeys(range(1, WIDE + 3), 2**63 - 1),
             began={1: 0, WIDE: 9},
             discovered={2: 2**62},
             gone=frozenset({1, WIDE}),
