@@ -359,7 +359,7 @@ impl AppendRoad {
         }
     }
 
-    /// Tells a writer of an attempt's end, at the end of the turn at the latest.
+    /// Tells a writer of an attempt's end, at the end of the turn.
     fn finish_attempt(&mut self, context: &Context, key: u32, index: usize, end: AttemptEnd) {
         let Some(batch) = self.batches.get_mut(key) else { return };
         let Some(op) = batch.submissions.ops.get_mut(index) else {

@@ -5,10 +5,6 @@ use std::sync::Arc;
 use crate::submission::{AppendResultOf, AttemptSink, CompletionSink, Reply, ReplyTo};
 use crate::writer::AttemptEnd;
 
-/// So many ends of attempts are told before the turn is over: a writer's callers then add the next appends while the
-/// connection still takes the answers to the last ones.
-const EARLY: usize = 16;
-
 /// A sink and what it is about to be told.
 struct SinkBatch {
     sink: Arc<dyn CompletionSink>,
@@ -21,25 +17,10 @@ struct WriterBatch {
     ended: Vec<(u64, AttemptEnd)>,
 }
 
-impl WriterBatch {
-    /// Whether it pays to tell before the turn is over. Not of failures: they come together, and what is sent again is
-    /// sent in one row.
-    fn is_worth_telling(&self) -> bool {
-        self.ended.len() >= EARLY && self.ended.iter().all(|(_, end)| end.outcome.is_ok())
-    }
-
-    fn tell(&mut self) {
-        Arc::clone(&self.sink).ended(&mut self.ended);
-        self.ended.clear();
-    }
-}
-
 /// Gathers outcomes; memory is used again from turn to turn.
 pub(crate) struct Completions {
     sinks: Vec<SinkBatch>,
     writers: Vec<WriterBatch>,
-    /// How many deliveries were made before the turn is over.
-    early: u64,
 }
 
 impl Completions {
@@ -47,7 +28,6 @@ impl Completions {
         Self {
             sinks: Vec::new(),
             writers: Vec::new(),
-            early: 0,
         }
     }
 
@@ -75,19 +55,13 @@ impl Completions {
         }
     }
 
-    /// Writers are told at the end of the turn, or when there is enough to tell.
+    /// Writers are told at the end of the turn.
     pub(crate) fn push_attempt(&mut self, reply: Reply, end: AttemptEnd) {
         let Some(ReplyTo::Attempts(sink, token)) = reply.take() else {
             return;
         };
         match self.writers.iter_mut().find(|known| Arc::ptr_eq(&known.sink, &sink)) {
-            Some(known) => {
-                known.ended.push((token, end));
-                if known.is_worth_telling() {
-                    known.tell();
-                    self.early += 1;
-                }
-            }
+            Some(known) => known.ended.push((token, end)),
             None => self.writers.push(WriterBatch {
                 sink,
                 ended: vec![(token, end)],
@@ -97,7 +71,7 @@ impl Completions {
 
     /// Tells every sink what has gathered, and forgets sinks that nobody else holds any more. Returns how many were told.
     pub(crate) fn deliver(&mut self) -> u64 {
-        let mut told = std::mem::take(&mut self.early);
+        let mut told = 0;
         for batch in &mut self.sinks {
             if !batch.done.is_empty() {
                 batch.sink.complete(&mut batch.done);
@@ -107,7 +81,8 @@ impl Completions {
         }
         for batch in &mut self.writers {
             if !batch.ended.is_empty() {
-                batch.tell();
+                Arc::clone(&batch.sink).ended(&mut batch.ended);
+                batch.ended.clear();
                 told += 1;
             }
         }

@@ -2,15 +2,11 @@
 
 use std::time::Instant;
 
-use bytes::BytesMut;
 use sbp_messages::ErrorCode;
 
 use super::gathering::Gathering;
 use super::pending::Pending;
 use crate::error::{ClientError, ErrorKind};
-
-/// Small batches share blocks of this size.
-const BLOCK: usize = 16 << 10;
 
 /// Behind a lock of its own, held for moments: callers never wait while a connection's task works on the machine.
 #[derive(Debug)]
@@ -19,15 +15,13 @@ pub(super) struct Intake {
     /// Batches in their order, each with the end of its time.
     added: Vec<(Box<Pending>, Instant)>,
     next: Place,
-    /// Where small batches are encoded; empty between them.
-    pub(super) memory: BytesMut,
     closed: bool,
     /// Why the machine takes no more.
     stopped: Option<ClientError>,
 }
 
 /// What a batch is stamped with, as far as is known when it is encoded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) epoch: i64,
     pub(super) sequence: i64,
@@ -39,7 +33,6 @@ impl Intake {
             gathering: None,
             added: Vec::new(),
             next,
-            memory: BytesMut::with_capacity(BLOCK),
             closed: false,
             stopped: None,
         }

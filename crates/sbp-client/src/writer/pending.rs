@@ -39,25 +39,12 @@ enum Waiters {
 impl Pending {
     /// Encodes `records` with `options`, whose stamp may turn out to be another one. Nobody waits for it yet.
     pub(super) fn new(options: &EncodeOptions, records: Records) -> Result<Self, ClientError> {
-        Self::new_in(&mut BytesMut::new(), options, records)
-    }
-
-    /// As [`Self::new`], in memory that is shared with other small batches. `memory` must be empty, and is again.
-    pub(super) fn new_in(
-        memory: &mut BytesMut,
-        options: &EncodeOptions,
-        records: Records,
-    ) -> Result<Self, ClientError> {
         let is_encoded = matches!(records, Records::Encoded { .. });
         let mut encoded = Submissions::new();
-        std::mem::swap(&mut encoded.arena, memory);
-        let placed = encoded.place_records(options, records);
-        let arena = encoded.arena.split().freeze();
-        std::mem::swap(&mut encoded.arena, memory);
-        let entry = placed?;
+        let entry = encoded.place_records(options, records)?;
         let stamp = options.writer.unwrap_or_default();
         let mut pending = Self {
-            arena,
+            arena: encoded.arena.freeze(),
             entry,
             stamp,
             waiters: Waiters::Each(Vec::new()),

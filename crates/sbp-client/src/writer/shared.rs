@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
-use sbp_record::{Compression, EncodeOptions, WriterStamp};
+use sbp_record::{EncodeOptions, WriterStamp};
 use sbp_types::{StreamId, WriterId};
 use tokio::sync::{Notify, oneshot};
 
@@ -24,9 +24,6 @@ use crate::outcome::Ack;
 use crate::routes::Purpose;
 use crate::submission::{AttemptSink, Submissions};
 use crate::unique::unique;
-
-/// Records of at most this many bytes are encoded into memory that the writer's batches share.
-const SMALL: usize = 1 << 10;
 
 /// What all clones of a writer share.
 ///
@@ -134,18 +131,6 @@ impl Shared {
         let (waiter, answer) = oneshot::channel();
         match records {
             Records::Raw(record) if !self.options.linger.is_zero() => self.gather(&record, waiter)?,
-            records if self.is_small(&records) => {
-                let mut options = self.encode_options(Place::default());
-                let deadline = now() + self.options.timeout;
-                let mut intake = self.intake.lock();
-                intake.check_open()?;
-                self.close_gathering(&mut intake);
-                options.writer = Some(self.stamp(intake.next()));
-                let pending = Pending::new_in(&mut intake.memory, &options, records)?.for_one(waiter);
-                intake.push(Box::new(pending), deadline);
-                drop(intake);
-                self.pump_soon();
-            }
             records => {
                 // Encoded before anything is locked; a stamp that was overtaken is written anew when it is sent.
                 let place = self.intake.lock().next();
@@ -160,12 +145,6 @@ impl Shared {
             }
         }
         Ok(answer)
-    }
-
-    /// Whether it is encoded so fast that whoever sends may wait for that.
-    fn is_small(&self, records: &Records) -> bool {
-        let is_plain = self.options.compression == Compression::NONE;
-        is_plain && matches!(records, Records::Raw(record) if record.len() <= SMALL)
     }
 
     /// Adds one record to the batch that is gathered.
