@@ -26,11 +26,9 @@ use crate::routes::Purpose;
 
 /// What one reader may have asked for and not yet handed out.
 const READ_AHEAD: usize = 32 << 20;
-/// Spans that one FETCH asks for at first: the front one, and those behind it to have them when it is done. As long as
-/// answers bring all of them to their ends, the next one asks for twice as many.
+/// Spans that one FETCH asks for: the front one, and those behind it to have them when it is done. With more of them the
+/// server looks for the next while the consumer has nothing to do.
 const SPANS_AHEAD: usize = 64;
-/// Spans that one FETCH asks for at most; servers take as many.
-const MOST_SPANS_AHEAD: usize = 1_024;
 /// Small pieces that came early are handed out together up to this size: the consumer is woken once for them.
 const TOGETHER: usize = 1 << 20;
 /// Rounds that may bring the front span nothing although the server has more.
@@ -95,7 +93,6 @@ impl Client {
                 .unwrap_or(usize::MAX),
             sender,
             idle_rounds: 0,
-            ahead: SPANS_AHEAD,
         };
         self.runtime().spawn(task.run(spans));
         Reader {
@@ -179,8 +176,6 @@ struct ReadTask {
     batch_max: usize,
     sender: mpsc::UnboundedSender<Result<Chunk, ClientError>>,
     idle_rounds: u32,
-    /// How many spans the next FETCH asks for.
-    ahead: usize,
 }
 
 /// Why a round of fetching ended early.
@@ -330,7 +325,7 @@ impl ReadTask {
         let links = self.client.links();
         let link_of = |span: &Reading| links.of_stream(span.stream, Purpose::Fetch(span.next));
         let link = self.spans.front().map_or_else(|| Arc::clone(links.home()), link_of);
-        let asked = (0..self.spans.len().min(self.ahead))
+        let asked = (0..self.spans.len().min(SPANS_AHEAD))
             .filter(|&index| {
                 let wanted = |span: &Reading| {
                     let unread = span.next < span.end && (index == 0 || span.early.is_empty());
@@ -384,11 +379,6 @@ impl ReadTask {
                 }
             }
         }
-        let is_done = |&index: &usize| self.spans.get(index).is_none_or(|span| span.next >= span.end);
-        self.ahead = match asked.iter().all(is_done) {
-            true => (self.ahead * 2).min(MOST_SPANS_AHEAD),
-            false => SPANS_AHEAD,
-        };
         if self.spans.front().map(|front| front.next) == before {
             self.idle_rounds += 1;
         } else {
