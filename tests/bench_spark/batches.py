@@ -20,7 +20,7 @@ from .session import Bench, tell
 _VALUE = bytes(range(100))
 #: Of one run: batches that are not looked at, those that are, and how many of these a run must have when time is up.
 _WARM, _COUNTED, _ENOUGH = 10, 50, 10
-_WITHIN = 60.0
+_WITHIN = 120.0
 
 
 @contextlib.contextmanager

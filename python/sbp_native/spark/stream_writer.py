@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from . import delivery
+from . import delivery, runtime
 from .errors import UNSUPPORTED, SbpOptionError
 from .options import SbpOptions, Use
 from .writer import SbpCommitMessage, Target, drain
@@ -36,6 +36,8 @@ class SbpStreamWriter(DataSourceStreamArrowWriter):
         self._sink = delivery.sink_name(options)
         self._once = options.delivery != "at-least-once"
         self._target = Target.of(options, schema)
+        # The driver's Python processes collect garbage after every call too, that is twice per micro-batch.
+        runtime.prepare_worker(options.worker_gc_freeze)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Appends the rows of one task and waits until all of them are durable."""
