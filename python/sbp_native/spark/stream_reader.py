@@ -153,7 +153,8 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _keep(self, offset: OffsetMap) -> dict[str, Any]:
         answer = offset.to_json()
-        self._known = [(answer, offset), *self._known[:1]]
+        if not self._known or self._known[0][0] != answer:
+            self._known = [(answer, offset), *self._known[:1]]
         return answer
 
     def _most(self, limit: ReadLimit) -> int | None:
