@@ -131,7 +131,7 @@ def _pattern(client: sbp.Client, printed: str) -> None:
 
 
 def _lag(client: sbp.Client, printed: str) -> None:
-    assert 'sbp_spark_lag_records{query=' in printed
+    assert "sbp_spark_lag_records{query=" in printed
     assert re.search(r'stream="orders",stream_id="1"} 0$', printed, re.MULTILINE)
 
 
