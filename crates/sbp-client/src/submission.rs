@@ -285,7 +285,8 @@ impl Submissions {
     }
 
     /// Bytes of all bodies.
-    pub(crate) fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         self.ops.iter().map(AppendOp::bytes).sum()
     }
 
