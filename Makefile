@@ -61,6 +61,21 @@ test-spark: install ## Spark tests: a real session, a real server.
 	@echo "== Spark tests"
 	@$(BIN)/python -m pytest tests/spark
 
+OLD_SPARK := 4.2.1
+OLD := target/pyspark-$(OLD_SPARK)
+
+$(OLD)/.installed: tests/spark/requirements-old.txt | venv
+	@echo "== PySpark $(OLD_SPARK) into an environment of its own"
+	@test -x $(OLD)/bin/python || $(UV) venv --quiet --python $(BIN)/python $(OLD)
+	@$(UV) pip install --quiet --python $(OLD)/bin/python -r tests/spark/requirements-old.txt
+	@touch $@
+
+.PHONY: test-spark-old
+test-spark-old: wheel $(OLD)/.installed ## One Spark job on the oldest supported PySpark, in an environment of its own.
+	@echo "== Spark job, PySpark $(OLD_SPARK)"
+	@$(UV) pip install --quiet --python $(OLD)/bin/python --no-deps --force-reinstall "$$(ls -t $(WHEELS)/sbp_native-*.whl | head -n 1)"
+	@SBP_TEST_PYSPARK=$(OLD_SPARK) $(OLD)/bin/python -m pytest -q tests/spark_long/test_versions.py
+
 test-wheel: wheel ## Install the wheel from a local index into a clean environment and read a row back.
 	@echo "== wheel in a clean environment"
 	@$(BIN)/python -m pytest tests/wheel
@@ -93,13 +108,15 @@ check-types: install
 test-lifecycle: install ## Each process-level cell of docs/lifecycle.md 200 times.
 	@$(BIN)/python -m tests.lifecycle --runs 200
 
-test-long: install ## The longest tests: the session's, a million operations, then floods, dribblers and idle connections.
+test-long: install ## The longest tests: the session's, a million operations, floods, dribblers, idle connections, Spark's long ones.
 	@echo "== long tests"
 	@cargo build --release --locked --quiet --package sbp-cli
 	@PROPTEST_CASES=5000 cargo test --locked --quiet --package sbp-session --test rules -- endpoints random
 	@SBP_THOROUGH=1 cargo test --locked --quiet --package sbp-session --test rules -- the_largest
 	@SBP_SOAK=1000000 $(BIN)/python -m pytest -q -s tests/python/test_bridge_soak.py
 	@$(BIN)/python -m tests.long
+	@$(BIN)/python -m pytest -q -s tests/spark_long
+	@$(MAKE) --no-print-directory test-spark-old
 
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
 	@cargo bench --workspace --locked

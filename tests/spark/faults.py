@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import sbp_native as sbp
 from sbp_native.spark import delivery
 from sbp_native.testing import eventually
 
@@ -14,17 +15,17 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    import sbp_native as sbp
 
-
-def fail_late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Passes everything on, and then fails if this is a task's first attempt."""
+def fail_late(batches: Iterator[pa.RecordBatch], servers: str, target: str) -> Iterator[pa.RecordBatch]:
+    """Passes everything on, and then fails if this is a task's first attempt, when some of its rows are stored."""
     from pyspark import TaskContext
 
     yield from batches
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0:
+        with sbp.connect(servers, timeout=10) as client:
+            eventually(lambda: client.stream(target).positions().latest > 0, timeout=90)
         raise RuntimeError("the first attempt of every task fails here")
 
 

@@ -28,8 +28,6 @@ def session(place: Path, master: str, **given: str) -> SparkSession:
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # How long a Python process may take to come up: on a busy machine, longer than Spark's fifteen seconds.
-        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.adaptive.enabled": "false",
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",

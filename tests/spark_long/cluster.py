@@ -56,10 +56,14 @@ class Cluster:
             "spark.pyspark.python": sys.executable,
         }
 
-    def executors(self) -> list[Process]:
-        """The executors that run now."""
+    def executors(self, application: str) -> list[Process]:
+        """The executors that run now for an application."""
         below = [process for started in self._started for process in descendants(started.pid)]
-        return [process for process in below if "CoarseGrainedExecutorBackend" in process.command]
+        return [
+            process
+            for process in below
+            if "CoarseGrainedExecutorBackend" in process.command and application in process.command
+        ]
 
     def __enter__(self) -> Self:
         try:

@@ -58,7 +58,7 @@ def copy(
         .select("value")
     )
     if fail_first_attempts:
-        frame = frame.mapInArrow(faults.fail_late, frame.schema)
+        frame = frame.mapInArrow(partial(faults.fail_late, servers=servers, target=target), frame.schema)
     if linger_at is not None:
         frame = frame.mapInArrow(partial(faults.linger, place=Path(linger_at), partition=1), frame.schema)
     query = (
