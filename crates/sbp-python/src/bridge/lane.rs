@@ -9,12 +9,6 @@ use sbp_locks::{Mutex, MutexGuard};
 use crate::append::{Patience, Prepared};
 use crate::core::Core;
 
-/// So few appends of a tick are written to the socket by the loop itself, if the I/O thread sleeps: to wake it takes
-/// longer. More of them are worth having the I/O thread work while the loop goes on.
-const FEW: usize = 16;
-/// And so many bytes: to sum and to write more of them takes longer than to wake.
-const LITTLE: usize = 64 * 1024;
-
 /// The appends of one client on one loop that were made in this tick and not yet handed over.
 pub(super) struct Lane {
     core: Weak<Core>,
@@ -78,11 +72,7 @@ impl Lane {
         let core = self.core.upgrade();
         match core.as_ref().and_then(|core| core.unchecked_client()) {
             Some(client) => {
-                if work.len() <= FEW && work.bytes() <= LITTLE {
-                    client.submit_now(&mut work);
-                } else {
-                    client.submit(&mut work);
-                }
+                client.submit(&mut work);
                 // Before `core`, which may be the last to hold its client.
                 drop(work);
             }
