@@ -88,6 +88,7 @@ __all__ = [
     "error_classes",
     "error_codes",
     "io_threads_attach",
+    "io_threads_drop",
     "pack_varints",
     "run_cli",
     "shut_down",
@@ -1832,7 +1833,7 @@ class BatchAppender:
         writer_id: bytes | None = None,
         epoch: int = 0,
         batch_rows: int = 10_000,
-        batch_bytes: int = 1 << 20,
+        batch_bytes: int = 1_048_576,
         compression: Literal["none", "lz4", "zstd"] | None = None,
         create_streams: bool = False,
     ) -> Self:
@@ -1868,9 +1869,7 @@ def stream_bounds(
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Where streams begin, and where they end, by id; streams that do not exist are left out. For Spark's driver."""
 
-def stream_offsets_at(
-    client: Client, ids: Sequence[int], time_ms: int, timeout: float | None = None
-) -> dict[int, int]:
+def stream_offsets_at(client: Client, ids: Sequence[int], time_ms: int, timeout: float | None = None) -> dict[int, int]:
     """What :meth:`Client.offsets_for_time` finds, by id; streams that do not exist are left out. For Spark's driver."""
 
 def stream_list(
@@ -1909,3 +1908,6 @@ def error_codes() -> list[tuple[int, str, str, str, bool, str, str]]:
 
 def io_threads_attach() -> bool:
     """Has an I/O thread try to attach to the interpreter; ``True`` if it got in, which must not happen. For tests."""
+
+def io_threads_drop(value: object) -> None:
+    """Has an I/O thread drop a Python object, which ends the process. For tests."""

@@ -23,7 +23,12 @@ def module() -> Any:
     library = BUILT / "release" / "libstock_bridge.so"
     # The dependencies that both have come in the same versions.
     shutil.copyfile(SOURCE.parents[1] / "Cargo.lock", SOURCE / "Cargo.lock")
-    environment = os.environ | {"PYO3_BUILD_EXTENSION_MODULE": "1", "PYO3_PYTHON": sys.executable}
+    # That bridge drops Python objects on its I/O threads, which the flags of this project forbid.
+    environment = os.environ | {
+        "PYO3_BUILD_EXTENSION_MODULE": "1",
+        "PYO3_PYTHON": sys.executable,
+        "RUSTFLAGS": "",
+    }
     command = ["cargo", "build", "--release", "--quiet", "--target-dir", str(BUILT)]
     subprocess.run(command, cwd=SOURCE, env=environment, check=True, timeout=1_800)
     specification = importlib.util.spec_from_file_location("stock_bridge", library)

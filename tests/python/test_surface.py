@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.metadata
 import inspect
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,14 @@ def test_errors_survive_pickling() -> None:
 def test_an_io_thread_cannot_attach(capfd: pytest.CaptureFixture[str]) -> None:
     assert _native.io_threads_attach() is False
     assert "must not attach" in capfd.readouterr().err
+
+
+def test_an_io_thread_that_drops_a_python_object_ends_the_process(run_python: Run) -> None:
+    done = run_python(
+        "from sbp_native import _native; _native.io_threads_drop(object()); print('went on')", status=-signal.SIGABRT
+    )
+    assert "went on" not in done.stdout
+    assert "without the thread being attached" in done.stderr
 
 
 STUB = ast.parse((Path(__file__).resolve().parents[2] / "python" / "sbp_native" / "_native.pyi").read_text())

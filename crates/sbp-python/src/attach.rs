@@ -34,3 +34,14 @@ pub(crate) fn io_threads_attach(py: Python<'_>) -> PyResult<bool> {
     // A panic of a task ends the task and reaches us as the missing result.
     Ok(py.detach(|| handle.block_on(handle.spawn(async { attach(|_| ()) })).is_ok()))
 }
+
+/// Has an I/O thread drop a Python object, which ends the process. For a test of that guard.
+#[pyfunction]
+pub(crate) fn io_threads_drop(py: Python<'_>, value: Py<PyAny>) -> PyResult<()> {
+    let handle = crate::runtime::handle(py)?;
+    py.detach(|| {
+        // The result tells nothing: there is none, or nobody to tell it to.
+        let _ = handle.block_on(handle.spawn(async move { drop(value) }));
+    });
+    Ok(())
+}

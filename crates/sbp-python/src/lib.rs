@@ -104,6 +104,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<writer::Writer>()?;
     module.add_function(wrap_pyfunction!(aclient::aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(attach::io_threads_attach, module)?)?;
+    module.add_function(wrap_pyfunction!(attach::io_threads_drop, module)?)?;
     module.add_function(wrap_pyfunction!(cli::run_cli, module)?)?;
     module.add_function(wrap_pyfunction!(client::connect, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_classes, module)?)?;
