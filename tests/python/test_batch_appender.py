@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -48,8 +48,8 @@ def in_pieces(rows: pa.RecordBatch, sizes: Iterable[int]) -> list[pa.RecordBatch
 
 
 def append(
-    client: sbp.Client, rows: Iterable[pa.RecordBatch], stream: str | None, body: str = "records", **named: object
-):
+    client: sbp.Client, rows: Iterable[pa.RecordBatch], stream: str | None, body: Any = "records", **named: Any
+) -> list[tuple[int, int, int, int]]:
     appender = BatchAppender(client, stream, body, **named)
     try:
         for batch in rows:
@@ -74,7 +74,7 @@ def wanted(rows: pa.RecordBatch) -> list[tuple[bytes | None, bytes | None]]:
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_end_at_the_same_rows_however_rows_arrive(client: sbp.Client, name: str, seed: int) -> None:
     rows, chance = records(5_000, size=200), random.Random(seed)
-    limits = {"batch_rows": 700, "batch_bytes": 40_000}
+    limits: dict[str, Any] = {"batch_rows": 700, "batch_bytes": 40_000}
     for part, sizes in (("whole", [5_000]), ("pieces", [chance.randint(1, 900) for _ in range(5_000)])):
         client.create_stream(f"{name}/{part}")
         append(client, in_pieces(rows, sizes), f"{name}/{part}", **limits)
@@ -108,7 +108,7 @@ def test_the_same_holds_for_many_streams(client: sbp.Client, name: str, seed: in
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_holds_for_typed_columns(client: sbp.Client, name: str, seed: int) -> None:
     rows, chance = typed(5_000), random.Random(seed)
-    limits = {"batch_rows": 900, "batch_bytes": 30_000}
+    limits: dict[str, Any] = {"batch_rows": 900, "batch_bytes": 30_000}
     for part, sizes in (("whole", [5_000]), ("pieces", [chance.randint(1, 700) for _ in range(5_000)])):
         stream = client.create_stream(f"{name}/{part}", schema=TYPED)
         append(client, in_pieces(rows, sizes), f"{name}/{part}", "arrow", **limits)
@@ -122,7 +122,7 @@ def test_the_same_holds_for_typed_columns(client: sbp.Client, name: str, seed: i
 def test_what_is_said_twice_is_stored_once(client: sbp.Client, name: str, body: str, compression: str | None) -> None:
     rows = typed(3_000) if body == "arrow" else records(3_000)
     client.create_stream(name, schema=TYPED if body == "arrow" else None)
-    who = {"writer_id": WRITER, "epoch": 7, "batch_rows": 100}
+    who: dict[str, Any] = {"writer_id": WRITER, "epoch": 7, "batch_rows": 100}
     first = append(client, [rows], name, body, **who)
     assert first[0][1:] == (0, 2_999, 3_000)
     again = append(client, in_pieces(rows, [77] * 3_000), name, body, compression=compression, **who)
@@ -135,7 +135,7 @@ def test_what_is_said_twice_is_stored_once(client: sbp.Client, name: str, body: 
 def test_a_first_attempt_that_ended_early_is_completed(client: sbp.Client, name: str) -> None:
     rows = records(10_000)
     client.create_stream(name)
-    who = {"writer_id": WRITER, "epoch": 1, "batch_rows": 100}
+    who: dict[str, Any] = {"writer_id": WRITER, "epoch": 1, "batch_rows": 100}
     # More batches than the server remembers, and the last one of this attempt is never sent.
     early = BatchAppender(client, name, **who)
     for piece in in_pieces(rows.slice(0, 8_050), [50] * 161):
@@ -150,7 +150,7 @@ def test_a_first_attempt_that_ended_early_is_completed(client: sbp.Client, name:
 def test_other_rows_in_their_place_are_an_error(client: sbp.Client, name: str, body: str, change: str) -> None:
     make = typed if body == "arrow" else records
     client.create_stream(name, schema=TYPED if body == "arrow" else None)
-    who = {"writer_id": WRITER, "epoch": 1, "batch_rows": 100}
+    who: dict[str, Any] = {"writer_id": WRITER, "epoch": 1, "batch_rows": 100}
     append(client, [make(1_000)], name, body, **who)
     rows = {"other rows": make(1_000, 1), "fewer rows": make(900), "other batches": make(1_000)}[change]
     what = {"other rows": "are others than", "fewer rows": "there were only 900", "other batches": "1481"}[change]
@@ -192,7 +192,7 @@ def test_without_a_name_everything_is_stored_each_time(client: sbp.Client, name:
 @pytest.mark.parametrize("who", [{"writer_id": WRITER, "epoch": 3}, {}], ids=["named", "unnamed"])
 @pytest.mark.timeout(60)
 def test_lost_answers_leave_nothing_out_and_nothing_twice(
-    sbp_proxy: sbp.Proxy, name: str, rule: str, who: dict[str, object]
+    sbp_proxy: sbp.Proxy, name: str, rule: str, who: dict[str, Any]
 ) -> None:
     rows = records(4_000)
     with sbp.connect(sbp_proxy.address, timeout=20, heartbeat_interval=0.5) as client:
