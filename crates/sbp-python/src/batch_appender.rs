@@ -87,7 +87,7 @@ impl BatchAppender {
     #[new]
     #[pyo3(signature = (
         servers, stream = None, body = "records", timeout = 30.0, max_in_flight = 16, *, writer_id = None, epoch = 0,
-        batch_rows = 10_000, batch_bytes = 1 << 20, compression = None, create_streams = false
+        batch_rows = 10_000, batch_bytes = 1_048_576, compression = None, create_streams = false
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
