@@ -179,6 +179,7 @@ class Demo:
         checkpoint = streaming.checkpoint(self._directory, "hasty")
         job = streaming.Job(address, tuple(streams), streaming.HASTY_WINDOWS, streaming.HASTY_WATERMARK, checkpoint)
         with self._screen.step(f"the same with a watermark of {streaming.HASTY_WATERMARK}"):
+            streaming.judge_by_last_batch(spark)
             query = streaming.start(spark, job)
             if not query.awaitTermination(_HASTY_WITHIN):
                 query.stop()
