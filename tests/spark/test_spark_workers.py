@@ -108,6 +108,7 @@ def test_jobs_leave_nothing_behind(spark: SparkSession, server: sbp.Server, clie
     for _ in range(3):
         job()
     before, connections = held(), server.stats()["connections_open"]
+    daemons = sum(process.is_daemon for process in descendants(os.getpid()))
     for _ in range(6):
         job()
     after = held()
@@ -118,7 +119,8 @@ def test_jobs_leave_nothing_behind(spark: SparkSession, server: sbp.Server, clie
         assert descriptors <= before[pid][1] + 2, (before, after)
     assert int(server.stats()["connections_open"]) <= int(connections) + 2
     assert len(values(client, f"{name}/copy")) == 9 * 50
-    assert sum(process.is_daemon for process in descendants(os.getpid())) < 20
+    # Spark has one for each kind of work; other tests of the session have started theirs.
+    assert sum(process.is_daemon for process in descendants(os.getpid())) <= daemons
 
 
 def test_a_temporary_view_keeps_its_options(
