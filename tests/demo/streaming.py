@@ -104,8 +104,8 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
 def judge_by_last_batch(spark: SparkSession) -> None:
     """Has queries that start from here on judge what is late by the watermark that the batch before them left.
 
-    As it is set up, Spark goes by that of one batch earlier, for the sake of plans with several aggregations; a batch of
-    this demo is five days long, and no flight is that late.
+    As it is set up, Spark goes by that of one batch earlier, for the sake of plans with several aggregations; a batch
+    of this demo is five days long, and no flight is that late.
     """
     spark.conf.set("spark.sql.streaming.statefulOperator.allowMultiple", "false")
 
