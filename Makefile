@@ -8,6 +8,8 @@ WHEELS := target/wheels
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+# What the threads of a test did that hung.
+HUNG := { cat target/stalls.txt 2> /dev/null; exit 1; }
 .PHONY: help demo demo-selftest fuzz test test-lifecycle test-long test-rust test-python test-spark test-wheel check bench bench-python bench-spark docs fmt venv wheel install clean
 
 help: ## List the commands.
@@ -55,11 +57,11 @@ fuzz: ## Smoke-run the fuzz targets, ten seconds each; `cargo xtask fuzz --secon
 
 test-python: install ## Python tests, through the installed wheel.
 	@echo "== Python tests"
-	@$(BIN)/python -m pytest tests/python
+	@$(BIN)/python -m pytest tests/python || $(HUNG)
 
 test-spark: install ## Spark tests: a real session, a real server.
 	@echo "== Spark tests"
-	@$(BIN)/python -m pytest tests/spark
+	@$(BIN)/python -m pytest tests/spark || $(HUNG)
 
 OLD_SPARK := 4.2.1
 OLD := target/pyspark-$(OLD_SPARK)

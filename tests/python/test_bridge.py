@@ -163,7 +163,8 @@ async def test_several_tasks_await_one_operation(aclient: sbp.AsyncClient, strea
 
 
 async def test_an_operation_of_another_loop_is_refused(aclient: sbp.AsyncClient, stream: sbp.AsyncStream) -> None:
-    operation = stream.append(b"x")
+    # It ends when something is appended, so that the other loop finds it pending.
+    operation = stream.fetch(0, min_bytes=1, max_wait=20)
 
     def elsewhere() -> None:
         async def main() -> None:
@@ -173,7 +174,8 @@ async def test_an_operation_of_another_loop_is_refused(aclient: sbp.AsyncClient,
         asyncio.run(main())
 
     await asyncio.to_thread(elsewhere)
-    assert (await operation).base_offset == 0
+    await stream.append(b"x")
+    assert [batch.base_offset for batch in await operation] == [0]
 
 
 async def test_results_inside_an_exception_handler(aclient: sbp.AsyncClient, stream: sbp.AsyncStream) -> None:
