@@ -45,11 +45,20 @@ def _rust(runs: int) -> list[Figure]:
 
 
 def _writer(runs: int) -> list[Figure]:
+    kinds = [
+        ("64 B", ("--durability", "fsync"), "the server's default durability"),
+        ("64 B", ("--durability", "none"), "durability none"),
+        ("100 records of 64 B", ("--durability", "none", "--batch", "100"), "durability none"),
+    ]
+    return [figure for kind in kinds for figure in _writer_beside_plain(runs, *kind)]
+
+
+def _writer_beside_plain(runs: int, what: str, options: tuple[str, ...], note: str) -> list[Figure]:
     # In turns, so that both meet the same machine.
-    pairs = [(protocol.api_appends("await"), protocol.api_appends("writer")) for _ in range(runs)]
-    plain = Figure("plain appends from Rust, 64 B, 64 in flight", "k/s", [pair[0] for pair in pairs])
+    pairs = [(protocol.api_appends("await", *options), protocol.api_appends("writer", *options)) for _ in range(runs)]
+    plain = Figure(f"plain appends from Rust, {what}, 64 in flight", "k/s", [pair[0] for pair in pairs], note=note)
     writer = [pair[1] for pair in pairs]
-    return [plain, Figure("idempotent appends, the same", "k/s", writer, "plain k/s", plain.median)]
+    return [plain, Figure("idempotent appends, the same", "k/s", writer, "plain k/s", plain.median, note)]
 
 
 def _streams(runs: int) -> list[Figure]:

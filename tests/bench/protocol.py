@@ -34,16 +34,18 @@ def _bench_append(address: str, *arguments: str) -> dict[str, float]:
 
 
 def rust_appends(in_flight: int = 256, size: int = 64, *options: str) -> float:
-    """Thousand appends a second from Rust, with the server in the same process and no durability."""
-    command = [SBP, "bench", "append", "--embedded", "--durability", "none", "--json", "--seconds", "3"]
+    """Thousand appends a second from Rust, server in the same process, durability none unless an option says."""
+    if "--durability" not in options:
+        options = ("--durability", "none", *options)
+    command = [SBP, "bench", "append", "--embedded", "--json", "--seconds", "3"]
     command += ["--size", str(size), "--concurrency", str(in_flight), *options]
     output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
     return float(json.loads(output.strip().splitlines()[-1])["appends_per_s"]) / 1000
 
 
-def api_appends(api: str) -> float:
+def api_appends(api: str, *options: str) -> float:
     """The same with 64 in flight: plain ones each awaited (`await`), or by one idempotent writer (`writer`)."""
-    return rust_appends(64, 64, "--api", api)
+    return rust_appends(64, 64, "--api", api, *options)
 
 
 def server_cpu_per_gb(streams: int, batch_bytes: int = 16 << 10, total: int = 1 << 30) -> float:
