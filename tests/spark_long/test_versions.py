@@ -12,7 +12,7 @@ import pytest
 from spark.support import failure, values
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameReader, SparkSession
 
     import sbp_native as sbp
 
@@ -37,7 +37,11 @@ def test_one_job(
     """Batch write, batch read with and without pushdown, a query that is repeated from source to sink, an error."""
     written = [b"row %d" % number for number in range(5_000)]
     client.create_stream(name)
-    read = spark.read.format("sbp").option("servers", server.address)
+
+    def read() -> DataFrameReader:
+        # A new one each time: what is set on a reader, a schema say, stays with it.
+        return spark.read.format("sbp").option("servers", server.address)
+
     frame = spark.range(0, 5_000, numPartitions=3).selectExpr("concat('row ', id) value")
     frame.write.format("sbp").mode("append").options(servers=server.address, batchRows=500).save(name)
     assert sorted(values(client, name)) == sorted(written)
@@ -46,7 +50,7 @@ def test_one_job(
     try:
         for pushdown in ("false", "true"):
             spark.conf.set(PUSHDOWN, pushdown)
-            frame = read.schema("offset bigint, stream string").load(name)
+            frame = read().schema("offset bigint, stream string").load(name)
             found = frame.where("offset >= 4000 AND offset < 4010").orderBy("offset").collect()
             assert [(row.offset, row.stream) for row in found] == [(offset, name) for offset in range(4_000, 4_010)]
     finally:
@@ -76,4 +80,7 @@ def test_one_job(
     run()
     assert sorted(values(client, copy)) == sorted(written), "a batch was written twice"
 
-    assert "did you mean 'maxPartitions'?" in failure(lambda: read.option("maxPartition", "4").load(name))
+    assert "did you mean 'maxPartitions'?" in failure(lambda: read().option("maxPartition", "4").load(name))
+    # With a schema from outside Spark asks the source nothing before the query runs.
+    unasked = read().schema("offset bigint").option("maxPartition", "4").load(name)
+    assert "did you mean 'maxPartitions'?" in failure(unasked.collect)

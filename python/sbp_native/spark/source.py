@@ -29,9 +29,8 @@ class SbpDataSource(DataSource):
 
     Each of Spark's processes imports the part that it uses.
 
-    Options are judged as early as Spark allows: unknown ones and impossible values when the source is made, which is
-    at ``load()``; streams and options that no read can use at ``load()`` too, unless the user gives a schema, since
-    Spark then asks the source nothing before the query runs.
+    Options and streams are judged as early as Spark allows, which is at ``load()``; with a schema from the user it is
+    when the query runs, since Spark does not make the source before.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
