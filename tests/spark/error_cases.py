@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
+from pyspark.sql.types import StructType
 
 import sbp_native as sbp
+from sbp_native.spark import SbpDataSource
+from sbp_native.spark.batch_reader import SbpBatchReader
+from sbp_native.spark.planning import SbpInputPartition
 
 ADDRESS = "127.0.0.1:12378"
 #: Nobody listens here.
@@ -325,6 +330,30 @@ def records_trimmed_before_a_query_read_them(at: Scene) -> object:
     orders.append([b"more"] * 10)
     orders.trim(18)
     return at.run(frame)
+
+
+@seen(9206, ACTION, f"10 of 11 records were delivered from stream 1 [0, 10), servers {ADDRESS}: not retriable...")
+def a_plan_that_counts_a_record_too_many(at: Scene) -> object:
+    # Reader and server prove that they leave nothing out, so the plan has to be wrong.
+    class Counted(SbpInputPartition):
+        @property
+        def records(self) -> int:
+            return super().records + 1
+
+    class Reader(SbpBatchReader):
+        def partitions(self) -> Sequence[InputPartition]:
+            return [Counted(part.spans) for part in super().partitions() if isinstance(part, SbpInputPartition)]
+
+    class Source(SbpDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "sbp_miscounted"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return Reader(self._options, schema)
+
+    at.spark.dataSource.register(Source)
+    return at.read().format("sbp_miscounted").load("orders").collect()
 
 
 @seen(

@@ -61,7 +61,9 @@ CODES: Final[dict[int, Code]] = {
         "use the version that is named, or begin with a new checkpoint",
     ),
     INCOMPLETE: Code(
-        "INCOMPLETE", "fewer records were delivered than were planned", "look at the server's log, then run it again"
+        "INCOMPLETE",
+        "fewer records were delivered than were planned",
+        "report it with the server's log: reader and server prove that nothing is left out",
     ),
     UNSUPPORTED: Code("UNSUPPORTED", "the source or the sink cannot do this", "do what the message names instead"),
     NATIVE_MISSING: Code(
