@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+#: Settings of Spark with which rows are handed on soon, some at a time: otherwise a task's few rows wait between its
+#: Python workers, and none is with the sink before the last of them has come.
+SMALL_PORTIONS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50", "spark.buffer.size": "1024"}
+
 
 def fail_late(batches: Iterator[pa.RecordBatch], servers: str, target: str) -> Iterator[pa.RecordBatch]:
     """Passes everything on, and then fails if this is a task's first attempt, when some of its rows are stored."""

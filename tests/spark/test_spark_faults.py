@@ -68,6 +68,7 @@ def judge(client: sbp.Client, target: str, delivery: str, rows: int = ROWS) -> N
     """Every row is there; exactly once, or with the duplicates that show what happened."""
     found = faults.held(client, target)
     wanted = Counter(faults.numbered(rows))
+    print(f"{delivery}: {found.total()} rows for {rows}, {(found - wanted).total()} of them twice or more")
     assert not wanted - found, "rows are missing"
     if delivery == "exactly-once":
         assert found == wanted, f"{(found - wanted).total()} rows too many"

@@ -13,6 +13,7 @@ import pytest
 import sbp_native as sbp
 from sbp_native import testing
 from sbp_native.testing import eventually
+from spark import faults
 from spark.drivers import Driver
 from spark.support import Process, descendants, processes
 from spark.test_spark_faults import PATIENCE, judge, prepared
@@ -37,10 +38,9 @@ def proxy() -> Iterator[sbp.Proxy]:
         yield made
 
 
-def driver(cluster: Cluster, place: Path, **settings: str) -> Driver:
-    """A driver on the cluster; ``_`` in names of settings stands for ``.``."""
-    given = {f"spark.{name.replace('_', '.')}": value for name, value in settings.items()}
-    return Driver(place, cluster.master, {**cluster.settings(), **given})
+def driver(cluster: Cluster, place: Path, settings: dict[str, str] | None = None) -> Driver:
+    """A driver on the cluster."""
+    return Driver(place, cluster.master, {**cluster.settings(), **(settings or {})})
 
 
 def attempts(place: Path) -> set[str]:
@@ -51,14 +51,13 @@ def attempts(place: Path) -> set[str]:
 def test_speculation(cluster: Cluster, server: sbp.Server, client: sbp.Client, name: str, tmp_path: Path) -> None:
     """A slow task is run a second time, on the other host, and both attempts append all of their rows."""
     settings = {
-        # Rows are handed on in small portions, so that the slow attempt's are with the sink and not on their way to it.
-        "sql_execution_arrow_maxRecordsPerBatch": "50",
-        "speculation": "true",
-        "speculation_interval": "100ms",
-        "speculation_multiplier": "1.01",
-        "speculation_quantile": "0.5",
+        **faults.SMALL_PORTIONS,
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.01",
+        "spark.speculation.quantile": "0.5",
     }
-    with driver(cluster, tmp_path / "driver", **settings) as running:
+    with driver(cluster, tmp_path / "driver", settings) as running:
         for delivery in ("exactly-once", "at-least-once"):
             source, target = prepared(client, f"{name}/{delivery}")
             place = tmp_path / delivery
@@ -112,8 +111,12 @@ def test_an_executor_that_sleeps_and_wakes_up(
     cluster: Cluster, proxy: sbp.Proxy, name: str, tmp_path: Path, checkpoint: str
 ) -> None:
     """Given up for dead, its task runs elsewhere and later batches are written; then its worker goes on."""
-    settings = {"network_timeout": "8s", "executor_heartbeatInterval": "1s", "network_timeoutInterval": "1s"}
-    with sbp.connect(proxy.address) as client, driver(cluster, tmp_path / "driver", **settings) as running:
+    settings = {
+        "spark.network.timeout": "8s",
+        "spark.network.timeoutInterval": "1s",
+        "spark.executor.heartbeatInterval": "1s",
+    }
+    with sbp.connect(proxy.address) as client, driver(cluster, tmp_path / "driver", settings) as running:
         application = running.run("application")
         source, target = prepared(client, name)
         asleep: list[Process] = []

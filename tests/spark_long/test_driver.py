@@ -34,8 +34,7 @@ def test_tasks_that_fail_are_repeated(
 ) -> None:
     source, target = prepared(client, name)
     options = {"delivery": delivery, "batchRows": "50"}
-    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50"}
-    with Driver(tmp_path / "driver", settings=settings) as driver:
+    with Driver(tmp_path / "driver", settings=faults.SMALL_PORTIONS) as driver:
         driver.run(
             "copy",
             servers=server.address,
