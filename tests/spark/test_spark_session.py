@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sbp_native.spark
+from sbp_native.spark import runtime
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,25 @@ def test_local_workers_run_this_python(
     builder = SparkSession.Builder()
     sbp_native.spark.configure(builder.master(master) if master else builder)
     assert os.environ.get("PYSPARK_PYTHON") == after
+
+
+def test_a_worker_freezes_again_when_much_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark loads pandas behind the first task's rows; without a second freeze each task's collection goes over it."""
+    frozen: list[int] = []
+    monkeypatch.setattr(runtime, "_frozen", (0, 0))
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(len(sys.modules)))
+
+    def load(modules: int) -> None:
+        for _ in range(modules):
+            monkeypatch.setitem(sys.modules, f"loaded_{len(sys.modules)}", sys)
+        runtime.prepare_worker()
+
+    runtime.prepare_worker(freeze=False)
+    assert not frozen
+    load(0)
+    first = len(sys.modules)
+    load(10)
+    assert frozen == [first]
+    load(200)
+    load(0)
+    assert frozen == [first, first + 210]

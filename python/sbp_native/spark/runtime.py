@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 
 import sbp_native
 
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from .options import SbpOptions
 
 _clients: dict[tuple[object, ...], sbp_native.Client] = {}
-_prepared_by: int | None = None
+
+#: So many new ones are worth another freeze: pandas is hundreds, what a user's function imports is a few.
+_MANY_MODULES: Final = 32
+#: The process that froze what it had, and how many modules that was.
+_frozen: tuple[int, int] = (0, 0)
 
 
 def client(options: SbpOptions) -> sbp_native.Client:
@@ -37,13 +42,15 @@ def client(options: SbpOptions) -> sbp_native.Client:
 
 
 def prepare_worker(freeze: bool = True) -> None:
-    """Once per worker process: takes what is loaded by now out of the garbage collector's sight.
+    """Takes what a worker process has loaded out of the garbage collector's sight, and again when much has come since.
 
     Spark's worker collects after every task, and its Python processes on the driver after every call: twice in each
-    micro-batch of a sink. With pyspark, pandas and pyarrow loaded that costs 40 ms of CPU for nothing each time.
+    micro-batch of a sink. With pyspark, pandas and pyarrow loaded that costs 40 ms of CPU for nothing each time. A part
+    of it is loaded behind the first task's rows, as the second one finds.
     """
-    global _prepared_by
-    if freeze and _prepared_by != os.getpid():
-        _prepared_by = os.getpid()
+    global _frozen
+    pid, modules = _frozen
+    if freeze and (pid != os.getpid() or len(sys.modules) >= modules + _MANY_MODULES):
         gc.collect()
         gc.freeze()
+        _frozen = (os.getpid(), len(sys.modules))
