@@ -5,6 +5,7 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
+use sbp_record::largest_fitting;
 
 /// What a row of a type of unknown width counts.
 const UNKNOWN: usize = 16;
@@ -45,18 +46,5 @@ pub(crate) fn weight(array: &ArrayRef, rows: &Range<usize>) -> usize {
 
 /// How many of the first of `rows` weigh at most `room` together.
 pub(crate) fn fitting(rows: &Range<usize>, room: usize, weight: impl Fn(&Range<usize>) -> usize) -> usize {
-    let fits = |count: usize| weight(&(rows.start..rows.start + count)) <= room;
-    if fits(rows.len()) {
-        return rows.len();
-    }
-    let (mut low, mut high) = (0, rows.len());
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        if fits(middle) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    low
+    largest_fitting(0, rows.len(), |count| weight(&(rows.start..rows.start + count)) <= room)
 }

@@ -18,6 +18,7 @@ mod compress;
 mod cursor;
 mod encode;
 mod error;
+mod fitting;
 mod head;
 mod layout;
 mod list;
@@ -35,6 +36,7 @@ pub use columns::{AssemblyLimits, ColumnSet, RowAssembler, Source};
 pub use compress::MAX_UNCOMPRESSED_LENGTH;
 pub use encode::{EncodeOptions, PADDING, WriterStamp, encode_empty, encode_raw, encode_raw_head};
 pub use error::{BatchError, Cause, EncodeError, FaultKind, SchemaError};
+pub use fitting::largest_fitting;
 pub use head::{
     BATCH_MAGIC, BatchHead, MAX_BATCH_LENGTH, STAMP_LENGTH, inspect, padding_after, stamp_base_offset, without_stamp,
 };

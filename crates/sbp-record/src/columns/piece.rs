@@ -15,6 +15,7 @@ use super::names::NameColumns;
 use super::set::{Column, ColumnSet};
 use crate::batch::{Batch, Body};
 use crate::error::BatchError;
+use crate::fitting::largest_fitting;
 
 /// The stream that rows come from, as its columns show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,18 +172,9 @@ impl<'a> Piece<'a> {
 
     /// How many of `rows` fit into `max_rows` and `max_bytes`; at least one of them.
     pub(crate) fn fitting(&self, rows: &Range<usize>, max_rows: usize, max_bytes: usize) -> usize {
-        let candidates = rows.start.saturating_add(1)..rows.end.min(rows.start.saturating_add(max_rows));
-        let (mut low, mut high) = (candidates.start, candidates.end.max(candidates.start));
-        // The largest end whose rows fit; byte lengths grow with it.
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            if self.byte_length(&(rows.start..middle)) <= max_bytes {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        low - rows.start
+        largest_fitting(1, rows.len().min(max_rows), |count| {
+            self.byte_length(&(rows.start..rows.start + count)) <= max_bytes
+        })
     }
 }
 

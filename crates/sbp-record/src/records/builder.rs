@@ -15,6 +15,7 @@ use crate::compress::MAX_UNCOMPRESSED_LENGTH;
 use crate::cursor::widen;
 use crate::encode::{EncodeOptions, write_batch};
 use crate::error::EncodeError;
+use crate::fitting::largest_fitting;
 use crate::meta::BodyEncoding;
 
 /// Collects records and writes them as one batch with a RECORDS body. It keeps its memory from batch to batch.
@@ -139,16 +140,7 @@ impl RecordsBuilder {
                 .saturating_add(2 * bitmap_length(count));
             have.saturating_add(bytes).saturating_add(fixed) <= limit
         };
-        let (mut low, mut high) = (usize::from(self.is_empty()), rows.len());
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            if fits(middle) {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        low
+        largest_fitting(usize::from(self.is_empty()), rows.len(), fits)
     }
 
     fn extend_times(&mut self, columns: &RecordColumns, rows: &Range<usize>) {
