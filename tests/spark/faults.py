@@ -53,18 +53,38 @@ def markers(client: sbp.Client) -> int:
 
 
 def linger(
-    batches: Iterator[pa.RecordBatch], place: Path, partition: int, within: float = 90.0
+    batches: Iterator[pa.RecordBatch], place: Path, partition: int, servers: str, target: str, within: float = 90.0
 ) -> Iterator[pa.RecordBatch]:
-    """Passes everything on; the first attempt of one task then waits until the second one has passed everything on.
+    """Passes everything on; one task's first attempt then waits until the second one has passed everything on too.
 
-    Each attempt leaves a file behind when it has passed everything on.
+    The second begins when rows of the first are stored. Each leaves a file behind when it has passed everything on.
     """
     from pyspark import TaskContext
 
-    yield from batches
     context = TaskContext.get()
     assert context is not None
-    if context.partitionId() == partition:
-        (place / f"attempt-{context.attemptNumber()}").touch()
-        if context.attemptNumber() == 0:
-            eventually((place / "attempt-1").exists, timeout=within)
+    if context.partitionId() != partition:
+        yield from batches
+        return
+    first, second = place / "attempt-0", place / "attempt-1"
+    if context.attemptNumber() == 0:
+        yield from _until_stored(batches, servers, target, within)
+        first.touch()
+        eventually(second.exists, timeout=within)
+    else:
+        eventually(first.exists, timeout=within)
+        yield from batches
+        second.touch()
+
+
+def _until_stored(
+    batches: Iterator[pa.RecordBatch], servers: str, target: str, within: float
+) -> Iterator[pa.RecordBatch]:
+    """Passes everything on, and waits until the first row of it is stored."""
+    head = next(batches)
+    yield head
+    yield from batches
+    value = head.column("value")[0].as_py()
+    value = value.encode() if isinstance(value, str) else value
+    with sbp.connect(servers, timeout=10) as client:
+        eventually(lambda: value in held(client, target), timeout=within)

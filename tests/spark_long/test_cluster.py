@@ -16,7 +16,7 @@ from sbp_native.testing import eventually
 from spark import faults
 from spark.drivers import Driver
 from spark.support import Process, descendants, processes
-from spark.test_spark_faults import PATIENCE, judge, prepared
+from spark.test_spark_faults import DELIVERIES, PATIENCE, judge, prepared
 from spark_long.cluster import Cluster
 
 ROWS = 2_000
@@ -58,7 +58,7 @@ def test_speculation(cluster: Cluster, server: sbp.Server, client: sbp.Client, n
         "spark.speculation.quantile": "0.5",
     }
     with driver(cluster, tmp_path / "driver", settings) as running:
-        for delivery in ("exactly-once", "at-least-once"):
+        for delivery in DELIVERIES:
             source, target = prepared(client, f"{name}/{delivery}")
             place = tmp_path / delivery
             place.mkdir()
@@ -90,21 +90,26 @@ def test_speculation(cluster: Cluster, server: sbp.Server, client: sbp.Client, n
             judge(client, batch, delivery)
 
 
+@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_an_executor_is_killed_amid_a_batch(
-    cluster: Cluster, proxy: sbp.Proxy, name: str, tmp_path: Path, checkpoint: str
+    cluster: Cluster, proxy: sbp.Proxy, name: str, tmp_path: Path, checkpoint: str, delivery: str
 ) -> None:
+    """Both executors have stored their rows and wait for the acknowledgement, when one of them dies."""
     with sbp.connect(proxy.address) as client, driver(cluster, tmp_path / "driver") as running:
         application = running.run("application")
         source, target = prepared(client, name)
+        copied = {"servers": proxy.address, "source": source, "target": target, "checkpoint": checkpoint}
         with proxy.hold("answer APPEND") as held:
-            running.start("copy", servers=proxy.address, source=source, target=target, checkpoint=checkpoint)
-            frame = held.wait(PATIENCE)
+            running.start("copy", options={"delivery": delivery}, **copied)
+            frames = [held.wait(PATIENCE) for _ in range(2)]
+            assert client.stream(target).positions().latest == ROWS
             victim = cluster.executors(application)[0]
             for pid in [victim.pid, *(process.pid for process in descendants(victim.pid))]:
                 os.kill(pid, signal.SIGKILL)
-            frame.cut()
+            for frame in frames:
+                frame.cut()
         running.answer(400)
-        judge(client, target, "exactly-once")
+        judge(client, target, delivery)
 
 
 def test_an_executor_that_sleeps_and_wakes_up(

@@ -60,7 +60,8 @@ def copy(
     if fail_first_attempts:
         frame = frame.mapInArrow(partial(faults.fail_late, servers=servers, target=target), frame.schema)
     if linger_at is not None:
-        frame = frame.mapInArrow(partial(faults.linger, place=Path(linger_at), partition=1), frame.schema)
+        linger = partial(faults.linger, place=Path(linger_at), partition=1, servers=servers, target=target)
+        frame = frame.mapInArrow(linger, frame.schema)
     query = (
         frame.writeStream.format("sbp")
         .options(servers=servers, checkpointLocation=checkpoint, **(options or {}))
@@ -84,5 +85,6 @@ def sum_of_lengths(spark: SparkSession, servers: str, stream: str) -> list[int]:
 def write_lingering(spark: SparkSession, servers: str, target: str, rows: int, place: str, delivery: str) -> None:
     """A batch write of numbers in two tasks, one of which is slow at its first attempt."""
     frame = spark.range(0, rows, numPartitions=2).selectExpr("concat('row ', id) value")
-    frame = frame.mapInArrow(partial(faults.linger, place=Path(place), partition=1), frame.schema)
+    linger = partial(faults.linger, place=Path(place), partition=1, servers=servers, target=target)
+    frame = frame.mapInArrow(linger, frame.schema)
     frame.write.format("sbp").mode("append").options(servers=servers, batchRows=50, delivery=delivery).save(target)
