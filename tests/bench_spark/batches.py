@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import sbp_native as sbp
 from tests.bench_python.table import Row
@@ -18,9 +18,13 @@ from tests.bench_python.table import Row
 from .session import Bench, tell
 
 _VALUE = bytes(range(100))
-#: Of one run: batches that are not looked at, those that are, and how many of these a run must have when time is up.
-_WARM, _COUNTED, _ENOUGH = 10, 50, 10
-_WITHIN = 120.0
+#: Of one run: batches that are not looked at, those that are, and how many of these will do once it took long.
+_WARM, _COUNTED, _ENOUGH = 5, 20, 10
+#: Seconds: when a run has taken long, and when it has failed. The first run of a session starts Spark's workers.
+_LONG, _WITHIN = 8.0, 90.0
+#: Where the time goes: the offsets, the plan, the tasks with the sink's commit, and Spark's own files.
+_PHASES = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+_WHOLE, _CPU = "triggerExecution", "cpu"
 
 
 @contextlib.contextmanager
@@ -49,25 +53,44 @@ def _fed(append: Callable[[list[bytes]], None]) -> Iterator[None]:
         raise failures[0]
 
 
-def _phases(query: DataStreamWriter) -> dict[str, float]:
-    """The middle duration of the batches of a run that had rows, in milliseconds: in all, and of each phase."""
+def _batches_of(running: StreamingQuery) -> int:
+    """How many batches the query has finished."""
+    progress = running.lastProgress
+    return 0 if progress is None else int(progress["batchId"]) + 1
+
+
+def _counted(bench: Bench, running: StreamingQuery) -> float:
+    """Waits until a run has the batches that are looked at; returns milliseconds of CPU for each of them.
+
+    That is the CPU of everything: Spark, its workers, the servers, and who appends the rows.
+    """
+    started = time.monotonic()
+    warm: tuple[int, float] | None = None
+    while (elapsed := time.monotonic() - started) < _WITHIN and running.isActive:
+        finished = _batches_of(running)
+        if warm is None and finished >= _WARM:
+            warm = finished, bench.cpu_seconds()
+        if finished >= _WARM + (_COUNTED if elapsed < _LONG else _ENOUGH):
+            break
+        time.sleep(0.1)
+    finished = _batches_of(running)
+    if warm is None or finished < _WARM + _ENOUGH:
+        raise RuntimeError(f"{finished} batches in {_WITHIN:.0f} s: {running.exception() or running.status}")
+    return (bench.cpu_seconds() - warm[1]) / (finished - warm[0]) * 1_000
+
+
+def _phases(bench: Bench, query: DataStreamWriter) -> dict[str, float]:
+    """Medians over the batches of a run that had rows, in milliseconds: in all, of each phase, and the CPU."""
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as checkpoint:
         running = query.option("checkpointLocation", checkpoint).start()
         try:
-            deadline = time.monotonic() + _WITHIN
-            while time.monotonic() < deadline and running.isActive:
-                progress = running.lastProgress
-                if progress is not None and progress["batchId"] >= _WARM + _COUNTED:
-                    break
-                time.sleep(0.25)
-            seen = [batch for batch in running.recentProgress if batch["numInputRows"]][_WARM:]
-            if len(seen) < _ENOUGH:
-                raise RuntimeError(f"{len(seen)} batches in {_WITHIN:.0f} s: {running.exception() or running.status}")
+            cpu = _counted(bench, running)
+            durations = [batch["durationMs"] for batch in running.recentProgress if batch["numInputRows"]][_WARM:]
         finally:
             running.stop()
-    durations = [batch["durationMs"] for batch in seen]
-    return {name: statistics.median(each.get(name, 0) for each in durations) for name in durations[0]}
+    medians = {name: statistics.median(each.get(name, 0) for each in durations) for name in (*_PHASES, _WHOLE)}
+    return medians | {_CPU: cpu}
 
 
 def _in_turns(bench: Bench, *queries: Callable[[], dict[str, float]]) -> list[list[dict[str, float]]]:
@@ -77,24 +100,32 @@ def _in_turns(bench: Bench, *queries: Callable[[], dict[str, float]]) -> list[li
 
 
 def _of(phase: str, runs: list[dict[str, float]]) -> list[float]:
-    return [run.get(phase, 0.0) for run in runs]
+    return [run[phase] for run in runs]
 
 
 def _tell_phases(ours: list[dict[str, float]], theirs: list[dict[str, float]], beside: str) -> None:
-    """Where the time goes: the offsets, the plan, the tasks with the sink's commit, and Spark's own files."""
-    for phase in ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets"):
+    """One row for each phase, one for what Spark counts to none, and one for the CPU."""
+    for phase in _PHASES:
         row = Row(f"of a micro-batch: {phase}", "ms", _of(phase, ours), _of(phase, theirs), beside, less_is_better=True)
         tell(row)
+    figures = (_rest(ours), _rest(theirs), beside)
+    tell(Row("of a micro-batch: the rest", "ms", *figures, less_is_better=True))
+    figures = (_of(_CPU, ours), _of(_CPU, theirs), beside)
+    tell(Row("CPU of everything in a micro-batch", "ms", *figures, less_is_better=True))
+
+
+def _rest(runs: list[dict[str, float]]) -> list[float]:
+    return [run[_WHOLE] - sum(run[phase] for phase in _PHASES) for run in runs]
 
 
 def _ours(bench: Bench, stream: str, **options: str) -> dict[str, float]:
     source = bench.spark.readStream.format("sbp").option("servers", bench.given.address).load(stream)
     sink = source.select("value").writeStream.format("sbp").option("servers", bench.given.address)
-    return _phases(sink.option("stream", "out").options(**options))
+    return _phases(bench, sink.option("stream", "out").options(**options))
 
 
 def _fake(bench: Bench) -> dict[str, float]:
-    return _phases(bench.spark.readStream.format("fake").load().select("value").writeStream.format("fake"))
+    return _phases(bench, bench.spark.readStream.format("fake").load().select("value").writeStream.format("fake"))
 
 
 def batches(bench: Bench) -> None:
@@ -110,9 +141,9 @@ def batches(bench: Bench) -> None:
                 lambda: _ours(bench, "in", delivery="at-least-once"),
                 lambda: _fake(bench),
             )
-    theirs = _of("triggerExecution", fakes)
+    theirs = _of(_WHOLE, fakes)
     for what, runs, bounds in (("exactly once", exactly, (15, 5)), ("at least once", least, (None, None))):
-        ours = _of("triggerExecution", runs)
+        ours = _of(_WHOLE, runs)
         tell(Row(f"micro-batch, source to sink, {what}", "ms", ours, theirs, "fakes", less_is_better=True))
         above = [mine - fake for mine, fake in zip(ours, theirs, strict=True)]
         tell(Row(f"micro-batch above the fakes', {what}", "ms", above, [], "", *bounds, less_is_better=True))
@@ -129,7 +160,7 @@ def kafka_batches(bench: Bench) -> None:
         source = bench.spark.readStream.format("kafka").option("kafka.bootstrap.servers", bench.given.broker)
         frame = source.option("subscribe", "in").load().select("value")
         sink = frame.writeStream.format("kafka").option("kafka.bootstrap.servers", bench.given.broker)
-        return _phases(sink.option("topic", "out"))
+        return _phases(bench, sink.option("topic", "out"))
 
     def produce(values: list[bytes]) -> None:
         for value in values:
@@ -148,7 +179,7 @@ def kafka_batches(bench: Bench) -> None:
             ours, theirs = _in_turns(bench, lambda: _ours(bench, "in"), kafka)
         producer.flush(30)
     bounds = {"wanted": 1 / 1.1, "aim": 1 / 0.95, "of_ratio": True}
-    figures = (_of("triggerExecution", ours), _of("triggerExecution", theirs), "Kafka")
+    figures = (_of(_WHOLE, ours), _of(_WHOLE, theirs), "Kafka")
     tell(Row("micro-batch, source to sink, median", "ms", *figures, **bounds, less_is_better=True))
     _tell_phases(ours, theirs, "Kafka")
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,21 +21,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sbp_native.spark.runtime import prepare_worker
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = "stream string, stream_id bigint, offset bigint, timestamp timestamp, key binary, value binary"
 ROWS_PER_BATCH = 10_000
-_frozen_by: int | None = None
-
-
-def _freeze() -> None:
-    """What the package does once per worker, so that neither side pays for Spark's garbage collections."""
-    global _frozen_by
-    if _frozen_by != os.getpid():
-        _frozen_by = os.getpid()
-        gc.collect()
-        gc.freeze()
 
 
 def prepared(names: Sequence[str], rows: int) -> pa.RecordBatch:
@@ -63,7 +53,7 @@ class Part(InputPartition):
 
 
 def _yield(names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-    _freeze()
+    prepare_worker()
     batch = prepared(names, min(rows, ROWS_PER_BATCH))
     while rows > 0:
         yield batch if rows >= batch.num_rows else batch.slice(0, rows)
@@ -119,7 +109,7 @@ class Wrote(WriterCommitMessage):
 class _Drain:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Takes the rows and drops them."""
-        _freeze()
+        prepare_worker()
         for _ in iterator:
             pass
         return Wrote()
@@ -131,6 +121,10 @@ class FakeWriter(_Drain, DataSourceArrowWriter):
 
 class FakeStreamWriter(_Drain, DataSourceStreamArrowWriter):
     """The same for streams."""
+
+    def __init__(self) -> None:
+        # What the package does, so that neither side pays for Spark's garbage collections.
+        prepare_worker()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing."""

@@ -134,13 +134,18 @@ class Bench:
             values.write.parquet(place)
         return self.spark.read.parquet(place)
 
+    def cpu_seconds(self) -> float:
+        """CPU so far of Spark, its workers, the server and the broker."""
+        return tree_seconds(
+            [os.getpid(), self.given.server, *([self.given.broker_pid] if self.given.broker_pid else [])]
+        )
+
     def timed(self, rows: int, action: Callable[[], Any]) -> Taken:
         """Runs the action, and says what it took."""
-        roots = [os.getpid(), self.given.server, *([self.given.broker_pid] if self.given.broker_pid else [])]
-        cpu, worker_cpu, started = tree_seconds(roots), worker_seconds(self._jvm), time.perf_counter()
+        cpu, worker_cpu, started = self.cpu_seconds(), worker_seconds(self._jvm), time.perf_counter()
         action()
         seconds = time.perf_counter() - started
-        return Taken(rows, seconds, tree_seconds(roots) - cpu, worker_seconds(self._jvm) - worker_cpu)
+        return Taken(rows, seconds, self.cpu_seconds() - cpu, worker_seconds(self._jvm) - worker_cpu)
 
     def in_turns(self, *roads: Callable[[], Taken]) -> list[list[Taken]]:
         """Each road once to warm up, then all of them in turns."""
