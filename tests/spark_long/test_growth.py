@@ -52,11 +52,13 @@ def judged(job: Callable[[int], None], server: sbp.Server, runs: int, warm: int)
     """Runs it so often, and compares with what was held when it was warm."""
     for number in range(warm):
         job(number)
-    before = Held.now(server)
+    before = after = Held.now(server)
+    print(f"\nafter {warm} runs {before}", flush=True)
     for number in range(warm, runs):
         job(number)
-    after = Held.now(server)
-    print(f"\nafter {warm} runs {before}\nafter {runs} runs {after}")
+        if (number + 1) % max(runs // 10, 1) == 0 or number + 1 == runs:
+            after = Held.now(server)
+            print(f"after {number + 1} runs {after}", flush=True)
     # Spark starts workers as it needs them and ends idle ones after a minute: a few more or less mean nothing.
     assert after.processes <= before.processes + 4
     assert after.threads <= before.threads + 1
