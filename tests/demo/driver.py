@@ -24,8 +24,12 @@ from . import session, streaming
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
+
 #: Seconds for one driver, from its start to its end.
 _WITHIN = 300.0
+#: Seconds until Spark has told of a query that ended.
+_TOLD_WITHIN = 20.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -80,25 +84,48 @@ def _kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-class _Printer(StreamingQueryListener):
-    """Prints the reports, and says when the last one was printed."""
+class Listener(StreamingQueryListener):
+    """Hands on the report of each micro-batch, and says when the last one came."""
 
-    def __init__(self) -> None:
-        self.ended = threading.Event()
+    def __init__(self, heard: Callable[[dict[str, Any]], object]) -> None:
+        self._heard = heard
+        self._ended = threading.Event()
+
+    def wait(self) -> None:
+        """Returns when the query's end was told, which is after its last report."""
+        if not self._ended.wait(_TOLD_WITHIN):
+            raise RuntimeError(f"Spark did not tell of the query's end within {_TOLD_WITHIN:.0f} s")
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - the name is Spark's
-        """Nothing to print."""
+        """Nothing to hand on."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """One micro-batch is finished."""
-        print(json.dumps(json.loads(event.progress.json)), flush=True)
+        self._heard(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing to print."""
+        """Nothing to hand on."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """The query came to its end."""
-        self.ended.set()
+        self._ended.set()
+
+
+def go_on(spark: SparkSession, job: streaming.Job, heard: Callable[[dict[str, Any]], object]) -> None:
+    """Runs the query in this process until it ends; tells `heard` of each micro-batch.
+
+    Raises `RuntimeError` if it does not end in time; what it fails with, it raises.
+    """
+    listener = Listener(heard)
+    spark.streams.addListener(listener)
+    try:
+        query = streaming.start(spark, job)
+        if not query.awaitTermination(int(_WITHIN)):
+            query.stop()
+            raise RuntimeError(f"the query of {job.target} did not end within {_WITHIN:.0f} s")
+        listener.wait()
+    finally:
+        spark.streams.removeListener(listener)
 
 
 def main() -> None:
@@ -109,11 +136,7 @@ def main() -> None:
     arguments = parser.parse_args()
     job = streaming.Job(**json.loads(arguments.job))
     spark = session.start(arguments.directory)
-    printer = _Printer()
-    spark.streams.addListener(printer)
-    query = streaming.start(spark, job)
-    query.awaitTermination()
-    printer.ended.wait(20)
+    go_on(spark, job, lambda progress: print(json.dumps(progress), flush=True))
     spark.stop()
 
 

@@ -76,6 +76,7 @@ class Demo:
             streams = asyncio.run(self._replay(server.address, everything, weather))
             batches = self._stream_and_kill(server.address, streams, everything.num_rows + 1)
             with spark_session(screen, self._directory) as spark:
+                self._go_on(spark, server.address, streams, batches, everything.num_rows + 1)
                 self._windows(spark, server.address, batches, everything.num_rows + 1, expectation)
                 self._hasty(spark, server.address, streams, everything.num_rows)
                 delays = self._query(spark, server.address, streams, expectation)
@@ -117,30 +118,29 @@ class Demo:
             return streams
 
     def _stream_and_kill(self, address: str, streams: list[str], records: int) -> streaming.Outcome:
-        """The streaming query in a driver of its own, which is killed half-way and started again."""
-        checkpoint = streaming.checkpoint(self._directory, "windows")
-        job = streaming.Job(address, tuple(streams), streaming.WINDOWS, streaming.WATERMARK, checkpoint)
+        """The streaming query in a driver of its own, which is killed half-way."""
         outcome = streaming.Outcome()
-
-        stage = "streaming the year, and killing the driver"
-        with self._screen.step(stage, records // 2, "events") as advance:
+        with self._screen.step("streaming the year, and killing the driver", records // 2, "events") as advance:
 
             def half(progress: dict[str, Any]) -> bool:
                 advance(outcome.add(progress))
                 return outcome.rows >= records // 2
 
-            if driver.drive(job, self._directory / "driver", half):
+            if driver.drive(self._job(address, streams), self._directory / "driver", half):
                 raise Failure("the streaming query came to its end before its driver was killed")
+        return outcome
+
+    def _job(self, address: str, streams: list[str]) -> streaming.Job:
+        checkpoint = streaming.checkpoint(self._directory, "windows")
+        return streaming.Job(address, tuple(streams), streaming.WINDOWS, streaming.WATERMARK, checkpoint)
+
+    def _go_on(
+        self, spark: SparkSession, address: str, streams: list[str], outcome: streaming.Outcome, records: int
+    ) -> None:
+        """The same query on its checkpoint, with this process as its driver."""
         killed_after, killed_at = outcome.triggers, outcome.read_to
-
-        stage = "starting it again on its checkpoint"
-        with self._screen.step(stage, records - killed_at, "events") as advance:
-
-            def rest(progress: dict[str, Any]) -> bool:
-                advance(outcome.add(progress))
-                return False
-
-            driver.drive(job, self._directory / "driver-again", rest)
+        with self._screen.step("starting it again on its checkpoint", records - killed_at, "events") as advance:
+            driver.go_on(spark, self._job(address, streams), lambda progress: advance(outcome.add(progress)))
         after = outcome.triggers - killed_after
         self._screen.note(f"SIGKILL after {killed_after} micro-batches and {killed_at:,} events, {after} after it")
         batches = f"{outcome.triggers} micro-batches, median {outcome.median('triggerExecution'):.0f} ms"
@@ -155,7 +155,6 @@ class Demo:
             self._report.add("A micro-batch, medians", what, f"{outcome.median(part):.0f} ms")
         self._report.add("The driver", "micro-batches before SIGKILL", f"{killed_after}")
         self._report.add("The driver", "micro-batches after it", f"{after}")
-        return outcome
 
     def _windows(
         self,

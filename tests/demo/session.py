@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+#: A driver lives for a minute or two, of which the optimizing compiler would take its share and give little back.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -36,7 +39,7 @@ def start(directory: Path) -> SparkSession:
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} {_SHORT_LIVED}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(directory / "spark-local"),
