@@ -112,10 +112,11 @@ def test_an_executor_is_killed_amid_a_batch(
         judge(client, target, delivery)
 
 
+@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_an_executor_that_sleeps_and_wakes_up(
-    cluster: Cluster, proxy: sbp.Proxy, name: str, tmp_path: Path, checkpoint: str
+    cluster: Cluster, proxy: sbp.Proxy, name: str, tmp_path: Path, checkpoint: str, delivery: str
 ) -> None:
-    """Given up for dead, its task runs elsewhere and later batches are written; then its worker goes on."""
+    """It has stored its rows and is given up for dead; others write them again, and later batches; then it goes on."""
     settings = {
         "spark.network.timeout": "8s",
         "spark.network.timeoutInterval": "1s",
@@ -124,24 +125,25 @@ def test_an_executor_that_sleeps_and_wakes_up(
     with sbp.connect(proxy.address) as client, driver(cluster, tmp_path / "driver", settings) as running:
         application = running.run("application")
         source, target = prepared(client, name)
+        copied = {"servers": proxy.address, "source": source, "target": target, "checkpoint": checkpoint}
         asleep: list[Process] = []
         try:
             with proxy.hold("answer APPEND") as held:
-                running.start(
-                    "copy", servers=proxy.address, source=source, target=target, checkpoint=checkpoint, per_trigger=900
-                )
-                frame = held.wait(PATIENCE)
+                running.start("copy", options={"delivery": delivery}, per_trigger=900, **copied)
+                frames = [held.wait(PATIENCE) for _ in range(2)]
+                assert client.stream(target).positions().latest == 900
                 executor = cluster.executors(application)[0]
                 asleep = [executor, *descendants(executor.pid)]
                 for process in asleep:
                     os.kill(process.pid, signal.SIGSTOP)
-                frame.forward()
+                for frame in frames:
+                    frame.forward()
             assert running.answer(400) >= 2
-            judge(client, target, "exactly-once")
+            judge(client, target, delivery)
         finally:
             for process in asleep:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGCONT)
         # What they still had to say, they say now; then they learn that nobody waits for them.
         eventually(lambda: not set(asleep) & set(processes()), timeout=60)
-        judge(client, target, "exactly-once")
+        judge(client, target, delivery)
