@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sbp_native as sbp
-from sbp_native.spark import delivery
 from sbp_native.testing import eventually
 
 if TYPE_CHECKING:
@@ -44,12 +43,6 @@ def held(client: sbp.Client, name: str) -> Counter[bytes | None]:
     for batch in client.stream(name).read(start="earliest", end="latest"):
         found.update(batch.values)
     return found
-
-
-def markers(client: sbp.Client) -> int:
-    """How many records the sink's own streams hold: one for each batch that it has committed."""
-    own = [info.name for info in client.list_streams() if info.name.startswith(delivery.PREFIX)]
-    return sum(bounds.latest for bounds in client.positions(own).values()) if own else 0
 
 
 def linger(
