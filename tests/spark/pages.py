@@ -75,6 +75,11 @@ _SPARK = (
         "a worker died: out of memory, or killed",
         "look at its log; `configure()` makes a crash in native code print a stack",
     ),
+    (
+        "Python worker failed to connect back",
+        "the machine is so busy that a Python process takes more than 10 s to start, which is a fixed limit of Spark's",
+        "start the query again, it goes on from its checkpoint",
+    ),
 )
 
 
