@@ -107,6 +107,15 @@ def refuse(code: int, message: str = "so the script says") -> Script:
     return lambda frame: frame.refusal(code, message)
 
 
+def not_leader(leader: str) -> Script:
+    """Answers that another server is the leader, and where it is."""
+    node = {"name": "leader", "advertise_addr": leader, "is_leader": True}
+    detail = list(encode("PlacementDriverCluster", {"nodes": [node]}))
+    status = {"code": 1503, "message": "not the leader", "detail": detail}
+    header = encode("SystemErrorResponse", {"status": status})
+    return lambda frame: Frame(frame.opcode, RESPONSE | END | SYSTEM_ERROR, frame.call, header)
+
+
 def refuse_entries(code: int, message: str = "so the script says", **facts: Any) -> Script:
     """Answers an APPEND as a whole with success, and each of its entries with the code."""
 

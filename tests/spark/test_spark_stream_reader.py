@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 
 import sbp_native as sbp
+from python.scripted_peer import DESCRIBE_CLUSTER, DESCRIBE_STREAMS, LIST_RANGES, ScriptedPeer, not_leader
 from sbp_native.spark import SbpDataSource
 from sbp_native.spark.errors import SbpSparkError
 from sbp_native.testing import eventually
@@ -366,6 +367,28 @@ def test_the_server_of_a_range_is_another_one(tmp_path: Path, name: str) -> None
             fill(client, name, 10, 20)
             running.drain()
     assert running.rows() == held(name, 0, 20)
+
+
+def test_the_leader_is_another_one(server: sbp.Server, client: sbp.Client, name: str) -> None:
+    """Who was the leader names another one in the middle of a query, which asks that one from then on."""
+    fill(client, f"{name}/a", 0, 10)
+    with ScriptedPeer() as follower:
+        follower.upstream = server.address
+        running = Query(follower.address, streamsPattern=f"{name}/.*")
+        running.drain()
+        assert follower.times(DESCRIBE_STREAMS)
+        follower.reset()
+        for operation in (DESCRIBE_STREAMS, LIST_RANGES, DESCRIBE_CLUSTER):
+            follower.on(operation, not_leader(server.address))
+        fill(client, f"{name}/a", 10, 20)
+        fill(client, f"{name}/b", 0, 10)
+        running.drain()
+        assert follower.times(DESCRIBE_STREAMS) == 1, "who is not the leader is asked once"
+        # A new driver may be told anew.
+        running.restart()
+        fill(client, f"{name}/b", 10, 20)
+        running.drain()
+    assert running.rows() == held(f"{name}/a", 0, 20) + held(f"{name}/b", 0, 20)
 
 
 def created(client: sbp.Client, name: str) -> bool:
