@@ -76,9 +76,9 @@ class Frame:
         """The only frame of an answer to this request."""
         return Frame(self.opcode, RESPONSE | END, self.call, encode(table, value), payload)
 
-    def refusal(self, code: int, message: str = "so the script says") -> Frame:
+    def refusal(self, code: int, message: str = "so the script says", **facts: Any) -> Frame:
         """The answer that the request was not understood or not started."""
-        header = encode("SystemErrorResponse", {"status": {"code": code, "message": message}})
+        header = encode("SystemErrorResponse", {"status": {"code": code, "message": message, **facts}})
         return Frame(self.opcode, RESPONSE | END | SYSTEM_ERROR, self.call, header)
 
 
@@ -111,9 +111,7 @@ def not_leader(leader: str) -> Script:
     """Answers that another server is the leader, and where it is."""
     node = {"name": "leader", "advertise_addr": leader, "is_leader": True}
     detail = list(encode("PlacementDriverCluster", {"nodes": [node]}))
-    status = {"code": 1503, "message": "not the leader", "detail": detail}
-    header = encode("SystemErrorResponse", {"status": status})
-    return lambda frame: Frame(frame.opcode, RESPONSE | END | SYSTEM_ERROR, frame.call, header)
+    return lambda frame: frame.refusal(1503, "not the leader", detail=detail)
 
 
 def refuse_entries(code: int, message: str = "so the script says", **facts: Any) -> Script:
