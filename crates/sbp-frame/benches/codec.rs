@@ -43,7 +43,8 @@ fn codec(criterion: &mut Criterion) {
             let mut slices = [std::io::IoSlice::new(&[]); 1];
             queue.slices(&mut slices);
             bytes.extend_from_slice(&slices[0]);
-            queue.advance(slices[0].len());
+            let count = slices[0].len();
+            queue.advance(count);
         }
         let mut buffer = BytesMut::with_capacity(bytes.len());
         group.bench_function("decode", |bencher| {

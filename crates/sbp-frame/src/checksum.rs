@@ -15,6 +15,11 @@ impl Checksum {
         self.0.update(piece);
     }
 
+    /// Takes pieces that were summed by themselves, as the next.
+    pub fn append(&mut self, next: &Self) {
+        self.0.combine(&next.0);
+    }
+
     /// The checksum of all pieces; 0 when there was none.
     pub fn finish(self) -> u32 {
         self.0.finalize()
@@ -41,7 +46,11 @@ mod tests {
         let mut sum = Checksum::new();
         sum.update(b"1234");
         sum.update(b"");
-        sum.update(b"56789");
+        sum.update(b"56");
+        let mut next = Checksum::new();
+        next.update(b"789");
+        sum.append(&Checksum::new());
+        sum.append(&next);
         assert_eq!(sum.finish(), checksum(b"123456789"));
     }
 }

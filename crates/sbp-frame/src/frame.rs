@@ -92,7 +92,8 @@ mod tests {
             let mut slices = [std::io::IoSlice::new(&[]); 1];
             queue.slices(&mut slices);
             bytes.extend_from_slice(&slices[0]);
-            queue.advance(slices[0].len());
+            let count = slices[0].len();
+            queue.advance(count);
         }
         bytes
     }

@@ -1,6 +1,6 @@
 //! Frames on their way to a socket.
 
-use std::{collections::VecDeque, io::IoSlice};
+use std::{collections::VecDeque, io::IoSlice, mem};
 
 use bytes::Bytes;
 
@@ -24,6 +24,9 @@ const WHOLE_UP_TO: usize = 4 * 1024;
 
 /// Emptied blocks that are kept for the next frames.
 const SPARE_BLOCKS: usize = 8;
+
+/// Shared bytes in one write. They are summed right before, and written out of the processor's cache.
+const SHARED_AT_ONCE: usize = 256 * 1024;
 
 /// The fields of a frame to be sent that its lengths do not give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,15 +64,30 @@ impl PayloadPart<'_> {
 enum Segment {
     /// Copied bytes. Never filled beyond the capacity it was made with, so that it never moves.
     Block(Vec<u8>),
-    /// Bytes of somebody else.
-    Shared(Bytes),
+    /// Bytes of somebody else, which belong to a payload.
+    Shared {
+        /// Of the payload's copied bytes since its last shared ones.
+        before: Checksum,
+        bytes: Bytes,
+        /// How many of them are part of the queue's checksum.
+        summed: usize,
+    },
+    /// The checksum of a payload with shared bytes.
+    Trailer {
+        /// Of the payload's copied bytes since its last shared ones.
+        before: Checksum,
+        /// Right once it was offered.
+        bytes: [u8; 4],
+        known: bool,
+    },
 }
 
 impl Segment {
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Block(bytes) => bytes,
-            Self::Shared(bytes) => bytes,
+            Self::Shared { bytes, .. } => bytes,
+            Self::Trailer { bytes, .. } => bytes,
         }
     }
 }
@@ -84,6 +102,8 @@ pub struct WriteQueue {
     segments: VecDeque<Segment>,
     /// Bytes of the first segment that are written already.
     front_written: usize,
+    /// Of the payload that is being offered, as far as it was.
+    sum: Checksum,
     spare: Vec<Vec<u8>>,
     /// Bytes of the last block that was made; 0 before the first.
     made: usize,
@@ -126,30 +146,46 @@ impl WriteQueue {
         self.copy(&prelude.to_bytes());
         self.copy(header);
         let mut checksum = Checksum::new();
+        let mut shares = false;
         for part in payload {
-            checksum.update(part.as_slice());
             match part {
-                PayloadPart::Share(bytes) if bytes.len() >= SHARE_FROM => self.share(bytes.clone()),
-                part => self.copy(part.as_slice()),
+                PayloadPart::Share(bytes) if bytes.len() >= SHARE_FROM => {
+                    self.share(mem::take(&mut checksum), bytes.clone());
+                    shares = true;
+                }
+                part => {
+                    checksum.update(part.as_slice());
+                    self.copy(part.as_slice());
+                }
             }
         }
-        self.copy(&checksum.finish().to_be_bytes());
+        if shares {
+            self.end_shared(checksum);
+        } else {
+            self.copy(&checksum.finish().to_be_bytes());
+        }
         Ok(total)
     }
 
     /// Fills `slices` from the front of the queue and returns how many were set.
-    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    pub fn slices<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         let mut skip = self.front_written;
-        for (slot, segment) in slices.iter_mut().zip(&self.segments) {
-            *slot = IoSlice::new(segment.as_slice().get(skip..).unwrap_or_default());
+        let mut left = SHARED_AT_ONCE;
+        for (slot, segment) in slices.iter_mut().zip(&mut self.segments) {
+            let (end, whole) = offer(segment, skip, &mut left, &mut self.sum);
+            *slot = IoSlice::new(segment.as_slice().get(skip..end).unwrap_or_default());
             skip = 0;
             count += 1;
+            if !whole || left == 0 {
+                break;
+            }
         }
         count
     }
 
-    /// Forgets the first `count` bytes: they are written. More than there are counts as all.
+    /// Forgets the first `count` bytes: they are written. No more than were offered, or all; more than there are counts
+    /// as all.
     pub fn advance(&mut self, count: usize) {
         let mut left = count.min(self.len());
         self.written += left as u64;
@@ -161,8 +197,10 @@ impl WriteQueue {
             }
             left -= unwritten;
             self.front_written = 0;
-            if let Some(Segment::Block(block)) = self.segments.pop_front() {
-                self.recycle(block);
+            match self.segments.pop_front() {
+                Some(Segment::Block(block)) => self.recycle(block),
+                Some(Segment::Trailer { known: false, .. }) => self.sum = Checksum::new(),
+                _ => {}
             }
         }
     }
@@ -191,6 +229,7 @@ impl WriteQueue {
     /// Drops what is queued, unwritten.
     pub fn clear(&mut self) {
         self.segments.clear();
+        self.sum = Checksum::new();
         self.front_written = 0;
         self.pushed = self.written;
     }
@@ -254,9 +293,17 @@ impl WriteQueue {
         }
     }
 
-    fn share(&mut self, bytes: Bytes) {
+    fn share(&mut self, before: Checksum, bytes: Bytes) {
         self.pushed += bytes.len() as u64;
-        self.segments.push_back(Segment::Shared(bytes));
+        let summed = 0;
+        self.segments.push_back(Segment::Shared { before, bytes, summed });
+    }
+
+    fn end_shared(&mut self, before: Checksum) {
+        let bytes = [0; 4];
+        self.pushed += bytes.len() as u64;
+        let known = false;
+        self.segments.push_back(Segment::Trailer { before, bytes, known });
     }
 
     fn recycle(&mut self, mut block: Vec<u8>) {
@@ -264,6 +311,32 @@ impl WriteQueue {
         if self.spare.len() < SPARE_BLOCKS && block.capacity() >= self.made {
             block.clear();
             self.spare.push(block);
+        }
+    }
+}
+
+/// Makes a segment ready to be written from `skip` on: sums what it shares, `left` bytes at most. Where the part to be
+/// written now ends, and whether that is all of it.
+fn offer(segment: &mut Segment, skip: usize, left: &mut usize, sum: &mut Checksum) -> (usize, bool) {
+    match segment {
+        Segment::Block(bytes) => (bytes.len(), true),
+        Segment::Shared { before, bytes, summed } => {
+            let end = bytes.len().min(skip.saturating_add(*left));
+            if *summed == 0 {
+                sum.append(before);
+            }
+            sum.update(bytes.get(*summed..end).unwrap_or_default());
+            *summed = end.max(*summed);
+            *left -= end - skip;
+            (end, end == bytes.len())
+        }
+        Segment::Trailer { before, bytes, known } => {
+            if !*known {
+                sum.append(before);
+                *bytes = mem::take(sum).finish().to_be_bytes();
+                *known = true;
+            }
+            (bytes.len(), true)
         }
     }
 }

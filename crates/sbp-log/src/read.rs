@@ -1,6 +1,7 @@
 //! Reading: from memory what was written last, from the disk the rest, neighbours together, everything checked.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,9 +11,9 @@ use sbp_locks::Mutex;
 use sbp_types::{Offset, RangeKey, TimestampMs};
 
 use crate::footers::rebuild;
-use crate::format::crc32c;
 use crate::format::footer::IndexEntry;
 use crate::format::record::RecordHead;
+use crate::format::{Crc32c, crc32c};
 use crate::fs::File;
 use crate::index::{Entries, RangeState, Run};
 use crate::segment::Segment;
@@ -24,6 +25,9 @@ const READ_THROUGH: u64 = 16 << 10;
 
 /// No more than this is read at once, unless a single batch is larger.
 const READ_AT_ONCE: u64 = 4 << 20;
+
+/// Bytes of one system call: what comes is summed right after, while it is in the processor's cache.
+const READ_STEP: usize = 256 << 10;
 
 /// Pieces from this length on are worth a buffer that is kept for the next.
 const READ_AGAIN: usize = 64 << 10;
@@ -295,14 +299,29 @@ impl Shared {
         };
         let start = u64::from(first.entry.position);
         let span = usize::try_from(record_end(&last.entry) - start).unwrap_or(usize::MAX);
-        let whole = self.read_whole(&first.segment, start, span)?;
-        count(&self.counters.disk_reads, 1);
-        let useful: usize = together.iter().map(|found| found.entry.length as usize).sum();
+        let mut reading = Reading {
+            segment: &first.segment,
+            start,
+            buffer: self.read_buffer(span),
+            filled: 0,
+        };
+        let mut good = Vec::with_capacity(together.len());
+        let mut damaged = None;
         for found in together {
             let at = (u64::from(found.entry.position) - start) as usize;
-            let Some(batch) = check_record(key, found, &whole, at) else {
-                return Err(self.mark_damaged(key, &found.entry));
-            };
+            match reading.check(key, found, at).map_err(read_failed)? {
+                Some(batch) => good.push((found, batch)),
+                None => {
+                    damaged = Some(found);
+                    break;
+                }
+            }
+        }
+        let whole = self.freeze(reading.buffer);
+        count(&self.counters.disk_reads, 1);
+        let useful: usize = together.iter().map(|found| found.entry.length as usize).sum();
+        for (found, batch) in good {
+            let batch = whole.slice(batch);
             // A slice keeps all that was read alive; where most of that is others' data, a copy is smaller.
             let batch = if useful * 2 < span {
                 Bytes::copy_from_slice(&batch)
@@ -312,25 +331,29 @@ impl Shared {
             count(&self.counters.cold_reads, 1);
             batches.push(stored(key, found, batch.into())?);
         }
-        Ok(())
+        match damaged {
+            Some(found) => Err(self.mark_damaged(key, &found.entry)),
+            None => Ok(()),
+        }
     }
 
-    /// Reads `span` bytes from `start` on. Large pieces lie in memory that was read into before.
-    fn read_whole(&self, segment: &Segment, start: u64, span: usize) -> Result<Bytes, ReadError> {
+    /// A buffer of `span` bytes; a large one was read into before.
+    fn read_buffer(&self, span: usize) -> BytesMut {
         let again = span >= READ_AGAIN;
-        let back = again.then(|| self.read_buffers.lock().take(span)).flatten();
-        let mut buffer = match back {
+        match again.then(|| self.read_buffers.lock().take(span)).flatten() {
             Some(mut buffer) => {
                 buffer.resize(span, 0);
                 buffer
             }
             None => BytesMut::zeroed(span),
-        };
-        segment.file.read_at(start, &mut buffer).map_err(read_failed)?;
-        Ok(match again {
+        }
+    }
+
+    fn freeze(&self, buffer: BytesMut) -> Bytes {
+        match buffer.len() >= READ_AGAIN {
             true => self.read_buffers.lock().freeze(buffer),
             false => buffer.freeze(),
-        })
+        }
     }
 
     fn mark_interval(&self, key: RangeKey, from: Offset, to: Offset) {
@@ -470,19 +493,65 @@ fn neighbours(rest: &[Found]) -> usize {
     1 + near.count()
 }
 
-/// The batch of the record at `at`, if head and batch are what the index says and their checksums hold.
-fn check_record(key: RangeKey, found: &Found, whole: &Bytes, at: usize) -> Option<Bytes> {
-    let record = RecordHead::parse(whole.get(at..)?, found.segment.mask)?;
-    let same = record.head.key == key
-        && record.head.base_offset == found.entry.base
-        && record.batch_len == found.entry.length
-        && record.head.end_offset() == Some(found.entry.end);
-    let start = at + RecordHead::LEN;
-    let end = start
-        .checked_add(record.batch_len as usize)
-        .filter(|end| *end <= whole.len())?;
-    let batch = whole.slice(start..end);
-    (same && crc32c(&batch) == record.batch_crc).then_some(batch)
+/// A piece of a segment that is read step by step, so that what comes is checked while it is in the processor's cache.
+struct Reading<'a> {
+    segment: &'a Segment,
+    start: u64,
+    /// As long as the piece.
+    buffer: BytesMut,
+    /// Bytes of it that were read.
+    filled: usize,
+}
+
+impl Reading<'_> {
+    /// Where the batch of the record at `at` lies, if head and batch are what the index says and their checksums hold.
+    fn check(&mut self, key: RangeKey, found: &Found, at: usize) -> io::Result<Option<Range<usize>>> {
+        let begin = at + RecordHead::LEN;
+        while self.filled < begin.min(self.buffer.len()) {
+            self.step()?;
+        }
+        let head = self.buffer.get(at..begin);
+        let Some(record) = head.and_then(|head| RecordHead::parse(head, self.segment.mask)) else {
+            return Ok(None);
+        };
+        let same = record.head.key == key
+            && record.head.base_offset == found.entry.base
+            && record.batch_len == found.entry.length
+            && record.head.end_offset() == Some(found.entry.end);
+        let end = begin.saturating_add(record.batch_len as usize);
+        if !same || end > self.buffer.len() {
+            return Ok(None);
+        }
+        Ok((self.sum(begin, end)? == record.batch_crc).then_some(begin..end))
+    }
+
+    /// The checksum of what lies there, which is read where it was not.
+    fn sum(&mut self, begin: usize, end: usize) -> io::Result<u32> {
+        let mut sum = Crc32c::new();
+        let mut place = begin;
+        loop {
+            let here = self.filled.min(end);
+            let bytes = self.buffer.get(place..here).unwrap_or_default();
+            if here == end && place == begin {
+                return Ok(crc32c(bytes));
+            }
+            sum.update(bytes);
+            place = here;
+            if place == end {
+                return Ok(sum.finish());
+            }
+            self.step()?;
+        }
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        let until = self.buffer.len().min(self.filled + READ_STEP);
+        if let Some(bytes) = self.buffer.get_mut(self.filled..until) {
+            self.segment.file.read_at(self.start + self.filled as u64, bytes)?;
+        }
+        self.filled = until;
+        Ok(())
+    }
 }
 
 fn stored(key: RangeKey, found: &Found, bytes: BatchBytes) -> Result<StoredBatch, ReadError> {

@@ -1,7 +1,7 @@
 use bytes::BytesMut;
 
 use super::*;
-use crate::{CallId, FORMAT_FLATBUFFERS, Frame, MAX_FRAME_LENGTH};
+use crate::{CallId, FORMAT_FLATBUFFERS, Frame, MAX_FRAME_LENGTH, PRELUDE_LENGTH};
 
 fn head(raw_call_id: u32) -> FrameHead {
     FrameHead {
@@ -83,6 +83,71 @@ fn only_large_shared_parts_are_kept_by_reference() {
     let mut slices = [IoSlice::new(&[]); 8];
     let count = queue.slices(&mut slices);
     assert!(slices[..count].iter().any(|slice| slice.as_ptr() == at.as_ptr()));
+}
+
+#[test]
+fn a_payload_with_shared_parts_is_summed_as_it_is_offered() {
+    let large = Bytes::from((0..700_000_u32).map(|n| n.to_le_bytes()[1]).collect::<Vec<_>>());
+    let parts = [
+        PayloadPart::Copy(b"before"),
+        PayloadPart::Share(large.clone()),
+        PayloadPart::Share(large.slice(..SHARE_FROM)),
+        PayloadPart::Copy(b"between"),
+        PayloadPart::Share(large.slice(1..)),
+        PayloadPart::Copy(b"behind"),
+    ];
+    let whole: Vec<u8> = parts.iter().flat_map(|part| part.as_slice().iter().copied()).collect();
+    for (step, iovecs) in [(usize::MAX, 64), (usize::MAX, 1), (100_000, 64), (333, 2)] {
+        let mut queue = WriteQueue::new();
+        for call in 1..4 {
+            queue.push_frame(head(call), b"header", &parts).unwrap();
+        }
+        let frames = decode_all(write_out(&mut queue, step, iovecs));
+        assert_eq!(frames.len(), 3);
+        for frame in frames {
+            assert_eq!(frame.payload.into_contiguous(), whole);
+        }
+    }
+}
+
+#[test]
+fn one_write_takes_a_cache_full_of_shared_bytes() {
+    let mut queue = WriteQueue::new();
+    let large = Bytes::from(vec![1; 3 * SHARED_AT_ONCE]);
+    for call in 0..2 {
+        queue
+            .push_frame(head(call), b"", &[PayloadPart::Share(large.clone())])
+            .unwrap();
+    }
+    let mut writes = 0;
+    while !queue.is_empty() {
+        let mut slices = [IoSlice::new(&[]); 64];
+        let count = queue.slices(&mut slices);
+        let offered: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+        assert!(offered <= SHARED_AT_ONCE + 2 * (PRELUDE_LENGTH + 4), "{offered} bytes");
+        queue.advance(offered);
+        writes += 1;
+    }
+    assert_eq!(writes, 7, "six of shared bytes, the last checksum");
+}
+
+#[test]
+fn frames_behind_dropped_ones_are_summed_right() {
+    let large = Bytes::from(vec![7; 2 * SHARED_AT_ONCE]);
+    let mut queue = WriteQueue::new();
+    let parts = [PayloadPart::Copy(b"x"), PayloadPart::Share(large)];
+    queue.push_frame(head(1), b"", &parts).unwrap();
+    let mut slices = [IoSlice::new(&[]); 8];
+    queue.slices(&mut slices);
+    queue.advance(usize::MAX);
+    queue.push_frame(head(2), b"", &parts).unwrap();
+    assert_eq!(decode_all(write_out(&mut queue, 5_000, 8)).len(), 1);
+    queue.push_frame(head(3), b"", &parts).unwrap();
+    let mut slices = [IoSlice::new(&[]); 8];
+    queue.slices(&mut slices);
+    queue.clear();
+    queue.push_frame(head(4), b"", &parts).unwrap();
+    assert_eq!(decode_all(write_out(&mut queue, 5_000, 8)).len(), 1);
 }
 
 #[test]

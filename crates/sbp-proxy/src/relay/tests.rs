@@ -50,7 +50,8 @@ fn frame(call: u32, flags: Flags, payload: &[u8]) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); 1];
         queue.slices(&mut slices);
         bytes.extend_from_slice(&slices[0]);
-        queue.advance(slices[0].len());
+        let count = slices[0].len();
+        queue.advance(count);
     }
     bytes
 }

@@ -87,9 +87,14 @@ async fn a_request_that_would_grow_past_all_memory_ends_its_connection() {
     let payload = vec![0; 4 * MIB];
     let parts = [PayloadPart::Share(Bytes::from(payload))];
     queue.push_frame(head, b"header", &parts).expect("a frame");
-    let mut slices = [std::io::IoSlice::new(&[]); 64];
-    let count = queue.slices(&mut slices);
-    let frame: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
+    let mut frame = Vec::new();
+    while !queue.is_empty() {
+        let mut slices = [std::io::IoSlice::new(&[]); 64];
+        let count = queue.slices(&mut slices);
+        let before = frame.len();
+        slices[..count].iter().for_each(|slice| frame.extend_from_slice(slice));
+        queue.advance(frame.len() - before);
+    }
     let sent = peer.write_all(&frame);
     assert!(ended(sent).await.is_err(), "it is not read to its end");
     let reason = ended(task).await.unwrap();
