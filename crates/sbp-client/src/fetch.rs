@@ -116,6 +116,18 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Parts, Cause> {
     }
 }
 
+/// Where reading goes on behind an answer of which only the header is here, if it answers one entry and holds data that
+/// goes on at `from`.
+pub(crate) fn goes_on_at(header: &[u8], from: Offset) -> Option<Offset> {
+    let answer = FetchResponse::decode(header).ok()?;
+    let [result] = answer.fetch_responses.as_slice() else {
+        return None;
+    };
+    let plain = answer.status.is_success() && answer.throttle_time_ms <= 0 && result.status.is_success();
+    let there = result.start_offset <= from && result.next_offset > from && !result.end_of_range;
+    (plain && there).then_some(result.next_offset)
+}
+
 /// The batches of one result, which must go on exactly at `next` and leave no gap. Records outside `next .. end` are
 /// trimmed by bounds. Returns the offset behind the last batch, at most `end`.
 pub(crate) fn batches(
@@ -327,7 +339,7 @@ impl Client {
                 fetch_requests: wanted.zip(0..).map(|(entry, index)| entry.on_wire(index)).collect(),
                 max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
             };
-            post_fetch(&link, &request, timeout, charge, tag, sender.clone());
+            post_fetch(&link, &request, timeout, charge, (tag, sender.clone()), None);
             asked.push(places);
         }
         Ok(FetchAnswers {

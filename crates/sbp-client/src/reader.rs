@@ -1,13 +1,15 @@
 //! Reading bounded spans of streams: in order, without gaps, and with proof that nothing is missing.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult};
 use sbp_types::{Offset, StreamId, TimestampMs};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::encoded;
 use crate::client::Client;
@@ -17,7 +19,7 @@ use crate::credit::{Charge, ReceiveCredit};
 use crate::error::ClientError;
 use crate::execute::{self, Trying, Where};
 use crate::failure::{Cause, Failure};
-use crate::fetch::{FetchedBatch, Part, batches, parts};
+use crate::fetch::{FetchedBatch, Part, batches, goes_on_at, parts};
 use crate::gap::Gap;
 use crate::link::Link;
 use crate::position::Span;
@@ -92,6 +94,7 @@ impl Client {
             batch_max: usize::try_from(options.batch_max_bytes.unwrap_or(config.batch_max_bytes).max(1))
                 .unwrap_or(usize::MAX),
             sender,
+            ahead: None,
             idle_rounds: 0,
         };
         self.runtime().spawn(task.run(spans));
@@ -175,7 +178,25 @@ struct ReadTask {
     timeout: Duration,
     batch_max: usize,
     sender: mpsc::UnboundedSender<Result<Chunk, ClientError>>,
+    ahead: Option<Ahead>,
     idle_rounds: u32,
+}
+
+/// A FETCH on its way.
+struct Asked {
+    link: Arc<Link>,
+    /// Which spans it names.
+    spans: Vec<usize>,
+    events: mpsc::UnboundedReceiver<FetchEvent>,
+    /// The header of an answer whose payload is still on its way.
+    begins: Option<oneshot::Receiver<Bytes>>,
+}
+
+/// A FETCH for what follows an answer that is still coming in: the server looks for it meanwhile.
+struct Ahead {
+    stream: StreamId,
+    from: Offset,
+    asked: Asked,
 }
 
 /// Why a round of fetching ended early.
@@ -341,14 +362,19 @@ impl ReadTask {
     }
 
     async fn round(&mut self) -> Result<(), Stop> {
-        let (link, asked) = self.plan().await;
-        let wanted = self.batch_max.saturating_mul(asked.len()).min(READ_AHEAD);
-        let charge = self.charge(self.batch_max.min(wanted), wanted).await?;
-        let mut events = self.send(&link, &asked, charge);
+        let mut asked = match self.take_ahead() {
+            Some(asked) => asked,
+            None => self.ask().await?,
+        };
         let before = self.spans.front().map(|front| front.next);
         loop {
             let event = tokio::select! {
-                event = events.recv() => event,
+                biased;
+                header = beginning(&mut asked.begins) => {
+                    self.ask_ahead(&asked, &header);
+                    continue;
+                }
+                event = asked.events.recv() => event,
                 () = self.sender.closed() => return Err(Stop::Abandoned),
             };
             match event {
@@ -367,11 +393,11 @@ impl ReadTask {
                     endpoint,
                     ..
                 }) => {
-                    let taken = parts(frame, asked.len())
+                    let taken = parts(frame, asked.spans.len())
                         .map_err(|cause| Stop::Attempt(Failure::new(cause, Some(&endpoint))))?;
-                    link.throttles.note(OpCode::FETCH, taken.throttle_ms, now());
+                    asked.link.throttles.note(OpCode::FETCH, taken.throttle_ms, now());
                     for part in taken.parts {
-                        self.take(&asked, part, &mut charge, &endpoint)?;
+                        self.take(&asked.spans, part, &mut charge, &endpoint)?;
                     }
                     if end {
                         break;
@@ -389,6 +415,53 @@ impl ReadTask {
             return Err(Stop::Final(self.placed(ClientError::protocol(what))));
         }
         Ok(())
+    }
+
+    /// Asks for the front span and those behind it, as credit allows.
+    async fn ask(&mut self) -> Result<Asked, Stop> {
+        let (link, spans) = self.plan().await;
+        let wanted = self.batch_max.saturating_mul(spans.len()).min(READ_AHEAD);
+        let charge = self.charge(self.batch_max.min(wanted), wanted).await?;
+        let entries = spans.iter().filter_map(|&index| self.spans.get(index));
+        let entries = entries.map(|span| (span, span.next)).collect();
+        let (events, begins) = self.send(&link, entries, charge);
+        Ok(Asked {
+            link,
+            spans,
+            events,
+            begins,
+        })
+    }
+
+    /// Asks for what follows an answer to `asked` whose header is here, if there is credit.
+    fn ask_ahead(&mut self, asked: &Asked, header: &[u8]) {
+        let ([0], Some(front), None) = (asked.spans.as_slice(), self.spans.front(), &self.ahead) else {
+            return;
+        };
+        let Some(from) = goes_on_at(header, front.next).filter(|from| *from < front.end) else {
+            return;
+        };
+        let Some(charge) = self.credit.try_charge(self.batch_max, self.batch_max) else {
+            return;
+        };
+        let (events, begins) = self.send(&asked.link, vec![(front, from)], charge);
+        self.ahead = Some(Ahead {
+            stream: front.stream,
+            from,
+            asked: Asked {
+                link: Arc::clone(&asked.link),
+                spans: vec![0],
+                events,
+                begins,
+            },
+        });
+    }
+
+    /// The FETCH that was sent ahead, if it is what is wanted now.
+    fn take_ahead(&mut self) -> Option<Asked> {
+        let ahead = self.ahead.take()?;
+        let front = self.spans.front()?;
+        (front.stream == ahead.stream && front.next == ahead.from).then_some(ahead.asked)
     }
 
     /// Waits for credit. Credit that sits in early chunks of this very reader is given up first when nothing else can
@@ -409,26 +482,35 @@ impl ReadTask {
         }
     }
 
-    fn send(&self, link: &Arc<Link>, asked: &[usize], charge: Charge) -> mpsc::UnboundedReceiver<FetchEvent> {
+    /// Sends a FETCH for spans, each from an offset on.
+    fn send(
+        &self,
+        link: &Arc<Link>,
+        spans: Vec<(&Reading, Offset)>,
+        charge: Charge,
+    ) -> (mpsc::UnboundedReceiver<FetchEvent>, Option<oneshot::Receiver<Bytes>>) {
         let batch_max = i32::try_from(self.batch_max).unwrap_or(i32::MAX);
-        let entries = asked.iter().zip(0..).filter_map(|(&index, request_index)| {
-            let span = self.spans.get(index)?;
-            Some(FetchInfo {
+        let entries = spans
+            .into_iter()
+            .zip(0..)
+            .map(|((span, from), request_index)| FetchInfo {
                 stream_id: span.stream,
                 request_index,
-                fetch_offset: span.next,
+                fetch_offset: from,
                 batch_max_bytes: batch_max,
                 end_offset: span.end,
                 start_timestamp_ms: TimestampMs(-1),
-            })
-        });
+            });
         let request = FetchRequest {
             max_wait_ms: 0,
             min_bytes: 0,
             fetch_requests: entries.collect(),
             max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
         };
-        send_fetch(link, &request, self.timeout, charge, 0)
+        let (sender, events) = mpsc::unbounded_channel();
+        let (begin, begins) = oneshot::channel();
+        post_fetch(link, &request, self.timeout, charge, (0, sender), Some(begin));
+        (events, Some(begins))
     }
 
     /// Takes one result: data of the front span is handed out, other data is kept until its span is at the front.
@@ -531,27 +613,27 @@ impl ReadTask {
     }
 }
 
-/// Sends a FETCH whose answers arrive at the returned receiver.
-pub(crate) fn send_fetch(
-    link: &Arc<Link>,
-    request: &FetchRequest,
-    timeout: Duration,
-    charge: Charge,
-    tag: u32,
-) -> mpsc::UnboundedReceiver<FetchEvent> {
-    let (sender, events) = mpsc::unbounded_channel();
-    post_fetch(link, request, timeout, charge, tag, sender);
-    events
+/// The header of an answer whose payload is still on its way; once, and never where none comes.
+async fn beginning(begins: &mut Option<oneshot::Receiver<Bytes>>) -> Bytes {
+    if let Some(receiver) = begins {
+        let header = receiver.await;
+        *begins = None;
+        if let Ok(header) = header {
+            return header;
+        }
+    }
+    pending().await
 }
 
-/// Sends a FETCH whose answers go to `events` under `tag`.
+/// Sends a FETCH whose answers go to a sender under a tag. `begins` gets the header of the first large one before its
+/// payload is here.
 pub(crate) fn post_fetch(
     link: &Arc<Link>,
     request: &FetchRequest,
     timeout: Duration,
     charge: Charge,
-    tag: u32,
-    events: mpsc::UnboundedSender<FetchEvent>,
+    (tag, events): (u32, mpsc::UnboundedSender<FetchEvent>),
+    begins: Option<oneshot::Sender<Bytes>>,
 ) {
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let deadline = now() + wait + timeout;
@@ -561,5 +643,6 @@ pub(crate) fn post_fetch(
         charge,
         tag,
         events,
+        begins,
     })));
 }

@@ -6,11 +6,11 @@ mod support;
 
 use std::time::Duration;
 
-use sbp_client::{ErrorKind, Position, ReaderOptions, Span, TailOptions};
+use sbp_client::{Client, ErrorKind, Position, ReaderOptions, Span, TailOptions};
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResponse, FetchResult, Message, Status};
 use sbp_types::{Offset, StreamId};
-use support::{Peer, batch, bounded, client, listener};
+use support::{Peer, answer_bytes, batch, bounded, client, listener};
 
 const STREAM: StreamId = StreamId(3);
 
@@ -84,6 +84,99 @@ async fn reading_goes_on_behind_what_was_handed_out_when_the_connection_is_lost(
     };
     let (bounds, _peer) = bounded(async { tokio::join!(reading, server) }).await;
     assert_eq!(bounds, [(0, 5, 10), (10, 10, 15), (15, 15, 25)]);
+}
+
+/// What a reader of 0 .. `end` hands out: where each batch's records begin and end.
+async fn read_until(client: &Client, end: i64) -> Vec<(i64, i64)> {
+    let mut reader = client.reader(vec![span(0, end)], ReaderOptions::default());
+    let mut found = Vec::new();
+    while let Some(fetched) = reader.next().await {
+        let fetched = fetched.unwrap();
+        found.push((fetched.from.0, fetched.to.0));
+    }
+    found
+}
+
+/// A FETCH from `from` on, and a large answer to it that says it goes on at `next`.
+async fn large_answer(peer: &mut Peer, from: i64, records: usize, next: i64) -> Vec<u8> {
+    let (frame, request) = fetch(peer).await;
+    let asked = &request.fetch_requests[0];
+    assert_eq!(asked.fetch_offset, Offset(from));
+    let payload = batch(from, records);
+    answer_bytes(
+        &frame,
+        &response([result(asked, &payload, next, 1_000_000)]),
+        &payload,
+        true,
+    )
+}
+
+/// Sends all of an answer but its last byte, which is returned.
+async fn nearly_all(peer: &mut Peer, mut answer: Vec<u8>) -> Vec<u8> {
+    let last = answer.split_off(answer.len() - 1);
+    peer.raw(&answer).await;
+    last
+}
+
+#[tokio::test]
+async fn what_follows_a_large_answer_is_asked_for_while_it_comes_in() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let first = large_answer(&mut peer, 0, 20_000, 20_000).await;
+        let last = nearly_all(&mut peer, first).await;
+        let second = large_answer(&mut peer, 20_000, 30_000, 50_000).await;
+        peer.raw(&last).await;
+        peer.raw(&second).await;
+        peer
+    };
+    let (found, mut peer) = bounded(async { tokio::join!(read_until(&client, 40_000), server) }).await;
+    assert_eq!(found, [(0, 20_000), (20_000, 40_000)]);
+    bounded(client.close()).await;
+    while let Some(frame) = bounded(peer.try_frame()).await {
+        assert_ne!(frame.opcode, OpCode::FETCH, "nothing is asked for behind the end");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_what_its_header_said_is_read_on_from_where_it_ends() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let first = large_answer(&mut peer, 0, 20_000, 25_000).await;
+        let last = nearly_all(&mut peer, first).await;
+        let ahead = large_answer(&mut peer, 25_000, 10_000, 35_000).await;
+        peer.raw(&last).await;
+        peer.raw(&ahead).await;
+        let second = large_answer(&mut peer, 20_000, 20_000, 40_000).await;
+        peer.raw(&second).await;
+        peer
+    };
+    let (found, _peer) = bounded(async { tokio::join!(read_until(&client, 40_000), server) }).await;
+    assert_eq!(found, [(0, 20_000), (20_000, 40_000)]);
+}
+
+#[tokio::test]
+async fn a_connection_lost_amid_an_answer_takes_what_was_asked_ahead_with_it() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let first = large_answer(&mut peer, 0, 20_000, 20_000).await;
+        nearly_all(&mut peer, first).await;
+        large_answer(&mut peer, 20_000, 20_000, 40_000).await;
+        drop(peer);
+        let mut peer = Peer::greeted(&listener).await;
+        for from in [0, 20_000] {
+            let answer = large_answer(&mut peer, from, 20_000, from + 20_000).await;
+            peer.raw(&answer).await;
+        }
+        peer
+    };
+    let (found, _peer) = bounded(async { tokio::join!(read_until(&client, 40_000), server) }).await;
+    assert_eq!(found, [(0, 20_000), (20_000, 40_000)]);
 }
 
 /// What a reader of 0 .. 20 says when the server answers with this.
@@ -309,7 +402,7 @@ async fn no_more_is_asked_for_than_there_is_memory_set_aside() {
     let mut config = sbp_client::ClientConfig::new(&address).unwrap();
     config.receive_credit = 1 << 20;
     config.batch_max_bytes = 256 << 10;
-    let client = sbp_client::Client::new(config, tokio::runtime::Handle::current());
+    let client = Client::new(config, tokio::runtime::Handle::current());
     let server = async {
         let mut peer = Peer::greeted(&listener).await;
         let (frame, request) = fetch(&mut peer).await;

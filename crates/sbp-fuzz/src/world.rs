@@ -356,7 +356,7 @@ impl World {
             }
             Event::CallFailed { user, .. } | Event::Pong { user, .. } => self.end(side).ended(user),
             Event::Closing { reason } => self.end(side).reason = Some(reason),
-            Event::HeartbeatDue | Event::PeerGoAway { .. } => {}
+            Event::HeartbeatDue | Event::PeerGoAway { .. } | Event::ResponseBegins { .. } => {}
         }
     }
 

@@ -113,6 +113,8 @@ pub struct SessionConfig {
     pub first_call_id: CallId,
     /// Ask for an answer to requests with an unknown opcode, instead of discarding them as the specification says.
     pub answer_unknown_opcodes: bool,
+    /// Tell of large answers as soon as their header is here: see [`crate::Event::ResponseBegins`].
+    pub announce_answers: bool,
     /// Payloads of less than this many bytes are copied out of the receive block, so that one that is kept for long
     /// does not keep the block. A client's batches live as long as the user likes; a server's are soon in the log.
     pub detach_payloads_below: u32,
@@ -145,6 +147,7 @@ impl SessionConfig {
             violation_header: Bytes::new(),
             first_call_id: CallId::FIRST,
             answer_unknown_opcodes: false,
+            announce_answers: false,
             detach_payloads_below: match role {
                 Role::Client => 64 * 1024,
                 Role::Server => 0,

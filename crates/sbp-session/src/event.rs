@@ -34,6 +34,16 @@ pub enum Event {
         /// Whether the peer is owed an answer; else it may be skipped.
         must_answer: bool,
     },
+    /// A frame of the answer to an own request has begun to come: its header is here, and the payload that memory was set
+    /// aside for is not. Only where [`crate::SessionConfig::announce_answers`] asks for it. The frame may still fail.
+    ResponseBegins {
+        /// The caller's token.
+        user: u64,
+        /// The request.
+        call: CallId,
+        /// The frame's header.
+        header: Bytes,
+    },
     /// An own request ended without a usable answer. Nothing more will come for it.
     CallFailed {
         /// The caller's token.

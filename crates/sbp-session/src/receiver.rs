@@ -22,6 +22,8 @@ const CONTIGUOUS: usize = 32 * 1024;
 const LEAST_ROOM: usize = 4 * 1024;
 /// Payloads with memory of their own from this size on get memory that others had before them, in steps of as much.
 const AGAIN_FROM: usize = 64 * 1024;
+/// Bytes of such a payload that are read at once: summed right after, they are still in the processor's cache.
+const OWN_AT_ONCE: usize = 256 * 1024;
 /// The memory that is kept for that while the connection is busy.
 const KEPT: usize = 32 << 20;
 /// Bytes of the checksum behind a payload.
@@ -129,6 +131,8 @@ pub(crate) struct Receiver {
     /// The room offered by the last [`Receiver::buffer`]: a read that fills it shows that larger blocks pay.
     offered: usize,
     copied: u64,
+    /// [`Receiver::take_begun`] has told of the frame at hand.
+    told: bool,
     /// Memory of payloads, for when nobody holds them any more.
     payloads: Recycler,
 }
@@ -142,6 +146,7 @@ impl Receiver {
             block_size: SMALLEST_BLOCK,
             offered: 0,
             copied: 0,
+            told: false,
             payloads: Recycler::new(KEPT),
         }
     }
@@ -196,6 +201,17 @@ impl Receiver {
     /// Whether nothing of the next frame is consumed yet.
     pub(crate) fn is_between_frames(&self) -> bool {
         matches!(self.stage, Stage::Prelude)
+    }
+
+    /// The frame whose header is here, and whose payload comes into memory of its own; each frame once.
+    pub(crate) fn take_begun(&mut self) -> Option<(Prelude, Bytes)> {
+        match &self.stage {
+            Stage::Own { prelude, header, .. } if !self.told => {
+                self.told = true;
+                Some((*prelude, header.clone()))
+            }
+            _ => None,
+        }
     }
 
     /// Whether bytes of an unfinished frame are here.
@@ -259,6 +275,7 @@ impl Receiver {
     /// Reads the frame at hand, whose prelude was returned by [`Receiver::poll`].
     pub(crate) fn read(&mut self, prelude: Prelude, placement: Placement) {
         self.block.advance(PRELUDE_LENGTH.min(self.block.len()));
+        self.told = false;
         let left = prelude.header_length as usize;
         self.stage = if body_length(&prelude) <= CONTIGUOUS {
             Stage::Whole { prelude, placement }
@@ -509,7 +526,7 @@ impl Receiver {
                 // Nothing of the next frame may end up behind the payload, where it could not be parsed in place.
                 let left = payload_length(prelude) + CHECKSUM_LENGTH - buffer.len();
                 self.offered = usize::MAX;
-                buffer.limit(left)
+                buffer.limit(left.min(OWN_AT_ONCE))
             }
             _ => (&mut self.block).limit(0),
         }

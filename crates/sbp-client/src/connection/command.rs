@@ -106,6 +106,8 @@ pub(crate) struct Fetch {
     /// Given back with every event, so that one receiver can follow several FETCHes.
     pub(crate) tag: u32,
     pub(crate) events: mpsc::UnboundedSender<FetchEvent>,
+    /// Gets the header of the first large answer before its payload is here.
+    pub(crate) begins: Option<oneshot::Sender<Bytes>>,
 }
 
 /// What became of a FETCH.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use sbp_frame::{Flags, Frame};
 use sbp_messages::{AppendResult, DecodeError, ErrorCode, PlacementDriverCluster, Status, SystemErrorResponse};
 use smallvec::SmallVec;
@@ -39,6 +40,7 @@ pub(super) enum InFlight {
         charge: Charge,
         tag: u32,
         events: mpsc::UnboundedSender<FetchEvent>,
+        begins: Option<oneshot::Sender<Bytes>>,
     },
 }
 

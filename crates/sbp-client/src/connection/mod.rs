@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use sbp_frame::Frame;
 use sbp_messages::{AppendResponse, FetchRequest, Message};
 use sbp_session::{CallFailure, CloseReason, Event, Outgoing, SendError, Session};
@@ -167,9 +168,15 @@ impl Connection {
             charge,
             tag,
             events,
+            begins,
         } = *fetch;
         let receive_charge = u32::try_from(charge.bytes()).unwrap_or(u32::MAX);
-        let user = self.calls.insert(InFlight::Fetch { charge, tag, events });
+        let user = self.calls.insert(InFlight::Fetch {
+            charge,
+            tag,
+            events,
+            begins,
+        });
         let outgoing = Outgoing {
             opcode: FetchRequest::OPCODE,
             header: &header,
@@ -272,7 +279,9 @@ impl Connection {
                     drop(reply.send(result));
                 }
             }
-            InFlight::Fetch { charge, tag, events } => {
+            InFlight::Fetch {
+                charge, tag, events, ..
+            } => {
                 if let Some(cause) = system_error(&frame) {
                     let failure = Failure::new(cause, Some(&self.context.endpoint));
                     drop(events.send(FetchEvent::Failed { tag: *tag, failure }));
@@ -281,6 +290,16 @@ impl Connection {
                 }
                 self.take_if(user, end);
             }
+        }
+    }
+
+    fn handle_beginning(&mut self, user: u64, header: Bytes) {
+        let Ok(user) = u32::try_from(user) else { return };
+        if let Some(InFlight::Fetch { begins, .. }) = self.calls.get_mut(user)
+            && let Some(begins) = begins.take()
+        {
+            // Who does not wait for it has the whole answer soon.
+            drop(begins.send(header));
         }
     }
 
@@ -386,6 +405,7 @@ impl Application for Connection {
     fn handle_event(&mut self, session: &mut Session, now: Instant, event: Event) {
         match event {
             Event::Response { user, frame, end, .. } => self.handle_response(session, now, user, frame, end),
+            Event::ResponseBegins { user, header, .. } => self.handle_beginning(user, header),
             Event::CallFailed {
                 user,
                 failure,

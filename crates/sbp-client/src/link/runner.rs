@@ -100,6 +100,7 @@ impl Link {
     /// Runs one connection to its end. Returns whether this runner goes on.
     async fn serve(self: Arc<Self>, socket: TcpStream, address: &str) -> bool {
         let mut config = SessionConfig::client();
+        config.announce_answers = true;
         config.heartbeat_interval = self.config.heartbeat_interval;
         config.violation_header = violation_header();
         config.limits.own_calls = config.limits.own_calls.max(self.config.max_calls.saturating_add(1_024));

@@ -189,7 +189,14 @@ impl TailTask {
             streams: streams.to_vec(),
         };
         self.calls.insert(tag, under_way);
-        post_fetch(link, &request, self.timeout, charge, tag, self.events_in.clone());
+        post_fetch(
+            link,
+            &request,
+            self.timeout,
+            charge,
+            (tag, self.events_in.clone()),
+            None,
+        );
     }
 
     /// Takes one event. The error ends the tail.

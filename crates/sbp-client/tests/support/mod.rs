@@ -112,12 +112,7 @@ impl Peer {
     }
 
     pub(crate) async fn answer<M: Message>(&mut self, to: &Frame, message: &M, payload: &[u8], end: bool) {
-        let flags = if end {
-            Flags::RESPONSE | Flags::END
-        } else {
-            Flags::RESPONSE
-        };
-        self.send(to.opcode, flags, to.call_id, message, payload).await;
+        self.raw(&answer_bytes(to, message, payload, end)).await;
     }
 
     pub(crate) async fn refuse(&mut self, to: &Frame, status: Status) {
@@ -150,36 +145,46 @@ impl Peer {
         self.write(opcode, Flags::NONE, id, header, &[]).await;
     }
 
-    async fn send<M: Message>(&mut self, opcode: OpCode, flags: Flags, id: CallId, message: &M, payload: &[u8]) {
-        let mut header = BytesMut::new();
-        message.encode(&mut Encoder::new(), &mut header);
-        self.write(opcode, flags, id, &header, payload).await;
-    }
-
     async fn write(&mut self, opcode: OpCode, flags: Flags, call_id: CallId, header: &[u8], payload: &[u8]) {
-        let mut queue = WriteQueue::new();
-        let head = FrameHead {
-            opcode,
-            flags,
-            raw_call_id: call_id.raw(),
-            format: sbp_frame::FORMAT_FLATBUFFERS,
-        };
-        queue.push_frame(head, header, &[PayloadPart::Copy(payload)]).unwrap();
-        let mut bytes = Vec::new();
-        while !queue.is_empty() {
-            let mut slices = [std::io::IoSlice::new(&[]); 8];
-            let filled = queue.slices(&mut slices);
-            let before = bytes.len();
-            slices[..filled].iter().for_each(|slice| bytes.extend_from_slice(slice));
-            queue.advance(bytes.len() - before);
-        }
-        self.stream.write_all(&bytes).await.unwrap();
+        self.raw(&frame_bytes(opcode, flags, call_id, header, payload)).await;
     }
 
-    /// Bytes that are no frame.
+    /// Bytes as they are, be they a frame or not.
     pub(crate) async fn raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
     }
+}
+
+/// A frame of an answer.
+pub(crate) fn answer_bytes<M: Message>(to: &Frame, message: &M, payload: &[u8], end: bool) -> Vec<u8> {
+    let flags = if end {
+        Flags::RESPONSE | Flags::END
+    } else {
+        Flags::RESPONSE
+    };
+    let mut header = BytesMut::new();
+    message.encode(&mut Encoder::new(), &mut header);
+    frame_bytes(to.opcode, flags, to.call_id, &header, payload)
+}
+
+fn frame_bytes(opcode: OpCode, flags: Flags, call_id: CallId, header: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut queue = WriteQueue::new();
+    let head = FrameHead {
+        opcode,
+        flags,
+        raw_call_id: call_id.raw(),
+        format: sbp_frame::FORMAT_FLATBUFFERS,
+    };
+    queue.push_frame(head, header, &[PayloadPart::Copy(payload)]).unwrap();
+    let mut bytes = Vec::new();
+    while !queue.is_empty() {
+        let mut slices = [std::io::IoSlice::new(&[]); 8];
+        let filled = queue.slices(&mut slices);
+        let before = bytes.len();
+        slices[..filled].iter().for_each(|slice| bytes.extend_from_slice(slice));
+        queue.advance(bytes.len() - before);
+    }
+    bytes
 }
 
 /// One batch of records as a server returns it.

@@ -245,7 +245,7 @@ impl Application for PeerConnection {
                 must_answer: true,
             } => self.refuse(session, raw_call_id, opcode, reason),
             // A session that dialled lets no request through, and answers PING itself.
-            Event::Request(_) | Event::Reject { .. } | Event::Pong { .. } => {}
+            Event::Request(_) | Event::Reject { .. } | Event::Pong { .. } | Event::ResponseBegins { .. } => {}
         }
     }
 

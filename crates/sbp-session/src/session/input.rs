@@ -64,6 +64,7 @@ impl Session {
             }
             match self.receiver.poll() {
                 Progress::NeedBytes => {
+                    self.tell_begun();
                     let (part, frame) = (self.receiver.part(), self.stats.frames_in);
                     return self.arrival.note(part, frame, self.stats.bytes_in, self.now);
                 }
@@ -81,6 +82,23 @@ impl Session {
             self.settle();
         }
         self.receiver.stop();
+    }
+
+    /// Tells of an answer whose header is here before its payload.
+    fn tell_begun(&mut self) {
+        if !self.config.announce_answers {
+            return;
+        }
+        let Some((prelude, header)) = self.receiver.take_begun() else {
+            return;
+        };
+        let Some(call) = CallId::from_raw(prelude.raw_call_id) else {
+            return;
+        };
+        if let Some(own) = self.own.get(call).filter(|own| !own.orphan) {
+            let user = own.user;
+            self.events.push_back(Event::ResponseBegins { user, call, header });
+        }
     }
 
     fn handle_head(&mut self, prelude: Prelude) {

@@ -2,7 +2,7 @@
 
 use bytes::BufMut;
 use sbp_frame::OpCode;
-use sbp_session::Event;
+use sbp_session::{Event, SessionConfig};
 
 use crate::script::{Raw, Subject, pattern};
 
@@ -48,6 +48,66 @@ fn a_charged_payload_lies_in_one_aligned_piece() {
             );
         }
     }
+}
+
+/// Which headers were told of, and how many answers ended, in the order of events.
+fn told_of(subject: &mut Subject, bytes: &[u8], step: usize) -> Vec<Option<Vec<u8>>> {
+    let mut told = Vec::new();
+    for piece in bytes.chunks(step.min(bytes.len())) {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let mut buffer = subject.session.recv_buffer();
+            let count = buffer.remaining_mut().min(rest.len());
+            buffer.put_slice(&rest[..count]);
+            subject.session.handle_received(count, subject.now);
+            rest = &rest[count..];
+            while let Some(event) = subject.session.poll_event() {
+                match event {
+                    Event::ResponseBegins { user: 1, header, .. } => told.push(Some(header.to_vec())),
+                    Event::Response { user: 1, .. } => told.push(None),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    told
+}
+
+#[test]
+fn a_large_answer_is_told_of_once_before_its_payload_is_here() {
+    let announcing = || {
+        Subject::new(SessionConfig {
+            announce_answers: true,
+            ..SessionConfig::client()
+        })
+    };
+    let large = Raw::response(OpCode::FETCH, 1)
+        .header(b"header".as_slice())
+        .payload(pattern(300_000))
+        .bytes();
+    for step in [1, 1_460, 100_000, usize::MAX] {
+        let mut subject = announcing();
+        subject.call(OpCode::FETCH, 1, 1 << 20);
+        let told = told_of(&mut subject, &large, step);
+        assert_eq!(told, [Some(b"header".to_vec()), None], "in reads of {step}");
+    }
+
+    let mut unpaid = announcing();
+    unpaid.call(OpCode::FETCH, 1, 0);
+    assert_eq!(told_of(&mut unpaid, &large, 1_460), [None], "no memory was set aside");
+    let mut small = announcing();
+    small.call(OpCode::FETCH, 1, 1 << 20);
+    assert_eq!(told_of(&mut small, &answer(10_000), 1_460), [None], "it is soon here");
+    let mut plain = Subject::client();
+    plain.call(OpCode::FETCH, 1, 1 << 20);
+    assert_eq!(told_of(&mut plain, &large, 1_460), [None], "nobody asked for it");
+
+    let mut cancelled = announcing();
+    let call = cancelled.call(OpCode::FETCH, 1, 1 << 20);
+    let prelude = large[..10].to_vec();
+    assert!(told_of(&mut cancelled, &prelude, 10).is_empty());
+    cancelled.session.cancel(call);
+    assert!(told_of(&mut cancelled, &large[10..], 1_460).is_empty());
 }
 
 #[test]

@@ -180,6 +180,7 @@ impl From<Event> for Seen {
                     payload,
                 }
             }
+            Event::ResponseBegins { .. } => unreachable!("told only on demand"),
             Event::Response { user, frame, end, .. } => {
                 let payload = payload(&frame);
                 let system_error = frame.flags.contains(sbp_frame::Flags::SYSTEM_ERROR);
