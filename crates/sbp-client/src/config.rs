@@ -84,7 +84,8 @@ impl ClientConfig {
             queue_calls: 1 << 20,
             queue_bytes: 1 << 30,
             retry: RetryPolicy::default(),
-            batch_max_bytes: 4 << 20,
+            // What is read and checked at once stays in a processor's cache; the next is asked for meanwhile.
+            batch_max_bytes: 2 << 20,
             tail_wait: Duration::from_secs(10),
         })
     }
