@@ -85,6 +85,7 @@ impl End {
     fn new(role: Role, now: Instant) -> Self {
         let config = SessionConfig {
             limits: limits(),
+            announce_answers: true,
             ..SessionConfig::new(role)
         };
         Self {
@@ -356,7 +357,11 @@ impl World {
             }
             Event::CallFailed { user, .. } | Event::Pong { user, .. } => self.end(side).ended(user),
             Event::Closing { reason } => self.end(side).reason = Some(reason),
-            Event::HeartbeatDue | Event::PeerGoAway { .. } | Event::ResponseBegins { .. } => {}
+            Event::ResponseBegins { user, .. } => {
+                let is_open = self.end(side).open.contains_key(&user);
+                assert!(is_open, "an answer begins to call {user}, which is over");
+            }
+            Event::HeartbeatDue | Event::PeerGoAway { .. } => {}
         }
     }
 

@@ -88,6 +88,8 @@ struct Call {
     /// Frames of the answer that were queued, and that came.
     queued: usize,
     came: usize,
+    /// Which of the frames was announced last.
+    begun: Option<usize>,
     /// The server was told of it.
     started: bool,
     /// The server's last frame is queued.
@@ -118,8 +120,12 @@ impl World {
             limits,
             ..SessionConfig::server()
         };
+        let client = SessionConfig {
+            announce_answers: true,
+            ..SessionConfig::client()
+        };
         let pair = Pair {
-            client: Session::new(SessionConfig::client(), now),
+            client: Session::new(client, now),
             server: Session::new(server, now),
             now,
         };
@@ -229,6 +235,7 @@ impl World {
                     waits: false,
                     queued: 0,
                     came: 0,
+                    begun: None,
                     started: false,
                     finished: false,
                     ended: None,
@@ -308,6 +315,12 @@ impl World {
         }
         for event in events(&mut self.pair.client) {
             match event {
+                Event::ResponseBegins { user, call, header } => {
+                    let known = &mut self.calls[usize::try_from(user).expect("an index")];
+                    assert_eq!((known.id, &known.ended), (call, &None), "a beginning behind the end");
+                    assert_ne!(known.begun.replace(known.came), Some(known.came), "a frame begins once");
+                    assert_eq!(header, format!("{user} {}", known.came), "the frame that comes next");
+                }
                 Event::Response { user, call, frame, end } => {
                     let known = &mut self.calls[usize::try_from(user).expect("an index")];
                     assert_eq!((known.id, &known.ended), (call, &None), "an answer behind the end");
