@@ -243,6 +243,8 @@ impl ReadTask {
                 Err(Stop::Attempt(failure)) => failure,
                 Err(stop) => return Err(stop),
             };
+            // It went the same way, and would fail once more; its credit is free while this task pauses.
+            self.ahead = None;
             if self.spans.front().map(|front| front.next) != before {
                 trying = None;
             }
@@ -435,7 +437,7 @@ impl ReadTask {
 
     /// Asks for what follows an answer to `asked` whose header is here, if there is credit.
     fn ask_ahead(&mut self, asked: &Asked, header: &[u8]) {
-        let ([0], Some(front), None) = (asked.spans.as_slice(), self.spans.front(), &self.ahead) else {
+        let ([0], Some(front)) = (asked.spans.as_slice(), self.spans.front()) else {
             return;
         };
         let Some(from) = goes_on_at(header, front.next).filter(|from| *from < front.end) else {
