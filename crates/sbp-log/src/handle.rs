@@ -51,13 +51,19 @@ impl OpenFiles {
     }
 
     fn opened(&self, handle: Weak<SegmentHandle>) {
-        let mut open = self.open.lock();
-        open.push_back(handle);
-        // Pinned ones leave the queue; they come back when they are unpinned.
-        while open.len() > OPEN_AT_ONCE {
-            if let Some(oldest) = open.pop_front().and_then(|oldest| oldest.upgrade()) {
-                oldest.close();
+        // Closed without a lock: a file that was removed meanwhile gives its room back when it is closed, which is the
+        // disk's work.
+        let mut over = Vec::new();
+        {
+            let mut open = self.open.lock();
+            open.push_back(handle);
+            // Pinned ones leave the queue; they come back when they are unpinned.
+            while open.len() > OPEN_AT_ONCE {
+                over.extend(open.pop_front().and_then(|oldest| oldest.upgrade()));
             }
+        }
+        for oldest in over {
+            oldest.close();
         }
     }
 }
@@ -78,7 +84,8 @@ impl SegmentHandle {
 
     fn close(&self) {
         if !self.pinned.load(Ordering::Acquire) {
-            *self.file.lock() = None;
+            let file = self.file.lock().take();
+            drop(file);
         }
     }
 

@@ -97,6 +97,7 @@ impl<T: Send + 'static> Log<T> {
             maker,
             superblock: claimed.superblock.into(),
             checkpoints: recovery.checkpoints.into(),
+            checkpoint_size: AtomicU64::new(recovery.checkpoint_size),
             footers: Default::default(),
             counters: Default::default(),
             read_buffers: read::buffers(),

@@ -130,12 +130,15 @@ pub(crate) struct Shared {
     pub(crate) footers: FooterCache,
     pub(crate) counters: Counters,
     pub(crate) superblock: Mutex<Superblock>,
+    /// Held by who writes checkpoints, for as long as the disk takes: nobody else may wait for it.
     pub(crate) checkpoints: Mutex<Checkpoints>,
+    /// The size of the last checkpoint.
+    pub(crate) checkpoint_size: AtomicU64,
     /// With durability `none`: segments below this number are on stable storage.
     pub(crate) synced_below: AtomicU64,
     /// Memory that batches from the disk were read into.
     pub(crate) read_buffers: Mutex<Recycler>,
-    /// Held by who rewrites segments.
+    /// Held by who rewrites segments, for as long as the disk takes: nobody else may wait for it.
     pub(crate) rewriting: Mutex<()>,
     /// How many times batches have moved from one file to another: a read that failed meanwhile is worth another try.
     pub(crate) moved: AtomicU64,
@@ -150,8 +153,6 @@ pub(crate) struct Checkpoints {
     pub(crate) kept: Vec<KeptCheckpoint>,
     /// The largest sequence number ever seen.
     pub(crate) sequence: u64,
-    /// The size of the last one.
-    pub(crate) size: u64,
 }
 
 /// A checkpoint on the disk, and what a start from it would need.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -139,7 +140,7 @@ pub(crate) fn write_checkpoint(shared: &Shared) -> io::Result<()> {
     let name = checkpoint_name(checkpoint.sequence);
     write_small_always(&*shared.fs, directory, &name, &bytes)?;
     count(&shared.counters.checkpoints, 1);
-    checkpoints.size = bytes.len() as u64;
+    shared.checkpoint_size.store(bytes.len() as u64, Ordering::Relaxed);
     checkpoints
         .kept
         .push(KeptCheckpoint::of(checkpoint.sequence, &checkpoint));

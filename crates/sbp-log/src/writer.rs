@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -238,7 +239,7 @@ impl<T: Send + 'static> Writer<T> {
     }
 
     fn checkpoint_due(&self) -> u64 {
-        let size = self.shared.checkpoints.lock().size;
+        let size = self.shared.checkpoint_size.load(Ordering::Relaxed);
         self.shared.config.checkpoint_bytes.max(size.saturating_mul(4))
     }
 

@@ -82,6 +82,9 @@ pub struct ServerConfig {
     pub report_interval: Duration,
     /// Bytes per log segment. `None`: the log's default, smaller in a temporary directory.
     pub segment_bytes: Option<u64>,
+    /// The file system, where it is not the machine's: one that a test can slow down, fill or break.
+    #[cfg(feature = "testing")]
+    pub files: Option<std::sync::Arc<dyn sbp_log::FileSystem>>,
     /// Breaks the promise that writers are remembered, so that a test can show that it would notice.
     #[cfg(feature = "testing")]
     pub forget_writers: sbp_log::ForgetWriters,
@@ -108,6 +111,8 @@ impl Default for ServerConfig {
             scrub_interval: Duration::from_secs(60),
             report_interval: Duration::from_secs(3),
             segment_bytes: None,
+            #[cfg(feature = "testing")]
+            files: None,
             #[cfg(feature = "testing")]
             forget_writers: sbp_log::ForgetWriters::Never,
         }

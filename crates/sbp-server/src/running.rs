@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use sbp_log::{LogConfig, RealFileSystem, SystemClock};
+use sbp_log::{FileSystem, LogConfig, RealFileSystem, SystemClock};
 use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status, check_address};
 use sbp_session::SessionConfig;
 use sbp_transport::{Descriptors, ListenError, Memory, Registered, listen};
@@ -70,7 +70,7 @@ impl Running {
         check_advertised(config, local)?;
         let data_dir = DataDir::new(config.data_dir.as_deref()).map_err(io("make a temporary directory"))?;
         let parts = StorageParts {
-            files: Arc::new(RealFileSystem),
+            files: file_system(config),
             clock: Arc::new(SystemClock::new()),
             health: Arc::default(),
             counters: Arc::default(),
@@ -338,6 +338,15 @@ fn check_advertised(config: &ServerConfig, local: SocketAddr) -> Result<(), Star
         });
     }
     Ok(())
+}
+
+fn file_system(config: &ServerConfig) -> Arc<dyn FileSystem> {
+    #[cfg(feature = "testing")]
+    if let Some(files) = &config.files {
+        return Arc::clone(files);
+    }
+    let _machine = config;
+    Arc::new(RealFileSystem)
 }
 
 fn log_config(config: &ServerConfig, data_dir: &DataDir) -> LogConfig {

@@ -53,6 +53,8 @@ pub(crate) struct Directory {
     /// Readable checkpoints, oldest first.
     read: Vec<Checkpoint>,
     pub(crate) checkpoints: Checkpoints,
+    /// The size of the newest readable checkpoint.
+    pub(crate) checkpoint_size: u64,
     pub(crate) clean: Option<GroupMark>,
     /// Files that are not complete, and segments without use: to be removed.
     pub(crate) litter: Vec<PathBuf>,
@@ -121,7 +123,7 @@ impl Directory {
         match Checkpoint::parse(&bytes) {
             Ok(checkpoint) => {
                 self.checkpoints.kept.push(KeptCheckpoint::of(sequence, &checkpoint));
-                self.checkpoints.size = bytes.len() as u64;
+                self.checkpoint_size = bytes.len() as u64;
                 self.read.push(checkpoint);
             }
             Err(Unreadable::Bad(what)) => {

@@ -46,6 +46,7 @@ pub(crate) struct Recovery {
     pub(crate) full: Vec<u64>,
     pub(crate) next_segment: u64,
     pub(crate) checkpoints: Checkpoints,
+    pub(crate) checkpoint_size: u64,
     pub(crate) notes: Vec<String>,
     pub(crate) clean: bool,
     /// Whether damage was found that no checkpoint knows yet.
@@ -85,6 +86,7 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         full: Vec::new(),
         next_segment: directory.newest.saturating_add(1),
         checkpoints: std::mem::take(&mut directory.checkpoints),
+        checkpoint_size: directory.checkpoint_size,
         notes: std::mem::take(&mut directory.notes),
         clean: clean.is_some() && matches!(tail, Tail::End),
         damaged: scanner.damaged,

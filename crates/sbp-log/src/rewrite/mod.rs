@@ -54,7 +54,7 @@ fn reclaim_now(shared: &Shared) -> io::Result<u64> {
     let mut left = before;
     // The first checkpoint does not list them any more, the second lets the one that does go.
     for _ in 0..2 {
-        let size = shared.checkpoints.lock().size;
+        let size = shared.checkpoint_size.load(Ordering::Relaxed);
         if left == 0 || left < size.saturating_mul(WORTH_A_CHECKPOINT) {
             break;
         }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use sbp_locks::Mutex;
 
+use super::delay::{Delays, Held};
 use super::disk::{Disk, Fault, NameChange, Operation, Survival, Verdict, power_is_off};
 use super::node::Node;
 use crate::fs::{File, FileLock, FileSystem, OpenMode};
 
 /// A file system in memory that can lose power. Clones share the disk.
 #[derive(Clone, Debug, Default)]
-pub struct SimFileSystem(Arc<Mutex<Disk>>);
+pub struct SimFileSystem(Arc<Mutex<Disk>>, Arc<Delays>);
 
 impl SimFileSystem {
     /// An empty, patient disk.
@@ -52,6 +53,13 @@ impl SimFileSystem {
     /// clean: no later sync saves them.
     pub fn fail(&self, operation: Operation, after: u64, kind: io::ErrorKind) {
         self.0.lock().faults.push(Fault { operation, after, kind });
+    }
+
+    /// From now on every operation of a kind on files whose name contains `name` waits until what is returned here is
+    /// dropped: a disk that is slow, and holds up nobody who does not need it.
+    #[must_use = "the operations go on when it is dropped"]
+    pub fn hold(&self, operation: Operation, name: &str) -> Held {
+        Delays::hold(&self.1, operation, name)
     }
 
     /// The bytes that fit on the disk; `None` for any number.
@@ -122,11 +130,11 @@ impl SimFileSystem {
     /// goes on: everything is there, and what was not synced still is not.
     #[must_use]
     pub fn process_death(&self) -> Self {
-        Self(Arc::new(Mutex::new(self.0.lock().outlive())))
+        Self(Arc::new(Mutex::new(self.0.lock().outlive())), Arc::default())
     }
 
     fn cut_by(&self, choose: &mut dyn FnMut(usize) -> usize) -> Self {
-        Self(Arc::new(Mutex::new(self.0.lock().survive(choose))))
+        Self(Arc::new(Mutex::new(self.0.lock().survive(choose))), Arc::default())
     }
 
     /// A file's bytes as a reader sees them.
@@ -153,6 +161,9 @@ impl SimFileSystem {
 
 impl FileSystem for SimFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        if mode != OpenMode::Existing {
+            self.1.wait(Operation::Create, path);
+        }
         let mut disk = self.0.lock();
         if disk.off {
             return Err(power_is_off());
@@ -181,12 +192,14 @@ impl FileSystem for SimFileSystem {
         };
         Ok(Arc::new(SimFile {
             disk: self.0.clone(),
+            delays: self.1.clone(),
             path: path.to_owned(),
             node,
         }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.1.wait(Operation::Rename, to);
         let mut disk = self.0.lock();
         let verdict = disk.begin(Operation::Rename, to);
         if let Verdict::Fail(error) = verdict {
@@ -198,6 +211,7 @@ impl FileSystem for SimFileSystem {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        self.1.wait(Operation::Remove, path);
         let mut disk = self.0.lock();
         if disk.off {
             return Err(power_is_off());
@@ -235,6 +249,7 @@ impl FileSystem for SimFileSystem {
     }
 
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        self.1.wait(Operation::SyncDir, directory);
         let mut disk = self.0.lock();
         match disk.begin(Operation::SyncDir, directory) {
             Verdict::Go => {}
@@ -288,12 +303,14 @@ impl Drop for SimLock {
 #[derive(Debug)]
 struct SimFile {
     disk: Arc<Mutex<Disk>>,
+    delays: Arc<Delays>,
     path: PathBuf,
     node: u64,
 }
 
 impl SimFile {
     fn read<R>(&self, act: impl FnOnce(&Node) -> io::Result<R>) -> io::Result<R> {
+        self.delays.wait(Operation::Read, &self.path);
         let mut disk = self.disk.lock();
         if let Verdict::Fail(error) = disk.begin(Operation::Read, &self.path) {
             return Err(error);
@@ -303,6 +320,7 @@ impl SimFile {
 
     /// Changes the file, which needs room if it grows to `length`.
     fn change(&self, operation: Operation, length: u64, act: impl FnOnce(&mut Node)) -> io::Result<()> {
+        self.delays.wait(operation, &self.path);
         let mut disk = self.disk.lock();
         let verdict = disk.begin(operation, &self.path);
         if let Verdict::Fail(error) = verdict {
@@ -350,6 +368,7 @@ impl File for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.delays.wait(Operation::Sync, &self.path);
         let mut disk = self.disk.lock();
         match disk.begin(Operation::Sync, &self.path) {
             Verdict::Go => {}

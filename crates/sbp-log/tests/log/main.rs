@@ -5,6 +5,7 @@ mod basic;
 mod callers;
 mod common;
 mod damage;
+mod delays;
 mod failures;
 mod model;
 mod power_loss;
