@@ -5,6 +5,7 @@
 
 mod activity;
 mod append;
+mod burial;
 mod command;
 mod fetch;
 mod letters;
@@ -27,6 +28,7 @@ mod writers;
 
 pub(crate) use activity::RangeActivity;
 pub(crate) use append::{AppendEntry, HeadFacts};
+pub(crate) use burial::{Graves, SWEEP};
 pub(crate) use fetch::{
     FetchEntry, Limits, Positions, Read, Readiness, Search, Start, judge_fetch, resolve_start, time_elsewhere,
 };

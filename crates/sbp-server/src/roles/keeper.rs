@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
@@ -15,11 +15,8 @@ use super::holdings::{Holdings, News};
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::Change;
-use crate::range::{HeldRange, RangeServer};
+use crate::range::{Graves, HeldRange, RangeServer, SWEEP};
 use crate::refusal::Refusal;
-
-/// How often deleted streams are looked at, whether a segment still holds records of them.
-const SWEEP: Duration = Duration::from_secs(10);
 
 /// Told how a job ended, on the keeper's thread; must not block.
 pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Refusal>) + Send>;
@@ -46,6 +43,8 @@ pub(crate) enum Job {
     },
     /// A stream is deleted.
     Delete { stream: StreamId, done: Done<()> },
+    /// Deleted streams are to be looked at.
+    Sweep,
     /// The server goes down.
     Stop,
 }
@@ -73,7 +72,7 @@ impl Keeper {
             health,
             jobs: sender.clone(),
             sealing: HashMap::new(),
-            buried_at: HashMap::new(),
+            graves: Graves::default(),
         };
         let thread = std::thread::Builder::new()
             .name("sbp-metadata".to_owned())
@@ -113,8 +112,7 @@ struct Worker {
     jobs: mpsc::Sender<Job>,
     /// Who waits for the end of which range.
     sealing: HashMap<RangeKey, Vec<Sealer>>,
-    /// Deleted streams, and how many bytes the log must have written before it holds everything of theirs.
-    buried_at: HashMap<StreamId, u64>,
+    graves: Graves,
 }
 
 impl Worker {
@@ -125,28 +123,21 @@ impl Worker {
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(job) => self.handle_job(job),
                 Err(RecvTimeoutError::Timeout) => {
-                    self.sweep();
+                    self.handle_job(Job::Sweep);
                     sweep_at = Instant::now() + SWEEP;
                 }
             }
         }
     }
 
-    /// Forgets deleted streams of which no segment holds anything.
+    /// Forgets deleted streams of which nothing is held.
     fn sweep(&mut self) {
-        let log = &self.ranges.log;
-        let all_written = |stream: &StreamId| {
-            let last = self.buried_at.get(stream).copied().unwrap_or(0);
-            log.stats().batch_bytes >= last || log.pending_bytes() == 0
-        };
-        let buried = self.holdings.streams.buried();
-        let gone: Vec<_> = buried
-            .filter(|stream| all_written(stream) && !log.holds_stream(*stream))
-            .collect();
+        let mut gone: Vec<_> = self.holdings.streams.buried().collect();
+        gone.retain(|stream| self.graves.is_gone(*stream, &self.ranges));
         let forget = |stream: &StreamId| MetadataChange::Placement(Change::ForgetStream(*stream));
         if self.commit(gone.iter().map(forget).collect()).is_ok() {
             for stream in gone {
-                self.buried_at.remove(&stream);
+                self.graves.forget(stream);
             }
         }
     }
@@ -157,6 +148,7 @@ impl Worker {
             Job::Seal { key, epoch, end, done } => self.seal(key, epoch, end, done),
             Job::Drained { key, end } => self.drained(key, end),
             Job::Delete { stream, done } => done(self.delete(stream)),
+            Job::Sweep => self.sweep(),
             Job::Stop => {}
         }
     }
@@ -244,9 +236,7 @@ impl Worker {
     fn delete(&mut self, stream: StreamId) -> Result<(), Refusal> {
         if !self.holdings.of(stream).is_empty() {
             self.commit(vec![MetadataChange::Placement(Change::BuryStream(stream))])?;
-            let log = &self.ranges.log;
-            let written = log.stats().batch_bytes.saturating_add(log.pending_bytes());
-            self.buried_at.insert(stream, written);
+            self.graves.note(stream, &self.ranges);
         }
         self.ranges.delete(stream);
         Ok(())

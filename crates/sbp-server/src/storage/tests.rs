@@ -28,6 +28,7 @@ use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Reply, ReplyTo
 use crate::range::{AppendEntry, AppendJob, HeadFacts};
 use crate::refusal::Refusal;
 
+mod burial;
 mod metadata;
 mod range_server;
 

@@ -19,7 +19,6 @@ use sbp_log::Clock;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
-use self::burial::{Grave, SWEEP};
 use super::apply::{Command, Effects, Order, Outcome, apply};
 use super::driver::{DriverParts, LocalRanges};
 use super::operations::{OperationId, Operations};
@@ -31,6 +30,7 @@ use super::state::{Change, PlacementState};
 use super::trim::{TrimPlan, plan_trim};
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore};
+use crate::range::{Graves, SWEEP};
 use crate::refusal::Refusal;
 
 /// Events taken before what they came to is made durable.
@@ -106,7 +106,7 @@ pub(super) struct Worker {
     /// Streams that a server was not told about.
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
     last_sweep: Instant,
-    graves: HashMap<StreamId, Grave>,
+    graves: Graves,
 }
 
 impl Worker {
@@ -139,7 +139,7 @@ impl Worker {
             waiting: HashMap::new(),
             owed: BTreeMap::new(),
             last_sweep: Instant::now(),
-            graves: HashMap::new(),
+            graves: Graves::default(),
         }
     }
 

@@ -7,17 +7,17 @@ use crate::roles::{Job, Keeper, News};
 use crate::storage::{RangeStorage, open_range_server};
 
 /// A range server with its keeper.
-struct Life {
-    ranges: Arc<RangeServer>,
-    keeper: Keeper,
+pub(super) struct Life {
+    pub(super) ranges: Arc<RangeServer>,
+    pub(super) keeper: Keeper,
 }
 
 /// The server does not answer as a healthy one any more.
 #[derive(Debug)]
-struct Dead;
+pub(super) struct Dead;
 
 impl Life {
-    fn start(disk: &SimFileSystem) -> Result<Self, StartError> {
+    pub(super) fn start(disk: &SimFileSystem) -> Result<Self, StartError> {
         let parts = parts(disk);
         let RangeStorage {
             ranges,
@@ -30,7 +30,7 @@ impl Life {
     }
 
     /// Has the keeper do something.
-    fn keep<T: Send + 'static>(
+    pub(super) fn keep<T: Send + 'static>(
         &self,
         job: impl FnOnce(Box<dyn FnOnce(Result<T, Refusal>) + Send>) -> Job,
     ) -> Result<T, Dead> {
@@ -41,7 +41,7 @@ impl Life {
         answer.map_err(|_| Dead)
     }
 
-    fn learn(&self, stream: StreamId, ranges: &[HeldRange]) -> Result<(), Dead> {
+    pub(super) fn learn(&self, stream: StreamId, ranges: &[HeldRange]) -> Result<(), Dead> {
         let news = News {
             stream: Some(record(stream)),
             ranges: ranges.to_vec(),
@@ -50,7 +50,7 @@ impl Life {
         self.keep(|done| Job::Learn { stream, news, done }).map(drop)
     }
 
-    fn append(&self, listener: &Listener, stream: StreamId, body: &Bytes) -> Result<Offset, ErrorCode> {
+    pub(super) fn append(&self, listener: &Listener, stream: StreamId, body: &Bytes) -> Result<Offset, ErrorCode> {
         let mut done = Vec::new();
         let mut jobs = vec![job(stream, 0, body)];
         self.ranges.append(&listener.port, &mut jobs, &mut done);
@@ -63,6 +63,11 @@ impl Life {
         let outcome = done.remove(0).outcome;
         let stored = outcome.map_err(|refused| refused.refusal.code)?;
         Ok(stored.base_offset)
+    }
+
+    /// Writes a checkpoint.
+    pub(super) fn checkpoint(&self) -> Result<(), Dead> {
+        self.ranges.log.checkpoint().map_err(|_| Dead)
     }
 
     fn held(&self, stream: StreamId) -> Vec<HeldRange> {
@@ -116,19 +121,19 @@ fn record(id: StreamId) -> Arc<StreamRecord> {
 
 /// What a placement driver knows of one stream, and what was promised about it.
 #[derive(Debug, Default)]
-struct Stream {
+pub(super) struct Stream {
     /// As the placement driver has them.
-    ranges: Vec<HeldRange>,
-    records: BTreeMap<Offset, Bytes>,
-    start: Offset,
-    deletion_asked: bool,
-    deleted: bool,
+    pub(super) ranges: Vec<HeldRange>,
+    pub(super) records: BTreeMap<Offset, Bytes>,
+    pub(super) start: Offset,
+    pub(super) deletion_asked: bool,
+    pub(super) deleted: bool,
 }
 
 #[derive(Debug, Default)]
-struct Model {
-    streams: BTreeMap<StreamId, Stream>,
-    sent: HashSet<Bytes>,
+pub(super) struct Model {
+    pub(super) streams: BTreeMap<StreamId, Stream>,
+    pub(super) sent: HashSet<Bytes>,
 }
 
 fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mut Model) -> Result<(), Dead> {
@@ -212,7 +217,7 @@ fn live(disk: &SimFileSystem, listener: &Listener, seed: u64, model: &mut Model)
 }
 
 /// What a start on this disk must find.
-fn check_stream(life: &Life, id: StreamId, stream: &Stream, sent: &HashSet<Bytes>) -> Result<(), String> {
+pub(super) fn check_stream(life: &Life, id: StreamId, stream: &Stream, sent: &HashSet<Bytes>) -> Result<(), String> {
     let held = life.held(id);
     if held.is_empty() {
         return match stream.deletion_asked || stream.records.is_empty() {
