@@ -223,6 +223,14 @@ class StreamInfo:
     @property
     def created_at(self) -> int:
         """When it was created: milliseconds since 1970, UTC, by the server's clock."""
+    @property
+    def identity(self) -> str | None:
+        """What tells it from every other stream: 32 hexadecimal digits, drawn at random when it was created.
+
+        It is the stream's for as long as the stream is there, and never another's. A server that was set up anew gives
+        numbers and names a second time, so whoever keeps an offset for later keeps the identity too, and compares.
+        ``None``: the server tells none; then nothing can be compared.
+        """
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -601,6 +609,9 @@ class Stream:
     @property
     def name(self) -> str:
         """Its name."""
+    @property
+    def identity(self) -> str | None:
+        """What tells it from every other stream: 32 hexadecimal digits; see :attr:`StreamInfo.identity`."""
     @property
     def schema(self) -> _PaSchema | None:
         """Its schema; ``None`` for a stream of plain records. Imports pyarrow."""
@@ -1070,6 +1081,9 @@ class AsyncStream:
     @property
     def name(self) -> str:
         """Its name."""
+    @property
+    def identity(self) -> str | None:
+        """What tells it from every other stream: 32 hexadecimal digits; see :attr:`StreamInfo.identity`."""
     @property
     def schema(self) -> _PaSchema | None:
         """Its schema; ``None`` for a stream of plain records. Imports pyarrow."""

@@ -26,6 +26,28 @@ def test_settings_go_in_and_come_back(client: sbp.Client, name: str) -> None:
     assert client.create_stream(f"{name}-seconds", retention=1.5).info.retention == timedelta(seconds=1.5)
 
 
+def test_a_stream_keeps_its_identity(client: sbp.Client, name: str) -> None:
+    stream = client.create_stream(name)
+    identity = stream.identity
+    assert identity is not None
+    assert len(bytes.fromhex(identity)) == 16
+    assert stream.info.identity == client.describe_stream(stream).identity == identity
+    assert stream.update(name=f"{name}-renamed", retention_bytes=1000).identity == identity
+    assert client.stream(f"{name}-renamed").identity == identity
+    assert client.create_stream(f"{name}-other").identity != identity
+    stream.delete()
+    assert client.create_stream(f"{name}-renamed").identity != identity
+
+
+@pytest.mark.asyncio
+async def test_a_stream_has_one_identity_for_both_clients(
+    client: sbp.Client, aclient: sbp.AsyncClient, name: str
+) -> None:
+    created = client.create_stream(name)
+    stream = await aclient.stream(name)
+    assert stream.identity == stream.info.identity == created.identity
+
+
 def test_an_update_changes_what_it_names(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name, retention=60, retention_bytes=1000, properties={"a": "1"})
     updated = client.update_stream(name, retention_bytes=2000)

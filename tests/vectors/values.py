@@ -25,6 +25,8 @@ MESSAGES = [
 ]
 
 _ENUM_VALUES = {"ErrorCode": "NOT_FOUND", "ClientRole": "CLIENT", "SealKind": "PLACEMENT_DRIVER"}
+# Fields of bytes that have a length of their own.
+_BYTES = {"identity": 16}
 
 
 class Case(Enum):
@@ -64,7 +66,7 @@ class Counter:
         """The next value of a field's type."""
         if field.type.startswith("["):
             item = field.type.strip("[]")
-            count = 3 if item == "ubyte" else 2
+            count = _BYTES.get(field.name, 3) if item == "ubyte" else 2
             return [self.single(item) for _ in range(count)]
         return self.single(field.type)
 

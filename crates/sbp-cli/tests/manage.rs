@@ -53,6 +53,8 @@ fn settings_change_and_what_is_not_named_stays() {
         "1 archive/orders, kept 7200 s, at most 5000000 bytes\n"
     );
     let stream = described(&server, "archive/orders");
+    assert_eq!(stream["identity"].as_str().map(str::len), Some(32));
+    assert_eq!(stream["identity"], described(&server, "1")["identity"]);
     assert_eq!(
         (&stream["properties"]["team"], &stream["latest"]),
         (&"a".into(), &4.into())

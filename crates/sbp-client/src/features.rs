@@ -1,11 +1,12 @@
 //! What the peer said of itself in HEARTBEAT.
 
 /// What this client offers: names it understands, values chosen by the server.
-pub(crate) const OFFERED: [&str; 11] = [
+pub(crate) const OFFERED: [&str; 12] = [
     "names",
     "conditional-append",
     "idempotence",
     "bounded-fetch",
+    "identity",
     "durability",
     "server-id",
     "max-calls",

@@ -13,6 +13,8 @@ pub const CONDITIONAL_APPEND: &str = "conditional-append";
 pub const IDEMPOTENCE: &str = "idempotence";
 /// `end_offset`, `start_timestamp_ms`, `max_bytes` and positions are honoured in FETCH.
 pub const BOUNDED_FETCH: &str = "bounded-fetch";
+/// Streams are described with their identity: `Stream.identity`.
+pub const IDENTITY: &str = "identity";
 /// What an acknowledgement means: `fsync` or `none`.
 pub const DURABILITY: &str = "durability";
 /// The number of the server at the other end.

@@ -1,7 +1,7 @@
 //! Streams: CREATE_STREAMS (0x3001) and DESCRIBE_STREAMS (0x3004).
 
 use bytes::Bytes;
-use sbp_types::{StreamId, TimestampMs};
+use sbp_types::{StreamId, StreamIdentity, TimestampMs};
 
 use crate::{Range, Status};
 
@@ -35,6 +35,9 @@ pub struct Stream {
     pub schema: Option<Bytes>,
     /// When it was created, by the placement driver's clock.
     pub created_at_ms: TimestampMs,
+    /// What tells it from every other stream, also from one that has its number on a server that was set up anew. Means
+    /// nothing in a request. `None`: the server does not tell identities, or the stream is older than they are.
+    pub identity: Option<StreamIdentity>,
 }
 
 impl Default for Stream {
@@ -49,6 +52,7 @@ impl Default for Stream {
             retention_bytes: 0,
             schema: None,
             created_at_ms: TimestampMs(0),
+            identity: None,
         }
     }
 }

@@ -57,6 +57,12 @@ impl AsyncStream {
         &self.described.name
     }
 
+    /// What tells it from every other stream: 32 hexadecimal digits; see :attr:`StreamInfo.identity`.
+    #[getter]
+    fn identity(&self) -> Option<String> {
+        self.described.identity()
+    }
+
     /// Its schema; ``None`` for a stream of plain records. Imports pyarrow.
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {

@@ -59,6 +59,11 @@ impl Described {
         self.gone.load(Ordering::Relaxed)
     }
 
+    /// The stream's identity as Python sees it.
+    pub(crate) fn identity(&self) -> Option<String> {
+        self.stream.identity.map(|identity| identity.to_string())
+    }
+
     /// The schema as a `pyarrow.Schema`.
     pub(crate) fn pyarrow_schema<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.schema
@@ -143,6 +148,12 @@ impl StreamInfo {
     #[getter]
     fn created_at(&self) -> i64 {
         self.0.stream.created_at_ms.0
+    }
+
+    /// What tells it from every other stream: 32 hexadecimal digits, drawn at random when it was created.
+    #[getter]
+    fn identity(&self) -> Option<String> {
+        self.0.identity()
     }
 
     fn __repr__(&self) -> String {

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
@@ -15,7 +16,7 @@ use sbp_messages::{
     IdAllocationRequest, IdAllocationResponse, Message, ReportMetricsRequest, ReportMetricsResponse, SealKind, Stream,
 };
 use sbp_record::{EncodeOptions, RecordsBuilder, StreamSchema, encode_arrow, inspect};
-use sbp_types::{Epoch, ServerId, StreamId};
+use sbp_types::{Epoch, ServerId, StreamId, StreamIdentity};
 use support::admin::*;
 use support::*;
 
@@ -62,6 +63,55 @@ fn a_stream_comes_with_its_first_range_and_the_settings_in_force() {
         ]
     );
     assert_eq!(results[2].0.stream_id, StreamId(3), "names differ byte by byte");
+}
+
+/// What streams with these numbers are described with.
+fn identities(peer: &mut Peer, ids: &[StreamId]) -> Vec<Option<StreamIdentity>> {
+    let request = DescribeStreamsRequest {
+        stream_ids: ids.to_vec(),
+        ..Default::default()
+    };
+    let (response, _): (DescribeStreamsResponse, _) = peer.call(&request, b"");
+    let streams = response.describe_responses.into_iter();
+    streams.map(|result| result.stream.unwrap().identity).collect()
+}
+
+#[test]
+fn a_stream_keeps_the_identity_that_it_was_created_with_and_no_other_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start(Some(directory.path()));
+    let mut peer = Peer::connect(&server);
+    let made = created(&mut peer, vec![stream_named("a"), stream_named("b"), Stream::default()]);
+    let ids: Vec<_> = made.iter().map(|(stream, ..)| stream.stream_id).collect();
+    let first: Vec<_> = made.iter().map(|(stream, ..)| stream.identity).collect();
+    let different: HashSet<_> = first.iter().map(|identity| identity.unwrap()).collect();
+    assert_eq!(different.len(), 3);
+    assert_eq!(identities(&mut peer, &ids), first);
+    // What a request says of it is not looked at.
+    let wanted = Stream {
+        identity: Some(StreamIdentity([1; 16])),
+        ..stream_named("a")
+    };
+    assert_eq!(created(&mut peer, vec![wanted])[0].0.identity, first[0]);
+    let change = Stream {
+        name: "renamed".to_owned(),
+        retention_bytes: 1 << 20,
+        identity: Some(StreamIdentity([2; 16])),
+        ..numbered(ids[0])
+    };
+    assert_eq!(peer.update(change).0.identity, first[0]);
+    drop((peer, server));
+    let server = start(Some(directory.path()));
+    let mut peer = Peer::connect(&server);
+    assert_eq!(identities(&mut peer, &ids), first, "after a restart");
+    drop((peer, server));
+    // A server that is set up anew gives the same numbers and names.
+    let other = tempfile::tempdir().unwrap();
+    let server = start(Some(other.path()));
+    let mut peer = Peer::connect(&server);
+    let (again, ..) = created(&mut peer, vec![stream_named("a")]).remove(0);
+    assert_eq!((again.stream_id, again.name.as_str()), (ids[0], "a"));
+    assert!(again.identity.is_some_and(|identity| !different.contains(&identity)));
 }
 
 #[test]

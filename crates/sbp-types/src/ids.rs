@@ -1,6 +1,7 @@
 //! Names of things: streams, ranges, servers, writers.
 
 use std::fmt;
+use std::str::FromStr;
 
 macro_rules! integer_id {
     ($(#[$meta:meta])* $name:ident($int:ty)) => {
@@ -75,6 +76,48 @@ impl fmt::Display for RangeKey {
     }
 }
 
+/// 128 bits made at random when a stream is created. Numbers and names are given again by a server that lost its data;
+/// an identity never is, so that it tells whether a stream is the one that it was.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamIdentity(pub [u8; 16]);
+
+impl fmt::Display for StreamIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for StreamIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamIdentity({self})")
+    }
+}
+
+impl FromStr for StreamIdentity {
+    type Err = NotAnIdentity;
+
+    /// Reads what [`Display`](fmt::Display) writes: 32 hexadecimal digits.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let hexadecimal = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match u128::from_str_radix(text, 16) {
+            Ok(number) if hexadecimal => Ok(Self(number.to_be_bytes())),
+            _ => Err(NotAnIdentity),
+        }
+    }
+}
+
+/// A text is not the identity of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAnIdentity;
+
+impl fmt::Display for NotAnIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the identity of a stream is 32 hexadecimal digits")
+    }
+}
+
+impl std::error::Error for NotAnIdentity {}
+
 /// An idempotent writer's 128-bit name. All zero means "no writer".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterId {
@@ -98,5 +141,26 @@ impl WriterId {
 impl fmt::Display for WriterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}{:016x}", self.high, self.low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NotAnIdentity, StreamIdentity};
+
+    #[test]
+    fn an_identity_is_read_as_it_is_written() {
+        let identity = StreamIdentity(std::array::from_fn(|place| u8::try_from(place * 17).unwrap()));
+        assert_eq!(identity.to_string(), "00112233445566778899aabbccddeeff");
+        assert_eq!(identity.to_string().parse(), Ok(identity));
+        for other in [
+            "",
+            "0011",
+            "+0112233445566778899aabbccddeeff",
+            "00112233445566778899aabbccddeeffff",
+            "not hexadecimal digits, but some",
+        ] {
+            assert_eq!(other.parse::<StreamIdentity>(), Err(NotAnIdentity), "{other:?}");
+        }
     }
 }

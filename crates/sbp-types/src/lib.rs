@@ -8,6 +8,6 @@ mod ids;
 mod offset;
 mod time;
 
-pub use ids::{Epoch, RangeIndex, RangeKey, ServerId, StreamId, WriterId};
+pub use ids::{Epoch, NotAnIdentity, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, WriterId};
 pub use offset::Offset;
 pub use time::TimestampMs;

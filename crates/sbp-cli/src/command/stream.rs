@@ -126,6 +126,7 @@ fn describe(connection: &Connection, name: &str, json: bool, terminal: &mut Term
     let mut facts = vec![
         vec!["id".to_owned(), stream.stream_id.to_string()],
         vec!["name".to_owned(), stream.name.clone()],
+        vec!["identity".to_owned(), identity(&stream).unwrap_or_default()],
         vec!["created".to_owned(), format_time(stream.created_at_ms)],
         vec![
             "retention".to_owned(),
@@ -151,6 +152,10 @@ fn describe(connection: &Connection, name: &str, json: bool, terminal: &mut Term
     terminal.table(&["", ""], facts)?;
     terminal.line("")?;
     range::table(&ranges, false, terminal)
+}
+
+fn identity(stream: &Description) -> Option<String> {
+    stream.identity.map(|identity| identity.to_string())
 }
 
 fn retention(period_ms: i64, bytes: i64) -> String {
@@ -188,6 +193,7 @@ fn to_json(stream: &Description, positions: Option<Positions>, ranges: &[Range])
     json!({
         "id": stream.stream_id.0,
         "name": stream.name,
+        "identity": identity(stream),
         "created_at_ms": stream.created_at_ms.0,
         "retention_period_ms": stream.retention_period_ms,
         "retention_bytes": stream.retention_bytes,

@@ -1,7 +1,7 @@
 //! Tables that several messages share.
 
-use flatbuffers::WIPOffset;
-use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, TimestampMs};
+use flatbuffers::{Vector, WIPOffset};
+use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::{Builder, Wire, fb, read_bytes, read_string, read_tables, write_bytes, write_string, write_tables};
 use crate::{ErrorCode, KeyValue, Range, RangeServer, ReplicaServer, Status, Stream};
@@ -161,6 +161,7 @@ impl Wire for Stream {
             retention_bytes: table.retention_bytes(),
             schema: table.schema().map(|schema| read_bytes(Some(schema))),
             created_at_ms: TimestampMs(table.created_at_ms()),
+            identity: table.identity().and_then(read_identity),
         }
     }
 
@@ -171,6 +172,7 @@ impl Wire for Stream {
             .as_ref()
             .map(|properties| write_tables(properties, builder));
         let schema = self.schema.as_ref().map(|schema| builder.create_vector(schema));
+        let identity = self.identity.map(|identity| builder.create_vector(&identity.0));
         fb::Stream::create(
             builder,
             &fb::StreamArgs {
@@ -183,7 +185,13 @@ impl Wire for Stream {
                 retention_bytes: self.retention_bytes,
                 schema,
                 created_at_ms: self.created_at_ms.0,
+                identity,
             },
         )
     }
+}
+
+/// Bytes of any other number are no identity, and tell nothing.
+fn read_identity(bytes: Vector<'_, u8>) -> Option<StreamIdentity> {
+    bytes.bytes().try_into().ok().map(StreamIdentity)
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use sbp_messages::{ErrorCode, Status};
+use sbp_types::StreamIdentity;
 
 /// Which fields a vector has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,10 @@ impl Count {
     pub(crate) fn bytes(&mut self) -> Bytes {
         let byte = |count: &mut Self| u8::try_from(count.byte()).expect("below 100");
         Bytes::from(vec![byte(self), byte(self), byte(self)])
+    }
+
+    pub(crate) fn identity(&mut self) -> StreamIdentity {
+        StreamIdentity(std::array::from_fn(|_| u8::try_from(self.byte()).expect("below 100")))
     }
 
     pub(crate) fn status(&mut self) -> Status {

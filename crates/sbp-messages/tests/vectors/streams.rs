@@ -26,6 +26,7 @@ fn stream(n: &mut Count) -> Stream {
         retention_bytes: n.extension(0, Count::long),
         schema: n.extension(None, |n| Some(n.bytes())),
         created_at_ms: n.extension(TimestampMs(0), |n| TimestampMs(n.long())),
+        identity: n.extension(None, |n| Some(n.identity())),
     }
 }
 

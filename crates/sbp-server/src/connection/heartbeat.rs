@@ -35,6 +35,7 @@ impl Offer {
             Feature::new(features::CONDITIONAL_APPEND, "1"),
             Feature::new(features::IDEMPOTENCE, sbp_log::WRITER_WINDOW.to_string()),
             Feature::new(features::BOUNDED_FETCH, "1"),
+            Feature::new(features::IDENTITY, "1"),
         ];
         if let Some(server) = identity.range_server() {
             offered.push(Feature::new(features::DURABILITY, durability));

@@ -302,6 +302,7 @@ fn wire_stream(stream: &StreamRecord) -> Stream {
             .as_ref()
             .map(|schema| Bytes::copy_from_slice(&schema.ipc)),
         created_at_ms: stream.created_at,
+        identity: stream.identity,
     }
 }
 

@@ -7,17 +7,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, TimestampMs};
+use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use crate::placement::{RangeRecord, SchemaRecord, Settings, StreamRecord};
 use crate::range::HeldRange;
 
-const VERSION: u8 = 1;
+/// The version of ranges, and of streams as they were.
+const FIRST: u8 = 1;
+/// Streams have an identity behind the rest.
+const WITH_IDENTITY: u8 = 2;
 
 /// A stream's record; its id is the key.
 pub(crate) fn encode_stream(stream: &StreamRecord) -> Vec<u8> {
     let settings = &stream.settings;
-    let mut out = Writer::new();
+    let mut out = Writer::new(WITH_IDENTITY);
     out.option(stream.name.as_deref(), |out, name| out.bytes(name.as_bytes()));
     out.i64(stream.created_at.0);
     out.i8(settings.replica_count);
@@ -34,12 +37,13 @@ pub(crate) fn encode_stream(stream: &StreamRecord) -> Vec<u8> {
         out.bytes(key.as_bytes());
         out.bytes(value.as_bytes());
     }
+    out.option(stream.identity, |out, identity| out.0.extend_from_slice(&identity.0));
     out.0
 }
 
 /// Reads what [`encode_stream`] wrote.
 pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> {
-    let mut from = Reader::new(bytes)?;
+    let (version, mut from) = Reader::versioned(bytes)?;
     let name = from.option(Reader::text)?.map(Arc::from);
     let created_at = TimestampMs(from.i64()?);
     let replica_count = from.i8()?;
@@ -59,6 +63,11 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
     for _property in 0..from.count()? {
         properties.insert(from.text()?, from.text()?);
     }
+    let identity = match version {
+        FIRST => None,
+        WITH_IDENTITY => from.option(Reader::array)?.map(StreamIdentity),
+        _ => return None,
+    };
     let settings = Settings {
         replica_count,
         ack_count,
@@ -72,12 +81,13 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
         name,
         settings,
         created_at,
+        identity,
     })
 }
 
 /// A range's record; stream and index are the key.
 pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
-    let mut out = Writer::new();
+    let mut out = Writer::new(FIRST);
     out.i64(range.epoch.0);
     out.i64(range.start_offset.0);
     out.option(range.end_offset, |out, end| out.i64(end.0));
@@ -115,7 +125,7 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
 
 /// The record of a range held here; stream and index are the key.
 pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
-    let mut out = Writer::new();
+    let mut out = Writer::new(FIRST);
     out.i64(held.epoch.0);
     out.i64(held.start.0);
     out.option(held.end, |out, end| out.i64(end.0));
@@ -134,8 +144,8 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
 struct Writer(Vec<u8>);
 
 impl Writer {
-    fn new() -> Self {
-        Self(vec![VERSION])
+    fn new(version: u8) -> Self {
+        Self(vec![version])
     }
 
     fn i8(&mut self, value: i8) {
@@ -167,11 +177,18 @@ impl Writer {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    /// A record of the one version that its kind has.
     fn new(bytes: &'a [u8]) -> Option<Self> {
-        match bytes.split_first()? {
-            (&VERSION, rest) => Some(Self(rest)),
+        match Self::versioned(bytes)? {
+            (FIRST, from) => Some(from),
             _ => None,
         }
+    }
+
+    /// A record, and its version.
+    fn versioned(bytes: &'a [u8]) -> Option<(u8, Self)> {
+        let (&version, rest) = bytes.split_first()?;
+        Some((version, Self(rest)))
     }
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sbp_log::{FileSystem, RealFileSystem};
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::*;
 use crate::placement::{Change, RangeRecord, SchemaRecord, Settings, StreamRecord};
@@ -30,6 +30,7 @@ fn stream(id: i64, name: Option<&str>) -> MetadataChange {
         name: name.map(Arc::from),
         settings,
         created_at: TimestampMs(7),
+        identity: name.map(|_| StreamIdentity([200; 16])),
     };
     MetadataChange::Placement(Change::PutStream(Arc::new(record)))
 }
@@ -111,6 +112,28 @@ fn records_that_are_cut_or_have_more_are_refused() {
         );
     }
     assert_eq!(codec::decode_stream(StreamId(1), &[&bytes[..], &[0]].concat()), None);
-    let newer = [&[2], &bytes[1..]].concat();
-    assert_eq!(codec::decode_stream(StreamId(1), &newer), None);
+    for other in [0, 1, 3, 255] {
+        let other_version = [&[other], &bytes[1..]].concat();
+        assert_eq!(
+            codec::decode_stream(StreamId(1), &other_version),
+            None,
+            "version {other}"
+        );
+    }
+}
+
+#[test]
+fn a_stream_of_the_first_version_is_read_without_an_identity() {
+    let MetadataChange::Placement(Change::PutStream(record)) = stream(2, None) else {
+        unreachable!()
+    };
+    let now = codec::encode_stream(&record);
+    // That version ended with the properties.
+    let first = [&[1], &now[1..now.len() - 1]].concat();
+    assert_eq!(record.identity, None);
+    assert_eq!(
+        codec::decode_stream(StreamId(2), &first).as_ref(),
+        Some(record.as_ref())
+    );
+    assert_eq!(codec::decode_stream(StreamId(2), &[&first[..], &[0]].concat()), None);
 }

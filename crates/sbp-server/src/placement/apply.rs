@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sbp_messages::ErrorCode;
-use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
+use sbp_types::{Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::choose::Candidate;
 use super::create::{NewStream, create_stream};
@@ -19,8 +19,8 @@ use crate::refusal::Refusal;
 /// A change to one thing.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
-    /// Create a stream with its first range.
-    CreateStream(NewStream),
+    /// Create a stream with its first range. It gets this identity, unless it is there already.
+    CreateStream(NewStream, StreamIdentity),
     /// Change a stream's settings or its name.
     UpdateStream(StreamUpdate),
     /// Delete a stream.
@@ -129,7 +129,7 @@ pub(crate) fn apply(
     now: TimestampMs,
 ) -> Result<Effects, Refusal> {
     match command {
-        Command::CreateStream(stream) => create_stream(state, candidates, stream, now),
+        Command::CreateStream(stream, identity) => create_stream(state, candidates, stream, identity, now),
         Command::UpdateStream(update) => update_stream(state, candidates.len(), update),
         Command::DeleteStream(stream) => delete_stream(state, stream),
         Command::TrimStream { stream, start, end } => trim_stream(state, stream, start, end),

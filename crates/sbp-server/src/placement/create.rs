@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sbp_messages::ErrorCode;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, StreamIdentity, TimestampMs};
 
 use super::apply::{Effects, Order, Outcome};
 use super::choose::{Candidate, choose};
@@ -21,22 +21,31 @@ pub(crate) struct NewStream {
     pub(crate) settings: RequestedSettings,
 }
 
+/// What a stream is given when it is made, and keeps.
+#[derive(Clone, Copy)]
+struct Born {
+    identity: StreamIdentity,
+    at: TimestampMs,
+}
+
 /// Makes the stream with its first range, or finds the one that is there.
 pub(super) fn create_stream(
     state: &PlacementState,
     candidates: &[Candidate],
     wanted: NewStream,
+    identity: StreamIdentity,
     now: TimestampMs,
 ) -> Result<Effects, Refusal> {
     let NewStream { name, settings } = wanted;
+    let born = Born { identity, at: now };
     if name.is_empty() {
         let settings = settings.resolve(candidates.len())?;
-        return make(state, candidates, None, settings, now);
+        return make(state, candidates, None, settings, born);
     }
     check_name(&name)?;
     let Some(existing) = state.stream_named(&name) else {
         let settings = settings.resolve(candidates.len())?;
-        return make(state, candidates, Some(Arc::from(name)), settings, now);
+        return make(state, candidates, Some(Arc::from(name)), settings, born);
     };
     // A stream that is there needs no further server, even when none is up.
     let same = settings.resolve(usize::MAX)? == existing.settings;
@@ -60,7 +69,7 @@ fn make(
     candidates: &[Candidate],
     name: Option<Arc<str>>,
     settings: Settings,
-    now: TimestampMs,
+    born: Born,
 ) -> Result<Effects, Refusal> {
     let id = state.next_stream_id();
     let Some(next) = id.0.checked_add(1) else {
@@ -92,7 +101,8 @@ fn make(
         id,
         name,
         settings,
-        created_at: now,
+        created_at: born.at,
+        identity: Some(born.identity),
     });
     Ok(Effects {
         changes: vec![

@@ -12,6 +12,7 @@ mod create;
 mod delete;
 mod describe;
 mod driver;
+mod identity;
 mod list_ranges;
 mod name;
 mod operations;
@@ -34,6 +35,7 @@ pub(crate) use choose::Load;
 pub(crate) use create::NewStream;
 pub(crate) use describe::{Described, StreamQuery, describe_streams};
 pub(crate) use driver::{DriverParts, LocalRanges, PlacementDriver};
+pub(crate) use identity::identify_streams;
 pub(crate) use list_ranges::{Criterion, ListedPage, list_ranges};
 #[cfg(test)]
 pub(crate) use range_servers::NoOthers;

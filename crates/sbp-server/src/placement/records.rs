@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sbp_record::StreamSchema;
-use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, TimestampMs};
+use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
 use super::settings::Settings;
@@ -17,6 +17,9 @@ pub(crate) struct StreamRecord {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) settings: Settings,
     pub(crate) created_at: TimestampMs,
+    /// What it was given when it was made, or at the first start of a version that knows identities. `None`: there was no
+    /// room on the disk to write it down, or this is a range server's memory of the stream.
+    pub(crate) identity: Option<StreamIdentity>,
 }
 
 impl StreamRecord {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_frame::CallId;
+use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId};
 
 use super::apply::{Command, Outcome};
 use super::create::NewStream;
+use super::identity::new_identity;
 use super::range_servers::Done;
 use super::records::ServerRecord;
 use super::seal::{NewRange, SealFor, SealTarget};
@@ -95,7 +97,7 @@ impl Request {
             entries.into_iter().map(|entry| entry.map(&task)).collect()
         }
         match self {
-            Self::CreateStreams(entries) => each(entries, |stream| Task::Apply(Command::CreateStream(stream))),
+            Self::CreateStreams(entries) => entries.into_iter().map(|entry| create(entry?)).collect(),
             Self::UpdateStreams(entries) => each(entries, |update| Task::Apply(Command::UpdateStream(update))),
             Self::DeleteStreams(entries) => each(entries, |stream| Task::Apply(Command::DeleteStream(stream))),
             Self::TrimStreams(entries) => each(entries, |(stream, start)| Task::Trim { stream, start }),
@@ -104,5 +106,16 @@ impl Request {
             Self::AllocateServerId => vec![Ok(Task::Apply(Command::AllocateServerId))],
             Self::RegisterServer(server) => vec![Ok(Task::Apply(Command::RegisterServer(server)))],
         }
+    }
+}
+
+/// A stream is given its identity here, so that what is decided about it depends on nothing else.
+fn create(stream: NewStream) -> Result<Task, Refusal> {
+    match new_identity() {
+        Ok(identity) => Ok(Task::Apply(Command::CreateStream(stream, identity))),
+        Err(error) => Err(Refusal::new(
+            ErrorCode::PD_INTERNAL_SERVER_ERROR,
+            format!("the system gives no random bytes for the identity of a stream: {error}"),
+        )),
     }
 }

@@ -140,6 +140,11 @@ impl PlacementState {
         self.streams.get(self.names.get(name)?)
     }
 
+    /// All streams, by id.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &Arc<StreamRecord>> {
+        self.streams.values()
+    }
+
     /// The streams with ids above `after`, by id.
     pub(crate) fn streams_after(&self, after: StreamId) -> impl Iterator<Item = &Arc<StreamRecord>> {
         self.streams

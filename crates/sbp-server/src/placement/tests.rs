@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sbp_messages::ErrorCode;
-use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs};
+use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::apply::{Command, apply};
 use super::choose::Candidate;
@@ -22,6 +22,7 @@ const CANDIDATES: [Candidate; 1] = [Candidate {
         fetches: 0,
     },
 }];
+const IDENTITY: StreamIdentity = StreamIdentity([7; 16]);
 const NOW: TimestampMs = TimestampMs(1_700_000_000_000);
 
 fn named(name: &str) -> NewStream {
@@ -62,7 +63,7 @@ fn create(state: &mut PlacementState, streams: Vec<NewStream>) -> Vec<Result<Cre
     };
     let made = streams
         .into_iter()
-        .map(|stream| run(state, Command::CreateStream(stream)).map(created));
+        .map(|stream| run(state, Command::CreateStream(stream, IDENTITY)).map(created));
     made.collect()
 }
 
@@ -79,7 +80,10 @@ fn a_new_stream_has_defaults_and_an_open_range_at_zero() {
     let made = create(&mut state, vec![named("orders"), NewStream::default()]);
     let orders = made[0].as_ref().unwrap();
     assert_eq!(orders.stream.id, StreamId(1));
-    assert_eq!(orders.stream.created_at, NOW);
+    assert_eq!(
+        (orders.stream.created_at, orders.stream.identity),
+        (NOW, Some(IDENTITY))
+    );
     assert_eq!(
         (orders.stream.settings.replica_count, orders.stream.settings.ack_count),
         (1, 1)
@@ -108,7 +112,13 @@ fn a_new_stream_has_defaults_and_an_open_range_at_zero() {
 #[test]
 fn nothing_is_visible_before_it_is_installed() {
     let state = PlacementState::default();
-    let effects = apply(&state, &CANDIDATES, Command::CreateStream(named("orders")), NOW).unwrap();
+    let effects = apply(
+        &state,
+        &CANDIDATES,
+        Command::CreateStream(named("orders"), IDENTITY),
+        NOW,
+    )
+    .unwrap();
     assert!(!effects.changes.is_empty());
     assert!(state.stream_named("orders").is_none());
 }
@@ -134,7 +144,7 @@ fn the_same_name_with_the_same_settings_is_the_same_stream() {
     );
     assert!(again.iter().all(|made| made.as_ref().unwrap().stream.id == StreamId(1)));
     assert_eq!(state.stream_count(), 1);
-    let effects = apply(&state, &CANDIDATES, Command::CreateStream(named("s0")), NOW).unwrap();
+    let effects = apply(&state, &CANDIDATES, Command::CreateStream(named("s0"), IDENTITY), NOW).unwrap();
     assert_eq!(effects.changes, vec![], "a repeat writes nothing");
 }
 

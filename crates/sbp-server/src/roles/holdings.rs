@@ -153,6 +153,7 @@ mod tests {
                 properties: BTreeMap::new(),
             },
             created_at: TimestampMs(0),
+            identity: None,
         })
     }
 

@@ -72,5 +72,6 @@ pub(super) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
             properties: Default::default(),
         },
         created_at: stream.created_at_ms,
+        identity: None,
     })
 }

@@ -10,7 +10,9 @@ use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
 use crate::StartError;
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
-use crate::placement::{Change, DriverParts, LocalRanges, PlacementDriver, PlacementState, RangeServers};
+use crate::placement::{
+    Change, DriverParts, LocalRanges, PlacementDriver, PlacementState, RangeServers, identify_streams,
+};
 use crate::range::{HeldRange, Phase, RangeHub, RangeServer, RangeState};
 use crate::roles::Holdings;
 use crate::stats::Counters;
@@ -100,7 +102,7 @@ pub(crate) fn open(
     {
         ranges.hub.share();
     }
-    let placement = start_placement(parts, state, store, Some((server_id, &ranges)), others)?;
+    let placement = start_placement(parts, &directory, state, store, Some((server_id, &ranges)), others)?;
     Ok(Storage {
         server_id,
         placement,
@@ -132,7 +134,7 @@ pub(crate) fn open_placement_driver(
             found: "a range server",
         });
     }
-    let placement = start_placement(parts, state, store, None, others)?;
+    let placement = start_placement(parts, &directory, state, store, None, others)?;
     Ok(PlacementStorage { placement, owner })
 }
 
@@ -170,13 +172,38 @@ pub(crate) fn set_server_id(ranges: &RangeServer, directory: &Path, id: ServerId
     })
 }
 
+/// Streams that were made before streams had an identity get one, once and durably, before anybody asks for it.
+fn identify(directory: &Path, state: &mut PlacementState, store: &mut dyn MetadataStore) -> Result<(), StartError> {
+    let changes = identify_streams(state).map_err(|source| StartError::Io {
+        what: "draw random bytes for the identities of streams".to_owned(),
+        source,
+    })?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let durable: Vec<_> = changes.iter().cloned().map(MetadataChange::Placement).collect();
+    match store.commit(&durable) {
+        Ok(()) => {
+            for change in changes {
+                state.install(change);
+            }
+            Ok(())
+        }
+        // They go without until a start finds room.
+        Err(MetadataError::DiskFull) => Ok(()),
+        Err(error) => Err(metadata_error(directory, error)),
+    }
+}
+
 fn start_placement(
     parts: &StorageParts,
-    state: PlacementState,
-    store: Box<dyn MetadataStore>,
+    directory: &Path,
+    mut state: PlacementState,
+    mut store: Box<dyn MetadataStore>,
     local: Option<(ServerId, &Arc<RangeServer>)>,
     others: Arc<dyn RangeServers>,
 ) -> Result<PlacementDriver, StartError> {
+    identify(directory, &mut state, store.as_mut())?;
     let parts = DriverParts {
         state,
         store,

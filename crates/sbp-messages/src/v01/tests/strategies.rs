@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, TimestampMs};
+use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use crate::*;
 
@@ -65,9 +65,10 @@ pub(super) fn stream() -> impl Strategy<Value = Stream> {
     let property = (string(), string()).prop_map(|(key, value)| KeyValue { key, value });
     let counts = (any::<i8>(), any::<i8>());
     let retention = (any::<i64>(), any::<i64>());
-    let rest = (option::of(some(property)), option::of(bytes()), any::<i64>());
+    let identity = option::of(any::<[u8; 16]>().prop_map(StreamIdentity));
+    let rest = (option::of(some(property)), option::of(bytes()), any::<i64>(), identity);
     (any::<i64>(), counts, retention, string(), rest).prop_map(
-        |(stream, (replica_nums, ack_count), (period, bytes), name, (properties, schema, created))| Stream {
+        |(stream, (replica_nums, ack_count), (period, bytes), name, (properties, schema, created, identity))| Stream {
             stream_id: StreamId(stream),
             replica_nums,
             retention_period_ms: period,
@@ -77,6 +78,7 @@ pub(super) fn stream() -> impl Strategy<Value = Stream> {
             retention_bytes: bytes,
             schema,
             created_at_ms: TimestampMs(created),
+            identity,
         },
     )
 }

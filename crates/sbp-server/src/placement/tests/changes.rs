@@ -144,8 +144,8 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
         };
         assert_eq!(stream.settings, expected, "{what}");
         assert_eq!(
-            (stream.id, &stream.name, stream.created_at),
-            (S, &old.name, old.created_at)
+            (stream.id, &stream.name, stream.created_at, stream.identity),
+            (S, &old.name, old.created_at, Some(IDENTITY))
         );
     }
     let same = SettingsUpdate {
@@ -663,7 +663,7 @@ fn new_streams_are_spread_over_the_servers_that_are_up() {
     });
     let mut placed = Vec::new();
     for _stream in 0..4 {
-        let command = Command::CreateStream(NewStream::default());
+        let command = Command::CreateStream(NewStream::default(), IDENTITY);
         let effects = apply(&state, &candidates, command, NOW).unwrap();
         for change in effects.changes {
             state.install(change);
@@ -671,6 +671,6 @@ fn new_streams_are_spread_over_the_servers_that_are_up() {
         placed.push(range_of(effects.outcome).servers[0].0);
     }
     assert_eq!(placed, [1, 2, 1, 2]);
-    let nobody = apply(&state, &[], Command::CreateStream(NewStream::default()), NOW);
+    let nobody = apply(&state, &[], Command::CreateStream(NewStream::default(), IDENTITY), NOW);
     assert_eq!(code(nobody), ErrorCode::PD_NO_AVAILABLE_RS);
 }

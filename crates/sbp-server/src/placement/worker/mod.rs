@@ -355,7 +355,7 @@ impl Worker {
 
     fn decide(&self, command: Command) -> Result<Effects, Refusal> {
         let candidates = match &command {
-            Command::CreateStream(_) => {
+            Command::CreateStream(..) => {
                 // Nothing could be appended to a new stream.
                 if let Some(failure) = self.health.failure() {
                     return Err(Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, failure.to_string()));

@@ -5,8 +5,14 @@
 
 use std::collections::BTreeSet;
 
+use sbp_log::FileSystem;
+
+use super::super::identify;
 use super::*;
-use crate::placement::{RangeRecord, SealFor, SealTarget, SettingsUpdate, StreamUpdate};
+use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
+use crate::placement::{
+    Change, PlacementState, RangeRecord, SealFor, SealTarget, SettingsUpdate, StreamRecord, StreamUpdate,
+};
 use crate::range::Phase;
 
 /// What was asked for, and what of it was answered.
@@ -541,6 +547,77 @@ fn a_deleted_stream_is_forgotten_when_nothing_of_it_is_left() {
     assert!(storage.ranges.log.ranges().iter().all(|key| key.stream == kept));
     stop(storage);
     stop(start(&disk).unwrap());
+}
+
+/// Writes the stream back as it was before streams had an identity.
+fn forget_identity(disk: &SimFileSystem, stream: &StreamRecord) {
+    let files: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    let mut store = RedbStore::open(&files, Path::new("/data")).unwrap();
+    let old = StreamRecord {
+        identity: None,
+        ..stream.clone()
+    };
+    let change = MetadataChange::Placement(Change::PutStream(Arc::new(old)));
+    store.commit(&[change]).unwrap();
+}
+
+#[test]
+fn streams_that_were_made_without_an_identity_get_one_at_the_next_start_and_keep_it() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let (storage, id) = with_two_records(&parts(&disk), &listener);
+    let record = |storage: &Storage| {
+        storage
+            .placement
+            .read(|state| StreamRecord::clone(state.stream(id).unwrap()))
+    };
+    let made = record(&storage);
+    stop(storage);
+    forget_identity(&disk, &made);
+    let storage = start(&disk).unwrap();
+    let identified = record(&storage);
+    stop(storage);
+    assert!(
+        identified
+            .identity
+            .is_some_and(|identity| Some(identity) != made.identity)
+    );
+    let identity = identified.identity;
+    assert_eq!(
+        StreamRecord {
+            identity,
+            ..made.clone()
+        },
+        identified,
+        "nothing else changes"
+    );
+    let storage = start(&disk).unwrap();
+    assert_eq!(record(&storage), identified);
+    stop(storage);
+    // Without room for it, the stream is as it was, and the server starts all the same.
+    let mut state = PlacementState::default();
+    let without = StreamRecord { identity: None, ..made };
+    state.install(Change::PutStream(Arc::new(without)));
+    identify(Path::new("/data"), &mut state, &mut NoRoom).unwrap();
+    assert_eq!(
+        state.stream(id).unwrap().identity,
+        None,
+        "nobody sees what is not durable"
+    );
+}
+
+/// A store whose disk is full.
+#[derive(Debug)]
+struct NoRoom;
+
+impl MetadataStore for NoRoom {
+    fn load(&self) -> Result<Vec<MetadataChange>, MetadataError> {
+        Ok(Vec::new())
+    }
+
+    fn commit(&mut self, changes: &[MetadataChange]) -> Result<(), MetadataError> {
+        assert_ne!(changes, [], "a commit of nothing");
+        Err(MetadataError::DiskFull)
+    }
 }
 
 #[test]

@@ -116,6 +116,7 @@ fn record(id: StreamId) -> Arc<StreamRecord> {
             properties: BTreeMap::new(),
         },
         created_at: TimestampMs(0),
+        identity: None,
     })
 }
 

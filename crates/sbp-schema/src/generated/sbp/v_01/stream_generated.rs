@@ -27,6 +27,7 @@ impl<'a> Stream<'a> {
   pub const VT_RETENTION_BYTES: ::flatbuffers::VOffsetT = 16;
   pub const VT_SCHEMA: ::flatbuffers::VOffsetT = 18;
   pub const VT_CREATED_AT_MS: ::flatbuffers::VOffsetT = 20;
+  pub const VT_IDENTITY: ::flatbuffers::VOffsetT = 22;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -42,6 +43,7 @@ impl<'a> Stream<'a> {
     builder.add_retention_bytes(args.retention_bytes);
     builder.add_retention_period_ms(args.retention_period_ms);
     builder.add_stream_id(args.stream_id);
+    if let Some(x) = args.identity { builder.add_identity(x); }
     if let Some(x) = args.schema { builder.add_schema(x); }
     if let Some(x) = args.properties { builder.add_properties(x); }
     if let Some(x) = args.name { builder.add_name(x); }
@@ -114,6 +116,13 @@ impl<'a> Stream<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(Stream::VT_CREATED_AT_MS, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn identity(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Stream::VT_IDENTITY, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Stream<'_> {
@@ -131,6 +140,7 @@ impl ::flatbuffers::Verifiable for Stream<'_> {
      .visit_field::<i64>("retention_bytes", Self::VT_RETENTION_BYTES, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("schema", Self::VT_SCHEMA, false)?
      .visit_field::<i64>("created_at_ms", Self::VT_CREATED_AT_MS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("identity", Self::VT_IDENTITY, false)?
      .finish();
     Ok(())
   }
@@ -145,6 +155,7 @@ pub struct StreamArgs<'a> {
     pub retention_bytes: i64,
     pub schema: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
     pub created_at_ms: i64,
+    pub identity: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
 }
 impl<'a> Default for StreamArgs<'a> {
   #[inline]
@@ -159,6 +170,7 @@ impl<'a> Default for StreamArgs<'a> {
       retention_bytes: 0,
       schema: None,
       created_at_ms: 0,
+      identity: None,
     }
   }
 }
@@ -205,6 +217,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> StreamBuilder<'a, 'b, A> {
     self.fbb_.push_slot::<i64>(Stream::VT_CREATED_AT_MS, created_at_ms, 0);
   }
   #[inline]
+  pub fn add_identity(&mut self, identity: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Stream::VT_IDENTITY, identity);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> StreamBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     StreamBuilder {
@@ -231,6 +247,7 @@ impl ::core::fmt::Debug for Stream<'_> {
       ds.field("retention_bytes", &self.retention_bytes());
       ds.field("schema", &self.schema());
       ds.field("created_at_ms", &self.created_at_ms());
+      ds.field("identity", &self.identity());
       ds.finish()
   }
 }
