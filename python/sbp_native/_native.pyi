@@ -85,6 +85,7 @@ __all__ = [
     "after_fork_in_child",
     "aio_connect",
     "connect",
+    "digest_rows",
     "error_classes",
     "error_codes",
     "io_threads_attach",
@@ -1891,6 +1892,13 @@ def stream_list(
 ) -> tuple[list[tuple[int, str, bytes | None]], bytes]:
     """The streams (id, name, schema) behind a place in the list of all, and the place to ask from next time: it shows
     the last of these again, and what was created meanwhile. An empty place is the beginning. For Spark's driver.
+    """
+
+def digest_rows(batch: _ArrowArray) -> int:
+    """What the rows of a record batch hold, as one number of 64 bits. For the commits of Spark's sinks.
+
+    It is the sum over the rows, modulo 2**64, so the order of the rows, of the columns and the limits of batches do not
+    matter. A null counts for nothing. The same rows give the same number in every release.
     """
 
 def pack_varints(numbers: Sequence[int]) -> bytes:

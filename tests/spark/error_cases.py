@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -520,3 +521,31 @@ def other_rows_when_a_batch_is_repeated(at: Scene) -> object:
     assert "on purpose" in str(_failed(first))
     assert copy.positions().latest > 0
     return _ended(at.write_stream(frame).start("copy"))
+
+
+@seen(
+    9210,
+    QUERY,
+    "...batch 0 was written before with other rows (10 then, now there are 11; stream ...), and nothing was written "
+    "now: the checkpoint is older than what was written, put back or deleted in part, or...",
+)
+def a_checkpoint_of_which_only_metadata_is_left(at: Scene) -> object:
+    at.client.create_stream("copy")
+    frame = at.stream().load("orders").select("value")
+    _ended(at.write_stream(frame).start("copy"))
+    for part in ("offsets", "commits", "sources"):
+        shutil.rmtree(at.directory / "sink" / part, ignore_errors=True)
+    at.client.stream("orders").append(b"more")
+    return _ended(at.write_stream(frame).start("copy"))
+
+
+@seen(
+    9210,
+    SAVE,
+    "...version 7 of this txnAppId was written before with other rows (3 then, now there are 4; stream ...), and "
+    "nothing was written now: a txnVersion stands for the same rows each time...",
+)
+def other_rows_under_a_version(at: Scene) -> object:
+    for count in (3, 4):
+        at.write(at.values(count), txnAppId="nightly", txnVersion=7).save("orders")
+    return None

@@ -38,6 +38,15 @@ def values(client: sbp.Client, name: str) -> list[bytes | None]:
     return [value for batch in stream.read(start="earliest", end="latest") for value in batch.values]
 
 
+def forget_last_commit(checkpoint: str) -> None:
+    """Makes Spark repeat the last batch: as if it had crashed between the sink's commit and its own."""
+    commits = sorted(
+        (path for path in (Path(checkpoint) / "commits").iterdir() if path.name.isdigit()),
+        key=lambda path: int(path.name),
+    )
+    commits[-1].unlink()
+
+
 @dataclass(frozen=True)
 class Process:
     """A process of this machine, as `/proc` shows it."""

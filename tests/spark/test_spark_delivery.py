@@ -13,12 +13,16 @@ from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType
 
 import sbp_native as sbp
+from sbp_native._native import digest_rows
 from sbp_native.spark import SbpDataSource, SbpOptionError, SbpSparkError, deterministic
+from sbp_native.spark.content import Content
 from sbp_native.spark.delivery import CommitLog, Epoch, of_stream, of_transaction
 from sbp_native.spark.options import SbpOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from sbp_native.spark.writer import SbpCommitMessage
 
 VALUES = StructType().add("value", BinaryType())
 NAMED = StructType().add("stream", StringType()).add("value", BinaryType())
@@ -75,6 +79,15 @@ class Job:
         with task(number):
             return writer.write(iter(batches))
 
+    def tasks(self, number: int, *inputs: list[pa.RecordBatch], **options: str) -> list[SbpCommitMessage]:
+        """A task of a micro-batch for each input."""
+        writer = SbpDataSource({"servers": self.address, **options}).streamWriter(VALUES, False)
+        messages = []
+        for partition, batches in enumerate(inputs):
+            with task(number, partition):
+                messages.append(writer.write(iter(batches)))
+        return messages
+
     def commit(self, number: int, *messages: object, **options: str) -> None:
         """The micro-batch is whole."""
         SbpDataSource({"servers": self.address, **options}).streamWriter(VALUES, False).commit(list(messages), number)
@@ -107,14 +120,38 @@ def test_a_version_is_written_once(job: Job, client: sbp.Client, name: str) -> N
         return job.batch([rows(first, first + 10)], path=name, txnAppId=app, txnVersion=str(version), **options)
 
     assert write(3, 0) == 10
-    assert write(3, 500) == 0, "what it would write now does not matter"
-    assert write(2, 500) == 0
+    assert write(3, 0) == 0
     assert write(4, 10) == 10
+    assert write(3, 0) == 0, "the one before the last is known too"
     assert held(client, name) == numbers(20)
     assert write(3, 20, app="other") == 10
     assert write(4, 30, sinkId="second") == 10
-    assert write(4, 500, sinkId="second") == 0
+    assert write(4, 30, sinkId="second") == 0
     assert held(client, name) == numbers(40)
+
+
+def test_a_version_with_other_rows_is_refused(job: Job, client: sbp.Client, name: str) -> None:
+    client.create_stream(name)
+
+    def write(version: int, *batches: pa.RecordBatch) -> int:
+        return job.batch(list(batches), path=name, txnAppId="app", txnVersion=str(version))
+
+    write(3, rows(0, 10))
+    write(5, rows(10, 20))
+    for version, other in ((3, rows(500, 510)), (5, rows(10, 19)), (5, rows(10, 21)), (3, rows(0, 0))):
+        with pytest.raises(
+            SbpSparkError, match=f"version {version} of this txnAppId was written before with"
+        ) as caught:
+            write(version, other)
+        assert caught.value.code == 9210
+        assert not caught.value.retriable
+        assert "a new txnAppId" in str(caught.value)
+    for version in (2, 4):
+        with pytest.raises(SbpSparkError, match=f"SBP-9210] version {version} of this txnAppId comes after 5"):
+            write(version, rows(20, 30))
+    assert held(client, name) == numbers(20)
+    assert write(6, rows(20, 30)) == 10
+    assert held(client, name) == numbers(30)
 
 
 def test_a_version_that_was_not_completed_is_completed(job: Job, client: sbp.Client, name: str) -> None:
@@ -146,8 +183,90 @@ def test_other_rows_in_a_repeated_task(job: Job, client: sbp.Client, name: str) 
     with pytest.raises(SbpSparkError, match="SBP-9210"):
         job.attempt(0, [rows(0, 100)], path=name, batchRows="11")
     job.commit(0, job.attempt(0, [rows(0, 100)], **options), **options)
-    assert job.attempt(0, [rows(7, 9)], **options).repeated, "a whole batch is not looked at again"
     assert held(client, name) == numbers(100)
+
+
+def test_a_whole_batch_comes_again(job: Job, client: sbp.Client, name: str) -> None:
+    """With the same rows, in whatever order, batches and tasks, it is passed over; with others it is refused."""
+    client.create_stream(name)
+    parts = [rows(n, n + 10) for n in range(0, 100, 10)]
+    job.commit(0, *job.tasks(0, parts[:7], parts[7:], path=name), path=name)
+    job.commit(1, *job.tasks(1, [rows(100, 110)], path=name), path=name)
+    whole = rows(0, 100)
+    shuffled = whole.take(pa.array(random.Random(1).sample(range(100), 100)))
+    for number, again in (
+        (0, [[whole]]),
+        (0, [[shuffled.slice(0, 1)], [shuffled.slice(1)], []]),
+        (1, [[rows(100, 110)]]),
+    ):
+        messages = job.tasks(number, *again, path=name, batchRows="7")
+        assert all(message.repeated for message in messages)
+        job.commit(number, *messages, path=name)
+    for number, other in (
+        (0, rows(1, 101)),
+        (0, rows(0, 101)),
+        (0, rows(0, 0)),
+        (1, rows(0, 100)),
+        (1, rows(100, 109)),
+    ):
+        messages = job.tasks(number, [other], path=name)
+        with pytest.raises(SbpSparkError, match=rf"\[SBP-9210\] batch {number} was written before with other rows"):
+            job.commit(number, *messages, path=name)
+    assert held(client, name) == numbers(110)
+    job.commit(2, *job.tasks(2, [rows(110, 120)], path=name), path=name)
+    assert held(client, name) == numbers(120)
+
+
+def test_a_batch_of_which_nothing_is_known(job: Job, client: sbp.Client, name: str) -> None:
+    """Its mark was trimmed, or Spark ran no task for it: a later one is known, so it is not written."""
+    client.create_stream(name)
+    job.commit(3, *job.tasks(3, [rows(0, 10)], path=name), path=name)
+    with pytest.raises(SbpSparkError, match=r"\[SBP-9210\] batch 2 comes after 3, .* 'sinkId'"):
+        job.tasks(2, [rows(10, 20)], path=name)
+    for number in range(4, 200):
+        job.commit(number, path=name)
+        job.commit(number, *job.tasks(number, [], path=name), path=name)
+    assert job.tasks(199 - 50, [], path=name)[0].repeated
+    with pytest.raises(SbpSparkError, match=r"\[SBP-9210\] batch 3 comes after 199"):
+        job.tasks(3, [rows(0, 10)], path=name)
+    assert held(client, name) == numbers(10)
+
+
+def test_marks_of_releases_without_digests(job: Job, client: sbp.Client, name: str) -> None:
+    """They say how many rows there were and not which: what cannot be told apart is refused, the next batch goes on."""
+    target = client.create_stream(name)
+    log = client.create_stream(of_stream("q", 0, name).sink)
+    log.append(b'{"v":1,"batch":6,"streams":{}}')
+    log.append(b'{"v":1,"batch":7,"streams":{"%d":[0,9,10]}}' % target.id)
+    for count, said in ((10, "by an earlier release"), (9, r"with other rows \(10 then, now there are 9")):
+        messages = job.tasks(7, [rows(0, count)], path=name)
+        with pytest.raises(SbpSparkError, match=rf"\[SBP-9210\] batch 7 was written before.*{said}"):
+            job.commit(7, *messages, path=name)
+    job.commit(6, *job.tasks(6, [], path=name), path=name)
+    job.commit(8, *job.tasks(8, [rows(0, 10)], path=name), path=name)
+    assert held(client, name) == numbers(10)
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b'{"v":3,"batch":0}', b'{"v":2,"batch":0}', b'{"v":1,"batch":0}'])
+def test_what_is_no_mark(job: Job, client: sbp.Client, name: str, value: bytes) -> None:
+    client.create_stream(name)
+    client.create_stream(of_stream("q", 0, name).sink).append(value)
+    with pytest.raises(SbpSparkError, match=r"\[SBP-9205\] .*record 0 of stream _sbp/sinks/.* is no commit of a sink"):
+        job.tasks(0, [rows(0, 10)], path=name)
+
+
+def test_the_stream_of_marks_is_lost(job: Job, client: sbp.Client, name: str) -> None:
+    """What the server remembers of the writers is left: it refuses older batches, and knows the last one."""
+    client.create_stream(name)
+    for number in range(3):
+        job.commit(number, *job.tasks(number, [rows(number * 10, number * 10 + 10)], path=name), path=name)
+    client.delete_stream(of_stream("q", 0, name).sink)
+    with pytest.raises(SbpSparkError, match=r"\[SBP-1482\] .*this is batch 1, .* the checkpoint is older"):
+        job.tasks(1, [rows(30, 40)], path=name)
+    with pytest.raises(SbpSparkError, match="SBP-9210"):
+        job.tasks(2, [rows(30, 40)], path=name)
+    job.commit(2, *job.tasks(2, [rows(20, 30)], path=name), path=name)
+    assert held(client, name) == numbers(30)
 
 
 def test_sorted_rows_are_the_same_in_any_order(job: Job, client: sbp.Client, name: str) -> None:
@@ -207,7 +326,9 @@ def test_what_a_sink_commits(client: sbp.Client, server: sbp.Server, job: Job, n
         job.commit(number, job.attempt(number, [rows(0, 10)], path=name), path=name)
     log = of_stream("q", 0, name).sink
     [last] = client.stream(log).fetch("latest-1")[-1]
-    assert last.value == b'{"v":1,"batch":2,"streams":{"%d":[20,29,10]}}' % client.stream(name).id
+    digest = digest_rows(rows(0, 10))
+    said = b'{"v":2,"batch":2,"rows":10,"digest":"%016x","streams":{"%d":[20,29,10]}}'
+    assert last.value == said % (digest, client.stream(name).id)
     assert client.stream(log).positions().latest == 3
     job.commit(2, job.attempt(2, [rows(0, 10)], path=name), path=name)
     assert client.stream(log).positions().latest == 3
@@ -219,7 +340,7 @@ def test_commits_are_trimmed(client: sbp.Client, server: sbp.Server, name: str) 
     log = CommitLog(options, epoch.sink)
     assert log.last() is None
     for number in range(150):
-        log.commit(Epoch(epoch.sink, number), [])
+        log.commit(Epoch(epoch.sink, number), Content(), [])
     assert log.last() == 149
     positions = client.stream(epoch.sink).positions()
     assert positions.latest == 150
@@ -231,14 +352,14 @@ def test_of_two_that_commit_at_once_one_does(server: sbp.Server, client: sbp.Cli
     options = SbpOptions.parse({"servers": server.address, "path": name})
     epoch = of_transaction(name, 5, "sink")
     log = CommitLog(options, epoch.sink)
-    log.commit(Epoch(epoch.sink, 4), [])
+    log.commit(Epoch(epoch.sink, 4), Content(), [])
     seen = log._last()
-    log.commit(epoch, [])
+    log.commit(epoch, Content(), [])
     late = CommitLog(options, epoch.sink)
     looks = iter([seen])
     ask = late._last
     late._last = lambda create=False: next(looks, None) or ask(create)
-    late.commit(epoch, [])
+    late.commit(epoch, Content(), [])
     assert client.stream(epoch.sink).positions().latest == 2
 
 

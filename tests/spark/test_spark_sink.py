@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sbp_native.spark import deterministic
-from spark.support import failure
+from spark.support import failure, forget_last_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,15 +47,6 @@ def sink(server: sbp.Server, checkpoint: str) -> Callable[..., DataStreamWriter]
 
 def run(writer: DataStreamWriter, name: str | None) -> None:
     assert writer.start(name).awaitTermination(120)
-
-
-def forget_last_commit(checkpoint: str) -> None:
-    """Makes Spark repeat the last batch: as if it had crashed between the sink's commit and its own."""
-    commits = sorted(
-        (path for path in (Path(checkpoint) / "commits").iterdir() if path.name.isdigit()),
-        key=lambda path: int(path.name),
-    )
-    commits[-1].unlink()
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", None])

@@ -33,6 +33,7 @@ mod core;
 mod cursor;
 mod delivery;
 mod describe;
+mod digest;
 mod encode;
 mod errors;
 mod fork;
@@ -107,6 +108,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(attach::io_threads_drop, module)?)?;
     module.add_function(wrap_pyfunction!(cli::run_cli, module)?)?;
     module.add_function(wrap_pyfunction!(client::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(digest::digest_rows, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_classes, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
     module.add_function(wrap_pyfunction!(fork::after_fork_in_child, module)?)?;

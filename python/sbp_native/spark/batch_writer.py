@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from . import delivery
 from .errors import INVALID_VALUE, UNSUPPORTED, SbpOptionError
 from .options import SbpOptions, Use
-from .writer import SbpCommitMessage, Target, drain
+from .writer import SbpCommitMessage, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,19 +30,22 @@ class SbpBatchWriter(DataSourceArrowWriter):
         self._target = Target.of(options, schema)
         self._epoch = _epoch(options)
         self._log = delivery.CommitLog(options, self._epoch.sink) if options.txn_app_id and self._epoch else None
-        self._done = self._log is not None and self._epoch is not None and self._log.has(self._epoch)
+        self._done = self._log is not None and self._epoch is not None and self._log.find(self._epoch) is not None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Appends the rows of one task and waits until all of them are durable."""
-        if self._done:
-            drain(iterator)
-            return SbpCommitMessage(0, (), self._epoch, repeated=True)
+        if self._done and self._epoch is not None:
+            return self._target.pass_over(iterator, self._epoch)
         return self._target.write(iterator, self._epoch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Notes the version of a transaction; the rows are durable and visible since they were acknowledged."""
-        if self._log is not None and self._epoch is not None and not self._done:
-            self._log.commit(self._epoch, delivery.written(messages))
+        """Notes the version of a transaction; the rows are durable and visible since they were acknowledged.
+
+        Raises `SbpSparkError` if it was noted before with other rows.
+        """
+        if self._log is not None and self._epoch is not None:
+            made = [message for message in messages if isinstance(message, SbpCommitMessage)]
+            self._log.commit(self._epoch, delivery.content(made), delivery.written(made))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing can be taken back: what was acknowledged stays."""

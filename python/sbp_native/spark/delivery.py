@@ -2,8 +2,10 @@
 
 Two things are told apart. A *writer* has a name and an epoch; the server stores what it sends once, however often it is
 sent. So a task that Spark repeats takes the name of the task before it. And a *commit* says that a whole batch is
-stored: it is one record in a stream of the sink's own, appended on the condition that no other came between. A batch
-that was committed is not written again, even if it were to hold other rows now.
+stored: it is one record in a stream of the sink's own, the batch's mark, appended on the condition that no other came
+between. A batch that has its mark is not written again. The number alone does not make it the same batch: a checkpoint
+that was put back, or deleted in part, gives numbers out a second time. So the mark says what was written, and a batch
+of the same number with other rows is an error.
 """
 
 from __future__ import annotations
@@ -13,25 +15,30 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sbp_native
 from sbp_native import errors
 
 from . import runtime
-from .errors import UNSUPPORTED, SbpSparkError, explained
+from .content import Content
+from .errors import OFFSETS, OTHER_ROWS, UNSUPPORTED, SbpSparkError, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sbp_native import Record
+
     from .options import SbpOptions
-    from .writer import Appended
+    from .writer import Appended, SbpCommitMessage
 
 #: What the names of sinks' own streams begin with.
 PREFIX: Final = "_sbp/sinks"
 
-#: Commits before the last one that are kept; they are of no use, but each trim is a call.
+#: Commits that are kept at least, to know a batch that comes again after later ones; so many more before a trim.
 _KEPT: Final = 64
+#: Of what a mark says.
+_VERSION: Final = 2
 _BATCH: Final = "streaming.sql.batchId"
 _QUERY: Final = "sql.streaming.queryId"
 
@@ -48,6 +55,33 @@ class Epoch:
     def writer(self, partition: int) -> tuple[bytes, int]:
         """The writer id and epoch of the task that writes a partition, whichever attempt it is."""
         return _digest(self.sink, str(partition))[:16], self.number
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether it gets a mark when it is whole."""
+        return self.sink.startswith(PREFIX)
+
+    @property
+    def advice(self) -> str:
+        """What to do when it was written before with other rows."""
+        if self._is_transaction:
+            return (
+                "a txnVersion stands for the same rows each time, and the next ones need a higher one. After a "
+                "checkpoint was put back, deleted or begun anew, the batches of foreachBatch need a new txnAppId"
+            )
+        return (
+            "the checkpoint is older than what was written, put back or deleted in part, or the plan gives other rows "
+            "each time (rand, uuid, a table that was changed). Put the newest checkpoint in place, or begin with a new "
+            "checkpointLocation, from the first record that is not in the target; with a new 'sinkId' this query goes "
+            "on, and what is in the target already is there twice"
+        )
+
+    @property
+    def _is_transaction(self) -> bool:
+        return self.sink.startswith(f"{PREFIX}/txn/")
+
+    def __str__(self) -> str:
+        return f"version {self.number} of this txnAppId" if self._is_transaction else f"batch {self.number}"
 
 
 def sink_name(options: SbpOptions) -> str:
@@ -86,9 +120,14 @@ def of_task(sink: str) -> Epoch:
     return of_stream(query, int(batch), sink)
 
 
-def written(messages: Iterable[object]) -> list[Appended]:
+def written(messages: Iterable[SbpCommitMessage]) -> list[Appended]:
     """What all tasks together have stored."""
-    return [each for message in messages for each in getattr(message, "appended", ())]
+    return [each for message in messages for each in message.appended]
+
+
+def content(messages: Iterable[SbpCommitMessage]) -> Content:
+    """What all tasks together were given, stored now or before."""
+    return Content.sum(message.content for message in messages)
 
 
 def partition() -> int:
@@ -99,8 +138,36 @@ def partition() -> int:
     return context.partitionId() if context is not None else 0
 
 
+class Mark(NamedTuple):
+    """The commit of one batch, as it is stored."""
+
+    number: int
+    content: Content
+    #: The offset behind its record.
+    behind: int
+
+    def check(self, epoch: Epoch, content: Content, log: str) -> None:
+        """Raises `SbpSparkError` unless this is what was committed."""
+        if content == self.content or content.rows == self.content.rows == 0:
+            return
+        if self.content.digest is None and content.rows == self.content.rows:
+            raise SbpSparkError(
+                OTHER_ROWS,
+                f"{epoch} was written before, by an earlier release of sbp-native, which did not note which rows "
+                f"(stream {log}), so it is not known whether these {content.rows} are the same: nothing was written "
+                "now. If nobody has touched the checkpoint, start once with the release that wrote it, which passes "
+                f"over them; else {epoch.advice}",
+            )
+        now = "others" if content.rows == self.content.rows else f"now there are {content.rows}"
+        raise SbpSparkError(
+            OTHER_ROWS,
+            f"{epoch} was written before with other rows ({self.content.rows} then, {now}; stream {log}), and nothing "
+            f"was written now: {epoch.advice}",
+        )
+
+
 class CommitLog:
-    """The commits of one sink: a stream of which only the last record counts."""
+    """The commits of one sink: a stream with a mark for each batch, the last ones of which are kept."""
 
     def __init__(self, options: SbpOptions, sink: str) -> None:
         self._options = options
@@ -110,31 +177,38 @@ class CommitLog:
         """The highest batch that is committed, None if there is none."""
         with explained(f"reading the commits of the sink, stream {self._name}", self._options.servers):
             found = self._last()
-            return found[0] if found is not None else None
+            return found.number if found is not None else None
 
-    def has(self, epoch: Epoch) -> bool:
-        """Whether this batch, or a later one, is committed."""
-        last = self.last()
-        return last is not None and last >= epoch.number
+    def find(self, epoch: Epoch) -> Mark | None:
+        """The mark of this batch; None if neither it nor a later one is committed.
 
-    def commit(self, epoch: Epoch, appended: Iterable[Appended]) -> None:
-        """Commits a batch; one that is committed already, or is older than the last one that is, stays as it is."""
-        record = json.dumps(
-            {"v": 1, "batch": epoch.number, "streams": _by_stream(appended)}, separators=(",", ":")
-        ).encode()
+        Raises `SbpSparkError` if only later ones are known: nobody can tell then what this one held.
+        """
+        with explained(f"reading the commits of the sink, stream {self._name}", self._options.servers):
+            return self._of(epoch, self._last())
+
+    def commit(self, epoch: Epoch, content: Content, appended: Iterable[Appended]) -> None:
+        """Commits a batch; one that is committed already stays as it is.
+
+        Raises `SbpSparkError` if other rows were committed under its number, or what was is not known.
+        """
+        record = {"v": _VERSION, "batch": epoch.number, "rows": content.rows, "digest": f"{content.digest:016x}"}
+        value = json.dumps({**record, "streams": _by_stream(appended)}, separators=(",", ":")).encode()
         deadline = time.monotonic() + self._options.timeout
-        with explained(f"committing batch {epoch.number}, stream {self._name}", self._options.servers):
-            while not self._try(epoch.number, record, deadline):
+        with explained(f"committing {epoch}, stream {self._name}", self._options.servers):
+            while not self._try(epoch, content, value, deadline):
                 pass
 
-    def _try(self, number: int, record: bytes, deadline: float) -> bool:
+    def _try(self, epoch: Epoch, content: Content, value: bytes, deadline: float) -> bool:
         last = self._last(create=True)
-        if last is not None and last[0] >= number:
+        mark = self._of(epoch, last)
+        if mark is not None:
+            mark.check(epoch, content, self._name)
             return True
         stream = self._stream()
-        at = last[1] if last is not None else stream.positions().latest
+        at = last.behind if last is not None else stream.positions().latest
         try:
-            stream.append(record, expected_offset=at)
+            stream.append(value, expected_offset=at)
         except errors.PreconditionFailedError:
             if time.monotonic() > deadline:
                 raise
@@ -146,21 +220,54 @@ class CommitLog:
             return False
         if at % _KEPT == _KEPT - 1:
             with suppress(errors.SbpError):
-                stream.trim(before=at)
+                stream.trim(before=at + 1 - _KEPT)
         return True
 
-    def _last(self, create: bool = False) -> tuple[int, int] | None:
-        """The last commit's batch, and the offset behind its record."""
+    def _of(self, epoch: Epoch, last: Mark | None) -> Mark | None:
+        if last is None or last.number < epoch.number:
+            return None
+        if last.number == epoch.number:
+            return last
+        stream = self._stream()
+        # Numbers grow by one at least from mark to mark.
+        first = last.behind - 1 - (last.number - epoch.number)
+        for batch in stream.read(start=max(first, stream.positions().earliest), end=last.behind):
+            for record in batch:
+                mark = self._mark(record)
+                if mark.number == epoch.number:
+                    return mark
+        raise SbpSparkError(
+            OTHER_ROWS,
+            f"{epoch} comes after {last.number}, which was the last one that was written, and what it may have held is "
+            f"not noted (stream {self._name}), so nothing was written now: {epoch.advice}",
+        )
+
+    def _last(self, create: bool = False) -> Mark | None:
         try:
             batches = self._stream().fetch("latest-1")
         except errors.StreamNotFoundError:
             if create:
                 runtime.client(self._options).create_stream(self._name, exist_ok=True)
             return None
-        if not batches:
-            return None
-        last = list(batches[-1])[-1]
-        return int(json.loads(bytes(last.value or b""))["batch"]), last.offset + 1
+        return self._mark(list(batches[-1])[-1]) if batches else None
+
+    def _mark(self, record: Record) -> Mark:
+        """What a record of the stream says. Marks of the first version have no digest, and the rows of each stream."""
+        try:
+            said = json.loads(bytes(record.value or b""))
+            if said["v"] == 1:
+                rows = sum(int(stream[2]) for stream in said["streams"].values())
+                return Mark(int(said["batch"]), Content(rows, None), record.offset + 1)
+            if said["v"] == _VERSION:
+                content = Content(int(said["rows"]), int(said["digest"], 16))
+                return Mark(int(said["batch"]), content, record.offset + 1)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            pass
+        raise SbpSparkError(
+            OFFSETS,
+            f"record {record.offset} of stream {self._name} is no commit of a sink that this release can read: it is a "
+            "later release's, or somebody else has appended to the stream",
+        )
 
     def _stream(self) -> sbp_native.Stream:
         return runtime.client(self._options).stream(self._name)

@@ -74,9 +74,10 @@ CODES: Final[dict[int, Code]] = {
     PYSPARK_TOO_OLD: Code("PYSPARK_TOO_OLD", "PySpark is older than 4.2", "upgrade pyspark"),
     OTHER_ROWS: Code(
         "OTHER_ROWS",
-        "a repeated task has other rows than its first attempt, which were stored: storing them would lose some or "
-        "leave some twice",
-        "use `deterministic(df, n)`, `sortWithinBatch=true`, or `delivery=at-least-once`",
+        "a repeated task or batch has other rows than were stored before under its number: storing them would leave "
+        "some twice, passing over them would lose some",
+        "for a task: `deterministic(df, n)`, `sortWithinBatch=true`, or `delivery=at-least-once`; for a batch: "
+        "[checkpoints that were put back](delivery.md#checkpoints-that-were-put-back)",
     ),
 }
 

@@ -128,7 +128,9 @@ OPTIONS: Final[dict[str, Option]] = {
     "delivery": Option(_WRITES, "`at-least-once`; streaming `exactly-once`", "`at-least-once` or `exactly-once`"),
     "sinkId": Option(_WRITES, "the target", "names the sink, for a query that writes twice to one target exactly once"),
     "txnAppId": Option(
-        _BATCH_WRITE, "", "with `txnVersion`: a write with a version that was written before does nothing"
+        _BATCH_WRITE,
+        "",
+        "with `txnVersion`: a version that was written before is not written again, and fails if it has other rows",
     ),
     "txnVersion": Option(_BATCH_WRITE, "", "with `txnAppId`: a whole number that grows from write to write"),
     "sortWithinBatch": Option(

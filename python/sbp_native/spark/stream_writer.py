@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from . import delivery, runtime
 from .errors import UNSUPPORTED, SbpOptionError
 from .options import SbpOptions, Use
-from .writer import SbpCommitMessage, Target, drain
+from .writer import SbpCommitMessage, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,19 +44,20 @@ class SbpStreamWriter(DataSourceStreamArrowWriter):
         if not self._once:
             return self._target.write(iterator, None)
         epoch = delivery.of_task(self._sink)
-        if delivery.CommitLog(self._options, epoch.sink).has(epoch):
-            drain(iterator)
-            return SbpCommitMessage(0, (), epoch, repeated=True)
+        if delivery.CommitLog(self._options, epoch.sink).find(epoch) is not None:
+            return self._target.pass_over(iterator, epoch)
         return self._target.write(iterator, epoch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Notes that the micro-batch is written whole, so that it is not written again."""
-        epochs = {
-            message.epoch for message in messages if isinstance(message, SbpCommitMessage) and not message.repeated
-        }
-        for epoch in epochs - {None}:
+        """Notes that the micro-batch is written whole, so that it is not written again.
+
+        Raises `SbpSparkError` if it was noted before with other rows.
+        """
+        made = [message for message in messages if isinstance(message, SbpCommitMessage)]
+        for epoch in {message.epoch for message in made} - {None}:
             assert epoch is not None
-            delivery.CommitLog(self._options, epoch.sink).commit(epoch, delivery.written(messages))
+            log = delivery.CommitLog(self._options, epoch.sink)
+            log.commit(epoch, delivery.content(made), delivery.written(made))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing can be taken back: what was acknowledged stays, and is recognised when the batch is repeated."""

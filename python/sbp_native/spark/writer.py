@@ -21,6 +21,7 @@ import sbp_native
 from sbp_native._native import BatchAppender
 
 from . import delivery, runtime
+from .content import NOTHING, Content
 from .errors import INVALID_VALUE, OTHER_ROWS, SCHEMA, SbpOptionError, SbpSparkError, explained, nearest
 from .ordering import sorted_batches
 from .schema import Conform, arrow_schema
@@ -47,6 +48,7 @@ _TARGETS: Final = ("stream", "stream_id", "topic")
 #: Columns of a read, and of Kafka's, that say where a record came from: they are left out.
 _ORIGIN: Final = ("offset", "partition", "timestampType")
 _SEQUENCE_OVERLAP: Final = 1481
+_WRITER_FENCED: Final = 1482
 #: What the client says behind the facts; here the sink says it.
 _NO_USE: Final = "; not worth trying again"
 
@@ -69,6 +71,8 @@ class SbpCommitMessage(WriterCommitMessage):
     appended: tuple[Appended, ...]
     epoch: delivery.Epoch | None = None
     repeated: bool = False
+    #: What the task was given, of batches that are committed.
+    content: Content = NOTHING
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Target:
         With an epoch, rows that an earlier attempt has stored are not stored again.
         """
         runtime.prepare_worker(self.options.worker_gc_freeze)
-        rows = 0
+        rows, content = 0, NOTHING
         appended: list[tuple[int, int, int, int]] = []
         to = self.stream or "the streams that the rows name"
         with _explained(f"appending to {to}", self.options.servers, epoch):
@@ -113,11 +117,21 @@ class Target:
             for batch in sorted_batches(batches) if self.options.sort_within_batch else batches:
                 if batch.num_rows:
                     appender = appender or self._appender(epoch)
-                    appender.append(prepare(batch))
+                    prepared = prepare(batch)
+                    appender.append(prepared)
                     rows += batch.num_rows
+                    if epoch is not None and epoch.is_committed:
+                        content += Content.of(prepared)
             if appender is not None:
                 appended = appender.finish()
-        return SbpCommitMessage(rows, tuple(Appended(*each) for each in appended), epoch)
+        return SbpCommitMessage(rows, tuple(Appended(*each) for each in appended), epoch, content=content)
+
+    def pass_over(self, batches: Iterable[pa.RecordBatch], epoch: delivery.Epoch) -> SbpCommitMessage:
+        """Writes nothing, because the batch was committed; says what the task was given, for the driver to compare."""
+        runtime.prepare_worker(self.options.worker_gc_freeze)
+        prepare = self._prepare()
+        content = Content.sum(Content.of(prepare(batch)) for batch in batches if batch.num_rows)
+        return SbpCommitMessage(0, (), epoch, repeated=True, content=content)
 
     def _prepare(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         return _prepare_typed(self.schema_ipc) if self.body == "arrow" else _prepare_records
@@ -141,26 +155,26 @@ class Target:
 
 @contextmanager
 def _explained(doing: str, servers: str, epoch: delivery.Epoch | None) -> Iterator[None]:
-    """Errors of an append in one line; one about a repeat with other rows says what that means."""
+    """Errors of an append in one line; those about rows that were stored before say what that means."""
     try:
         with explained(doing, servers):
             yield
     except SbpSparkError as error:
-        if error.code != _SEQUENCE_OVERLAP or epoch is None:
+        if epoch is None or error.code not in (_SEQUENCE_OVERLAP, _WRITER_FENCED):
             raise
         what = error.message.partition(_NO_USE)[0]
+        if error.code == _WRITER_FENCED:
+            raise SbpSparkError(
+                error.code,
+                f"{what}; this is {epoch}, and this task's writer has stored rows of a later one: this attempt was "
+                f"given up by Spark, or {epoch.advice}",
+            ) from error
         raise SbpSparkError(
             OTHER_ROWS,
             f"{what}; an earlier attempt of this task stored other rows, so the plan does not give the same rows each "
-            "time, or batchRows, batchBytes or the body were changed: use sbp_native.spark.deterministic(df, n), "
-            "sortWithinBatch=true, or delivery=at-least-once",
+            "time, or batchRows, batchBytes or the body were changed, or the checkpoint is another copy: use "
+            "sbp_native.spark.deterministic(df, n), sortWithinBatch=true, or delivery=at-least-once",
         ) from error
-
-
-def drain(batches: Iterable[pa.RecordBatch]) -> None:
-    """Reads the input to its end, or the other side of the pipe may wait for ever."""
-    for _ in batches:
-        pass
 
 
 def _find_or_create(options: SbpOptions, name: str, schema: StructType) -> StreamHead:
