@@ -420,6 +420,17 @@ def a_write_without_a_target(at: Scene) -> object:
     return at.write(at.values()).save()
 
 
+@seen(
+    9204,
+    SAVE,
+    "body=records cannot keep 'partition', 'offset', 'timestampType': that is where a row was read, and each gets a "
+    'new place. Write the rest with .drop("partition", "offset", "timestampType"), or set originColumns=ignore',
+)
+def a_copy_with_the_places_of_its_rows(at: Scene) -> object:
+    at.client.create_stream("copy")
+    return at.write(at.read(columns="kafka").load("orders")).save("copy")
+
+
 @seen(9207, SAVE, "a stream cannot be overwritten, only appended to: use .mode('append')")
 def overwriting(at: Scene) -> object:
     return at.write(at.values()).mode("overwrite").save("orders")

@@ -53,6 +53,23 @@ def test_a_kafka_frame_goes_as_it_is(spark: SparkSession, client: sbp.Client, wr
     assert values(client, name) == [b"b"]
 
 
+@pytest.mark.parametrize("columns", ["records", "kafka"])
+def test_a_copy_does_not_lose_columns_silently(
+    client: sbp.Client, read: Callable, write: Callable, name: str, columns: str
+) -> None:
+    """Where a row was read cannot be kept: who copies a frame as it is, says so."""
+    client.create_stream(f"{name}/from").append([b"a", b"b"])
+    client.create_stream(f"{name}/to")
+    frame = read(columns=columns).load(f"{name}/from")
+    wanted = "'offset'" if columns == "records" else "'partition', 'offset', 'timestampType'"
+    assert f"[SBP-9204] body=records cannot keep {wanted}:" in failure(lambda: write(frame).save(f"{name}/to"))
+    assert "[SBP-9204]" in failure(lambda: write(frame.selectExpr("value", "1 partition")).save(f"{name}/to"))
+    assert values(client, f"{name}/to") == []
+    write(frame, originColumns="ignore").save(f"{name}/to")
+    write(frame.drop("partition", "offset", "timestampType")).save(f"{name}/to")
+    assert sorted(values(client, f"{name}/to")) == [b"a", b"a", b"b", b"b"]
+
+
 def test_typed(spark: SparkSession, read: Callable, write: Callable, name: str) -> None:
     frame = spark.range(1_000).selectExpr(
         "id", "string(id) name", "timestamp_seconds(id) at", "array(id) list", "if(id % 2 = 0, id, null) even"

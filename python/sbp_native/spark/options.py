@@ -117,7 +117,11 @@ OPTIONS: Final[dict[str, Option]] = {
         "`spark.sql.python.filterPushdown.enabled` is set. Up to 4.3 Spark reads with the filters of one query in "
         "another on the same DataFrame: set it where one `load` serves one query",
     ),
-    "stream": Option(_WRITES, "the rows' column", "the target, by name or id; the same as `save(...)`"),
+    "stream": Option(
+        _WRITES,
+        "the rows' column",
+        "the target, by name or id; the same as `save(...)`; wins over columns `stream`, `stream_id` and `topic`",
+    ),
     "body": Option(
         _WRITES, "by the target's schema", "`records` (value, key, headers) or `arrow` (the frame's columns)"
     ),
@@ -133,6 +137,12 @@ OPTIONS: Final[dict[str, Option]] = {
         "with `txnVersion`: a version that was written before is not written again, and fails if it has other rows",
     ),
     "txnVersion": Option(_BATCH_WRITE, "", "with `txnAppId`: a whole number that grows from write to write"),
+    "originColumns": Option(
+        _WRITES,
+        "`error`",
+        "what a write of records does with `partition`, `offset` and `timestampType`, which say where a row was read "
+        "and cannot be kept: `error`, or `ignore`, they are left out",
+    ),
     "sortWithinBatch": Option(
         _WRITES, "`false`", "sorts each task's rows before they are appended, so that a repeated task writes the same"
     ),
@@ -213,6 +223,7 @@ class SbpOptions:
     sink_id: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
+    ignore_origin: bool = False
     sort_within_batch: bool = False
     timeout: float = DEFAULT_TIMEOUT
     max_attempts: int | None = None
@@ -258,6 +269,7 @@ class SbpOptions:
             sink_id=values.label("sinkId", given),
             txn_app_id=values.label("txnAppId", given),
             txn_version=values.number("txnVersion", given, least=0),
+            ignore_origin=values.word("originColumns", given, ("error", "ignore")) == "ignore",
             sort_within_batch=values.flag("sortWithinBatch", given) is True,
             timeout=values.duration("timeout", given, "s") or DEFAULT_TIMEOUT,
             max_attempts=values.number("maxAttempts", given),

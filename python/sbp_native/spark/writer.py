@@ -45,7 +45,7 @@ _RECORD_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "stream_id": (LongType,),
 }
 _TARGETS: Final = ("stream", "stream_id", "topic")
-#: Columns of a read, and of Kafka's, that say where a record came from: they are left out.
+#: Columns of a read, and of Kafka's, that say where a record came from: an append gives new ones.
 _ORIGIN: Final = ("offset", "partition", "timestampType")
 _SEQUENCE_OVERLAP: Final = 1481
 _WRITER_FENCED: Final = 1482
@@ -98,7 +98,7 @@ class Target:
         if body == "arrow":
             assert head is not None
             return cls(options, head.name, body, _typed_target(head, schema))
-        _check_records(schema, head.name if head is not None else None)
+        _check_records(options, schema, head.name if head is not None else None)
         return cls(options, head.name if head is not None else None, body)
 
     def write(self, batches: Iterator[pa.RecordBatch], epoch: delivery.Epoch | None) -> SbpCommitMessage:
@@ -193,7 +193,7 @@ def _find_or_create(options: SbpOptions, name: str, schema: StructType) -> Strea
     # A stream is typed for good, so only body=arrow makes it so.
     typed = arrow_schema(schema) if options.body == "arrow" else None
     if typed is None:
-        _check_records(schema, name)
+        _check_records(options, schema, name)
     with explained(f"creating stream {name}", options.servers):
         created = runtime.client(options).create_stream(name, schema=typed, exist_ok=True)
     return StreamHead(int(created.id), created.name, typed.serialize().to_pybytes() if typed is not None else None)
@@ -231,7 +231,15 @@ def _typed_target(head: StreamHead, schema: StructType) -> bytes:
     return head.schema_ipc
 
 
-def _check_records(schema: StructType, target: str | None) -> None:
+def _check_records(options: SbpOptions, schema: StructType, target: str | None) -> None:
+    origin = [name for name in schema.fieldNames() if name in _ORIGIN]
+    if origin and not options.ignore_origin:
+        named, dropped = ", ".join(map(repr, origin)), ", ".join(f'"{name}"' for name in origin)
+        raise SbpOptionError(
+            SCHEMA,
+            f"body=records cannot keep {named}: that is where a row was read, and each gets a new place. Write the "
+            f"rest with .drop({dropped}), or set originColumns=ignore",
+        )
     for field in schema.fields:
         if field.name in _ORIGIN:
             continue
