@@ -127,9 +127,19 @@ impl ClientError {
             Cause::Deadline { .. } => (ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND),
             Cause::ConnectionLost { .. } if doubtful => (ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST),
             Cause::ConnectionLost { .. } => (ErrorKind::ConnectionLost, ErrorCode::CONNECTION_FAILED),
+            Cause::Protocol { .. } => (sure(ErrorKind::Protocol), ErrorCode::PROTOCOL_VIOLATION),
+            // The last attempt did nothing for certain, one before it may have: its answer was lost.
+            Cause::NotStarted
+            | Cause::Unreachable { .. }
+            | Cause::Unsupported { .. }
+            | Cause::Invalid { .. }
+            | Cause::Closed
+                if doubtful =>
+            {
+                (ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST)
+            }
             Cause::NotStarted => (ErrorKind::Rejected, ErrorCode::SHUTTING_DOWN),
             Cause::Unreachable { .. } => (ErrorKind::Unreachable, ErrorCode::CONNECTION_FAILED),
-            Cause::Protocol { .. } => (sure(ErrorKind::Protocol), ErrorCode::PROTOCOL_VIOLATION),
             Cause::Unsupported { .. } => (ErrorKind::Unsupported, ErrorCode::FEATURE_NOT_OFFERED),
             Cause::Invalid { .. } => (ErrorKind::Invalid, ErrorCode::BAD_ARGUMENT),
             Cause::Closed => (ErrorKind::Closed, ErrorCode::CLOSED),
@@ -176,6 +186,17 @@ impl ClientError {
         if details.kind == ErrorKind::Indeterminate {
             details.kind = ErrorKind::Rejected;
             details.retriable = details.code.rule().retry != Retry::Never;
+        }
+        self
+    }
+
+    /// That an earlier attempt of the same append may have been stored, whatever became of the last one.
+    pub(crate) fn in_doubt(mut self) -> Self {
+        let details = &mut *self.0;
+        details.kind = ErrorKind::Indeterminate;
+        details.retriable = false;
+        if !details.code.rule().may_have_been_done {
+            details.code = ErrorCode::CONNECTION_LOST;
         }
         self
     }

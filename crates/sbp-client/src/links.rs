@@ -31,8 +31,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 pub(crate) struct Links {
     /// To the servers that were named: the placement driver, or a server that is both.
     home: Arc<Link>,
-    /// To servers that answers named, by address.
-    others: Mutex<HashMap<ServerAddress, Arc<Link>>>,
+    /// To servers that answers named.
+    others: Mutex<Others>,
     /// The leader that a server at home named. Forgotten when it does not answer.
     leader: Mutex<Option<Arc<Link>>>,
     routes: Mutex<Routes>,
@@ -42,11 +42,19 @@ pub(crate) struct Links {
     pub(crate) reroutes: Mutex<Reroutes>,
 }
 
+/// Links to servers that answers named, by address.
+#[derive(Debug, Default)]
+struct Others {
+    links: HashMap<ServerAddress, Arc<Link>>,
+    /// The client is closed: links that are made from now on are closed too.
+    closed: bool,
+}
+
 impl Links {
     pub(crate) fn new(config: Arc<ClientConfig>, handle: Handle) -> Arc<Self> {
         Arc::new_cyclic(|links: &Weak<Self>| Self {
             home: Link::new(config, handle, links.clone()),
-            others: Mutex::new(HashMap::new()),
+            others: Mutex::default(),
             leader: Mutex::new(None),
             routes: Mutex::new(Routes::default()),
             routed: AtomicBool::new(false),
@@ -99,9 +107,14 @@ impl Links {
 
     fn at(&self, address: ServerAddress) -> Arc<Link> {
         let mut others = self.others.lock();
-        let link = others
-            .entry(address)
-            .or_insert_with_key(|address| self.home.sibling(address.clone()));
+        let closed = others.closed;
+        let link = others.links.entry(address).or_insert_with_key(|address| {
+            let link = self.home.sibling(address.clone());
+            if closed {
+                link.close();
+            }
+            link
+        });
         Arc::clone(link)
     }
 
@@ -211,7 +224,7 @@ impl Links {
     fn all(&self) -> Vec<Arc<Link>> {
         let others = self.others.lock();
         let mut all = vec![Arc::clone(&self.home)];
-        all.extend(others.values().cloned());
+        all.extend(others.links.values().cloned());
         all
     }
 
@@ -222,6 +235,7 @@ impl Links {
 
     /// Accepts nothing more anywhere.
     pub(crate) fn close(&self) {
+        self.others.lock().closed = true;
         for link in self.all() {
             link.close();
         }

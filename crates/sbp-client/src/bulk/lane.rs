@@ -28,6 +28,8 @@ pub(super) struct Piece {
     pub(super) batch: Bytes,
     pub(super) sent_first: Option<Instant>,
     attempts: u32,
+    /// An attempt ended without an answer: the batch may be stored.
+    in_doubt: bool,
     state: State,
     /// The writer's queue has its stream for it.
     is_queued: bool,
@@ -61,6 +63,7 @@ impl Lane {
             batch,
             sent_first: None,
             attempts: 0,
+            in_doubt: false,
             state: State::Waiting,
             is_queued: true,
         });
@@ -127,11 +130,14 @@ impl Lane {
         let is_first = self.pieces.front().is_some_and(|piece| piece.base_sequence == sequence);
         let piece = find(&mut self.pieces, sequence)?;
         piece.state = State::Waiting;
+        piece.in_doubt |= error.is_indeterminate();
+        let in_doubt = piece.in_doubt;
         self.is_rewinding = true;
         let over = piece
             .sent_first
             .is_some_and(|first| now.saturating_duration_since(first) >= options.timeout);
-        (over || !is_worth_repeating(&error, is_first)).then_some(error)
+        let is_final = over || !is_worth_repeating(&error, is_first);
+        is_final.then(|| if in_doubt { error.in_doubt() } else { error })
     }
 
     /// Bytes that were let go since this was asked last.

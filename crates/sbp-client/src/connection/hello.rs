@@ -4,7 +4,8 @@ use bytes::BytesMut;
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{ClientRole, Encoder, Feature, HeartbeatRequest, HeartbeatResponse, Message};
 
-use super::in_flight::system_error;
+use super::in_flight::{refused, system_error, undecodable};
+use crate::failure::Cause;
 use crate::features::{Features, OFFERED};
 
 pub(crate) const OPCODE: OpCode = HeartbeatRequest::OPCODE;
@@ -45,10 +46,10 @@ impl Hello {
         &self.header
     }
 
-    /// What an answer agrees on; a refusal, or an answer that cannot be read, agrees on nothing.
-    pub(super) fn agreed(&mut self, frame: &Frame) -> Features {
-        if system_error(frame).is_some() {
-            return Features::default();
+    /// What an answer agrees on; `Err`: it is a refusal, or cannot be read.
+    pub(super) fn agreed(&mut self, frame: &Frame) -> Result<Features, Cause> {
+        if let Some(cause) = system_error(frame) {
+            return Err(cause);
         }
         match HeartbeatResponse::decode(&frame.header) {
             Ok(answer) if answer.status.is_success() => {
@@ -56,14 +57,12 @@ impl Hello {
                     self.request.connection_id = answer.connection_id;
                     self.encode();
                 }
-                Features::from_pairs(
-                    answer
-                        .features
-                        .iter()
-                        .map(|one| (one.name.as_str(), one.value.as_str())),
-                )
+                let features = answer.features.iter();
+                let pairs = features.map(|one| (one.name.as_str(), one.value.as_str()));
+                Ok(Features::from_pairs(pairs))
             }
-            Ok(_) | Err(_) => Features::default(),
+            Ok(answer) => Err(refused(&answer.status, 0)),
+            Err(error) => Err(undecodable(frame, &error)),
         }
     }
 }

@@ -18,6 +18,8 @@ use crate::failure::{Cause, Failure};
 pub(super) enum InFlight {
     /// The connection's own sign of life.
     Heartbeat,
+    /// A PING of the connection's own, to a peer that did not answer HEARTBEAT.
+    Probe,
     /// An append: which of the submissions, which of its operations, and results that came without END.
     Append {
         batch: u32,
@@ -45,11 +47,16 @@ pub(super) enum InFlight {
 }
 
 impl InFlight {
+    /// Whether it is the connection's own, so that no caller waits for it.
+    pub(super) fn is_upkeep(&self) -> bool {
+        matches!(self, Self::Heartbeat | Self::Probe)
+    }
+
     /// Tells a call or a FETCH that it failed. Appends are told by their road.
     pub(super) fn fail(self, failure: Failure) {
         // A receiver that is gone has given up on the call.
         match self {
-            Self::Heartbeat | Self::Append { .. } => {}
+            Self::Heartbeat | Self::Probe | Self::Append { .. } => {}
             Self::Ping { reply } => drop(reply.send(Err(failure))),
             Self::Call { reply, .. } => drop(reply.send(Err(failure))),
             Self::Fetch { tag, events, .. } => drop(events.send(FetchEvent::Failed { tag, failure })),

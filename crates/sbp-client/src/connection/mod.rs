@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sbp_frame::Frame;
-use sbp_messages::{AppendResponse, FetchRequest, Message};
+use sbp_messages::{AppendResponse, FetchRequest, Message, Retry};
 use sbp_session::{CallFailure, CloseReason, Event, Outgoing, SendError, Session};
 use sbp_transport::Application;
 use smallvec::SmallVec;
@@ -31,6 +31,12 @@ use crate::features::{Durability, Features};
 use crate::link::Link;
 use crate::slab::Slab;
 use crate::stats::Counters;
+
+/// Why a connection whose peer says nothing is given up.
+const UNANSWERED: &str = "the server did not answer HEARTBEAT in time";
+
+/// Why a connection that drains takes nothing new.
+const GOES_AWAY: &str = "the connection is being replaced by another one";
 
 /// How long the answers to what was sent are waited for when the client is closed.
 const CLOSING_TIME: Duration = Duration::from_secs(5);
@@ -108,11 +114,20 @@ impl Connection {
         Failure::new(cause, Some(&self.context.endpoint))
     }
 
-    /// Nothing new goes out here any more; the link dials the successor.
+    /// Nothing new goes out here any more; the link dials the successor, and this connection ends when what it has sent
+    /// is over.
     fn drain(&mut self) {
         if self.phase == Phase::Open {
             self.phase = Phase::Draining { appends_over: false };
             self.context.link.clone().connection_drains(self.generation);
+            self.fail_held(GOES_AWAY);
+        }
+    }
+
+    /// Gives back the calls that waited for the peer's features: nothing of them was sent.
+    fn fail_held(&mut self, reason: &str) {
+        for command in std::mem::take(&mut self.held) {
+            fail_unsent(command, &self.context.endpoint, reason);
         }
     }
 
@@ -202,7 +217,7 @@ impl Connection {
             None if self.phase == Phase::Open => Some(None),
             None => Some(Some(Cause::ConnectionLost {
                 sent: false,
-                reason: "the server goes away".into(),
+                reason: GOES_AWAY.into(),
             })),
             Some(features) => needs
                 .lacking(features)
@@ -231,12 +246,12 @@ impl Connection {
         self.context.counters.add_answer(frame.payload.len());
         match call {
             // Its answer is an event of its own.
-            InFlight::Ping { .. } => {}
+            InFlight::Ping { .. } | InFlight::Probe => {}
             InFlight::Heartbeat => {
                 if end {
                     self.calls.remove(user);
-                    let features = self.hello.agreed(&frame);
-                    self.know(session, now, features);
+                    let answer = self.hello.agreed(&frame);
+                    self.handle_greeting(session, now, answer);
                 }
             }
             InFlight::Append { results, .. } if !end => match AppendResponse::decode(&frame.header) {
@@ -307,13 +322,62 @@ impl Connection {
         if end { self.calls.remove(user) } else { None }
     }
 
-    /// The peer has said what it can do, or will never: what waited for that goes out, and its limits count.
-    fn know(&mut self, session: &mut Session, now: Instant, features: Features) {
+    /// A HEARTBEAT was answered. Only the first answer of a connection settles what the peer can do.
+    fn handle_greeting(&mut self, session: &mut Session, now: Instant, answer: Result<Features, Cause>) {
+        if self.context.features.is_some() {
+            return;
+        }
+        match answer {
+            Ok(features) => self.know(session, now, features, true),
+            // Refused for the moment: what the peer can do, another connection will show.
+            Err(Cause::Refused { code, message, .. }) if code.rule().retry != Retry::Never => {
+                self.greeting_failed(format!("the server refused HEARTBEAT for now: {message}"));
+            }
+            // It is there, and does not know HEARTBEAT as it is meant here: a plain peer.
+            Err(_refused_or_unreadable) => self.know(session, now, Features::default(), false),
+        }
+    }
+
+    /// The first HEARTBEAT of this connection was not answered in time. A plain peer may discard what it does not know,
+    /// HEARTBEAT included, and still answers other things; one that answers nothing at all is stalled, or no server.
+    fn greeting_overdue(&mut self, session: &mut Session, now: Instant) {
+        if self.context.features.is_some() || self.phase != Phase::Open {
+            return;
+        }
+        if self.context.link.has_greeted(&self.context.endpoint) {
+            self.greeting_failed(UNANSWERED.to_owned());
+        } else if session.stats().frames_in > 0 {
+            self.know(session, now, Features::default(), false);
+        } else {
+            self.send_probe(session, now);
+        }
+    }
+
+    /// Asks a silent peer for the one answer that every peer has.
+    fn send_probe(&mut self, session: &mut Session, now: Instant) {
+        let user = self.calls.insert(InFlight::Probe);
+        let deadline = now + self.context.link.config.connect_timeout;
+        if session.send_ping(now, u64::from(user), Some(deadline)).is_err() {
+            self.calls.remove(user);
+            self.greeting_failed(UNANSWERED.to_owned());
+        }
+    }
+
+    /// What the peer can do cannot be found out here: the link goes on with another connection.
+    fn greeting_failed(&mut self, reason: String) {
+        self.context.link.greeting_failed(self.generation, reason);
+        self.drain();
+    }
+
+    /// What the peer can do is settled: what waited for that goes out, and its limits count. `greeted`: the peer has said
+    /// it, in an answer to HEARTBEAT.
+    fn know(&mut self, session: &mut Session, now: Instant, features: Features, greeted: bool) {
         if self.context.features.is_some() {
             return;
         }
         let features = Arc::new(features);
-        self.context.link.peer_known(self.generation, &features);
+        let Context { link, endpoint, .. } = &self.context;
+        link.peer_known(self.generation, endpoint, &features, greeted);
         self.context.features = Some(features);
         for command in std::mem::take(&mut self.held) {
             self.handle_command(session, now, command);
@@ -324,10 +388,14 @@ impl Connection {
         let Ok(user) = u32::try_from(user) else { return };
         match self.calls.remove(user) {
             None => {}
-            // A plain peer discards what it does not know, HEARTBEAT's additions included.
             Some(InFlight::Heartbeat) => {
                 if matches!(cause, Cause::Deadline { .. }) {
-                    self.know(session, now, Features::default());
+                    self.greeting_overdue(session, now);
+                }
+            }
+            Some(InFlight::Probe) => {
+                if matches!(cause, Cause::Deadline { .. }) && self.context.features.is_none() {
+                    self.greeting_failed(UNANSWERED.to_owned());
                 }
             }
             Some(InFlight::Append { batch, op, .. }) => self.appends.failed(&self.context, batch, op, cause),
@@ -370,9 +438,7 @@ impl Connection {
     /// Tells everybody who still waits that the connection is gone.
     fn fail_everything(&mut self, reason: &CloseReason) {
         let text = reason.to_string();
-        for command in std::mem::take(&mut self.held) {
-            fail_unsent(command, &self.context.endpoint, &text);
-        }
+        self.fail_held(&text);
         let left: Vec<_> = self.calls.drain().collect();
         for call in left {
             let cause = Cause::ConnectionLost {
@@ -431,9 +497,13 @@ impl Application for Connection {
             Event::Request(_) | Event::Reject { .. } => {}
             Event::Pong { user, rtt } => {
                 let call = u32::try_from(user).ok().and_then(|user| self.calls.remove(user));
-                if let Some(InFlight::Ping { reply }) = call {
-                    self.context.counters.round_trips.record(rtt);
-                    drop(reply.send(Ok(rtt)));
+                match call {
+                    Some(InFlight::Ping { reply }) => {
+                        self.context.counters.round_trips.record(rtt);
+                        drop(reply.send(Ok(rtt)));
+                    }
+                    Some(InFlight::Probe) => self.know(session, now, Features::default(), false),
+                    _ => {}
                 }
             }
         }
@@ -454,18 +524,15 @@ impl Application for Connection {
         }
         self.appends.finish_turn(&self.context, leave);
         self.count_requests();
-        // Counted only on the way out: this runs in every turn.
-        let fetches = match self.phase {
-            Phase::Closing { .. } => self.fetches(),
-            Phase::Open | Phase::Draining { .. } => 0,
-        };
         match &mut self.phase {
             Phase::Draining { appends_over } if !*appends_over && self.appends.in_flight() == 0 => {
                 *appends_over = true;
                 self.context.link.clone().appends_drained(self.generation);
             }
-            Phase::Closing { .. } if self.appends.is_empty() && session.own_calls() == fetches => session.close(),
             Phase::Open | Phase::Draining { .. } | Phase::Closing { .. } => {}
+        }
+        if self.is_finished(session) {
+            session.close();
         }
     }
 
@@ -515,12 +582,21 @@ impl Connection {
         }
     }
 
-    /// FETCHes in flight and heartbeats: nobody who closes a client waits for them.
+    /// Whether the connection is on its way out and has nothing left to do. Looked at in every turn, so the calls are only
+    /// gone through on the way out.
+    fn is_finished(&self, session: &Session) -> bool {
+        match self.phase {
+            Phase::Open | Phase::Draining { appends_over: false } => false,
+            // What was sent may still be answered, and every call ends at its deadline.
+            Phase::Draining { appends_over: true } => !self.calls.iter().any(|call| !call.is_upkeep()),
+            // Nobody who closes a client waits for FETCHes.
+            Phase::Closing { .. } => self.appends.is_empty() && session.own_calls() == self.fetches(),
+        }
+    }
+
     fn fetches(&self) -> usize {
-        self.calls
-            .iter()
-            .filter(|call| matches!(call, InFlight::Fetch { .. } | InFlight::Heartbeat))
-            .count()
+        let is_fetch = |call: &&InFlight| matches!(call, InFlight::Fetch { .. });
+        self.calls.iter().filter(is_fetch).count()
     }
 }
 

@@ -24,6 +24,7 @@ use sbp_types::ServerId;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use self::runner::Runner;
 use crate::address::ServerAddress;
 use crate::budget::Budget;
 use crate::config::ClientConfig;
@@ -91,8 +92,12 @@ struct State {
     /// Why there was no connection last time, for those who run out of time without one.
     last_failure: Option<String>,
     ever_reached: bool,
-    /// Connections that are not over.
-    alive: usize,
+    /// The servers that have answered a HEARTBEAT: one of these that is silent is stalled, not a peer without features.
+    greeted: Vec<Arc<str>>,
+    /// The connections that are not over, the ready one and those that drain, by their generation.
+    connections: Vec<(u64, Mailbox<Command>)>,
+    /// Runners that have not ended: each dials, or serves one connection.
+    runners: usize,
     closed: bool,
 }
 
@@ -316,16 +321,34 @@ impl Link {
         }
     }
 
-    /// The peer has answered HEARTBEAT: it is there, and the next failure starts counting anew.
-    pub(crate) fn peer_known(&self, generation: u64, features: &Arc<Features>) {
+    /// What the peer of a connection can do is settled: it is there, and the next failure starts counting anew.
+    /// `greeted`: it has said so itself, by answering HEARTBEAT.
+    pub(crate) fn peer_known(&self, generation: u64, endpoint: &Arc<str>, features: &Arc<Features>, greeted: bool) {
         let mut state = self.state.lock();
         state.failures = 0;
         state.not_before = None;
         state.ever_reached = true;
+        if greeted && !state.greeted.contains(endpoint) {
+            state.greeted.push(Arc::clone(endpoint));
+        }
         if let Phase::Ready(ready) = &mut state.phase
             && ready.generation == generation
         {
             ready.features = Some(Arc::clone(features));
+        }
+    }
+
+    /// Whether a server has ever answered a HEARTBEAT of this link.
+    pub(crate) fn has_greeted(&self, endpoint: &Arc<str>) -> bool {
+        self.state.lock().greeted.contains(endpoint)
+    }
+
+    /// A server that has answered HEARTBEATs before left a connection's first one without a useful answer: that counts
+    /// as a failure to connect to it, so that the next attempt waits, or goes to the next server.
+    pub(crate) fn greeting_failed(&self, generation: u64, reason: String) {
+        let mut state = self.state.lock();
+        if matches!(&state.phase, Phase::Ready(ready) if ready.generation == generation) {
+            self.count_failure(&mut state, reason);
         }
     }
 
@@ -351,7 +374,8 @@ impl Link {
         }
     }
 
-    /// Accepts nothing more. What is with a connection is finished there; what is not is refused.
+    /// Accepts nothing more. What is with a connection is finished there, also with one that drains; what is not is
+    /// refused. A runner that still dials finds the link closed when it is done.
     pub(crate) fn close(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.closed {
@@ -360,9 +384,9 @@ impl Link {
         state.closed = true;
         let appends = std::mem::take(&mut state.appends);
         let others = std::mem::take(&mut state.others);
-        if let Phase::Ready(ready) = &state.phase {
+        for (_, mailbox) in &state.connections {
             // An error means that it has ended already.
-            drop(ready.mailbox.post(Command::Close));
+            drop(mailbox.post(Command::Close));
         }
         drop(state);
         self.changed.notify_waiters();
@@ -374,13 +398,13 @@ impl Link {
         }
     }
 
-    /// Waits until the last connection is over.
+    /// Waits until the last connection is over, and nobody dials any more.
     pub(crate) async fn wait_closed(&self) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.state.lock().alive == 0 {
+            if self.state.lock().runners == 0 {
                 return;
             }
             changed.await;
@@ -437,8 +461,8 @@ impl Link {
     fn ensure_runner(self: &Arc<Self>, state: &mut State) {
         if matches!(state.phase, Phase::Idle) {
             state.phase = Phase::Connecting;
-            state.alive += 1;
-            self.handle.spawn(Arc::clone(self).run());
+            state.runners += 1;
+            self.handle.spawn(Runner(Arc::clone(self)).run());
         }
     }
 }
@@ -457,7 +481,9 @@ impl State {
             not_before: None,
             last_failure: None,
             ever_reached,
-            alive: 0,
+            greeted: Vec::new(),
+            connections: Vec::new(),
+            runners: 0,
             closed: false,
         }
     }

@@ -28,27 +28,51 @@ fn violation_header() -> Bytes {
     encoded(&GoAway { status, grace_ms: 0 })
 }
 
-impl Link {
+/// A task of a link's that is counted among its runners, however it ends: whoever closes the link waits for it.
+pub(super) struct Runner(pub(super) Arc<Link>);
+
+impl Runner {
     /// Connects, serves, and connects again while there is work. One runner owns the phase `Connecting` at a time; one
     /// whose connection was replaced while it drained just ends.
-    pub(super) async fn run(self: Arc<Self>) {
-        while let Some(address) = self.next_address().await {
-            let goes_on = match self.dial(&address).await {
+    pub(super) async fn run(self) {
+        let link = &self.0;
+        while let Some(address) = link.next_address().await {
+            let goes_on = match link.dial(&address).await {
                 None => true,
                 Some(Err(error)) => {
-                    self.dial_failed(&error);
+                    link.dial_failed(&error);
                     true
                 }
-                Some(Ok(socket)) => Arc::clone(&self).serve(socket, &address).await,
+                Some(Ok(socket)) => link.serve(socket, &address).await,
             };
             if !goes_on {
                 break;
             }
         }
-        self.state.lock().alive -= 1;
-        self.changed.notify_waiters();
     }
+}
 
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.0.state.lock().runners -= 1;
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// A connection in its link's list, however its task ends.
+struct Listed<'a> {
+    link: &'a Link,
+    generation: u64,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let connections = &mut self.link.state.lock().connections;
+        connections.retain(|(generation, _)| *generation != self.generation);
+    }
+}
+
+impl Link {
     /// Waits until an attempt is allowed, and says where to. `None`: there is nothing to connect for.
     async fn next_address(self: &Arc<Self>) -> Option<String> {
         loop {
@@ -98,7 +122,7 @@ impl Link {
     }
 
     /// Runs one connection to its end. Returns whether this runner goes on.
-    async fn serve(self: Arc<Self>, socket: TcpStream, address: &str) -> bool {
+    async fn serve(self: &Arc<Self>, socket: TcpStream, address: &str) -> bool {
         let mut config = SessionConfig::client();
         config.announce_answers = true;
         config.heartbeat_interval = self.config.heartbeat_interval;
@@ -107,10 +131,15 @@ impl Link {
         let session = Session::new(config, now());
         let (mailbox, inbox) = mailbox();
         let driver = Arc::clone(mailbox.stats());
-        let generation = {
+        let listed = {
             let mut state = self.state.lock();
+            if state.closed {
+                // Closed while this runner dialled, which tells it to end where it looks for an address.
+                return true;
+            }
             state.generation += 1;
             let generation = state.generation;
+            state.connections.push((generation, mailbox.clone()));
             state.phase = Phase::Ready(Ready {
                 generation,
                 mailbox,
@@ -118,14 +147,16 @@ impl Link {
                 address: Arc::from(address),
             });
             state.hand_over();
-            generation
+            Listed { link: self, generation }
         };
+        let generation = listed.generation;
         self.counters.add_connection();
         let endpoint: Arc<str> = Arc::from(address);
-        let connection = Connection::new(Arc::clone(&self), Arc::clone(&endpoint), generation);
+        let connection = Connection::new(Arc::clone(self), Arc::clone(&endpoint), generation);
         let reason = drive_lent(Socket::new(socket, &self.sockets), session, connection, inbox).await;
         tracing::debug!(%endpoint, %reason, "connection ended");
         self.counters.keep(&driver);
+        drop(listed);
         let mut state = self.state.lock();
         state.draining.retain(|&draining| draining != generation);
         let mine = matches!(&state.phase, Phase::Ready(ready) if ready.generation == generation);
@@ -142,7 +173,7 @@ impl Link {
         mine
     }
 
-    fn count_failure(&self, state: &mut State, reason: String) {
+    pub(super) fn count_failure(&self, state: &mut State, reason: String) {
         state.failures += 1;
         state.last_failure = Some(reason);
         state.candidate = state.candidate.wrapping_add(1);
