@@ -4,8 +4,10 @@
 
 mod support;
 
+use std::time::Duration;
+
 use bytes::BytesMut;
-use sbp_client::{ErrorKind, Gap, OnGap, Position, TailEvent, TailOptions};
+use sbp_client::{Client, ClientConfig, ErrorKind, Gap, OnGap, Position, TailEvent, TailOptions};
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
     ErrorCode, FetchInfo, FetchRequest, FetchResponse, FetchResult, ListRangesRequest, ListRangesResponse,
@@ -16,6 +18,17 @@ use sbp_types::{Offset, RangeIndex, ServerId, StreamId, TimestampMs};
 use support::{Peer, batch, bounded, client, listener};
 
 const STREAM: StreamId = StreamId(3);
+
+/// A client whose deadlines are all over in a fifth of a second.
+fn hasty(servers: &str) -> Client {
+    let mut config = ClientConfig::new(servers).unwrap();
+    config.timeout = Duration::from_millis(100);
+    config.connect_timeout = Duration::from_millis(100);
+    config.tail_wait = Duration::from_millis(50);
+    config.retry.backoff_min = Duration::from_millis(5);
+    config.retry.backoff_max = Duration::from_millis(50);
+    Client::new(config, tokio::runtime::Handle::current())
+}
 
 async fn fetch(peer: &mut Peer) -> (Frame, FetchInfo) {
     let frame = peer.frame().await;
@@ -62,12 +75,15 @@ async fn trimmed(peer: &mut Peer) {
 }
 
 #[tokio::test]
-async fn records_that_are_gone_end_a_tail_with_an_error_that_names_them() {
+async fn records_that_are_gone_are_an_error_that_names_them_and_the_tail_goes_on_behind_them() {
     let (listener, address) = listener().await;
     let client = client(&address);
     let server = async {
         let mut peer = Peer::greeted(&listener).await;
         trimmed(&mut peer).await;
+        let (frame, asked) = fetch(&mut peer).await;
+        let payload = batch(7, 2);
+        answer(&mut peer, &frame, result(&asked, payload.len(), 7, 9), &payload).await;
         peer
     };
     let following = async {
@@ -75,7 +91,8 @@ async fn records_that_are_gone_end_a_tail_with_an_error_that_names_them() {
         let mut tail = client.tail(&from, TailOptions::default()).await.unwrap();
         assert_eq!(tail.next().await.unwrap().unwrap().to, Offset(5));
         let error = tail.next().await.unwrap().unwrap_err();
-        assert!(tail.next().await.is_none());
+        let next = tail.next().await.unwrap().unwrap();
+        assert_eq!((next.from, next.to), (Offset(7), Offset(9)));
         error
     };
     let (error, _peer) = bounded(async { tokio::join!(following, server) }).await;
@@ -88,6 +105,128 @@ async fn records_that_are_gone_end_a_tail_with_an_error_that_names_them() {
         (gap.stream, gap.from, gap.to, gap.records()),
         (STREAM, Offset(5), Offset(7), 2)
     );
+}
+
+#[tokio::test]
+async fn a_tail_outlasts_an_outage_that_is_longer_than_every_deadline() {
+    let (listener, address) = listener().await;
+    let client = hasty(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let (frame, asked) = fetch(&mut peer).await;
+        let payload = batch(0, 1);
+        answer(&mut peer, &frame, result(&asked, payload.len(), 0, 1), &payload).await;
+        fetch(&mut peer).await;
+        drop((peer, listener));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let again = tokio::net::TcpListener::bind(&address).await.unwrap();
+        let mut peer = Peer::greeted(&again).await;
+        let (frame, asked) = fetch(&mut peer).await;
+        assert_eq!(asked.fetch_offset, Offset(1));
+        let payload = batch(1, 1);
+        answer(&mut peer, &frame, result(&asked, payload.len(), 0, 2), &payload).await;
+        peer
+    };
+    let following = async {
+        let from = [(STREAM, Position::At(Offset(0)))];
+        let mut tail = client.tail(&from, TailOptions::default()).await.unwrap();
+        let first = tail.next().await.unwrap().unwrap().to;
+        (first, tail.next().await.unwrap().unwrap().to)
+    };
+    let (seen, _peer) = bounded(async { tokio::join!(following, server) }).await;
+    assert_eq!(seen, (Offset(1), Offset(2)));
+}
+
+#[tokio::test]
+async fn a_tail_outlasts_a_server_that_answers_nothing_for_longer_than_every_deadline() {
+    let (listener, address) = listener().await;
+    let client = hasty(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        for _ in 0..2 {
+            fetch(&mut peer).await;
+        }
+        let (frame, asked) = fetch(&mut peer).await;
+        let payload = batch(0, 1);
+        answer(&mut peer, &frame, result(&asked, payload.len(), 0, 1), &payload).await;
+        peer
+    };
+    let following = async {
+        let from = [(STREAM, Position::At(Offset(0)))];
+        let mut tail = client.tail(&from, TailOptions::default()).await.unwrap();
+        tail.next().await.unwrap().unwrap().to
+    };
+    let (seen, _peer) = bounded(async { tokio::join!(following, server) }).await;
+    assert_eq!(seen, Offset(1));
+}
+
+#[tokio::test]
+async fn a_tail_that_is_told_so_gives_up_after_a_while_and_goes_on_when_it_is_asked_again() {
+    let (listener, address) = listener().await;
+    let client = hasty(&address);
+    let (failed, told) = tokio::sync::oneshot::channel();
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        fetch(&mut peer).await;
+        drop((peer, listener));
+        told.await.unwrap();
+        let again = tokio::net::TcpListener::bind(&address).await.unwrap();
+        let mut peer = Peer::greeted(&again).await;
+        let (frame, asked) = fetch(&mut peer).await;
+        let payload = batch(0, 1);
+        answer(&mut peer, &frame, result(&asked, payload.len(), 0, 1), &payload).await;
+        peer
+    };
+    let following = async {
+        let options = TailOptions {
+            give_up_after: Some(Duration::from_millis(200)),
+            ..TailOptions::default()
+        };
+        let from = [(STREAM, Position::At(Offset(0)))];
+        let mut tail = client.tail(&from, options).await.unwrap();
+        let error = tail.next().await.unwrap().unwrap_err();
+        failed.send(()).unwrap();
+        loop {
+            // Each time somebody asks, it tries for as long as it was told.
+            match tail.next().await.unwrap() {
+                Ok(batch) => break (error, batch.to),
+                Err(again) => assert_eq!(again.kind(), error.kind()),
+            }
+        }
+    };
+    let ((error, to), _peer) = bounded(async { tokio::join!(following, server) }).await;
+    assert!(error.is_retriable() && error.stream() == Some(STREAM), "{error}");
+    assert_eq!(to, Offset(1));
+}
+
+#[tokio::test]
+async fn a_tail_that_was_refused_is_never_over() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        for _ in 0..2 {
+            let (frame, asked) = fetch(&mut peer).await;
+            let mut refused = result(&asked, 0, 0, -1);
+            refused.status = Status::error(ErrorCode::NOT_FOUND, "there is no such stream");
+            answer(&mut peer, &frame, refused, &[]).await;
+        }
+        let (frame, asked) = fetch(&mut peer).await;
+        let payload = batch(0, 1);
+        answer(&mut peer, &frame, result(&asked, payload.len(), 0, 1), &payload).await;
+        peer
+    };
+    let following = async {
+        let from = [(STREAM, Position::At(Offset(0)))];
+        let mut tail = client.tail(&from, TailOptions::default()).await.unwrap();
+        for _ in 0..2 {
+            let error = tail.next().await.unwrap().unwrap_err();
+            assert_eq!((error.code(), error.stream()), (ErrorCode::NOT_FOUND, Some(STREAM)));
+        }
+        tail.next().await.unwrap().unwrap().to
+    };
+    let (to, _peer) = bounded(async { tokio::join!(following, server) }).await;
+    assert_eq!(to, Offset(1));
 }
 
 #[tokio::test]

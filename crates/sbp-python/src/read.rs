@@ -109,7 +109,10 @@ impl Source {
         match fetched {
             Some(Ok(fetched)) => self.decode(fetched).map(Some),
             Some(Err(error)) => {
-                self.close();
+                // A tail goes on when it is asked again.
+                if !matches!(self.state, State::Tail(_)) {
+                    self.close();
+                }
                 Err(self.named(error))
             }
             None => {

@@ -9,10 +9,10 @@ use sbp_types::{Offset, StreamId, TimestampMs};
 
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::fetch::{FetchedBatch, Part, batches, skip_older};
 use crate::gap::Gap;
-use crate::retry::{Asked, Decision, Half, Repeat, Target, decide, duration_of};
+use crate::retry::{Asked, Decision, Half, Repeat, Target, Wait, decide, duration_of};
 
 /// The longest a stream goes unasked for whose ranges end here and that goes on nowhere yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -31,9 +31,11 @@ pub(super) struct Followed {
     pub(super) not_before: Option<Instant>,
     /// A placement driver is being asked where it is.
     pub(super) finding: bool,
-    /// Attempts in a row that brought nothing, and when following ends because of them.
+    /// It failed, and nobody has come for what follows.
+    pub(super) stopped: bool,
+    /// Attempts in a row that brought nothing, and when the first of them ended.
     failures: u32,
-    give_up_at: Option<Instant>,
+    failing_since: Option<Instant>,
 }
 
 /// What an answer brought.
@@ -66,8 +68,9 @@ impl Followed {
             asked: None,
             not_before: None,
             finding: false,
+            stopped: false,
             failures: 0,
-            give_up_at: None,
+            failing_since: None,
         }
     }
 
@@ -89,10 +92,10 @@ impl Followed {
 
     /// Whether it can be asked for now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.asked.is_none() && !self.finding && self.not_before.is_none_or(|at| at <= now)
+        self.asked.is_none() && !self.finding && !self.stopped && self.not_before.is_none_or(|at| at <= now)
     }
 
-    /// Takes an answer that is no refusal for the moment. The error ends the tail.
+    /// Takes an answer that is no refusal for the moment. The error stops following.
     pub(super) fn take(&mut self, part: Part, endpoint: &Arc<str>) -> Result<Taken, ClientError> {
         let Part {
             result, bytes, frame, ..
@@ -151,29 +154,37 @@ impl Followed {
 
     fn succeeded(&mut self) {
         self.failures = 0;
-        self.give_up_at = None;
+        self.failing_since = None;
         self.not_before = None;
+    }
+
+    /// It is asked for again if it had stopped, as if nothing had failed before.
+    pub(super) fn resume(&mut self) {
+        if std::mem::take(&mut self.stopped) {
+            self.succeeded();
+        }
     }
 
     /// Its ranges end here and it is not known where it goes on: it is asked for again for ever, ever less often.
     pub(super) fn look_again(&mut self, now: Instant, policy: &RetryPolicy) {
         self.failures = self.failures.saturating_add(1);
-        let wait = duration_of(crate::retry::Wait::BackOff, self.failures, policy);
+        let wait = duration_of(Wait::BackOff, self.failures, policy);
         self.not_before = Some(now + wait.min(LOOK_AGAIN));
     }
 
-    /// An attempt failed. The error ends the tail: it cannot be repeated, or too much time has gone by.
+    /// An attempt failed. The error stops following: the attempt cannot be repeated, or nothing came for longer than
+    /// `patience`. Without `patience` it is repeated for ever.
     pub(super) fn failed(
         &mut self,
         failure: &Failure,
         now: Instant,
-        patience: Duration,
+        patience: Option<Duration>,
         policy: &RetryPolicy,
         servers: u32,
         routed: bool,
     ) -> Result<Then, ClientError> {
         self.failures = self.failures.saturating_add(1);
-        let give_up_at = *self.give_up_at.get_or_insert(now + patience);
+        let failing_since = *self.failing_since.get_or_insert(now);
         let asked = Asked {
             repeat: Repeat::Harmless,
             half: Half::Ranges,
@@ -189,7 +200,21 @@ impl Followed {
                 error
             }
         };
-        match decide(&failure.cause, asked, self.failures, policy) {
+        let decision = match &failure.cause {
+            // The server was silent for longer than an answer may take. It may answer the next time.
+            Cause::Deadline { .. } => Decision::Again {
+                after: Wait::BackOff,
+                at: Target::Same,
+            },
+            // However often.
+            cause => decide(
+                cause,
+                asked,
+                self.failures.min(policy.max_attempts.saturating_sub(1)),
+                policy,
+            ),
+        };
+        match decision {
             decision @ Decision::Final { .. } => Err(place(ClientError::from_decision(
                 failure,
                 asked.repeat,
@@ -198,7 +223,7 @@ impl Followed {
             ))),
             Decision::Again { after, at } => {
                 let wait = duration_of(after, self.failures, policy);
-                if now + wait >= give_up_at {
+                if patience.is_some_and(|patience| now + wait >= failing_since + patience) {
                     let error = ClientError::from_failure(failure, asked.repeat, false, self.failures);
                     return Err(place(error));
                 }

@@ -3,10 +3,11 @@
 mod followed;
 mod task;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_types::StreamId;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use self::followed::Followed;
 use self::task::TailTask;
@@ -23,9 +24,12 @@ const READ_AHEAD: usize = 32 << 20;
 /// How a tail follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TailOptions {
-    /// How long an answer may take beyond the time the server may wait, and how long a stream may go unread because its
-    /// server cannot be found; `None`: the client's default.
+    /// How long an answer may take beyond the time the server may wait, how long one search for a stream's server takes,
+    /// and how long a server may refuse what only another server could give; `None`: the client's default.
     pub timeout: Option<Duration>,
+    /// How long a stream may go unread because no server answers, before that is an error. `None`: for ever, a tail
+    /// outlasts every outage.
+    pub give_up_after: Option<Duration>,
     /// What to do about records that are gone before they were read.
     pub on_gap: OnGap,
 }
@@ -33,7 +37,7 @@ pub struct TailOptions {
 /// What a tail does about records that are gone before they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnGap {
-    /// It ends with an error that names them.
+    /// It brings an error that names them, and goes on behind them when it is asked for more.
     #[default]
     Fail,
     /// It tells of them in their place, and goes on behind them.
@@ -58,12 +62,17 @@ enum Item {
 
 /// Batches of streams as they grow, each stream in the order of its offsets, without end.
 ///
-/// A lost connection is made again and reading goes on behind the last batch of each stream.
+/// A lost connection is made again and reading goes on behind the last batch of each stream, however long there was no
+/// server. After an error, whoever asks for more goes on where the error came: nothing is left out, and a tail never ends
+/// by itself.
 #[derive(Debug)]
 pub struct Tail {
     items: mpsc::UnboundedReceiver<Result<Item, ClientError>>,
     current: Chunk,
-    finished: bool,
+    /// Tells the task that somebody wants what follows an error.
+    resume: Arc<Notify>,
+    /// The last thing handed out was an error.
+    has_failed: bool,
 }
 
 impl Client {
@@ -89,23 +98,25 @@ impl Client {
         }
         let (sender, items) = mpsc::unbounded_channel();
         let (events_in, events) = mpsc::unbounded_channel();
-        let task = TailTask::new(self.clone(), followed, options, events_in, sender);
+        let resume = Arc::new(Notify::new());
+        let task = TailTask::new(self.clone(), followed, options, events_in, sender, Arc::clone(&resume));
         self.runtime().spawn(task.run(events));
         Ok(Tail {
             items,
             current: Chunk::default(),
-            finished: false,
+            resume,
+            has_failed: false,
         })
     }
 }
 
 impl Tail {
-    /// The next batch. `None` only after an error that ends the tail.
+    /// The next batch. `None` only when the client's runtime has ended.
     ///
     /// # Errors
     ///
-    /// Why following cannot go on; nothing comes after it. With [`OnGap::Report`] also a gap, see
-    /// [`ClientError::gap`]: then the next call goes on behind it.
+    /// Why a stream could not be followed further, or a gap, see [`ClientError::gap`]. The next call goes on: behind the
+    /// gap, or with another attempt at what failed.
     pub async fn next(&mut self) -> Option<Result<FetchedBatch, ClientError>> {
         Some(match self.next_event().await? {
             Ok(TailEvent::Batch(batch)) => Ok(batch),
@@ -114,11 +125,11 @@ impl Tail {
         })
     }
 
-    /// The next batch, or the gap that comes before it. `None` only after an error.
+    /// The next batch, or with [`OnGap::Report`] the gap that comes before it. `None` as for [`Tail::next`].
     ///
     /// # Errors
     ///
-    /// Why following cannot go on; nothing comes after it.
+    /// As [`Tail::next`].
     pub async fn next_event(&mut self) -> Option<Result<TailEvent, ClientError>> {
         loop {
             if let Some(batch) = self.current.batches.pop_front() {
@@ -132,7 +143,7 @@ impl Tail {
         }
     }
 
-    /// All batches that arrived together. `None` only after an error.
+    /// All batches that arrived together. `None` as for [`Tail::next`].
     ///
     /// # Errors
     ///
@@ -151,11 +162,11 @@ impl Tail {
     async fn next_item(&mut self) -> Option<Result<Item, ClientError>> {
         // What the last chunk held is handed out: its credit returns before more is waited for.
         self.current.charge = None;
-        if self.finished {
-            return None;
+        if std::mem::take(&mut self.has_failed) {
+            self.resume.notify_one();
         }
         let item = self.items.recv().await;
-        self.finished = !matches!(item, Some(Ok(_)));
+        self.has_failed = matches!(item, Some(Err(_)));
         item
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, FetchRequest, Retry};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::followed::{Followed, Then};
 use super::{Item, OnGap, READ_AHEAD, TailOptions};
@@ -15,7 +15,7 @@ use crate::clock::now;
 use crate::connection::command::FetchEvent;
 use crate::credit::{Charge, ReceiveCredit};
 use crate::error::ClientError;
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::fetch::{Part, parts};
 use crate::link::Link;
 use crate::reader::{Chunk, post_fetch};
@@ -43,7 +43,12 @@ pub(super) struct TailTask {
     streams: Vec<Followed>,
     credit: Arc<ReceiveCredit>,
     timeout: Duration,
+    give_up_after: Option<Duration>,
     on_gap: OnGap,
+    /// Somebody came for what follows an error.
+    resumed: Arc<Notify>,
+    /// An error was handed over, and nobody has come for what follows it.
+    has_failed: bool,
     calls: HashMap<u32, UnderWay>,
     next_tag: u32,
     events_in: mpsc::UnboundedSender<FetchEvent>,
@@ -62,6 +67,7 @@ impl TailTask {
         options: TailOptions,
         events_in: mpsc::UnboundedSender<FetchEvent>,
         sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
+        resumed: Arc<Notify>,
     ) -> Self {
         let (found_in, found) = mpsc::unbounded_channel();
         Self {
@@ -72,6 +78,9 @@ impl TailTask {
                 .credit
                 .part(READ_AHEAD.min(client.config().receive_credit)),
             timeout: options.timeout.unwrap_or(client.config().timeout),
+            give_up_after: options.give_up_after,
+            resumed,
+            has_failed: false,
             on_gap: options.on_gap,
             client,
             streams,
@@ -82,36 +91,53 @@ impl TailTask {
         }
     }
 
+    /// Follows until nobody reads any more.
     pub(super) async fn run(mut self, mut events: mpsc::UnboundedReceiver<FetchEvent>) {
+        let resumed = Arc::clone(&self.resumed);
         loop {
             let again = self.ask();
-            let handled = tokio::select! {
+            tokio::select! {
                 event = events.recv() => self.handle_all(event, &mut events),
                 Some((index, found)) = self.found.recv() => self.handle_found(index, found),
+                () = resumed.notified() => self.resume(),
                 () = self.sender.closed() => return,
                 // Streams wait to be asked for: because of credit, because many FETCHes are under way, or for their time.
-                () = sleep_until(again), if again.is_some() => continue,
-            };
-            if let Err(error) = handled {
-                // An error means that nobody reads any more.
-                drop(self.sender.send(Err(error)));
-                return;
+                () = sleep_until(again), if again.is_some() => {}
             }
         }
     }
 
     /// Looks at everything that has arrived, so that streams are asked for again together.
-    fn handle_all(
-        &mut self,
-        first: Option<FetchEvent>,
-        events: &mut mpsc::UnboundedReceiver<FetchEvent>,
-    ) -> Result<(), ClientError> {
+    fn handle_all(&mut self, first: Option<FetchEvent>, events: &mut mpsc::UnboundedReceiver<FetchEvent>) {
         let mut next = first;
         while let Some(event) = next {
-            self.handle(event)?;
+            self.handle(event);
             next = events.try_recv().ok();
         }
-        Ok(())
+    }
+
+    /// A stream cannot be followed further. It is not asked for until somebody comes for what follows the error. Of
+    /// several that fail meanwhile only the first is told: those that fail again then, then.
+    fn stop(&mut self, index: usize, error: ClientError) {
+        if let Some(followed) = self.streams.get_mut(index) {
+            followed.stopped = true;
+        }
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.tell(Err(error));
+        }
+    }
+
+    /// Somebody comes for what follows an error: all streams are asked for again, from where they were.
+    fn resume(&mut self) {
+        self.has_failed = false;
+        for followed in &mut self.streams {
+            followed.resume();
+        }
+    }
+
+    fn tell(&self, item: Result<Item, ClientError>) {
+        // An error means that nobody reads any more, which the loop notices.
+        drop(self.sender.send(item));
     }
 
     /// Asks for the streams that no FETCH asks for and whose time has come. Returns when to look again, if something is
@@ -199,8 +225,8 @@ impl TailTask {
         );
     }
 
-    /// Takes one event. The error ends the tail.
-    fn handle(&mut self, event: FetchEvent) -> Result<(), ClientError> {
+    /// Takes one event.
+    fn handle(&mut self, event: FetchEvent) {
         let (tag, frame, mut charge, end, endpoint) = match event {
             FetchEvent::Failed { tag, failure } => return self.handle_failed(tag, &failure),
             FetchEvent::Frame {
@@ -211,9 +237,7 @@ impl TailTask {
                 endpoint,
             } => (tag, frame, charge, end, endpoint),
         };
-        let Some(call) = self.calls.get(&tag) else {
-            return Ok(());
-        };
+        let Some(call) = self.calls.get(&tag) else { return };
         let (link, asked) = (Arc::clone(&call.link), call.streams.clone());
         let taken = match parts(frame, asked.len()) {
             Ok(taken) => taken,
@@ -221,39 +245,37 @@ impl TailTask {
         };
         link.throttles.note(OpCode::FETCH, taken.throttle_ms, now());
         let mut chunk = Chunk::default();
-        let mut result = Ok(());
         for part in taken.parts {
             let place = asked.get(part.index).copied().unwrap_or(usize::MAX);
-            result = self.take(tag, place, part, &endpoint, &mut chunk);
-            if result.is_err() {
-                break;
+            if let Err(error) = self.take(tag, place, part, &endpoint, &mut chunk) {
+                self.stop(place, error);
             }
         }
         if !chunk.batches.is_empty() {
             chunk.charge = Some(charge.split_held(usize::MAX));
-            // An error means that nobody reads any more, which the loop notices.
-            drop(self.sender.send(Ok(Item::Chunk(chunk))));
+            self.tell(Ok(Item::Chunk(chunk)));
         }
         if end {
             self.release(tag);
         }
-        result
     }
 
     /// A FETCH failed: every stream that it has not answered is asked for again after its pause.
-    fn handle_failed(&mut self, tag: u32, failure: &Failure) -> Result<(), ClientError> {
+    fn handle_failed(&mut self, tag: u32, failure: &Failure) {
         let mut elsewhere = false;
         for index in self.release(tag) {
-            elsewhere |= self.fail(index, failure)? == Then::Elsewhere;
+            match self.fail(index, failure) {
+                Ok(then) => elsewhere |= then == Then::Elsewhere,
+                Err(error) => self.stop(index, error),
+            }
         }
         // Once for all of them.
         if elsewhere && !self.client.links().is_routed() {
             self.client.link().move_on();
         }
-        Ok(())
     }
 
-    /// One stream's attempt failed.
+    /// One stream's attempt failed. The error stops it.
     fn fail(&mut self, index: usize, failure: &Failure) -> Result<Then, ClientError> {
         let policy = &self.client.config().retry;
         let servers = self.client.link().servers_named();
@@ -261,7 +283,14 @@ impl TailTask {
         let Some(followed) = self.streams.get_mut(index) else {
             return Ok(Then::Again);
         };
-        let then = followed.failed(failure, now(), self.timeout, policy, servers, routed)?;
+        // While there is no server, a tail waits for one; one that is there and refuses is believed in the end.
+        let patience = match &failure.cause {
+            Cause::Refused { code, .. } if code.rule().retry == Retry::Elsewhere => {
+                Some(self.give_up_after.unwrap_or(self.timeout))
+            }
+            _ => self.give_up_after,
+        };
+        let then = followed.failed(failure, now(), patience, policy, servers, routed)?;
         if then == Then::Find || (then == Then::Elsewhere && routed) {
             self.find(index);
         }
@@ -284,14 +313,14 @@ impl TailTask {
         });
     }
 
-    /// A stream was looked for. That it is nowhere ends the tail; anything else shows when it is asked for again.
-    fn handle_found(&mut self, index: usize, found: Result<(), ClientError>) -> Result<(), ClientError> {
+    /// A stream was looked for. That it is nowhere stops it; anything else shows when it is asked for again.
+    fn handle_found(&mut self, index: usize, found: Result<(), ClientError>) {
         if let Some(followed) = self.streams.get_mut(index) {
             followed.finding = false;
         }
         match found {
-            Err(error) if error.code() == ErrorCode::NOT_FOUND => Err(error),
-            Ok(()) | Err(_) => Ok(()),
+            Err(error) if error.code() == ErrorCode::NOT_FOUND => self.stop(index, error),
+            Ok(()) | Err(_) => {}
         }
     }
 
@@ -333,11 +362,11 @@ impl TailTask {
             followed.look_again(now(), &policy);
         }
         if let Some(gap) = taken.gap {
-            if self.on_gap == OnGap::Fail {
-                return Err(ClientError::trimmed(gap).with_endpoint(Some(endpoint)));
-            }
             // What came before it of other streams may as well come after it.
-            drop(self.sender.send(Ok(Item::Gap(gap))));
+            self.tell(match self.on_gap {
+                OnGap::Fail => Err(ClientError::trimmed(gap).with_endpoint(Some(endpoint))),
+                OnGap::Report => Ok(Item::Gap(gap)),
+            });
         }
         chunk.batches.extend(taken.batches);
         if taken.ended_here {
