@@ -702,7 +702,11 @@ class Stream:
         [b'first', b'second']
         """
     def tail(self, start: _Position = "latest", *, timeout: float | None = None) -> Batches:
-        """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds."""
+        """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds.
+
+        A tail outlasts every outage of the server. After an error, a ``timeout`` that passed included, the next step
+        goes on where the error came: nothing is left out, and the tail does not end before it is closed.
+        """
     def positions(self, *, timeout: float | None = None) -> Positions:
         """What the stream holds now."""
     def describe(self, *, timeout: float | None = None) -> StreamInfo:
@@ -1147,7 +1151,11 @@ class AsyncStream:
         Raises ``OffsetOutOfRangeError``.
         """
     def tail(self, start: _Position = "latest", *, timeout: float | None = None) -> AsyncBatches:
-        """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds."""
+        """Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds.
+
+        A tail outlasts every outage of the server. After an error, a ``timeout`` that passed included, the next step
+        goes on where the error came: nothing is left out, and the tail does not end before it is closed.
+        """
     def positions(self, *, timeout: float | None = None) -> Operation[Positions]:
         """What the stream holds now."""
     def describe(self, *, timeout: float | None = None) -> Operation[StreamInfo]:
@@ -1528,6 +1536,7 @@ def connect(
     max_pinned_bytes: int | None = None,
     max_attempts: int | None = None,
     retry_backoff: float | None = None,
+    wait: float | None = None,
 ) -> Client:
     """Connects to the first of ``servers`` that answers: ``"host:port"``, several separated by commas, or a list.
 
@@ -1540,6 +1549,9 @@ def connect(
 
     What may be tried again is, within ``timeout``, up to ``max_attempts`` times (100); ``retry_backoff`` is the first
     bound of the waiting time between two attempts, in seconds (0.05), which doubles from attempt to attempt.
+
+    A server that cannot be connected to may be starting: until one was reached for the first time, it is tried again
+    for ``wait`` seconds (5), and at least twice.
 
     Raises ``ConnectionFailedError``.
 
@@ -1558,6 +1570,7 @@ def aio_connect(
     max_pinned_bytes: int | None = None,
     max_attempts: int | None = None,
     retry_backoff: float | None = None,
+    wait: float | None = None,
 ) -> AsyncClient:
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 

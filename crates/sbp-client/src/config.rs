@@ -48,8 +48,10 @@ pub struct RetryPolicy {
     pub backoff_max: Duration,
     /// Attempts after which a call gives up even when time is left.
     pub max_attempts: u32,
-    /// Rounds over all servers after which a client that has never reached one gives up, whatever time is left: then an
-    /// address is more likely wrong than a server slow.
+    /// How long a client that has never reached a server goes on trying, whatever more time its calls have: a server that
+    /// is being started is waited for, and an address that is wrong is told soon.
+    pub first_connect_wait: Duration,
+    /// Rounds over all servers that such a client makes at least.
     pub first_connect_rounds: u32,
 }
 
@@ -59,6 +61,7 @@ impl Default for RetryPolicy {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(10),
             max_attempts: 100,
+            first_connect_wait: Duration::from_secs(5),
             first_connect_rounds: 2,
         }
     }

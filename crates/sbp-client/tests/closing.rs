@@ -126,6 +126,13 @@ async fn close_reaches_connections_that_were_replaced_and_still_wait_for_answers
 async fn close_while_dialling_returns() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
+    let taker = listener.try_clone().unwrap();
+    // Keeps each connection open until the client ends it. Ends with the test's process.
+    std::thread::spawn(move || {
+        for mut socket in taker.incoming().flatten() {
+            std::thread::spawn(move || std::io::copy(&mut socket, &mut std::io::sink()));
+        }
+    });
     for round in 0..48 {
         let client = impatient(&address);
         let ping = tokio::spawn({

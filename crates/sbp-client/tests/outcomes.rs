@@ -6,9 +6,9 @@ mod support;
 
 use std::time::Duration;
 
-use sbp_client::{AppendOptions, Durability, ErrorKind};
+use sbp_client::{AppendOptions, Client, ClientConfig, Durability, ErrorKind};
 use sbp_frame::{CallId, OpCode};
-use sbp_messages::{ErrorCode, Status, SystemErrorResponse};
+use sbp_messages::{ErrorCode, HeartbeatResponse, Status, SystemErrorResponse};
 use sbp_types::{Offset, StreamId};
 use support::{LIMIT, Peer, bounded, client, entry_refused, listener, stored};
 
@@ -347,6 +347,40 @@ async fn an_unreachable_server_is_an_error_soon_and_names_the_address() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_being_started_is_waited_for() {
+    let (listener, address) = listener().await;
+    drop(listener);
+    let mut config = ClientConfig::new(&address).unwrap();
+    config.retry.first_connect_wait = Duration::from_secs(60);
+    let client = Client::new(config, tokio::runtime::Handle::current());
+    let server = async {
+        // As long as several attempts to connect take.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let listener = tokio::net::TcpListener::bind(&address).await.unwrap();
+        let mut peer = Peer::greeted(&listener).await;
+        let hello = peer.frame().await;
+        assert_eq!(hello.opcode, OpCode::HEARTBEAT);
+        peer.answer(&hello, &HeartbeatResponse::default(), &[], true).await;
+        peer
+    };
+    let (connected, _peer) = bounded(async { tokio::join!(client.connect(None), server) }).await;
+    connected.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_whose_time_ends_before_any_server_was_reached_says_why() {
+    let (listener, address) = listener().await;
+    drop(listener);
+    let mut config = ClientConfig::new(&address).unwrap();
+    config.retry.first_connect_wait = Duration::from_secs(60);
+    let client = Client::new(config, tokio::runtime::Handle::current());
+    let connect = client.connect(Some(Duration::from_millis(300)));
+    let error = bounded(connect).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.to_string().contains(&address), "{error}");
+}
+
+#[tokio::test]
 async fn the_next_server_is_tried_when_the_first_is_down() {
     let (down, down_address) = listener().await;
     drop(down);
@@ -367,9 +401,9 @@ async fn the_next_server_is_tried_when_the_first_is_down() {
 #[tokio::test]
 async fn too_much_at_once_is_refused_by_the_variant_that_does_not_queue() {
     let (listener, address) = listener().await;
-    let mut config = sbp_client::ClientConfig::new(&address).unwrap();
+    let mut config = ClientConfig::new(&address).unwrap();
     config.max_calls = 2;
-    let client = sbp_client::Client::new(config, tokio::runtime::Handle::current());
+    let client = Client::new(config, tokio::runtime::Handle::current());
     let one = |submissions: &mut sbp_client::Submissions| {
         let entry = submissions
             .place_raw_copy(&AppendOptions::default().encode_options(STREAM), b"x")

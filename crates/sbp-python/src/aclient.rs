@@ -33,7 +33,7 @@ pub(crate) struct AsyncClient {
 #[pyfunction]
 #[pyo3(signature = (
     servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
-    max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None
+    max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None, wait = None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
 pub(crate) fn aio_connect(
@@ -47,6 +47,7 @@ pub(crate) fn aio_connect(
     max_pinned_bytes: Option<usize>,
     max_attempts: Option<u32>,
     retry_backoff: Option<f64>,
+    wait: Option<f64>,
 ) -> PyResult<AsyncClient> {
     let settings = Settings {
         servers: arguments::servers(servers)?,
@@ -61,6 +62,7 @@ pub(crate) fn aio_connect(
         retry: Retry {
             max_attempts,
             backoff: retry_backoff,
+            wait,
         },
     };
     Ok(AsyncClient {

@@ -30,7 +30,7 @@ pub(crate) struct Client {
 #[pyfunction]
 #[pyo3(signature = (
     servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
-    max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None
+    max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None, wait = None
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
 pub(crate) fn connect(
@@ -44,6 +44,7 @@ pub(crate) fn connect(
     max_pinned_bytes: Option<usize>,
     max_attempts: Option<u32>,
     retry_backoff: Option<f64>,
+    wait: Option<f64>,
 ) -> PyResult<Client> {
     let settings = Settings {
         servers: arguments::servers(servers)?,
@@ -58,6 +59,7 @@ pub(crate) fn connect(
         retry: Retry {
             max_attempts,
             backoff: retry_backoff,
+            wait,
         },
     };
     let core = Core::new(py, settings)?;

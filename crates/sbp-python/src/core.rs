@@ -65,6 +65,8 @@ pub(crate) struct Retry {
     pub(crate) max_attempts: Option<u32>,
     /// The first bound of the waiting time between two attempts, in seconds.
     pub(crate) backoff: Option<f64>,
+    /// How long a service that was never reached is waited for, in seconds.
+    pub(crate) wait: Option<f64>,
 }
 
 /// How much of a client's work may be unfinished. `None`: the client's defaults.
@@ -102,6 +104,7 @@ impl Settings {
         keywords.set_item("max_pinned_bytes", self.limits.pinned_bytes)?;
         keywords.set_item("max_attempts", self.retry.max_attempts)?;
         keywords.set_item("retry_backoff", self.retry.backoff)?;
+        keywords.set_item("wait", self.retry.wait)?;
         Ok(keywords)
     }
 }
@@ -134,6 +137,10 @@ impl Core {
         if let Some(bound) = settings.retry.backoff {
             config.retry.backoff_min = seconds(bound)?;
             config.retry.backoff_max = config.retry.backoff_max.max(config.retry.backoff_min);
+        }
+        if let Some(wait) = settings.retry.wait {
+            config.retry.first_connect_wait = Duration::try_from_secs_f64(wait)
+                .map_err(|_| PyValueError::new_err(format!("wait is seconds, 0 or more and finite, not {wait}")))?;
         }
         let core = Arc::new(Self {
             client: Some(Client::new(config, runtime::handle(py)?)),

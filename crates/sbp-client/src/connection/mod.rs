@@ -393,11 +393,10 @@ impl Connection {
                     self.greeting_overdue(session, now);
                 }
             }
-            Some(InFlight::Probe) => {
-                if matches!(cause, Cause::Deadline { .. }) && self.context.features.is_none() {
-                    self.greeting_failed(UNANSWERED.to_owned());
-                }
+            Some(InFlight::Probe) if matches!(cause, Cause::Deadline { .. }) && self.context.features.is_none() => {
+                self.greeting_failed(UNANSWERED.to_owned());
             }
+            Some(InFlight::Probe) => {}
             Some(InFlight::Append { batch, op, .. }) => self.appends.failed(&self.context, batch, op, cause),
             Some(call) => {
                 let cause = self.hopeless(cause);

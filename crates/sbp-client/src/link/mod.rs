@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use self::runner::Runner;
 use crate::address::ServerAddress;
 use crate::budget::Budget;
+use crate::clock::now;
 use crate::config::ClientConfig;
 use crate::connection::command::{Command, FetchEvent};
 use crate::error::ClientError;
@@ -89,6 +90,8 @@ struct State {
     /// Attempts to connect that failed since the last success.
     failures: u32,
     not_before: Option<Instant>,
+    /// When the first attempt to connect failed, of a link that has never reached a server.
+    failing_since: Option<Instant>,
     /// Why there was no connection last time, for those who run out of time without one.
     last_failure: Option<String>,
     ever_reached: bool,
@@ -269,10 +272,19 @@ impl Link {
         u32::try_from(self.servers.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether no server was ever reached, and one more failure ends the configured rounds.
+    /// Whether one more failure ends the attempts to reach a server for the first time.
     pub(crate) fn is_hopeless(&self) -> bool {
         let state = self.state.lock();
-        !state.ever_reached && self.rounds(state.failures + 1) >= self.config.retry.first_connect_rounds
+        self.gives_up(&state, state.failures + 1)
+    }
+
+    /// Whether no server was ever reached, in as many attempts and as long a time as are configured.
+    fn gives_up(&self, state: &State, failures: u32) -> bool {
+        let policy = &self.config.retry;
+        let waited = state.failing_since.map(|since| now().saturating_duration_since(since));
+        !state.ever_reached
+            && self.rounds(failures) >= policy.first_connect_rounds
+            && waited.unwrap_or_default() >= policy.first_connect_wait
     }
 
     /// How often every server has been tried.
@@ -479,6 +491,7 @@ impl State {
             candidate: 0,
             failures: 0,
             not_before: None,
+            failing_since: None,
             last_failure: None,
             ever_reached,
             greeted: Vec::new(),

@@ -19,6 +19,9 @@ use crate::failure::{Cause, Failure};
 use crate::retry;
 use crate::submission::Submissions;
 
+/// The longest pause between two attempts of a client that has never reached a server: it may be starting.
+const FIRST_CONNECT_PAUSE: Duration = Duration::from_millis(250);
+
 /// How often deadlines are looked at while there is no connection.
 const SWEEP: Duration = Duration::from_millis(50);
 
@@ -179,14 +182,19 @@ impl Link {
         state.candidate = state.candidate.wrapping_add(1);
         // Every server is tried once before the first wait.
         let rounds = self.rounds(state.failures);
-        state.not_before = (rounds > 0).then(|| now() + retry::backoff(rounds, &self.config.retry));
+        let mut wait = retry::backoff(rounds, &self.config.retry);
+        if !state.ever_reached {
+            state.failing_since.get_or_insert_with(now);
+            wait = wait.min(FIRST_CONNECT_PAUSE);
+        }
+        state.not_before = (rounds > 0).then(|| now() + wait);
     }
 
     fn dial_failed(self: &Arc<Self>, error: &DialError) {
         let mut state = self.state.lock();
         self.count_failure(&mut state, error.to_string());
         let rounds = self.rounds(state.failures);
-        let hopeless = !state.ever_reached && rounds >= self.config.retry.first_connect_rounds;
+        let hopeless = self.gives_up(&state, state.failures);
         let all_tried = rounds > self.rounds(state.failures - 1);
         if !all_tried {
             return;
@@ -195,6 +203,7 @@ impl Link {
             // The next call begins anew.
             state.failures = 0;
             state.not_before = None;
+            state.failing_since = None;
         }
         // Appends wait for a connection as long as they have time: they are in order here, and nobody else keeps that.
         // Only where the server may be elsewhere by now they wait for that to be found out, in order too.
@@ -237,7 +246,7 @@ impl Link {
         let now = now();
         let mut expired = Submissions::new();
         let mut overdue: Vec<Command>;
-        let reason;
+        let (reason, ever_reached);
         {
             let mut state = self.state.lock();
             for submissions in &mut state.appends {
@@ -251,6 +260,7 @@ impl Link {
             let late = |command: &mut Command| command.deadline().is_some_and(|at| at <= now);
             overdue = state.others.extract_if(.., late).collect();
             reason = state.last_failure.clone();
+            ever_reached = state.ever_reached;
         }
         if !expired.is_empty() {
             overdue.push(Command::Appends(expired));
@@ -258,9 +268,13 @@ impl Link {
         if overdue.is_empty() {
             return;
         }
-        let cause = Cause::Deadline {
-            sent: false,
-            waited_for: reason,
+        let cause = match reason {
+            // That there is no such server, as far as anybody knows, says more than that time is over.
+            Some(reason) if !ever_reached => Cause::Unreachable { reason, hopeless: true },
+            waited_for => Cause::Deadline {
+                sent: false,
+                waited_for,
+            },
         };
         let failure = Failure::new(cause, Some(&self.all_servers()));
         for command in overdue {

@@ -39,6 +39,7 @@ pub(crate) async fn listener() -> (TcpListener, String) {
 pub(crate) fn client(servers: &str) -> Client {
     let mut config = ClientConfig::new(servers).unwrap();
     config.timeout = Duration::from_secs(10);
+    config.retry.first_connect_wait = Duration::from_millis(100);
     config.retry.backoff_min = Duration::from_millis(5);
     config.retry.backoff_max = Duration::from_millis(50);
     Client::new(config, tokio::runtime::Handle::current())
