@@ -522,7 +522,7 @@ async fn readers_that_are_not_consumed_do_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn readers_and_tails_give_up_on_a_server_that_stays_away() {
+async fn readers_give_up_on_a_server_that_stays_away_and_so_do_tails_that_are_told_to() {
     let dir = tempfile::tempdir().unwrap();
     let server = server_at(dir.path(), "127.0.0.1:0");
     let address = server.address().to_owned();
@@ -533,6 +533,7 @@ async fn readers_and_tails_give_up_on_a_server_that_stays_away() {
         &[(stream, Position::Latest)],
         TailOptions {
             timeout,
+            give_up_after: timeout,
             ..TailOptions::default()
         },
     ))
