@@ -115,7 +115,7 @@ def bombs(address: Address, end: float) -> tuple[float | None, int]:
 
 
 def never_reads(address: Address, end: float) -> tuple[float | None, int]:
-    """FETCHes of a megabyte each, whose answers nobody takes."""
+    """FETCHes of a megabyte each, whose answers nobody takes: while there is memory, for 30 seconds."""
     header = wire.fetch(1, 0, 1 << 20)
     return _pour(address, _batches(lambda call: wire.frame(wire.FETCH, call, header), 10), end, listens=False)
 
@@ -136,7 +136,7 @@ FLOODS: dict[str, tuple[Flood, bool]] = {
     "20-byte frames, unknown": (tiny_unknown, True),
     "20-byte frames, refused": (tiny_refused, False),
     "verifier bombs": (bombs, True),
-    "never reads": (never_reads, True),
+    "never reads": (never_reads, False),
     "connect and leave": (connects, False),
 }
 

@@ -283,13 +283,14 @@ impl World {
     pub(crate) fn write(&mut self, side: Side, count: usize) {
         let mut left = count;
         let mut moved = Vec::new();
-        let queue = self.end(side).session.transmit();
-        while left > 0 && !queue.is_empty() {
+        let now = self.now;
+        let session = &mut self.end(side).session;
+        while left > 0 && session.transmit_len() > 0 {
             let mut slices = [std::io::IoSlice::new(&[]); 1];
-            queue.slices(&mut slices);
+            session.transmit(&mut slices);
             let some = slices[0].len().min(left);
             moved.extend_from_slice(&slices[0][..some]);
-            queue.advance(some);
+            session.handle_written(some, now);
             left -= some;
         }
         self.end(side.other()).incoming.extend(moved);

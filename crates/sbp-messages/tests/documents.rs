@@ -274,9 +274,9 @@ fn the_pace_is_told() {
             config.body_bytes_per_second >> 10
         ),
         format!(
-            "| written bytes of which the peer takes none | {} s; {} s once the answers not yet written are at their limit |",
+            "| bytes that wait to be written, of which the peer takes none | {} s; {} s while the server's memory is short |",
             config.stall_timeout.as_secs(),
-            config.full_stall_timeout.as_secs_f64()
+            config.short_stall_timeout.as_secs_f64()
         ),
         format!(
             "| the last bytes before closing | {} s |",

@@ -12,14 +12,14 @@ const CALLS: u64 = 256;
 
 /// Moves everything that one end has queued to the other, as much at a time as the receiver offers.
 fn carry(from: &mut Session, to: &mut Session, now: Instant) {
-    while !from.transmit().is_empty() {
+    while from.transmit_len() > 0 {
         let mut slices = [IoSlice::new(&[]); 1];
-        from.transmit().slices(&mut slices);
+        from.transmit(&mut slices);
         let mut buffer = to.recv_buffer();
         let count = slices[0].len().min(buffer.remaining_mut());
         buffer.put_slice(&slices[0][..count]);
         to.handle_received(count, now);
-        from.transmit().advance(count);
+        from.handle_written(count, now);
     }
 }
 

@@ -97,11 +97,12 @@ pub struct SessionConfig {
     pub grace: Duration,
     /// How long the last bytes may take once a connection is being closed.
     pub flush_timeout: Duration,
-    /// How long written bytes may fail to move before the peer counts as gone.
+    /// How long bytes that wait to be written may fail to move before the peer counts as gone. Meanwhile a server whose
+    /// answers have reached [`Limits::answer_bytes`] reads no more: a process that was paused for a while goes on.
     pub stall_timeout: Duration,
-    /// The same for a server whose answers have reached [`Limits::answer_bytes`]: a peer that asks for that much and
-    /// takes none of it holds memory that others could use.
-    pub full_stall_timeout: Duration,
+    /// The same while memory is short and this connection has more than its part ([`crate::Session::set_tight`]): then
+    /// others need what the peer does not take.
+    pub short_stall_timeout: Duration,
     /// How long the first 16 bytes of a frame may take, from the first of them on; then so long again for the rest.
     pub head_timeout: Duration,
     /// Bytes of a frame's rest that buy it another second. A frame that comes in more slowly ends the connection.
@@ -141,7 +142,7 @@ impl SessionConfig {
             grace: Duration::from_secs(10),
             flush_timeout: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(30),
-            full_stall_timeout: Duration::from_millis(1_500),
+            short_stall_timeout: Duration::from_millis(1_500),
             head_timeout: Duration::from_secs(5),
             body_bytes_per_second: 16 * 1024,
             violation_header: Bytes::new(),

@@ -22,31 +22,20 @@ pub(crate) struct Due {
     pub(crate) stalled: Option<Duration>,
 }
 
-/// How far writing is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Writing {
-    /// All bytes ever written.
-    pub(crate) written: u64,
-    /// Whether bytes wait to be written.
-    pub(crate) pending: bool,
-    /// Whether as many wait as may.
-    pub(crate) full: bool,
-}
-
 /// The timers that frames do not touch: a frame only leaves a mark, and a timer that fires looks for it.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     interval: Duration,
     silence: Duration,
     stall: Duration,
-    full_stall: Duration,
+    short_stall: Duration,
     interval_due: Instant,
     last_received: Instant,
     silence_due: Instant,
-    /// While bytes wait to be written: when to look again, and how far writing was at the last look.
-    stall_due: Option<(Instant, u64)>,
-    /// The same while as many bytes wait as may.
-    full_due: Option<(Instant, u64)>,
+    /// While bytes wait to be written: since when none of them moves.
+    still_since: Option<Instant>,
+    /// While memory is short: since when.
+    short_since: Option<Instant>,
 }
 
 impl Keepalive {
@@ -59,12 +48,12 @@ impl Keepalive {
             interval,
             silence,
             stall: config.stall_timeout.min(LONGEST),
-            full_stall: config.full_stall_timeout.min(LONGEST),
+            short_stall: config.short_stall_timeout.min(LONGEST),
             interval_due: now + interval,
             last_received: now,
             silence_due: now + silence,
-            stall_due: None,
-            full_due: None,
+            still_since: None,
+            short_since: None,
         }
     }
 
@@ -78,29 +67,40 @@ impl Keepalive {
         self.last_received = now;
     }
 
-    /// Bytes were queued behind `written` written ones.
-    pub(crate) fn note_queued(&mut self, written: u64, now: Instant) {
-        if self.stall_due.is_none() {
-            self.stall_due = Some((now + self.stall, written));
-        }
+    /// Bytes were queued.
+    pub(crate) fn note_queued(&mut self, now: Instant) {
+        self.still_since.get_or_insert(now);
     }
 
-    /// As many bytes wait behind `written` written ones as may.
-    pub(crate) fn note_full(&mut self, written: u64, now: Instant) {
-        if self.full_due.is_none() {
-            self.full_due = Some((now + self.full_stall, written));
-        }
+    /// Bytes were written; `pending` says whether others wait.
+    pub(crate) fn note_written(&mut self, pending: bool, now: Instant) {
+        self.still_since = pending.then_some(now);
+    }
+
+    /// Whether memory is short.
+    pub(crate) fn note_short(&mut self, short: bool, now: Instant) {
+        self.short_since = short.then(|| self.short_since.unwrap_or(now));
+    }
+
+    /// When the peer counts as gone that takes nothing, and after how long that is.
+    fn stall(&self) -> Option<(Instant, Duration)> {
+        let still_since = self.still_since?;
+        let usual = (still_since + self.stall, self.stall);
+        let short = self.short_since.map(|since| {
+            let since = since.max(still_since);
+            (since + self.short_stall, self.short_stall)
+        });
+        short.into_iter().chain([usual]).min()
     }
 
     /// The next moment at which [`Keepalive::check`] can find something.
     pub(crate) fn next(&self) -> Instant {
         let first = self.interval_due.min(self.silence_due);
-        let stalls = [self.stall_due, self.full_due].into_iter().flatten();
-        stalls.fold(first, |first, (at, _)| first.min(at))
+        self.stall().map_or(first, |(at, _)| first.min(at))
     }
 
     /// Looks what is due. `busy` says whether calls are in flight.
-    pub(crate) fn check(&mut self, now: Instant, busy: bool, writing: Writing) -> Due {
+    pub(crate) fn check(&mut self, now: Instant, busy: bool) -> Due {
         let mut due = Due::default();
         if self.interval_due <= now {
             due.interval = true;
@@ -119,20 +119,7 @@ impl Keepalive {
                 now + self.interval
             };
         }
-        let Writing { written, pending, full } = writing;
-        for (watched, goes_on, patience) in [
-            (&mut self.stall_due, pending, self.stall),
-            (&mut self.full_due, full, self.full_stall),
-        ] {
-            if let Some((at, mark)) = *watched
-                && at <= now
-            {
-                if goes_on && mark == written {
-                    due.stalled = Some(patience);
-                }
-                *watched = goes_on.then_some((now + patience, written));
-            }
-        }
+        due.stalled = self.stall().filter(|(at, _)| *at <= now).map(|(_, patience)| patience);
         due
     }
 }

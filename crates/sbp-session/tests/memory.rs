@@ -76,14 +76,14 @@ fn receive(session: &mut Session, bytes: &[u8], step: usize, now: Instant) {
 
 /// Moves everything that one end has queued to the other.
 fn carry(from: &mut Session, to: &mut Session, now: Instant) {
-    while !from.transmit().is_empty() {
+    while from.transmit_len() > 0 {
         let mut slices = [IoSlice::new(&[]); 1];
-        from.transmit().slices(&mut slices);
+        from.transmit(&mut slices);
         let mut buffer = to.recv_buffer();
         let count = slices[0].len().min(buffer.remaining_mut());
         buffer.put_slice(&slices[0][..count]);
         to.handle_received(count, now);
-        from.transmit().advance(count);
+        from.handle_written(count, now);
     }
 }
 
@@ -274,7 +274,7 @@ fn an_idle_connection_gives_its_memory_back() {
         receive(&mut session, &bytes, usize::MAX, start);
     }
     let pending = session.transmit_len();
-    session.transmit().advance(pending);
+    session.handle_written(pending, start);
     let later = session.poll_timeout().expect("a timer");
     session.handle_timeout(later);
     let held = LIVE.get() - before;
@@ -324,7 +324,7 @@ fn a_busy_connection_gives_everything_back_when_it_falls_idle() {
                 .expect("room for an answer");
         }
         let pending = server.transmit_len();
-        server.transmit().advance(pending);
+        server.handle_written(pending, start);
         client = Session::new(SessionConfig::client(), start);
     }
     drop(client);

@@ -299,6 +299,7 @@ impl<A: Application> Driver<A> {
     }
 
     fn check_time(&mut self, now: Instant) {
+        self.session.note_time(now);
         if self.session.poll_timeout().is_some_and(|at| at <= now) {
             self.session.handle_timeout(now);
         }
@@ -319,20 +320,20 @@ impl<A: Application> Driver<A> {
         events += self.take_events(now);
         self.app.finish_turn(&mut self.session, now);
         self.write(io, context, now);
-        self.note_memory();
+        self.note_memory(now);
         // Writing makes room: requests that were held back at a limit come now, and need a turn of their own.
         let released = self.take_events(now);
         self.was_busy = posted > 0 || events + released > 1;
         let readable = self.session.wants_read() && !self.read_parked;
-        let writable = !self.session.transmit().is_empty() && !self.write_parked;
+        let writable = self.session.transmit_len() > 0 && !self.write_parked;
         readable || writable || released > 0 || !inbox_parked
     }
 
     /// Tells what this connection holds, and takes notice where that is too much.
-    fn note_memory(&mut self) {
+    fn note_memory(&mut self, now: Instant) {
         let Some(share) = &mut self.share else { return };
         let room = share.note(self.session.held_bytes() + self.app.held_bytes());
-        self.session.set_tight(room != Room::Plenty);
+        self.session.set_tight(room != Room::Plenty, now);
         if room == Room::None && self.session.is_mid_frame() {
             tracing::debug!("closing a connection amid a request: all connections together hold too much memory");
             self.session.close();
@@ -390,11 +391,10 @@ impl<A: Application> Driver<A> {
     }
 
     fn write<IO: AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>, now: Instant) {
-        while !self.write_parked && !self.session.transmit().is_empty() {
+        while !self.write_parked && self.session.transmit_len() > 0 {
             let written = {
                 let mut slices = [IoSlice::new(&[]); SLICES];
-                let queue = self.session.transmit();
-                let count = queue.slices(&mut slices);
+                let count = self.session.transmit(&mut slices);
                 Pin::new(&mut *io).poll_write_vectored(context, slices.get(..count).unwrap_or_default())
             };
             if written.is_ready() {
@@ -406,7 +406,7 @@ impl<A: Application> Driver<A> {
                     self.session
                         .handle_transport_error(io::ErrorKind::WriteZero.into(), now);
                 }
-                Poll::Ready(Ok(count)) => self.session.transmit().advance(count),
+                Poll::Ready(Ok(count)) => self.session.handle_written(count, now),
                 Poll::Ready(Err(error)) => self.session.handle_transport_error(error, now),
             }
         }

@@ -8,7 +8,7 @@ mod timers;
 #[cfg(test)]
 mod transitions;
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, io::IoSlice, time::Instant};
 
 use bytes::{BytesMut, buf::Limit};
 use sbp_frame::WriteQueue;
@@ -122,13 +122,12 @@ impl Session {
         self.peer.bytes() + self.queue.len() + self.receiver.held()
     }
 
-    /// Says that memory is short: until it is not, a server begins no request of this peer, and has as little patience
-    /// with one that takes no answers as if there were as many as may be.
-    pub fn set_tight(&mut self, tight: bool) {
+    /// Says whether memory is short and this connection has more than its part: until that ends, a server begins no
+    /// request of this peer, and gives one that takes no answers only [`SessionConfig::short_stall_timeout`].
+    pub fn set_tight(&mut self, tight: bool, now: Instant) {
+        self.advance_time(now);
         self.tight = tight && self.config.role == Role::Server;
-        if self.is_queue_full() {
-            self.keepalive.note_full(self.queue.written(), self.now);
-        }
+        self.keepalive.note_short(self.tight, self.now);
     }
 
     /// Whether memory is short; see [`Session::set_tight`].
@@ -155,9 +154,22 @@ impl Session {
         }
     }
 
-    /// The bytes to be written. Whoever writes them advances the queue.
-    pub fn transmit(&mut self) -> &mut WriteQueue {
-        &mut self.queue
+    /// Fills `slices` with the bytes to be written next, and returns how many were set. Call
+    /// [`Session::handle_written`] with how many of these bytes were written.
+    pub fn transmit<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.queue.slices(slices)
+    }
+
+    /// So many of the bytes that [`Session::transmit`] gave are written.
+    pub fn handle_written(&mut self, count: usize, now: Instant) {
+        self.advance_time(now);
+        self.queue.advance(count);
+        self.keepalive.note_written(!self.queue.is_empty(), self.now);
+    }
+
+    /// What time it is: what is queued next is queued now. Every `handle_*` tells it too.
+    pub fn note_time(&mut self, now: Instant) {
+        self.advance_time(now);
     }
 
     /// Bytes that wait to be written.
@@ -238,7 +250,8 @@ impl Session {
         }
     }
 
-    /// Whether as many bytes of answers wait as may; any are many while memory is short. A client's requests are limited by their number.
+    /// Whether as many bytes of answers wait as may; any are many while memory is short. A client's requests are limited
+    /// by their number.
     fn is_queue_full(&self) -> bool {
         let limit = if self.tight { 1 } else { self.config.limits.answer_bytes };
         self.config.role == Role::Server && self.queue.len() >= limit

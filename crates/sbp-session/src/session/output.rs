@@ -171,12 +171,8 @@ impl Session {
         header: &[u8],
         payload: &[PayloadPart<'_>],
     ) -> Result<(), FrameTooLarge> {
-        let written = self.queue.written();
         let bytes = self.queue.push_frame(head, header, payload)?;
-        self.keepalive.note_queued(written, self.now);
-        if self.is_queue_full() {
-            self.keepalive.note_full(written, self.now);
-        }
+        self.keepalive.note_queued(self.now);
         self.stats.frames_out += 1;
         self.stats.bytes_out += bytes as u64;
         Ok(())

@@ -7,7 +7,6 @@ use sbp_frame::CallId;
 use super::Session;
 use crate::{
     CallFailure, CloseReason, Event, Role,
-    keepalive::Writing,
     phase::{Phase, Step},
 };
 
@@ -60,12 +59,7 @@ impl Session {
 
     fn check_keepalive(&mut self) {
         let busy = self.own.busy() > 0 || self.peer.len() > 0;
-        let writing = Writing {
-            written: self.queue.written(),
-            pending: !self.queue.is_empty(),
-            full: self.is_queue_full(),
-        };
-        let due = self.keepalive.check(self.now, busy, writing);
+        let due = self.keepalive.check(self.now, busy);
         if due.interval && self.config.role == Role::Client && matches!(self.phase, Phase::Open) {
             self.events.push_back(Event::HeartbeatDue);
         }

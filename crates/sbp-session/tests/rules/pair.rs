@@ -53,15 +53,15 @@ impl Pair {
 pub(crate) fn move_bytes(from: &mut Session, to: &mut Session, now: Instant, most: usize) -> bool {
     let mut moved = false;
     let mut left = most;
-    while left > 0 && !from.transmit().is_empty() && to.wants_read() {
+    while left > 0 && from.transmit_len() > 0 && to.wants_read() {
         let mut slices = [std::io::IoSlice::new(&[]); 1];
-        from.transmit().slices(&mut slices);
+        from.transmit(&mut slices);
         let mut buffer = to.recv_buffer();
         let count = slices[0].len().min(buffer.remaining_mut()).min(left);
         left -= count;
         buffer.put_slice(&slices[0][..count]);
         to.handle_received(count, now);
-        from.transmit().advance(count);
+        from.handle_written(count, now);
         moved = true;
     }
     moved

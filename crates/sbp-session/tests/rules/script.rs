@@ -325,16 +325,15 @@ impl Subject {
 
     /// Writes everything out.
     pub(crate) fn write(&mut self) {
-        let queue = self.session.transmit();
-        while !queue.is_empty() {
+        while self.session.transmit_len() > 0 {
             let mut slices = [IoSlice::new(&[]); 64];
-            let count = queue.slices(&mut slices);
+            let count = self.session.transmit(&mut slices);
             let mut written = 0;
             for slice in &slices[..count] {
                 self.sent.extend_from_slice(slice);
                 written += slice.len();
             }
-            queue.advance(written);
+            self.session.handle_written(written, self.now);
         }
     }
 

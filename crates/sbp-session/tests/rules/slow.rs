@@ -184,7 +184,6 @@ fn a_charged_payload_has_to_hurry_too() {
 fn time_in_which_this_side_does_not_read_is_not_counted() {
     let mut config = SessionConfig::server();
     config.limits.answer_bytes = 1_000;
-    config.full_stall_timeout = 3_600 * SECOND;
     config.stall_timeout = 3_600 * SECOND;
     let mut subject = Subject::new(config);
     subject.receive(&Raw::request(OpCode::FETCH, 1).bytes());
@@ -236,37 +235,98 @@ fn crowded(answers: usize) -> Subject {
     subject
 }
 
-#[test]
-fn who_takes_nothing_of_a_full_queue_is_cut_within_two_seconds() {
-    let mut subject = crowded(1 << 20);
-    subject.live_through(SECOND + SECOND * 4 / 10);
-    assert!(subject.session.close_reason().is_none());
-    subject.live_through(SECOND / 10);
-    assert!(matches!(subject.session.close_reason(), Some(CloseReason::Stalled(after)) if *after == SECOND * 3 / 2));
-    assert!(subject.session.is_closed() && subject.session.transmit().is_empty());
-}
-
-#[test]
-fn a_full_queue_that_moves_is_left_alone() {
-    let mut subject = crowded(2 << 20);
-    for _ in 0..100 {
-        subject.session.transmit().advance(1_000);
-        subject.live_through(SECOND);
-        assert!(subject.session.close_reason().is_none(), "a byte is progress");
+/// The time from now on after which the connection is given up, and the patience that it names.
+fn given_up(subject: &mut Subject) -> (Duration, Duration) {
+    let begun = subject.now;
+    for _ in 0..1_000 {
+        if let Some(reason) = subject.session.close_reason() {
+            let CloseReason::Stalled(patience) = reason else {
+                panic!("{reason:?}")
+            };
+            assert!(subject.session.is_closed() && subject.session.transmit_len() == 0);
+            return (subject.now - begun, *patience);
+        }
+        subject.live_through(SECOND / 10);
     }
+    panic!("it is never given up");
 }
 
 #[test]
-fn a_queue_that_is_not_full_has_thirty_seconds() {
-    // One that never was, and one that was but moved since: then 30 seconds count from when that was seen.
-    for (answers, moved, seconds) in [(1 << 19, 0, 30), (1 << 20, 1 << 19, 60)] {
+fn who_takes_nothing_is_read_no_more_and_has_thirty_seconds() {
+    // Below the limit of what may wait, at it and beyond it; the peer may have been paused.
+    for answers in [1_000, 1 << 19, 1 << 20, 15 << 20] {
         let mut subject = crowded(answers);
-        subject.session.transmit().advance(moved);
-        subject.live_through((seconds - 1) * SECOND);
+        assert_eq!(subject.session.wants_read(), answers < 1 << 20);
+        subject.live_through(29 * SECOND);
         assert!(subject.session.close_reason().is_none());
-        subject.live_through(SECOND);
-        assert!(matches!(subject.session.close_reason(), Some(CloseReason::Stalled(after)) if *after == 30 * SECOND));
+        let (after, patience) = given_up(&mut subject);
+        assert_eq!((after, patience), (SECOND, 30 * SECOND), "{answers} bytes");
     }
+}
+
+#[test]
+fn thirty_seconds_count_from_the_last_byte_that_was_taken() {
+    for (answers, moved) in [(1 << 19, 1), (1 << 19, 1 << 18), (1 << 20, 1 << 19)] {
+        for late in [Duration::ZERO, SECOND, 29 * SECOND] {
+            let mut subject = crowded(answers);
+            subject.live_through(late);
+            subject.session.handle_written(moved, subject.now);
+            assert_eq!(
+                given_up(&mut subject),
+                (30 * SECOND, 30 * SECOND),
+                "{moved} bytes after {late:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_moves_is_left_alone() {
+    for (short, pause) in [(false, 29 * SECOND), (true, SECOND)] {
+        let mut subject = crowded(2 << 20);
+        subject.session.set_tight(short, subject.now);
+        for _ in 0..100 {
+            subject.session.handle_written(1, subject.now);
+            subject.live_through(pause);
+            assert!(subject.session.close_reason().is_none(), "a byte is progress");
+        }
+    }
+}
+
+#[test]
+fn while_memory_is_short_who_takes_nothing_is_cut_within_two_seconds() {
+    // However long it took nothing before: others may have used the memory up.
+    for before in [Duration::ZERO, SECOND, 20 * SECOND] {
+        let mut subject = crowded(1_000);
+        subject.live_through(before);
+        subject.session.set_tight(true, subject.now);
+        assert_eq!(
+            given_up(&mut subject),
+            (SECOND * 3 / 2, SECOND * 3 / 2),
+            "after {before:?}"
+        );
+    }
+    // What became free in time is no reason any more.
+    let mut subject = crowded(1_000);
+    subject.session.set_tight(true, subject.now);
+    subject.live_through(SECOND);
+    subject.session.set_tight(false, subject.now);
+    assert_eq!(given_up(&mut subject), (29 * SECOND, 30 * SECOND));
+}
+
+#[test]
+fn what_is_queued_after_a_rest_has_all_its_time() {
+    let mut subject = Subject::server();
+    subject.receive(&Raw::request(OpCode::FETCH, 1).bytes());
+    subject.take_events();
+    // Nothing happens for a while, and no timer tells the time.
+    subject.now += 20 * SECOND;
+    subject.session.note_time(subject.now);
+    subject
+        .session
+        .send_response(CallId::FIRST, OpCode::FETCH, false, b"part", &[])
+        .unwrap();
+    assert_eq!(given_up(&mut subject).0, 30 * SECOND);
 }
 
 fn too_long(user: u64) -> Seen {

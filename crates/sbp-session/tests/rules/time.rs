@@ -113,10 +113,10 @@ fn a_peer_that_takes_no_bytes_is_given_up() {
         .send_response(CallId::FIRST, OpCode::FETCH, false, b"part", &[])
         .unwrap();
     subject.live_through(29 * SECOND);
-    subject.session.transmit().advance(1);
-    subject.live_through(30 * SECOND);
+    subject.session.handle_written(1, subject.now);
+    subject.live_through(29 * SECOND);
     assert!(subject.session.close_reason().is_none(), "a byte is progress");
-    subject.live_through(2 * SECOND);
+    subject.live_through(SECOND);
     assert!(matches!(subject.session.close_reason(), Some(CloseReason::Stalled(_))));
     assert!(subject.session.is_closed(), "at once: there is nobody to flush to");
 }

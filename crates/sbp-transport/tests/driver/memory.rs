@@ -14,6 +14,7 @@ use tokio::{
 
 use crate::{
     apps::{Echo, Ended, call},
+    over_time::appends,
     pipe::{ended, now, start_client},
 };
 
@@ -100,4 +101,33 @@ async fn a_request_that_would_grow_past_all_memory_ends_its_connection() {
     let reason = ended(task).await.unwrap();
     assert!(matches!(reason, CloseReason::Local), "{reason}");
     assert_eq!(memory.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_memory_is_short_who_takes_nothing_is_cut_and_nobody_else() {
+    let memory = Memory::new(8 * MIB as u64);
+    let ((mut idler, right), (left, other_right)) = (duplex(64 * 1024), duplex(64 * 1024));
+    let idle_task = serve(right, Echo::default(), &memory);
+    let other_task = serve(other_right, Echo::default(), &memory);
+    let (small, _small_task, _) = start_client(left, SessionConfig::client());
+    let (little, reply) = call(vec![1; 64]);
+    assert!(small.post(little).is_ok());
+    assert!(matches!(ended(reply).await, Ok(Ended::Answered(_))));
+    let asks = tokio::spawn(async move {
+        let _cut = idler.write_all(&appends(20, MIB)).await;
+        idler
+    });
+    let begun = Instant::now();
+    let reason = ended(idle_task).await.unwrap();
+    assert!(
+        matches!(reason, CloseReason::Stalled(after) if after == Duration::from_millis(1_500)),
+        "{reason:?}"
+    );
+    let elapsed = begun.elapsed().as_millis();
+    assert!((1_500..2_000).contains(&elapsed), "{elapsed} ms");
+    drop(asks.await);
+    let (little, reply) = call(vec![1; 64]);
+    assert!(small.post(little).is_ok());
+    assert!(matches!(ended(reply).await, Ok(Ended::Answered(_))));
+    assert!(!other_task.is_finished());
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
-use sbp_frame::{Flags, OpCode};
+use bytes::{Bytes, BytesMut};
+use sbp_frame::{Flags, FrameHead, OpCode, PayloadPart, WriteQueue};
 use sbp_session::{CloseReason, SessionConfig};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
@@ -159,4 +159,96 @@ async fn a_flood_of_tiny_frames_lets_others_in() {
         (300_000 / 20_000..200).contains(&wakeups),
         "{wakeups} times for 300,000 frames"
     );
+}
+
+/// APPENDs of so many bytes, without their answers.
+pub(crate) fn appends(count: u32, length: usize) -> Vec<u8> {
+    let mut queue = WriteQueue::new();
+    let payload = Bytes::from(vec![7; length]);
+    let mut bytes = Vec::new();
+    for raw_call_id in 1..=count {
+        let head = FrameHead {
+            opcode: OpCode::APPEND,
+            flags: Flags::NONE,
+            raw_call_id,
+            format: 1,
+        };
+        let parts = [PayloadPart::Share(payload.clone())];
+        queue.push_frame(head, b"a header", &parts).expect("a frame");
+        while !queue.is_empty() {
+            let mut slices = [std::io::IoSlice::new(&[])];
+            queue.slices(&mut slices);
+            let written = slices[0].len();
+            bytes.extend_from_slice(&slices[0]);
+            queue.advance(written);
+        }
+    }
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_nobody_takes_are_kept_for_thirty_seconds() {
+    // Some of them lie in the pipe, so that the first bytes were taken at once.
+    for mebibytes in [1, 42, 63] {
+        let (left, mut peer) = duplex(256 * 1024);
+        let (_server, task) = start_server(left, SessionConfig::server(), Echo::default());
+        let begun = Instant::now();
+        peer.write_all(&appends(mebibytes, 1 << 20)).await.unwrap();
+        let reason = ended(task).await.unwrap();
+        assert!(
+            matches!(reason, CloseReason::Stalled(after) if after == 30 * SECOND),
+            "{reason:?}"
+        );
+        let elapsed = begun.elapsed().as_millis();
+        assert!((30_000..30_100).contains(&elapsed), "{mebibytes} MiB: {elapsed} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_paused_gets_every_answer_however_many_there_are() {
+    let (left, peer) = duplex(256 * 1024);
+    let (_server, task) = start_server(left, SessionConfig::server(), Echo::default());
+    let (mut answers, mut requests) = tokio::io::split(peer);
+    let asks = tokio::spawn(async move {
+        requests.write_all(&appends(168, 1 << 20)).await.unwrap();
+        requests
+    });
+    // Far more than may wait: the server stops reading.
+    sleep(29 * SECOND).await;
+    assert!(!asks.is_finished() && !task.is_finished());
+    let mut received = 0_u64;
+    let mut block = vec![0; 1 << 20];
+    while received < 168 << 20 {
+        let count = ended(answers.read(&mut block)).await.unwrap();
+        assert!(count > 0, "closed after {received} bytes");
+        received += count as u64;
+    }
+    drop(asks.await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_finds_a_full_pipe_has_thirty_seconds_from_then_on() {
+    let ask = frame(OpCode::APPEND, Flags::NONE, 1, b"a header");
+    let (left, mut peer) = duplex(64 * 1024);
+    let (_server, _task) = start_server(left, SessionConfig::server(), Echo::default());
+    peer.write_all(&ask).await.unwrap();
+    let answer = read_frame(&mut peer, &mut BytesMut::new()).await;
+    let length = 16 + answer.header.len() + answer.payload.len() + 4;
+
+    let (left, mut peer) = duplex(length);
+    let app = Echo {
+        delay: Some(20 * SECOND),
+        ..Echo::default()
+    };
+    let (_server, task) = start_server(left, SessionConfig::server(), app);
+    let begun = Instant::now();
+    peer.write_all(&ask).await.unwrap();
+    // The first answer fills the pipe, so nothing waits to be written; the second one does, 40 seconds after the start.
+    sleep(20 * SECOND + SECOND / 10).await;
+    peer.write_all(&frame(OpCode::APPEND, Flags::NONE, 2, b"a header"))
+        .await
+        .unwrap();
+    assert!(matches!(ended(task).await.unwrap(), CloseReason::Stalled(_)));
+    let elapsed = begun.elapsed().as_millis();
+    assert!((70_000..70_300).contains(&elapsed), "{elapsed} ms");
 }
