@@ -36,7 +36,7 @@ pub enum BatchError {
     /// The metadata is no valid FlatBuffers table, or larger than a reader allows.
     #[error("the metadata of the batch is unreadable: {0}")]
     Meta(#[source] Cause),
-    /// The bytes after the body are not fewer than 16 zeros that end at a multiple of 16.
+    /// The bytes after the body are not fewer than 16 zeros.
     #[error("{length} bytes follow the body of the batch, which are not its padding")]
     Padding {
         /// Bytes between the end of the body and the end of the batch.

@@ -111,9 +111,9 @@ fn measure_body(meta: &BatchMeta, cursor: &mut ChunkCursor<'_>) -> Result<(usize
 /// Reads the head of the one batch that `chunks` hold, and judges its lengths.
 ///
 /// Refused are: bytes that are no batch; lengths that do not add up to exactly these chunks; padding that is not fewer
-/// than 16 zero bytes, or does not end at a multiple of 16 (lists of plain v0.1 peers may end anywhere); a writer's
-/// epoch or sequence out of bounds. With `verify_body` the stored body is compared to its checksum, if it has one. The
-/// body is not read otherwise, the chunks are not joined. Schemas are the caller's matter.
+/// than 16 zero bytes (where it ends is the writer's matter); a RECORD_LIST with another number of records than its head
+/// says; a writer's epoch or sequence out of bounds. With `verify_body` the stored body is compared to its checksum, if
+/// it has one. The body is not read otherwise, the chunks are not joined. Schemas are the caller's matter.
 ///
 /// # Errors
 /// The first thing found wrong; [`BatchError::kind`] tells which answer it deserves.
@@ -126,9 +126,14 @@ pub fn inspect(chunks: &[Bytes], verify_body: bool) -> Result<BatchHead, BatchEr
             .pieces(padding, "the padding")?
             .all(|piece| piece.iter().all(|&byte| byte == 0));
     head.total_length = head.total_length.saturating_add(padding);
-    let aligned = head.total_length.is_multiple_of(ALIGNMENT) || head.meta.body_encoding == BodyEncoding::RECORD_LIST;
-    if !zeros || !aligned {
+    if !zeros {
         return Err(BatchError::Padding { length: widen(padding) });
+    }
+    if head.record_count != i64::from(head.meta.last_offset_delta) + 1 {
+        return Err(BatchError::Value {
+            what: "last offset delta of a list",
+            value: head.meta.last_offset_delta.into(),
+        });
     }
     judge_sequence(&head)?;
     if verify_body {

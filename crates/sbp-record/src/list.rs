@@ -34,8 +34,9 @@ fn lengths(cursor: &mut ChunkCursor<'_>) -> Result<Lengths, BatchError> {
 
 /// Walks a list that does not tell its length: (bytes, records). The cursor moves behind the last record.
 ///
-/// `count` is `last_offset_delta` + 1. Some writers put the number of records into that field, so a list that ends one
-/// record early, at the end of the bytes, at zeros or at the next batch, is whole too.
+/// `count` is `last_offset_delta` + 1. Some writers put the number of records into that field, so for a reader a list
+/// that ends one record early, at the end of the bytes, at zeros or at the next batch, is whole too: it may lie in a log
+/// that took it once. What is stored has to say the right number ([`inspect`](crate::inspect)).
 pub(crate) fn measure(cursor: &mut ChunkCursor<'_>, count: i64) -> Result<(usize, i64), BatchError> {
     let start = cursor.position();
     let mut walked = 0_i64;

@@ -7,8 +7,9 @@ use std::time::Instant;
 use bytes::BytesMut;
 use sbp_frame::{CallId, Flags, FrameHead, OpCode};
 use sbp_messages::{
-    AppendInfo, AppendRequest, AppendResponse, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamsRequest,
-    Encoder, ErrorCode, FetchInfo, FetchRequest, FetchResponse, ListRangesRequest, Message, RangeCriteria, Stream,
+    AppendInfo, AppendRequest, AppendResponse, ClientRole, CreateStreamsRequest, CreateStreamsResponse,
+    DescribeStreamsRequest, Encoder, ErrorCode, FetchInfo, FetchRequest, FetchResponse, HeartbeatRequest,
+    HeartbeatResponse, ListRangesRequest, Message, RangeCriteria, RangeId, SealKind, SealRangesRequest, Stream,
     SystemErrorResponse,
 };
 use sbp_server::{Server, ServerConfig};
@@ -51,7 +52,7 @@ fn appends_that_cannot_be_stored_are_refused_entry_by_entry() {
         (
             "cut short",
             with(&|_| {}),
-            &good[..good.len() - 1],
+            &good[..good.len() - 13],
             ErrorCode::BATCH_CORRUPT,
         ),
         ("nothing", with(&|_| {}), b"", ErrorCode::BATCH_CORRUPT),
@@ -425,4 +426,73 @@ fn a_peer_that_takes_no_answers_is_not_read_from_and_costs_bounded_memory() {
         .collect();
     answered.sort();
     assert_eq!(answered, calls);
+}
+
+#[test]
+fn a_role_or_a_kind_outside_its_enum_is_refused_as_a_whole() {
+    let server = start(None);
+    let mut peer = Peer::connect(&server);
+    let greeting = |role| HeartbeatRequest {
+        client_role: ClientRole(role),
+        protocol_revision: 1,
+        ..HeartbeatRequest::default()
+    };
+    for role in [99, -1, 4, i8::MIN, i8::MAX] {
+        assert_eq!(
+            peer.refused(&greeting(role), b""),
+            ErrorCode::INVALID_REQUEST,
+            "role {role}"
+        );
+    }
+    for role in 0..=3 {
+        let (answer, _): (HeartbeatResponse, _) = Peer::connect(&server).call(&greeting(role), b"");
+        assert_eq!((answer.status.code, answer.client_role.0), (ErrorCode::NONE, role));
+    }
+    let (answer, _): (HeartbeatResponse, _) = peer.call(&greeting(3), b"");
+    assert_eq!(
+        answer.client_role,
+        ClientRole::CLIENT,
+        "what was refused agreed on nothing"
+    );
+    let stream = peer.create("s");
+    for kind in [3, -1] {
+        let request = SealRangesRequest {
+            ranges: vec![RangeId {
+                stream_id: stream,
+                ..RangeId::default()
+            }],
+            kind: SealKind(kind),
+            ..SealRangesRequest::default()
+        };
+        assert_eq!(peer.refused(&request, b""), ErrorCode::INVALID_REQUEST, "kind {kind}");
+    }
+    assert_eq!(peer.store(stream, b"goes on"), 0);
+}
+
+#[test]
+fn up_to_fifteen_zeros_behind_a_body_are_taken() {
+    let server = start(None);
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    let padded = raw_batch(b"body");
+    let end = padded.len() - 12;
+    for zeros in 0..20 {
+        let batch = [&padded[..end], &vec![0; zeros]].concat();
+        let request = append_request(&[(stream, batch.len())]);
+        let (response, _): (AppendResponse, _) = peer.call(&request, &batch);
+        let result = &response.append_responses[0];
+        let (code, offset) = match i64::try_from(zeros).unwrap() {
+            taken @ 0..16 => (ErrorCode::NONE, taken),
+            _ => (ErrorCode::BATCH_CORRUPT, -1),
+        };
+        assert_eq!(
+            (result.status.code, result.base_offset),
+            (code, Offset(offset)),
+            "{zeros} zeros"
+        );
+    }
+    // All of them in one payload, back to back.
+    let found = peer.fetch_all(stream, 0);
+    assert_eq!(found.len(), 16);
+    assert!(found.iter().all(|(_, body)| &body[..] == b"body"));
 }

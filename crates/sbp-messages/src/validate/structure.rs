@@ -1,9 +1,9 @@
 //! Faults that concern a message as a whole.
 
 use crate::{
-    AppendRequest, CreateRangeRequest, CreateStreamsRequest, DeleteStreamsRequest, DescribeRangesRequest,
-    DescribeStreamsRequest, FetchRequest, FetchResponse, IdAllocationRequest, ListRangesRequest, Refusal,
-    SealRangesRequest, SyncRangesRequest, TrimStreamsRequest, UpdateStreamsRequest,
+    AppendRequest, ClientRole, CreateRangeRequest, CreateStreamsRequest, DeleteStreamsRequest, DescribeRangesRequest,
+    DescribeStreamsRequest, FetchRequest, FetchResponse, HeartbeatRequest, IdAllocationRequest, ListRangesRequest,
+    Refusal, SealKind, SealRangesRequest, SyncRangesRequest, TrimStreamsRequest, UpdateStreamsRequest,
 };
 
 /// Entries that a request may have; in DESCRIBE_STREAMS numbers and names together.
@@ -101,12 +101,34 @@ macro_rules! entries {
 
 entries! {
     DescribeRangesRequest.ranges
-    SealRangesRequest.ranges
     SyncRangesRequest.stream_ranges
     CreateStreamsRequest.streams
     DeleteStreamsRequest.streams
     UpdateStreamsRequest.streams
     TrimStreamsRequest.trimmed_streams
+}
+
+impl SealRangesRequest {
+    /// Judges the request.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when there are no entries or too many, or the kind is none.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        require_entries("ranges", self.ranges.len())?;
+        one_of("kind", self.kind.0, SealKind::PLACEMENT_DRIVER.0)
+    }
+}
+
+impl HeartbeatRequest {
+    /// Judges the request.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when the role is none.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        one_of("client_role", self.client_role.0, ClientRole::CLIENT.0)
+    }
 }
 
 impl CreateRangeRequest {
@@ -183,6 +205,18 @@ fn at_least<T: Into<i64>>(field: &'static str, value: T, least: i64) -> Result<(
         Err(Refusal::OutOfRange { field, value })
     } else {
         Ok(())
+    }
+}
+
+/// A value of an enum that counts from 0.
+fn one_of(field: &'static str, value: i8, last: i8) -> Result<(), Refusal> {
+    if (0..=last).contains(&value) {
+        Ok(())
+    } else {
+        Err(Refusal::OutOfRange {
+            field,
+            value: value.into(),
+        })
     }
 }
 

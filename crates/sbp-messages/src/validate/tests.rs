@@ -455,3 +455,22 @@ fn times_are_clamped() {
     assert_eq!(throttle_time(-1), Duration::ZERO);
     assert_eq!(throttle_time(i32::MAX), Duration::from_secs(30));
 }
+
+#[test]
+fn values_outside_their_enum_are_refused() {
+    for role in i8::MIN..=i8::MAX {
+        let request = HeartbeatRequest {
+            client_role: ClientRole(role),
+            ..HeartbeatRequest::default()
+        };
+        assert_eq!(request.validate().is_ok(), (0..=3).contains(&role), "role {role}");
+    }
+    for kind in i8::MIN..=i8::MAX {
+        let request = SealRangesRequest {
+            ranges: vec![RangeId::default()],
+            kind: SealKind(kind),
+            ..SealRangesRequest::default()
+        };
+        assert_eq!(request.validate().is_ok(), (0..=2).contains(&kind), "kind {kind}");
+    }
+}

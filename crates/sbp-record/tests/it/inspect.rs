@@ -2,8 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use sbp_record::{
-    BatchError, Compression, EncodeOptions, FaultKind, WriterStamp, encode_raw, inspect, stamp_base_offset,
-    without_stamp,
+    Batch, BatchError, Compression, EncodeOptions, FaultKind, WriterStamp, encode_raw, inspect, split_batches,
+    stamp_base_offset, without_stamp,
 };
 use sbp_types::{Offset, WriterId};
 
@@ -54,22 +54,50 @@ fn chunks_may_be_cut_anywhere() {
 #[test]
 fn every_missing_byte_is_noticed() {
     let batch = sample();
+    let head = inspect(std::slice::from_ref(&batch), true).unwrap();
+    let body_end = head.head_length + head.body_length;
     for length in 0..batch.len() {
-        assert!(inspect(&[batch.slice(..length)], false).is_err(), "{length} bytes");
+        let found = inspect(&[batch.slice(..length)], false);
+        // Fewer zeros behind the body are padding too.
+        assert_eq!(found.is_ok(), length >= body_end, "{length} bytes");
     }
 }
 
 #[test]
-fn padding_is_fewer_than_16_zeros_up_to_a_multiple_of_16() {
+fn padding_is_up_to_fifteen_zeros() {
+    for body in [&b"x"[..], &[7; 15], &[7; 16], &[7; 17]] {
+        let padded = raw(body, None);
+        let body_end = inspect(std::slice::from_ref(&padded), true).unwrap();
+        let body_end = body_end.head_length + body_end.body_length;
+        for zeros in 0..40 {
+            let batch = Bytes::from([&padded[..body_end], &vec![0; zeros]].concat());
+            let found = inspect(std::slice::from_ref(&batch), true);
+            if zeros < 16 {
+                assert_eq!(found.unwrap().total_length, batch.len(), "{zeros} zeros");
+                // A reader finds it, and the next one behind it.
+                let two = Bytes::from([&batch[..], &batch[..]].concat());
+                assert_eq!(
+                    split_batches(&two).map(Result::unwrap).collect::<Vec<_>>(),
+                    [&batch, &batch]
+                );
+                assert_eq!(Batch::decode(batch, None).unwrap().record_count(), 1);
+            } else {
+                let error = found.unwrap_err();
+                assert!(matches!(error, BatchError::Padding { .. }), "{zeros} zeros: {error}");
+                assert_eq!(error.kind(), FaultKind::Corrupt);
+            }
+        }
+    }
+}
+
+#[test]
+fn padding_is_nothing_but_zeros() {
     let batch = raw(b"x", None);
     assert_eq!(batch.len(), 128);
-    assert!(inspect(std::slice::from_ref(&batch), true).is_ok());
     for refused in [
-        patched(&batch, 127, &[1]),                     // not zero
-        patched(&batch, 113, &[1]),                     // not zero, right behind the body
-        batch.slice(..127),                             // not to a multiple of 16
-        batch.slice(..113),                             // none
-        Bytes::from([&batch[..], &[0; 16]].concat()),   // 31 zeros
+        patched(&batch, 127, &[1]),                     // at the end
+        patched(&batch, 113, &[1]),                     // right behind the body
+        Bytes::from([&batch[..114], &[1]].concat()),    // before a multiple of 16
         Bytes::from([&batch[..], &batch[..]].concat()), // two batches
     ] {
         let error = inspect(&[refused], true).unwrap_err();

@@ -146,7 +146,7 @@ impl Connection {
     }
 
     fn handle_heartbeat(&mut self, session: &mut Session, frame: &Frame) -> Result<(), Fault> {
-        let request = HeartbeatRequest::decode(&frame.header)?;
+        let request = decode(frame, HeartbeatRequest::validate)?;
         let (node, id) = (&self.node, self.port.id);
         match cluster::handle_presence(node, id, &request) {
             Ok(Some(server)) => self.present = Some(server),

@@ -241,9 +241,12 @@ fn store(range: &RangeState, entry: &AppendEntry, facts: &HeadFacts) -> Result<V
 
 /// Why a batch cannot go into a stream, as far as types are concerned.
 fn schema_mismatch(stream: &HostedStream, id: StreamId, facts: &HeadFacts) -> Option<String> {
+    if facts.record_count == 0 {
+        // It has no columns, whatever its head says of them.
+        return None;
+    }
     match (facts.columns, stream.facts.fingerprints.is_empty()) {
         (None, true) => None,
-        (None, false) if facts.record_count == 0 => None,
         (None, false) => Some(format!("stream {id} has typed columns and takes only batches of them")),
         (Some(_), true) => Some(format!("stream {id} has no schema and takes no typed columns")),
         (Some(found), false) if stream.facts.fingerprints.contains(&found) => None,

@@ -127,6 +127,8 @@ fn each_fault_has_its_code() {
         (with(TYPED, |e| e.head = columns(1, 78)), ErrorCode::SCHEMA_MISMATCH),
         (with(TYPED, |e| e.head = columns(1, 77)), ErrorCode::NONE),
         (with(TYPED, empty), ErrorCode::NONE),
+        (with(TYPED, |e| e.head = columns(0, 78)), ErrorCode::NONE),
+        (with(OPAQUE, |e| e.head = columns(0, 78)), ErrorCode::NONE),
         (with(OPAQUE, |e| e.range = RangeIndex(1)), ErrorCode::RANGE_NOT_FOUND),
         (with(OPAQUE, |e| e.range = RangeIndex(0)), ErrorCode::NONE),
         (entry(SEALED), ErrorCode::RANGE_ALREADY_SEALED),
