@@ -296,9 +296,13 @@ def test_data_that_arrives_damaged(peer: ScriptedPeer, stream: sbp.Stream) -> No
         return replace(frame, payload=bytes(payload))
 
     peer.rewrite(FETCH, damage)
-    with pytest.raises(sbp.DataCorruptedError) as caught:
-        list(stream.read())
-    assert (caught.value.code, caught.value.stream, caught.value.offset) == (9011, stream.name, 0)
-    assert caught.value.retriable
+    tail = stream.tail("earliest", timeout=20)
+    for steps in (stream.read(), tail, tail):
+        with pytest.raises(sbp.DataCorruptedError) as caught:
+            next(steps)
+        assert (caught.value.code, caught.value.stream, caught.value.offset) == (9011, stream.name, 0)
+        assert caught.value.retriable
     peer.reset()
+    stream.append(b"behind it")
     assert len(next(stream.read(end="latest"))) == 1, "it was only the way that was bad"
+    assert [next(tail).base_offset, next(tail).base_offset] == [0, 1], "the step after an error skips nothing"

@@ -82,19 +82,33 @@ impl Client {
             match place {
                 Position::At(_) => {}
                 Position::Time(time) => times.push((stream, time)),
+                // The two places of a span stand next to each other.
                 Position::Earliest | Position::Latest | Position::AfterEarliest(_) | Position::BeforeLatest(_) => {
-                    ends.push(stream);
+                    if ends.last() != Some(&stream) {
+                        ends.push(stream);
+                    }
                 }
             }
         }
-        let mut ends = self.positions(&ends, left()).await?.into_iter();
-        let mut times = self.offsets_for_times(&times, left()).await?.into_iter();
+        // A call for one stream that failed as a whole is about that stream.
+        let first = places.first().map(|place| place.0);
+        let only = first.filter(|first| places.iter().all(|place| place.0 == *first));
+        let about = |error: ClientError| match only {
+            Some(stream) => error.with_stream(stream),
+            None => error,
+        };
+        let mut ends = self.positions(&ends, left()).await.map_err(about)?.into_iter();
+        let mut at: Option<(StreamId, Result<Positions, ClientError>)> = None;
+        let mut times = self.offsets_for_times(&times, left()).await.map_err(about)?.into_iter();
         let missing = || ClientError::protocol("a position is missing");
-        let settled = places.iter().map(|&(_, place)| match place {
+        let settled = places.iter().map(|&(stream, place)| match place {
             Position::At(offset) => Ok(offset),
             Position::Time(_) => times.next().unwrap_or_else(|| Err(missing())),
             _ => {
-                let held = ends.next().unwrap_or_else(|| Err(missing()))?;
+                if at.as_ref().is_none_or(|(known, _)| *known != stream) {
+                    at = Some((stream, ends.next().unwrap_or_else(|| Err(missing()))));
+                }
+                let held = at.clone().map_or_else(|| Err(missing()), |(_, held)| held)?;
                 place.within(&held).ok_or_else(missing)
             }
         });

@@ -15,7 +15,7 @@ use crate::ack::AckShape;
 use crate::blocking::Answer;
 use crate::calls::Key;
 use crate::describe::Described;
-use crate::encode::{Encoded, encode};
+use crate::encode::{Encoded, NotEncoded, encode};
 use crate::{blocking, buffer, errors};
 
 /// What one append is given: the records, and how they are stored.
@@ -56,16 +56,92 @@ pub(crate) struct Prepared {
     deadline: Instant,
 }
 
+/// Why an append was not prepared.
+pub(crate) enum NotPrepared {
+    /// It cannot be.
+    Raised(PyErr),
+    /// Its streams are to be described again first.
+    Draft(Box<Draft>),
+}
+
+impl From<PyErr> for NotPrepared {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+/// What is raised of data with columns that its stream does not have, and the data.
+type Unknown = (PyErr, Py<PyAny>);
+
+/// An append with data that has columns which its stream did not have when it was described.
+pub(crate) struct Draft {
+    entries: Vec<(Arc<Described>, Result<Encoded, Unknown>)>,
+    how: How,
+    deadline: Instant,
+}
+
+impl Draft {
+    /// The streams that are to be described again.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let unknown = self.entries.iter().filter(|(_, encoded)| encoded.is_err());
+        unknown.map(|(stream, _)| Key::Known(Arc::clone(stream))).collect()
+    }
+
+    /// Encodes the rest, for those streams as they are now.
+    ///
+    /// # Errors
+    ///
+    /// They do not have the columns either.
+    pub(crate) fn prepare(self, py: Python<'_>, described: &[Arc<Described>]) -> PyResult<Prepared> {
+        let mut described = described.iter();
+        let mut entries = SmallVec::with_capacity(self.entries.len());
+        for (stream, encoded) in self.entries {
+            let id = stream.stream.stream_id;
+            let encoded = match encoded {
+                Ok(encoded) => encoded,
+                Err((error, data)) => {
+                    let now = described.next().filter(|now| now.stream.schema != stream.stream.schema);
+                    let Some(now) = now else { return Err(error) };
+                    let appending = Appending {
+                        data: data.bind(py),
+                        key: None,
+                        headers: None,
+                        how: self.how,
+                    };
+                    encode(&appending, id, now.schema.as_ref()).map_err(NotEncoded::into_error)?
+                }
+            };
+            entries.push((id, encoded));
+        }
+        Ok(Prepared {
+            entries,
+            expected_offset: self.how.expected_offset,
+            deadline: self.deadline,
+        })
+    }
+}
+
 impl Prepared {
     /// One batch for one stream.
-    pub(crate) fn one(stream: &Described, appending: &Appending<'_, '_>, deadline: Instant) -> PyResult<Self> {
+    pub(crate) fn one(
+        stream: &Arc<Described>,
+        appending: &Appending<'_, '_>,
+        deadline: Instant,
+    ) -> Result<Self, NotPrepared> {
         let id = stream.stream.stream_id;
-        let encoded = encode(appending, id, stream.schema.as_ref())?;
-        Ok(Self {
-            entries: smallvec![(id, encoded)],
-            expected_offset: appending.how.expected_offset,
-            deadline,
-        })
+        match encode(appending, id, stream.schema.as_ref()) {
+            Ok(encoded) => Ok(Self {
+                entries: smallvec![(id, encoded)],
+                expected_offset: appending.how.expected_offset,
+                deadline,
+            }),
+            Err(NotEncoded::Raised(error)) => Err(error.into()),
+            Err(NotEncoded::Unknown(error, data)) => Err(NotPrepared::Draft(Box::new(Draft {
+                entries: vec![(Arc::clone(stream), Err((error, data)))],
+                how: appending.how,
+                deadline,
+            }))),
+        }
     }
 
     /// One batch for each of several streams.
@@ -74,37 +150,60 @@ impl Prepared {
         data: impl Iterator<Item = Bound<'py, PyAny>>,
         how: How,
         deadline: Instant,
-    ) -> PyResult<Self> {
-        let entries = streams
-            .iter()
-            .zip(data)
-            .map(|(stream, data)| {
-                let id = stream.stream.stream_id;
-                let appending = Appending {
-                    data: &data,
-                    key: None,
-                    headers: None,
-                    how,
-                };
-                Ok((id, encode(&appending, id, stream.schema.as_ref())?))
-            })
-            .collect::<PyResult<_>>()?;
-        Ok(Self {
-            entries,
-            expected_offset: how.expected_offset,
-            deadline,
-        })
+    ) -> Result<Self, NotPrepared> {
+        let batches = streams.iter().zip(data).map(|(stream, data)| {
+            let appending = Appending {
+                data: &data,
+                key: None,
+                headers: None,
+                how,
+            };
+            let encoded = encode(&appending, stream.stream.stream_id, stream.schema.as_ref());
+            (stream, encoded)
+        });
+        Self::of(batches, how, deadline)
     }
 
     /// One batch for each of several streams, each with keys and headers of its own. They are stored in one way.
-    pub(crate) fn each(batches: &[(Arc<Described>, Appending<'_, '_>)], deadline: Instant) -> PyResult<Self> {
-        let entries = batches.iter().map(|(stream, appending)| {
-            let id = stream.stream.stream_id;
-            Ok((id, encode(appending, id, stream.schema.as_ref())?))
+    pub(crate) fn each(
+        batches: &[(Arc<Described>, Appending<'_, '_>)],
+        deadline: Instant,
+    ) -> Result<Self, NotPrepared> {
+        let how = batches.first().map(|(_, appending)| appending.how).unwrap_or_default();
+        let batches = batches.iter().map(|(stream, appending)| {
+            let encoded = encode(appending, stream.stream.stream_id, stream.schema.as_ref());
+            (stream, encoded)
         });
-        Ok(Self {
-            entries: entries.collect::<PyResult<_>>()?,
+        let how = How {
             expected_offset: None,
+            ..how
+        };
+        Self::of(batches, how, deadline)
+    }
+
+    fn of<'a>(
+        batches: impl Iterator<Item = (&'a Arc<Described>, Result<Encoded, NotEncoded>)>,
+        how: How,
+        deadline: Instant,
+    ) -> Result<Self, NotPrepared> {
+        let mut entries = Vec::with_capacity(batches.size_hint().0);
+        for (stream, encoded) in batches {
+            let encoded = match encoded {
+                Ok(encoded) => Ok(encoded),
+                Err(NotEncoded::Raised(error)) => return Err(error.into()),
+                Err(NotEncoded::Unknown(error, data)) => Err((error, data)),
+            };
+            entries.push((Arc::clone(stream), encoded));
+        }
+        let draft = Draft { entries, how, deadline };
+        if draft.entries.iter().any(|(_, encoded)| encoded.is_err()) {
+            return Err(NotPrepared::Draft(Box::new(draft)));
+        }
+        let encoded =
+            |(stream, encoded): (Arc<Described>, Result<Encoded, _>)| Some((stream.stream.stream_id, encoded.ok()?));
+        Ok(Self {
+            entries: draft.entries.into_iter().filter_map(encoded).collect(),
+            expected_offset: how.expected_offset,
             deadline,
         })
     }

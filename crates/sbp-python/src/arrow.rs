@@ -10,7 +10,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::ffi_stream::{ArrayStreamReader, FFI_ArrowArrayStream};
 use arrow_array::{
-    Array, ArrayReader, ArrayRef, RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray, make_array,
+    Array, ArrayReader, ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchOptions, RecordBatchReader, StructArray,
+    make_array,
 };
 use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -36,6 +37,34 @@ pub(crate) enum Offered {
     Rows(Schema, Vec<RecordBatch>),
     /// One column: an array, or a chunked one.
     Column(Vec<ArrayRef>),
+}
+
+/// Rows that were taken from their owner, to be taken once more: some owners give them only once.
+#[pyclass(frozen, module = "sbp_native._native")]
+pub(crate) struct Imported {
+    schema: Schema,
+    batches: Vec<RecordBatch>,
+}
+
+impl Imported {
+    pub(crate) fn new(schema: Schema, batches: Vec<RecordBatch>) -> Self {
+        Self { schema, batches }
+    }
+}
+
+#[pymethods]
+impl Imported {
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let batches = self.batches.clone().into_iter().map(Ok);
+        let reader = RecordBatchIterator::new(batches, self.schema.clone().into());
+        export_stream(py, Box::new(reader))
+    }
 }
 
 /// Takes what an object offers, without a copy.

@@ -9,7 +9,7 @@ use crate::append::{Appending, Patience};
 use crate::awriter::AsyncWriter;
 use crate::batches::AsyncBatches;
 use crate::bridge::Operation;
-use crate::calls::Key;
+use crate::calls::{self, Key};
 use crate::core::Core;
 use crate::describe::{Described, StreamInfo};
 use crate::pen::WriterArguments;
@@ -36,6 +36,13 @@ impl AsyncStream {
     /// What the server said of it.
     pub(crate) fn described(&self) -> Arc<Described> {
         Arc::clone(&self.described)
+    }
+
+    /// The same, with the columns that were added since as far as the client knows.
+    fn newest(&self) -> Arc<Described> {
+        let client = self.core.unchecked_client();
+        let newest = client.and_then(|client| calls::newest(client, &self.described).ok());
+        newest.unwrap_or_else(|| self.described())
     }
 
     fn key(&self) -> Key {
@@ -66,13 +73,13 @@ impl AsyncStream {
     /// Its schema; ``None`` for a stream of plain records. Imports pyarrow.
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.described.pyarrow_schema(py)
+        self.newest().pyarrow_schema(py)
     }
 
     /// The stream as the server described it.
     #[getter]
     fn info(&self) -> StreamInfo {
-        StreamInfo(self.described())
+        StreamInfo(self.newest())
     }
 
     /// Appends one batch; see :meth:`Stream.append`.

@@ -67,6 +67,7 @@ impl AsyncWriter {
             },
             // A list is taken whole; who awaits the append waits for room behind it.
             wait: &|_| Ok(()),
+            describe: &|_, _| Ok(None),
         };
         self.pen.take(py, &given)
     }

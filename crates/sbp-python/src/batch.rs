@@ -7,14 +7,12 @@ use arrow_array::{RecordBatch, RecordBatchIterator};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
-use sbp_client::{Client, ClientError, FetchedBatch};
-use sbp_messages::ErrorCode;
+use sbp_client::FetchedBatch;
 use sbp_record::BatchError;
 use sbp_types::{Offset, StreamId};
 
 use crate::attach::attach;
 use crate::buffer::Payload;
-use crate::calls::Failure;
 use crate::describe::Described;
 use crate::kept::interned;
 use crate::record::Record;
@@ -33,23 +31,17 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Reads what was fetched of `stream`, for keeping.
-    pub(crate) fn decode(client: &Client, stream: &Arc<Described>, fetched: &FetchedBatch) -> Result<Self, Failure> {
+    /// The records of a batch that were asked for.
+    pub(crate) fn new(stream: &Arc<Described>, batch: sbp_record::Batch, fetched: &FetchedBatch) -> Self {
         let address = fetched.bytes.as_ptr() as usize;
-        let batch = sbp_record::Batch::decode(fetched.keep(client), stream.schema.as_ref()).map_err(|error| {
-            ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string())
-                .with_stream(stream.stream.stream_id)
-                .with_stream_name(&stream.name)
-                .with_offset(fetched.from)
-        })?;
         let from = fetched.from.max(batch.base_offset());
-        Ok(Self {
+        Self {
             stream: Arc::clone(stream),
             to: fetched.to.min(batch.end_offset()).max(from),
             from,
             batch: Box::new(batch),
             received: address..address + fetched.bytes.len(),
-        })
+        }
     }
 
     /// Bytes that reading it had to copy.

@@ -54,6 +54,8 @@ struct How {
 struct Work {
     rows: Gatherer,
     streams: HashMap<Target, Arc<Described>>,
+    /// The target's schema, if it was read again because it had grown.
+    grown: Option<StreamSchema>,
     bulk: BulkWriter,
     sender: Sender<Outcome>,
     receiver: Receiver<Outcome>,
@@ -156,6 +158,7 @@ impl BatchAppender {
         let work = Work {
             rows,
             streams: HashMap::new(),
+            grown: None,
             bulk: BulkWriter::new(BulkOptions {
                 writer_id: id,
                 epoch,
@@ -296,7 +299,15 @@ impl BatchAppender {
             return Err(errors::invalid(py, "body \"arrow\" needs one stream with a schema"));
         };
         for batch in complete {
-            py.detach(|| self.encode_parts(work, stream.stream.stream_id, schema, batch))
+            let mut schema = work.grown.clone().unwrap_or_else(|| schema.clone());
+            if schema.check_names(batch.schema_ref()).is_err() {
+                // A worker's client keeps what it was told once; the columns may have been added since.
+                let (client, key) = (self.core.client(py)?.clone(), Key::Known(Arc::clone(stream)));
+                let now = block_on(py, async move { calls::describe(&client, &key, None).await })?;
+                work.grown = now.map_err(|failure| failure.into_python(py))?.schema.clone();
+                schema = work.grown.clone().unwrap_or(schema);
+            }
+            py.detach(|| self.encode_parts(work, stream.stream.stream_id, &schema, batch))
                 .map_err(|error| encode::refused(py, error))?;
         }
         Ok(())

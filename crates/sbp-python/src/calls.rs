@@ -137,7 +137,7 @@ impl StreamChange {
 /// The stream with this name or id.
 pub(crate) async fn find(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Arc<Described>, Failure> {
     let stream = match key {
-        Key::Known(stream) => return Ok(Arc::clone(stream)),
+        Key::Known(stream) => return Ok(newest(client, stream)?),
         Key::Name(name) => about(key, async { Ok(client.find_stream(name, timeout).await?) }).await?,
         Key::Id(id) => match client.known_stream_id(*id) {
             Some(known) => known,
@@ -145,6 +145,18 @@ pub(crate) async fn find(client: &Client, key: &Key, timeout: Option<Duration>) 
         },
     };
     Ok(Described::new(stream)?)
+}
+
+/// The stream with the columns that it has as far as the client knows: it may have been described again since. A stream
+/// without a schema never gets one.
+pub(crate) fn newest(client: &Client, stream: &Arc<Described>) -> Result<Arc<Described>, SchemaError> {
+    if stream.schema.is_none() {
+        return Ok(Arc::clone(stream));
+    }
+    match client.known_stream_id(stream.stream.stream_id) {
+        Some(known) if known.schema != stream.stream.schema => Described::new(known),
+        _ => Ok(Arc::clone(stream)),
+    }
 }
 
 /// The number of the stream with this name or id.
@@ -191,6 +203,19 @@ pub(crate) async fn find_all(
         found.push(find(client, key, timeout).await?);
     }
     Ok(found)
+}
+
+/// The streams with these names or ids, as the server describes them now.
+pub(crate) async fn describe_all(
+    client: &Client,
+    keys: &[Key],
+    timeout: Option<Duration>,
+) -> Result<Vec<Arc<Described>>, Failure> {
+    let mut described = Vec::with_capacity(keys.len());
+    for key in keys {
+        described.push(describe(client, key, timeout).await?);
+    }
+    Ok(described)
 }
 
 /// All streams, by id.

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::{AppendsInFlight, Client, ClientConfig};
 use sbp_locks::Mutex;
+use sbp_messages::Stream;
 use sbp_types::StreamId;
 
 use crate::calls::Key;
@@ -178,7 +179,14 @@ impl Core {
     pub(crate) fn known(&self, py: Python<'_>, key: &Key) -> PyResult<Option<Arc<Described>>> {
         let client = self.client(py)?;
         let known = match key {
-            Key::Known(stream) => return Ok(Some(Arc::clone(stream))),
+            // A stream without a schema never gets one. The columns of others may have been described again since.
+            Key::Known(stream) => {
+                let grown = |known: &Arc<Stream>| known.schema != stream.stream.schema;
+                match client.known_stream_id(stream.stream.stream_id).filter(grown) {
+                    Some(known) if stream.schema.is_some() => Some(known),
+                    _ => return Ok(Some(Arc::clone(stream))),
+                }
+            }
             Key::Name(name) => client.known_stream(name),
             Key::Id(id) => client.known_stream_id(*id),
         };

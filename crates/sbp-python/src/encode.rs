@@ -21,7 +21,7 @@ use sbp_record::{
 use sbp_types::{StreamId, TimestampMs};
 
 use crate::append::Appending;
-use crate::arrow::Offered;
+use crate::arrow::{Imported, Offered};
 use crate::attach::attach;
 use crate::beside::{Headers, is_keyed, of_list, of_one, type_name};
 use crate::buffer::{Payload, owned_bytes, with_bytes, with_values};
@@ -85,6 +85,30 @@ impl Encoded {
     }
 }
 
+/// Why data was not encoded.
+pub(crate) enum NotEncoded {
+    /// It cannot be.
+    Raised(PyErr),
+    /// It has columns that the schema does not have, which may have grown since it was read: the exception if it has not,
+    /// and the data, which could be taken from its owner only once.
+    Unknown(PyErr, Py<PyAny>),
+}
+
+impl NotEncoded {
+    /// The exception.
+    pub(crate) fn into_error(self) -> PyErr {
+        match self {
+            Self::Raised(error) | Self::Unknown(error, _) => error,
+        }
+    }
+}
+
+impl From<PyErr> for NotEncoded {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
 /// Encodes `data` for a stream: bytes become one record, a list one record per item, Arrow data one record per row.
 ///
 /// # Errors
@@ -94,7 +118,7 @@ pub(crate) fn encode(
     appending: &Appending<'_, '_>,
     stream: StreamId,
     schema: Option<&StreamSchema>,
-) -> PyResult<Encoded> {
+) -> Result<Encoded, NotEncoded> {
     let data = appending.data;
     let options = EncodeOptions {
         stream_id: stream,
@@ -117,35 +141,35 @@ pub(crate) fn encode(
                 });
             }
         }
-        return encode_items(py, items.iter(), appending, &options);
+        return Ok(encode_items(py, items.iter(), appending, &options)?);
     }
     if is_plain_bytes(data) {
-        return encode_one(data, appending, &options);
+        return Ok(encode_one(data, appending, &options)?);
     }
     if let Ok(items) = data.cast::<PyTuple>() {
-        return encode_items(py, items.iter(), appending, &options);
+        return Ok(encode_items(py, items.iter(), appending, &options)?);
     }
     if data.is_none() && appending.key.is_some() {
-        return encode_keyed(None, appending, &options);
+        return Ok(encode_keyed(None, appending, &options)?);
     }
     if data.is_instance_of::<PyString>() || data.is_instance_of::<PyDict>() || data.is_none() {
-        return Err(not_appendable(data));
+        return Err(not_appendable(data).into());
     }
     if arrow::is_arrow(data)? {
         if is_keyed(appending) {
-            return Err(PyTypeError::new_err(
-                "keys and headers of Arrow data are columns of it: leave out key= and headers=",
-            ));
+            let message = "keys and headers of Arrow data are columns of it: leave out key= and headers=";
+            return Err(PyTypeError::new_err(message).into());
         }
         return encode_columns(data, schema, &options);
     }
-    encode_one(data, appending, &options).map_err(|error| {
+    let encoded = encode_one(data, appending, &options).map_err(|error| {
         if error.is_instance_of::<PyTypeError>(py) {
             not_appendable(data)
         } else {
             error
         }
-    })
+    });
+    Ok(encoded?)
 }
 
 fn is_plain_bytes(data: &Bound<'_, PyAny>) -> bool {
@@ -270,9 +294,18 @@ fn encode_columns(
     data: &Bound<'_, PyAny>,
     schema: Option<&StreamSchema>,
     options: &EncodeOptions,
-) -> PyResult<Encoded> {
+) -> Result<Encoded, NotEncoded> {
     let py = data.py();
-    let offered = arrow::import(data)?;
+    let offered = match (schema, arrow::import(data)?) {
+        (Some(schema), Offered::Rows(columns, batches)) => {
+            if let Err(unknown) = schema.check_names(&columns) {
+                let data = Bound::new(py, Imported::new(columns, batches))?.into_any().unbind();
+                return Err(NotEncoded::Unknown(refused(py, unknown.into()), data));
+            }
+            Offered::Rows(columns, batches)
+        }
+        (_, offered) => offered,
+    };
     // The data is not Python's any more: other threads may run while it is encoded.
     let encoded = py.detach(|| match (schema, offered) {
         (Some(schema), Offered::Rows(columns, batches)) => encode_typed(schema, columns, batches, options),
@@ -284,8 +317,10 @@ fn encode_columns(
         (None, Offered::Column(chunks)) => encode_records(chunks.iter().map(RecordColumns::of_values), options),
     });
     match encoded {
-        Err(EncodeError::NoRecords) => Err(errors::invalid(py, "the table has no rows; append at least one record")),
-        other => other.map_err(|error| refused(py, error)),
+        Err(EncodeError::NoRecords) => {
+            Err(errors::invalid(py, "the table has no rows; append at least one record").into())
+        }
+        other => Ok(other.map_err(|error| refused(py, error))?),
     }
 }
 

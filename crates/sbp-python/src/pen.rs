@@ -14,11 +14,13 @@ use sbp_types::{TimestampMs, WriterId};
 use crate::append::{Appending, How};
 use crate::attach::attach;
 use crate::beside::{Headers, of_list, of_one};
+use crate::blocking::block_on;
 use crate::buffer::with_bytes;
 use crate::calls::{self, Failure, Key};
 use crate::core::{self, Core, seconds};
 use crate::delivery::DeliveryReport;
 use crate::describe::Described;
+use crate::encode::NotEncoded;
 use crate::{arguments, arrow, encode, errors};
 
 /// A writer without its Python objects, so that I/O threads may hold it.
@@ -124,7 +126,7 @@ impl Pen {
         let is_bytes = data.is_instance_of::<PyBytes>();
         let items = items_of(data).filter(|_| !is_bytes);
         if !is_bytes && items.is_none() && !data.is_none() && arrow::is_arrow(data)? {
-            return self.take_columns(py, &given.appending);
+            return self.take_columns(py, given);
         }
         if self.opened()?.stream.schema.is_some() {
             return Err(errors::schema_mismatch(
@@ -204,16 +206,40 @@ impl Pen {
         Ok(pushed)
     }
 
-    fn take_columns(&self, py: Python<'_>, appending: &Appending<'_, '_>) -> PyResult<i64> {
+    /// The stream as it is now.
+    pub(crate) fn describe(&self, py: Python<'_>, key: &Key) -> PyResult<Arc<Described>> {
+        let (client, key) = (self.client(py)?, key.clone());
+        let described = block_on(py, async move { calls::describe(&client, &key, None).await })?;
+        described.map_err(|failure| failure.into_python(py))
+    }
+
+    fn take_columns(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
         let open = self.opened()?;
         let appending = Appending {
             how: How {
                 compression: self.options.compression,
-                ..appending.how
+                ..given.appending.how
             },
-            ..*appending
+            ..given.appending
         };
-        let encoded = encode::encode(&appending, open.stream.stream.stream_id, open.stream.schema.as_ref())?;
+        let id = open.stream.stream.stream_id;
+        let key = Key::Known(Arc::clone(&open.stream));
+        let stream = self.core.known(py, &key)?;
+        let stream = stream.as_ref().unwrap_or(&open.stream);
+        let encoded = encode::encode(&appending, id, stream.schema.as_ref()).or_else(|not| match not {
+            NotEncoded::Raised(error) => Err(error),
+            // The stream may have been given these columns since.
+            NotEncoded::Unknown(error, data) => match (given.describe)(py, &key)? {
+                Some(now) if now.schema != stream.schema => {
+                    let appending = Appending {
+                        data: data.bind(py),
+                        ..appending
+                    };
+                    encode::encode(&appending, id, now.schema.as_ref()).map_err(NotEncoded::into_error)
+                }
+                _ => Err(error),
+            },
+        })?;
         let count = encoded.records;
         let batch = encoded.into_bytes();
         let taken = self.writer(py)?.push_batch(batch, count);
@@ -335,7 +361,12 @@ pub(crate) struct Given<'a, 'py> {
     pub(crate) appending: Appending<'a, 'py>,
     /// Called before each record of a list.
     pub(crate) wait: &'a dyn Fn(Python<'_>) -> PyResult<()>,
+    /// Describes the stream again, for columns that it did not have; `None`: that cannot be waited for here.
+    pub(crate) describe: &'a Describe<'a>,
 }
+
+/// Describes a stream again.
+type Describe<'a> = dyn Fn(Python<'_>, &Key) -> PyResult<Option<Arc<Described>>> + 'a;
 
 fn items_of<'py>(data: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = data.cast::<PyList>() {

@@ -1,6 +1,6 @@
 //! Reading, bounded or for ever, as a source of batches that both faces step through.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -66,19 +66,57 @@ impl Wanted {
 }
 
 /// Batches of one or several streams, in order. Nothing happens before the first step.
+///
+/// An error ends nothing: the next step begins again at the first record that was not handed out.
 pub(crate) struct Source {
     client: Client,
     state: State,
     streams: HashMap<StreamId, Arc<Described>>,
+    /// The batch that was taken last, until it is handed out: a step may be dropped while it is made readable.
+    taken: Option<FetchedBatch>,
     /// Counts bytes that could not be used where they lay.
     copied: Arc<AtomicU64>,
 }
 
 enum State {
+    /// Nobody has asked yet.
     Wanted(Wanted),
-    Span(Reader),
-    Tail(Tail),
+    /// What is left is known, and nothing asks for it.
+    Resting(Left),
+    Span(Left, Reader),
+    Tail(Left, Tail),
     Over,
+}
+
+/// What was not handed out so far.
+enum Left {
+    /// Spans one after the other; each begins behind what was handed out.
+    Spans(VecDeque<Span>),
+    /// Every stream from its place on.
+    Tail(Vec<(StreamId, Position)>),
+}
+
+impl Left {
+    /// Notes that a batch was handed out.
+    fn pass(&mut self, batch: &Batch) {
+        let (stream, next) = batch.behind();
+        match self {
+            // A reader goes through the spans in order, so that those before the batch's are done.
+            Self::Spans(spans) => {
+                while spans.front().is_some_and(|span| span.start >= span.end) {
+                    spans.pop_front();
+                }
+                if let Some(span) = spans.front_mut().filter(|span| span.stream == stream) {
+                    span.start = next;
+                }
+            }
+            Self::Tail(places) => {
+                for (_, place) in places.iter_mut().filter(|(id, _)| *id == stream) {
+                    *place = Position::At(next);
+                }
+            }
+        }
+    }
 }
 
 impl Source {
@@ -87,100 +125,181 @@ impl Source {
             client,
             state: State::Wanted(wanted),
             streams: HashMap::new(),
+            taken: None,
             copied,
         }
     }
 
-    /// The next batch; `None` at the end. A step that is dropped half-way loses nothing.
+    /// The next batch; `None` at the end. A step that is dropped half-way loses nothing, and neither does one that fails.
     pub(crate) async fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Batch>, Failure> {
         self.open(timeout).await?;
-        let fetched = match &mut self.state {
-            // A reader bounds its own waiting; a tail waits until something comes, or as long as its caller says.
-            State::Span(reader) => reader.next().await,
-            State::Tail(tail) => match timeout {
-                Some(limit) => match tokio::time::timeout(limit, tail.next()).await {
-                    Ok(fetched) => fetched,
-                    Err(_) => return Err(Failure::NothingCame(limit)),
+        if self.taken.is_none() {
+            let fetched = match &mut self.state {
+                // A reader bounds its own waiting; a tail waits until something comes, or as long as its caller says.
+                State::Span(_, reader) => reader.next().await,
+                State::Tail(_, tail) => match timeout {
+                    Some(limit) => match tokio::time::timeout(limit, tail.next()).await {
+                        Ok(fetched) => fetched,
+                        Err(_) => return Err(Failure::NothingCame(limit)),
+                    },
+                    None => tail.next().await,
                 },
-                None => tail.next().await,
-            },
-            State::Wanted(_) | State::Over => None,
-        };
-        match fetched {
-            Some(Ok(fetched)) => self.decode(fetched).map(Some),
-            Some(Err(error)) => {
-                // A tail goes on when it is asked again.
-                if !matches!(self.state, State::Tail(_)) {
-                    self.close();
-                }
-                Err(self.named(error))
-            }
-            None => {
-                self.close();
-                Ok(None)
+                State::Wanted(_) | State::Resting(_) | State::Over => None,
+            };
+            match fetched.transpose() {
+                Ok(fetched) => self.taken = fetched,
+                Err(error) => return Err(self.stopped(error)),
             }
         }
+        let Some(fetched) = &self.taken else {
+            self.close();
+            return Ok(None);
+        };
+        let stream = self.streams.get_mut(&fetched.stream).ok_or_else(|| {
+            let what = format!("a batch of stream {} came, which was not asked for", fetched.stream);
+            Failure::Corrupt(what)
+        })?;
+        let decoded = decode(&self.client, stream, fetched, &self.copied, timeout).await;
+        self.taken = None;
+        match (&decoded, &mut self.state) {
+            (Ok(batch), State::Span(left, _) | State::Tail(left, _)) => left.pass(batch),
+            // It is read again.
+            (Err(_), _) => self.rest(),
+            _ => {}
+        }
+        decoded.map(Some)
+    }
+
+    /// Reading stopped with an error, after which a tail goes on by itself.
+    fn stopped(&mut self, error: ClientError) -> Failure {
+        match &mut self.state {
+            State::Tail(Left::Tail(places), _) => {
+                if let Some(gap) = error.gap() {
+                    for (_, place) in places.iter_mut().filter(|(id, _)| *id == gap.stream) {
+                        *place = Position::At(gap.to);
+                    }
+                }
+            }
+            _ => self.rest(),
+        }
+        self.named(error)
     }
 
     /// Ends reading and frees what was read ahead.
     pub(crate) fn close(&mut self) {
         self.state = State::Over;
+        self.taken = None;
     }
 
-    /// Begins to read, unless that was done before: what "latest" means is settled here.
+    /// Stops what asks, and keeps what is left to ask for.
+    fn rest(&mut self) {
+        self.taken = None;
+        self.state = match std::mem::replace(&mut self.state, State::Over) {
+            State::Span(left, _) | State::Tail(left, _) => State::Resting(left),
+            other => other,
+        };
+    }
+
+    /// Begins to read, unless that was done before: what "latest" means is settled the first time.
     pub(crate) async fn open(&mut self, timeout: Option<Duration>) -> Result<(), Failure> {
-        let State::Wanted(wanted) = &self.state else {
-            return Ok(());
-        };
-        let opened = match wanted {
-            Wanted::Spans { streams } => {
-                let mut found = Vec::with_capacity(streams.len());
-                for (key, start, end) in streams {
-                    let stream = find(&self.client, key, timeout).await?;
-                    let id = stream.stream.stream_id;
-                    found.push((id, *start));
-                    found.push((id, *end));
-                    self.streams.insert(id, stream);
-                }
-                let spans = spans(&self.client, &found, timeout).await;
-                let options = ReaderOptions {
-                    timeout,
-                    ..ReaderOptions::default()
-                };
-                State::Span(self.client.reader(spans.map_err(|error| self.named(error))?, options))
+        if let State::Wanted(wanted) = &self.state {
+            let (left, streams) = settle(&self.client, wanted, timeout).await?;
+            self.streams = streams;
+            self.state = State::Resting(left);
+        }
+        if let State::Resting(Left::Tail(places)) = &self.state {
+            let tail = self.client.tail(places, TailOptions::default()).await;
+            let tail = tail.map_err(|error| self.named(error))?;
+            if let State::Resting(left) = std::mem::replace(&mut self.state, State::Over) {
+                self.state = State::Tail(left, tail);
             }
-            Wanted::Tail { streams } => {
-                let mut places = Vec::with_capacity(streams.len());
-                for (key, place) in streams {
-                    let stream = find(&self.client, key, timeout).await?;
-                    let id = stream.stream.stream_id;
-                    places.push((id, *place));
-                    self.streams.insert(id, stream);
-                }
-                let tail = self.client.tail(&places, TailOptions::default()).await;
-                State::Tail(tail.map_err(|error| self.named(error))?)
+        } else if let State::Resting(Left::Spans(spans)) = &self.state {
+            let options = ReaderOptions {
+                timeout,
+                ..ReaderOptions::default()
+            };
+            let reader = self.client.reader(spans.iter().copied().collect(), options);
+            if let State::Resting(left) = std::mem::replace(&mut self.state, State::Over) {
+                self.state = State::Span(left, reader);
             }
-        };
-        self.state = opened;
+        }
         Ok(())
     }
 
     /// The error, with the stream's name beside its number.
     fn named(&self, error: ClientError) -> Failure {
-        let name = error
-            .stream()
-            .and_then(|id| self.streams.get(&id))
-            .map(|stream| Arc::clone(&stream.name));
-        Failure::Named(error, name)
+        named(&self.streams, error)
     }
+}
 
-    fn decode(&self, fetched: FetchedBatch) -> Result<Batch, Failure> {
-        match self.streams.get(&fetched.stream) {
-            Some(stream) => decode(&self.client, stream, &fetched, &self.copied),
-            None => Err(Failure::Corrupt(format!(
-                "a batch of stream {} came, which was not asked for",
-                fetched.stream
-            ))),
+/// The error, with the stream's name beside its number.
+fn named(streams: &HashMap<StreamId, Arc<Described>>, error: ClientError) -> Failure {
+    let stream = error.stream().and_then(|id| streams.get(&id));
+    Failure::Named(error, stream.map(|stream| Arc::clone(&stream.name)))
+}
+
+/// Those of the streams that have a schema, which may have grown since they were described.
+async fn describe_again(
+    client: &Client,
+    streams: &HashMap<StreamId, Arc<Described>>,
+    timeout: Option<Duration>,
+) -> Result<Vec<(StreamId, Arc<Described>)>, Failure> {
+    let typed = streams.iter().filter(|(_, stream)| stream.schema.is_some());
+    let ids: Vec<_> = typed.map(|(id, _)| *id).collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let described = client.describe_streams(&ids, &[], timeout).await;
+    let described = described.map_err(|error| named(streams, error))?;
+    let newest = |stream: Result<_, ClientError>| {
+        let stream = Described::new(stream.map_err(|error| named(streams, error))?)?;
+        Ok((stream.stream.stream_id, stream))
+    };
+    described.into_iter().map(newest).collect()
+}
+
+/// What is to be read, in offsets, and the streams.
+async fn settle(
+    client: &Client,
+    wanted: &Wanted,
+    timeout: Option<Duration>,
+) -> Result<(Left, HashMap<StreamId, Arc<Described>>), Failure> {
+    let mut streams = HashMap::new();
+    let mut places = Vec::new();
+    match wanted {
+        Wanted::Spans { streams: spans } => {
+            for (key, start, end) in spans {
+                let stream = find(client, key, timeout).await?;
+                let id = stream.stream.stream_id;
+                places.extend([(id, *start), (id, *end)]);
+                streams.insert(id, stream);
+            }
+            // All of a read has one schema: that of its end.
+            let (spans, newest) = tokio::join!(
+                self::spans(client, &places, timeout),
+                describe_again(client, &streams, timeout)
+            );
+            let spans = spans.map_err(|error| named(&streams, error))?;
+            streams.extend(newest?);
+            Ok((Left::Spans(spans), streams))
+        }
+        Wanted::Tail { streams: starts } => {
+            for (key, start) in starts {
+                let stream = find(client, key, timeout).await?;
+                places.push((stream.stream.stream_id, *start));
+                streams.insert(stream.stream.stream_id, stream);
+            }
+            // "Latest" is where the stream ends now, however often the tail has to begin again.
+            let moves = |place: Position| place == Position::Latest || place.is_relative();
+            let moving: Vec<_> = places.iter().copied().filter(|&(_, place)| moves(place)).collect();
+            let settled = client.settle(&moving, timeout).await;
+            let mut settled = settled.map_err(|error| named(&streams, error))?.into_iter();
+            for (_, place) in places.iter_mut().filter(|(_, place)| moves(*place)) {
+                if let Some(offset) = settled.next() {
+                    *place = Position::At(offset.map_err(|error| named(&streams, error))?);
+                }
+            }
+            Ok((Left::Tail(places), streams))
         }
     }
 }
@@ -193,40 +312,43 @@ pub(crate) async fn fetch(
     options: FetchOptions,
     copied: &AtomicU64,
 ) -> Result<Vec<Batch>, Failure> {
-    let stream = find(client, key, options.timeout).await?;
+    let mut stream = find(client, key, options.timeout).await?;
     let fetched = client.fetch_one(entry(stream.stream.stream_id), options).await;
     let fetched = fetched.map_err(|error| Failure::Named(error, Some(Arc::clone(&stream.name))))?;
-    let batches = fetched.batches.into_iter();
-    batches.map(|batch| decode(client, &stream, &batch, copied)).collect()
+    let mut batches = Vec::with_capacity(fetched.batches.len());
+    for batch in &fetched.batches {
+        batches.push(decode(client, &mut stream, batch, copied, options.timeout).await?);
+    }
+    Ok(batches)
 }
 
-fn decode(
+/// Makes a batch readable; `stream` is described again where the batch has columns that were added since.
+async fn decode(
     client: &Client,
-    stream: &Arc<Described>,
+    stream: &mut Arc<Described>,
     fetched: &FetchedBatch,
     copied: &AtomicU64,
+    timeout: Option<Duration>,
 ) -> Result<Batch, Failure> {
-    let batch = Batch::decode(client, stream, fetched)?;
+    let bytes = fetched.keep(client);
+    let decoded = client.decode(fetched, bytes, stream.schema.as_ref(), timeout).await;
+    let decoded = decoded.map_err(|error| Failure::Named(error, Some(Arc::clone(&stream.name))))?;
+    if let Some(newer) = decoded.newer {
+        *stream = Described::new(newer)?;
+    }
+    let batch = Batch::new(stream, decoded.batch, fetched);
     copied.fetch_add(batch.copied_bytes(), Ordering::Relaxed);
     Ok(batch)
 }
 
-/// The spans between pairs of places. The two ends of a stream stay as they are: they are settled where it is read.
+/// The spans between pairs of places, as they are now.
 async fn spans(
     client: &Client,
     places: &[(StreamId, Position)],
     timeout: Option<Duration>,
-) -> Result<Vec<Span>, ClientError> {
-    let moves = |&(_, place): &(StreamId, Position)| place.is_relative() || matches!(place, Position::Time(_));
-    let moving: Vec<_> = places.iter().filter(|place| moves(place)).copied().collect();
-    let mut settled = client.settle(&moving, timeout).await?.into_iter().peekable();
-    let mut offsets = Vec::with_capacity(places.len());
-    for place in places {
-        offsets.push(match settled.next_if(|_| moves(place)) {
-            Some(offset) => offset?,
-            None => place.1.on_wire().0,
-        });
-    }
+) -> Result<VecDeque<Span>, ClientError> {
+    let offsets = client.settle(places, timeout).await?;
+    let offsets = offsets.into_iter().collect::<Result<Vec<_>, _>>()?;
     let pairs = places.chunks_exact(2).zip(offsets.chunks_exact(2));
     let span = |(places, offsets): (&[(StreamId, Position)], &[Offset])| match (places, offsets) {
         (&[(stream, _), _], &[start, end]) => Some(Span { stream, start, end }),

@@ -44,10 +44,10 @@ pub(crate) async fn compare(
         Err(error) => return Err(error),
     };
     let same = match fetched.batches.first() {
-        Some(stored) if stored.base_offset == base => is_same(stored, repeat, schema.as_ref()),
-        _ => Ok(true),
+        Some(stored) if stored.base_offset == base => is_same(client, stored, repeat, schema.as_ref(), timeout).await?,
+        _ => true,
     };
-    if same.map_err(|error| ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string()))? {
+    if same {
         return Ok(());
     }
     let what = format!(
@@ -58,12 +58,18 @@ pub(crate) async fn compare(
     Err(error.with_stream(repeat.stream).with_offset(base))
 }
 
-fn is_same(
+async fn is_same(
+    client: &Client,
     stored: &FetchedBatch,
     repeat: &BulkRepeat,
     schema: Option<&StreamSchema>,
-) -> Result<bool, sbp_record::BatchError> {
-    let head = |batch: &bytes::Bytes| inspect(std::slice::from_ref(batch), false);
+    timeout: Duration,
+) -> Result<bool, ClientError> {
+    let unreadable = |error: sbp_record::BatchError| {
+        let error = ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string());
+        error.with_stream(stored.stream).with_offset(stored.base_offset)
+    };
+    let head = |batch: &bytes::Bytes| inspect(std::slice::from_ref(batch), false).map_err(unreadable);
     let (one, other) = (head(&stored.bytes)?, head(&repeat.batch)?);
     if one.record_count != other.record_count {
         return Ok(false);
@@ -72,15 +78,15 @@ fn is_same(
         return Ok(true);
     }
     // Equal records may be laid out, stamped with a time, or compressed in another way.
-    let whole = |bytes: &bytes::Bytes| {
-        let batch = Batch::decode(bytes.clone(), schema)?;
-        batch.to_record_batch(batch.base_offset(), batch.end_offset())
+    let whole = |batch: &Batch| {
+        let rows = batch.to_record_batch(batch.base_offset(), batch.end_offset());
+        rows.map_err(unreadable)
     };
-    Ok(holds_same(
-        &whole(&stored.bytes)?,
-        &whole(&repeat.batch)?,
-        schema.is_some(),
-    ))
+    let found = client
+        .decode(stored, stored.bytes.clone(), schema, Some(timeout))
+        .await?;
+    let wanted = Batch::decode(repeat.batch.clone(), schema).map_err(unreadable)?;
+    Ok(holds_same(&whole(&found.batch)?, &whole(&wanted)?, schema.is_some()))
 }
 
 /// Whether rows are equal, but for what the place and the time of an append add to them.

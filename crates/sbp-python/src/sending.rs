@@ -6,9 +6,10 @@ use std::time::Instant;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView};
+use sbp_locks::Mutex;
 
 use crate::ack::AckShape;
-use crate::append::{Appending, How, Patience, Prepared, keys_and_data};
+use crate::append::{Appending, Draft, How, NotPrepared, Patience, Prepared, keys_and_data};
 use crate::blocking::block_on;
 use crate::bridge::{Here, Operation};
 use crate::calls::{self, Failure, Key};
@@ -33,7 +34,7 @@ pub(crate) fn block(
             .pop()
             .ok_or_else(|| Failure::Corrupt("the server described no stream".to_owned()).into_python(py))?,
     };
-    let prepared = Prepared::one(&stream, appending, deadline)?;
+    let prepared = Prepared::one(&stream, appending, deadline).or_else(|not| complete(py, core, not, timeout))?;
     prepared.block(py, core.client(py)?, &AckShape::One(stream), patience)
 }
 
@@ -51,7 +52,8 @@ pub(crate) fn block_all(
         Some(streams) => streams,
         None => find(py, core, keys, timeout)?,
     };
-    let prepared = Prepared::many(&streams, data.into_iter(), how, deadline)?;
+    let prepared = Prepared::many(&streams, data.into_iter(), how, deadline);
+    let prepared = prepared.or_else(|not| complete(py, core, not, timeout))?;
     prepared.block(py, core.client(py)?, &AckShape::Many(streams), Patience::Wait)
 }
 
@@ -63,9 +65,20 @@ pub(crate) fn block_each(
     timeout: Option<f64>,
 ) -> PyResult<Py<PyAny>> {
     let deadline = core.deadline(core.client(py)?, timeout)?;
-    let prepared = Prepared::each(batches, deadline)?;
+    let prepared = Prepared::each(batches, deadline).or_else(|not| complete(py, core, not, timeout))?;
     let streams = batches.iter().map(|(stream, _)| Arc::clone(stream)).collect();
     prepared.block(py, core.client(py)?, &AckShape::Many(streams), Patience::Wait)
+}
+
+/// Prepares an append once its streams are described again, where that is what it lacks.
+fn complete(py: Python<'_>, core: &Core, not: NotPrepared, timeout: Option<f64>) -> PyResult<Prepared> {
+    let draft = match not {
+        NotPrepared::Raised(error) => return Err(error),
+        NotPrepared::Draft(draft) => draft,
+    };
+    let (client, keys, timeout) = (core.client(py)?.clone(), draft.keys(), duration(timeout)?);
+    let described = block_on(py, async move { calls::describe_all(&client, &keys, timeout).await })?;
+    draft.prepare(py, &described.map_err(|failure| failure.into_python(py))?)
 }
 
 fn find(py: Python<'_>, core: &Core, keys: Vec<Key>, timeout: Option<f64>) -> PyResult<Vec<Arc<Described>>> {
@@ -87,23 +100,22 @@ pub(crate) fn start<'py>(
     let deadline = core.deadline(core.client(py)?, timeout)?;
     let here = Here::now(py)?;
     if let Some(stream) = core.known(py, &key)? {
-        let prepared = Prepared::one(&stream, appending, deadline)?;
-        let operation = here.operation(AckShape::One(stream))?;
-        here.submit(core, prepared, &operation, patience)?;
-        return Ok(operation);
+        let prepared = Prepared::one(&stream, appending, deadline);
+        return submit(py, &here, core, prepared, AckShape::One(stream), patience, timeout);
     }
     let kept = Kept::One {
         data: snapshot(appending.data).unbind(),
         key: appending.key.map(|key| key.clone().unbind()),
         headers: appending.headers.map(|headers| headers.clone().unbind()),
     };
-    let later = Later {
+    let rest = Rest::Encode {
         kept,
         how: appending.how,
         deadline,
-        patience,
     };
-    start_when_found(py, &here, core, vec![key], later, timeout)
+    let (client, limit) = (core.client(py)?.clone(), duration(timeout)?);
+    let lookup = async move { calls::find_all(&client, &[key], limit).await };
+    start_when_found(&here, core, lookup, here.operation(AckShape::None)?, rest, patience)
 }
 
 /// Starts to append one batch to each of several streams, in one frame.
@@ -118,18 +130,26 @@ pub(crate) fn start_all<'py>(
     let (keys, data) = keys_and_data(batches)?;
     let here = Here::now(py)?;
     if let Some(streams) = core.known_all(py, &keys)? {
-        let prepared = Prepared::many(&streams, data.into_iter(), how, deadline)?;
-        let operation = here.operation(AckShape::Many(streams))?;
-        here.submit(core, prepared, &operation, Patience::Wait)?;
-        return Ok(operation);
+        let prepared = Prepared::many(&streams, data.into_iter(), how, deadline);
+        return submit(
+            py,
+            &here,
+            core,
+            prepared,
+            AckShape::Many(streams),
+            Patience::Wait,
+            timeout,
+        );
     }
-    let later = Later {
+    let rest = Rest::Encode {
         kept: Kept::Many(PyList::new(py, data.iter().map(snapshot))?.unbind()),
         how,
         deadline,
-        patience: Patience::Wait,
     };
-    start_when_found(py, &here, core, keys, later, timeout)
+    let (client, limit) = (core.client(py)?.clone(), duration(timeout)?);
+    let lookup = async move { calls::find_all(&client, &keys, limit).await };
+    let operation = here.operation(AckShape::None)?;
+    start_when_found(&here, core, lookup, operation, rest, Patience::Wait)
 }
 
 /// The same for streams that are known, with keys and headers.
@@ -141,11 +161,43 @@ pub(crate) fn start_each<'py>(
 ) -> Started<'py> {
     let deadline = core.deadline(core.client(py)?, timeout)?;
     let here = Here::now(py)?;
-    let prepared = Prepared::each(batches, deadline)?;
+    let prepared = Prepared::each(batches, deadline);
     let streams = batches.iter().map(|(stream, _)| Arc::clone(stream)).collect();
-    let operation = here.operation(AckShape::Many(streams))?;
-    here.submit(core, prepared, &operation, Patience::Wait)?;
-    Ok(operation)
+    submit(
+        py,
+        &here,
+        core,
+        prepared,
+        AckShape::Many(streams),
+        Patience::Wait,
+        timeout,
+    )
+}
+
+/// Submits what is prepared; what has to wait until its streams are described again is submitted then, behind what is
+/// submitted meanwhile.
+fn submit<'py>(
+    py: Python<'py>,
+    here: &Here<'py>,
+    core: &Arc<Core>,
+    prepared: Result<Prepared, NotPrepared>,
+    shape: AckShape,
+    patience: Patience,
+    timeout: Option<f64>,
+) -> Started<'py> {
+    let draft = match prepared {
+        Ok(prepared) => {
+            let operation = here.operation(shape)?;
+            here.submit(core, prepared, &operation, patience)?;
+            return Ok(operation);
+        }
+        Err(NotPrepared::Raised(error)) => return Err(error),
+        Err(NotPrepared::Draft(draft)) => draft,
+    };
+    let (client, keys, limit) = (core.client(py)?.clone(), draft.keys(), duration(timeout)?);
+    let lookup = async move { calls::describe_all(&client, &keys, limit).await };
+    let rest = Rest::Draft(Mutex::new(Some(draft)));
+    start_when_found(here, core, lookup, here.operation(shape)?, rest, patience)
 }
 
 /// What is kept of data that is encoded later: what its owner could change meanwhile is copied.
@@ -158,12 +210,12 @@ fn snapshot<'py>(data: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
     data.clone()
 }
 
-/// An append whose stream the client has to ask for first.
-struct Later {
-    kept: Kept,
-    how: How,
-    deadline: Instant,
-    patience: Patience,
+/// What is to be done about an append once its streams are described.
+enum Rest {
+    /// All of it: the client did not know them.
+    Encode { kept: Kept, how: How, deadline: Instant },
+    /// They are described again, for columns that they did not have.
+    Draft(Mutex<Option<Box<Draft>>>),
 }
 
 enum Kept {
@@ -175,33 +227,28 @@ enum Kept {
     Many(Py<PyList>),
 }
 
-/// Some stream is new to this client: the append waits until the server has said which it is.
+/// The append waits until the server has said what its streams are.
 fn start_when_found<'py>(
-    py: Python<'py>,
     here: &Here<'py>,
     core: &Arc<Core>,
-    keys: Vec<Key>,
-    later: Later,
-    timeout: Option<f64>,
+    lookup: impl Future<Output = Result<Vec<Arc<Described>>, Failure>> + Send + 'static,
+    operation: Bound<'py, Operation>,
+    rest: Rest,
+    patience: Patience,
 ) -> Started<'py> {
-    let operation = here.operation(AckShape::None)?;
-    let client = core.client(py)?.clone();
-    let timeout = duration(timeout)?;
-    let lookup = here.spawn(
-        async move { calls::find_all(&client, &keys, timeout).await },
-        |py, streams| {
-            Ok(PyList::new(py, streams.into_iter().map(StreamInfo))?
-                .into_any()
-                .unbind())
-        },
-    )?;
+    let lookup = here.spawn(lookup, |py, streams| {
+        Ok(PyList::new(py, streams.into_iter().map(StreamInfo))?
+            .into_any()
+            .unbind())
+    })?;
     if let Some(task) = lookup.get().task() {
         operation.get().set_task(task);
     }
     let then = AppendWhenFound {
         core: Arc::clone(core),
         operation: operation.clone().unbind(),
-        later,
+        rest,
+        patience,
     };
     lookup.call_method1("add_done_callback", (then,))?;
     Ok(operation)
@@ -212,20 +259,28 @@ fn start_when_found<'py>(
 struct AppendWhenFound {
     core: Arc<Core>,
     operation: Py<Operation>,
-    later: Later,
+    rest: Rest,
+    patience: Patience,
 }
 
 #[pymethods]
 impl AppendWhenFound {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.operation)?;
-        match &self.later.kept {
-            Kept::One { data, key, headers } => {
+        match &self.rest {
+            Rest::Encode {
+                kept: Kept::One { data, key, headers },
+                ..
+            } => {
                 visit.call(data)?;
                 visit.call(key)?;
                 visit.call(headers)
             }
-            Kept::Many(data) => visit.call(data),
+            Rest::Encode {
+                kept: Kept::Many(data), ..
+            } => visit.call(data),
+            // Columns that were taken from their owner refer to nothing of Python's.
+            Rest::Draft(_) => Ok(()),
         }
     }
 
@@ -248,12 +303,17 @@ impl AppendWhenFound {
             .try_iter()?
             .map(|info| Ok(Arc::clone(&info?.cast::<StreamInfo>()?.get().0)))
             .collect::<PyResult<Vec<_>>>()?;
-        let Later {
-            kept,
-            how,
-            deadline,
-            patience,
-        } = &self.later;
+        let operation = self.operation.bind(py);
+        let here = Here::now(py)?;
+        let (kept, how, deadline) = match &self.rest {
+            Rest::Encode { kept, how, deadline } => (kept, how, deadline),
+            Rest::Draft(draft) => {
+                let Some(draft) = draft.lock().take() else {
+                    return Ok(());
+                };
+                return here.submit(&self.core, draft.prepare(py, &streams)?, operation, self.patience);
+            }
+        };
         let (prepared, shape) = match (kept, streams.as_slice()) {
             (Kept::One { data, key, headers }, [stream]) => {
                 let key = key.as_ref().map(|key| key.bind(py));
@@ -264,19 +324,23 @@ impl AppendWhenFound {
                     headers,
                     how: *how,
                 };
-                let prepared = Prepared::one(stream, &appending, *deadline)?;
+                let prepared = Prepared::one(stream, &appending, *deadline);
                 (prepared, AckShape::One(Arc::clone(stream)))
             }
             (Kept::One { .. }, _) => {
                 return Err(Failure::Corrupt("the server described no stream".to_owned()).into_python(py));
             }
             (Kept::Many(data), streams) => {
-                let prepared = Prepared::many(streams, data.bind(py).iter(), *how, *deadline)?;
+                let prepared = Prepared::many(streams, data.bind(py).iter(), *how, *deadline);
                 (prepared, AckShape::Many(streams.to_vec()))
             }
         };
-        let operation = self.operation.bind(py);
+        // They were described just now.
+        let prepared = prepared.or_else(|not| match not {
+            NotPrepared::Raised(error) => Err(error),
+            NotPrepared::Draft(draft) => draft.prepare(py, &streams),
+        })?;
         operation.get().set_shape(shape);
-        Here::now(py)?.submit(&self.core, prepared, operation, *patience)
+        here.submit(&self.core, prepared, operation, self.patience)
     }
 }

@@ -9,9 +9,10 @@ use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use sbp_client::{ClientError, Reader, ReaderOptions, Span};
+use sbp_client::{ClientError, FetchedBatch, Reader, ReaderOptions, Span};
 use sbp_locks::Mutex;
-use sbp_record::{Batch, ColumnSet, RowAssembler, Source, StreamSchema};
+use sbp_messages::ErrorCode;
+use sbp_record::{ColumnSet, RowAssembler, Source, StreamSchema};
 use sbp_types::StreamId;
 use tokio::runtime::Handle;
 
@@ -142,6 +143,7 @@ impl SpanReader {
         let batches = SpanBatches {
             made_by: fork::current(),
             handle: runtime::handle(py)?,
+            timeout: seconds(self.timeout)?,
             reader: client.reader(self.spans.clone(), options),
             streams: self.streams.clone(),
             assembler: RowAssembler::new(self.columns.clone()),
@@ -158,6 +160,8 @@ impl SpanReader {
 struct SpanBatches {
     made_by: Generation,
     handle: Handle,
+    /// What one call may take.
+    timeout: Duration,
     reader: Reader,
     streams: HashMap<StreamId, Arc<Described>>,
     assembler: RowAssembler,
@@ -180,22 +184,7 @@ impl SpanBatches {
             match self.handle.block_on(self.reader.next_many()) {
                 Some(fetched) => {
                     for fetched in fetched? {
-                        let stream = self
-                            .streams
-                            .get(&fetched.stream)
-                            .ok_or_else(|| unexpected(fetched.stream))?;
-                        let source = Source {
-                            name: Arc::clone(&stream.name),
-                            id: fetched.stream,
-                        };
-                        let (from, to) = (fetched.from, fetched.to);
-                        // What is small is laid together with others; views of the rest keep their frames in memory.
-                        let bytes = match self.core.unchecked_client() {
-                            Some(client) if fetched.bytes.len() > SMALL => fetched.keep(client),
-                            _ => fetched.bytes,
-                        };
-                        let batch = Batch::decode(bytes, stream.schema.as_ref())?;
-                        self.assembler.push(&source, &batch, from, to)?;
+                        self.push(&fetched)?;
                     }
                 }
                 None => {
@@ -204,6 +193,38 @@ impl SpanBatches {
                 }
             }
         }
+    }
+
+    fn push(&mut self, fetched: &FetchedBatch) -> Result<(), Failure> {
+        let stream = self
+            .streams
+            .get_mut(&fetched.stream)
+            .ok_or_else(|| unexpected(fetched.stream))?;
+        let client = self
+            .core
+            .unchecked_client()
+            .ok_or_else(|| ClientError::local(ErrorCode::CLOSED, "the client is closed"))?;
+        // What is small is laid together with others; views of the rest keep their frames in memory.
+        let bytes = if fetched.bytes.len() > SMALL {
+            fetched.keep(client)
+        } else {
+            fetched.bytes.clone()
+        };
+        let decoding = client.decode(fetched, bytes, stream.schema.as_ref(), Some(self.timeout));
+        let decoded = self.handle.block_on(decoding)?;
+        if let Some(newer) = decoded.newer {
+            // It was given columns since: the reader's own are read all the same.
+            *stream = Described::new(newer)?;
+        }
+        let source = Source {
+            name: Arc::clone(&stream.name),
+            id: fetched.stream,
+        };
+        let pushed = self.assembler.push(&source, &decoded.batch, fetched.from, fetched.to);
+        pushed.map(drop).map_err(|error| {
+            let error = ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string());
+            Failure::Client(error.with_stream(fetched.stream).with_offset(fetched.from))
+        })
     }
 
     /// Keeps the failure for Python, and makes the text that Arrow carries.
@@ -280,7 +301,8 @@ fn describe(
     found.map_err(|failure| failure.into_python(py))
 }
 
-/// The schema that all the streams have.
+/// The schema that all the streams have; of those that have grown from one another, the largest. A query goes on while its
+/// streams are given columns one after the other.
 fn common_schema(py: Python<'_>, streams: &HashMap<StreamId, Arc<Described>>) -> PyResult<StreamSchema> {
     let mut sorted: Vec<_> = streams.values().collect();
     sorted.sort_unstable_by_key(|stream| stream.stream.stream_id);
@@ -292,13 +314,14 @@ fn common_schema(py: Python<'_>, streams: &HashMap<StreamId, Arc<Described>>) ->
                 &format!("stream {} has no schema", stream.name),
             ));
         };
-        match common {
-            Some((first, known)) if known.canonical() != schema.canonical() => {
+        common = match common {
+            Some((first, known)) if !schema.goes_with(known) => {
                 let message = format!("streams {} and {} have different schemas", first.name, stream.name);
                 return Err(errors::schema_mismatch(py, &message));
             }
-            _ => common = Some((stream, schema)),
-        }
+            Some(known) if known.1.is_extension_of(schema) => Some(known),
+            _ => Some((stream, schema)),
+        };
     }
     common
         .map(|(_, schema)| schema.clone())

@@ -131,6 +131,7 @@ impl Writer {
                 how: arguments::how(timestamp, None, None)?,
             },
             wait: &wait,
+            describe: &|py, key| self.pen.describe(py, key).map(Some),
         };
         self.pen.take(py, &given)
     }

@@ -174,6 +174,14 @@ pub enum SchemaError {
     /// The columns as a whole cannot be a schema: none, a name twice, nested too deep.
     #[error("{0}")]
     Shape(String),
+    /// The data has a column that the stream has not, or did not have when its schema was read.
+    #[error("{what}")]
+    UnknownColumn {
+        /// The column's name.
+        column: String,
+        /// What is wrong, and what to do.
+        what: String,
+    },
     /// A batch's columns differ from the stream's.
     #[error("column {column}: {expected} is wanted, the data has {found}; {advice}")]
     Column {

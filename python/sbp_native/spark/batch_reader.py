@@ -32,7 +32,7 @@ class SbpBatchReader(DataSourceReader):
     def __init__(self, options: SbpOptions, schema: StructType) -> None:
         self._options = options.for_read(Use.BATCH_READ)
         self._heads = find(options)
-        columns = column_set(self._heads, options)
+        columns = column_set(self._heads, options, growing=True)
         columns.check(schema)
         self._source = SpanSource(options, columns.kind, schema, {head.id: head.name for head in self._heads})
         self._narrowed = Narrowed()

@@ -104,8 +104,12 @@ class ColumnSet:
                 )
 
 
-def column_set(heads: Iterable[StreamHead], options: SbpOptions) -> ColumnSet:
+def column_set(heads: Iterable[StreamHead], options: SbpOptions, *, growing: bool = False) -> ColumnSet:
     """The columns for these streams: what the options say, else typed columns if the streams have a schema.
+
+    A load needs streams of one schema. A query that was planned knows its columns, and goes on while its streams are
+    given more, one after the other: with `growing` a stream may have more columns than another, and the set is that of
+    the stream that has the most.
 
     Raises `SbpOptionError` if the streams disagree about it, naming two that do.
     """
@@ -129,11 +133,14 @@ def column_set(heads: Iterable[StreamHead], options: SbpOptions) -> ColumnSet:
     schema = first.arrow_schema()
     for head in heads[1:]:
         # Equal bytes are the rule, and reading thousands of schemas is not free.
-        if head.schema_ipc != first.schema_ipc and not head.arrow_schema().equals(schema):
+        if head.schema_ipc == first.schema_ipc or (other := head.arrow_schema()).equals(schema):
+            continue
+        if growing and _has_grown(schema, other):
+            first, schema = head, other
+        elif not (growing and _has_grown(other, schema)):
             raise SbpOptionError(
                 SCHEMA,
-                f"{first} and {head} have different schemas, {_difference(schema, head.arrow_schema())}: "
-                "load them apart",
+                f"{first} and {head} have different schemas, {_difference(schema, other)}: load them apart",
             )
     return _with_gaps(ColumnSet("arrow", (*spark_schema(schema).fields, *_METADATA)), options)
 
@@ -232,6 +239,13 @@ class Conform:
                 )
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _has_grown(old: pa.Schema, new: pa.Schema) -> bool:
+    """Whether `new` is `old` with columns at its end, all of which may be null."""
+    count = len(old)
+    same = all(one.equals(other) for one, other in zip(old, new, strict=False))
+    return len(new) > count and same and all(new.field(place).nullable for place in range(count, len(new)))
 
 
 def _difference(first: pa.Schema, second: pa.Schema) -> str:

@@ -52,7 +52,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SbpOptions, schema: StructType) -> None:
         self._options = options.for_read(Use.STREAM_READ)
         self._heads = find(options)
-        columns = column_set(self._heads, options)
+        columns = column_set(self._heads, options, growing=True)
         columns.check(schema)
         self._watch = Watch(options, self._heads)
         self._source = SpanSource(options, columns.kind, schema, self._watch.names)

@@ -35,7 +35,7 @@ class SbpStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._sink = delivery.sink_name(options)
         self._once = options.delivery != "at-least-once"
-        self._target = Target.of(options, schema)
+        self._target = Target.of(options, schema, growing=True)
         # The driver's Python processes collect garbage after every call too, that is twice per micro-batch.
         runtime.prepare_worker(options.worker_gc_freeze)
 

@@ -92,7 +92,7 @@ class Watch:
         new = [StreamHead(*each) for each in listed if each[0] not in self._heads]
         fresh = self._chosen(new)
         if fresh:
-            column_set([*self._like, *fresh], self._options)
+            column_set([*self._like, *fresh], self._options, growing=True)
             _log.info("the query reads more streams: %s", ", ".join(map(str, fresh[:20])))
             self._like = self._like or fresh[:1]
             self._heads.update((head.id, head) for head in fresh)

@@ -87,8 +87,11 @@ class Target:
     schema_ipc: bytes = b""
 
     @classmethod
-    def of(cls, options: SbpOptions, schema: StructType) -> Target:
+    def of(cls, options: SbpOptions, schema: StructType, *, growing: bool = False) -> Target:
         """Looks the target up, or creates it, and compares the DataFrame's columns with it.
+
+        With `growing` the target may have been given columns since the query began: those at its end that the
+        DataFrame lacks are null.
 
         Raises `SbpOptionError` if there is none, or if they do not fit.
         """
@@ -97,7 +100,7 @@ class Target:
         body = _body(options, head)
         if body == "arrow":
             assert head is not None
-            return cls(options, head.name, body, _typed_target(head, schema))
+            return cls(options, head.name, body, _typed_target(head, schema, growing))
         _check_records(options, schema, head.name if head is not None else None)
         return cls(options, head.name if head is not None else None, body)
 
@@ -210,11 +213,15 @@ def _body(options: SbpOptions, head: StreamHead | None) -> Body:
     return "arrow" if typed else "records"
 
 
-def _typed_target(head: StreamHead, schema: StructType) -> bytes:
+def _typed_target(head: StreamHead, schema: StructType, growing: bool) -> bytes:
     """Checks the DataFrame's columns against the stream's; order and nullable flags are settled row by row."""
     assert head.schema_ipc is not None
     wanted = head.arrow_schema()
     given = arrow_schema(schema)
+    while (
+        growing and len(wanted) > 1 and wanted.field(len(wanted) - 1).nullable and wanted.names[-1] not in given.names
+    ):
+        wanted = wanted.remove(len(wanted) - 1)
     for name in given.names:
         if name not in wanted.names:
             raise SbpOptionError(SCHEMA, f"{head} has no column {name!r}: {nearest(name, wanted.names)}")
@@ -228,7 +235,7 @@ def _typed_target(head: StreamHead, schema: StructType) -> bytes:
             raise SbpOptionError(
                 SCHEMA, f"column {field.name!r} of {head} is {field.type}, the DataFrame's is {offered}: cast it"
             )
-    return head.schema_ipc
+    return wanted.serialize().to_pybytes() if growing else head.schema_ipc
 
 
 def _check_records(options: SbpOptions, schema: StructType, target: str | None) -> None:

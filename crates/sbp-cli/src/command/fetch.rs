@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use sbp_client::{FetchedBatch, Position, ReaderOptions, Span, TailOptions};
+use sbp_client::{Decoded, FetchedBatch, Position, ReaderOptions, Span, TailOptions};
 use sbp_messages::Stream;
-use sbp_record::{Batch, StreamSchema};
+use sbp_record::StreamSchema;
 use sbp_types::{Offset, TimestampMs};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +25,7 @@ pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError
         .map(|schema| StreamSchema::from_ipc(schema))
         .transpose()?;
     let mut printer = Printer {
+        session: &session,
         terminal,
         stream: Arc::clone(&stream),
         schema,
@@ -89,6 +90,7 @@ fn resolve(session: &Session, stream: &Stream, when: When) -> Result<Offset, Cli
 
 /// Prints records, and counts down those that are still wanted.
 struct Printer<'a> {
+    session: &'a Session,
     terminal: &'a mut Terminal,
     stream: Arc<Stream>,
     schema: Option<StreamSchema>,
@@ -104,7 +106,12 @@ impl Printer<'_> {
             offset: fetched.base_offset.0,
             source,
         };
-        let batch = Batch::decode(fetched.bytes.clone(), self.schema.as_ref()).map_err(broken)?;
+        let client = &self.session.client;
+        let decoding = client.decode(fetched, fetched.bytes.clone(), self.schema.as_ref(), None);
+        let Decoded { batch, newer } = self.session.wait(decoding)?;
+        if let Some(message) = newer.and_then(|newer| newer.schema.clone()) {
+            self.schema = Some(StreamSchema::from_ipc(&message)?);
+        }
         if batch.is_typed() {
             let rows = batch.to_record_batch(fetched.from, fetched.to).map_err(broken)?;
             return self.print_rows(&rows, fetched.from, batch.head().meta.base_timestamp);

@@ -11,6 +11,19 @@ use crate::error::{EncodeError, SchemaError};
 use crate::layout::plain_array;
 
 impl StreamSchema {
+    /// Whether the stream has every one of these columns, by name.
+    ///
+    /// # Errors
+    ///
+    /// [`SchemaError::UnknownColumn`]: it has not, or had not when this schema was read.
+    pub fn check_names(&self, columns: &Schema) -> Result<(), SchemaError> {
+        let unknown = |field: &&Arc<Field>| self.arrow().column_with_name(field.name()).is_none();
+        match columns.fields().iter().find(unknown) {
+            Some(extra) => Err(unknown_column(extra.name())),
+            None => Ok(()),
+        }
+    }
+
     /// The columns as [`encode_arrow`](crate::encode_arrow) takes them: in the stream's order, in the layouts that
     /// streams store, and null where the data does not have a column that allows it. No value is changed: a column of
     /// another type is refused.
@@ -21,12 +34,7 @@ impl StreamSchema {
     pub fn fit(&self, columns: &RecordBatch) -> Result<RecordBatch, EncodeError> {
         let wanted = self.arrow().fields();
         let found = columns.schema_ref().fields();
-        if let Some(extra) = found
-            .iter()
-            .find(|field| self.arrow().column_with_name(field.name()).is_none())
-        {
-            return Err(SchemaError::Shape(unknown_column(extra.name())).into());
-        }
+        self.check_names(columns.schema_ref())?;
         let is_as_stored = wanted.len() == found.len()
             && wanted.iter().zip(found).all(|(wanted, found)| {
                 wanted.name() == found.name() && same_layout(wanted.data_type(), found.data_type())
@@ -81,14 +89,17 @@ pub(crate) fn mismatch(field: &Field, path: &str, found: &DataType) -> SchemaErr
 }
 
 /// A column that the stream does not have.
-pub(crate) fn unknown_column(name: &str) -> String {
+pub(crate) fn unknown_column(name: &str) -> SchemaError {
     // pandas calls a frame's index so.
-    if name.starts_with("__index_level_") {
-        return format!(
-            "column \"{name}\" is the frame's index, which the stream does not have; reset_index(drop=True) first"
-        );
+    let what = if name.starts_with("__index_level_") {
+        format!("column \"{name}\" is the frame's index, which the stream does not have; reset_index(drop=True) first")
+    } else {
+        format!("column \"{name}\" is not in the stream's schema; drop it, or add it to the stream first")
+    };
+    SchemaError::UnknownColumn {
+        column: name.to_owned(),
+        what,
     }
-    format!("column \"{name}\" is not in the stream's schema; drop it, or add it to the stream first")
 }
 
 fn missing(field: &Field) -> SchemaError {

@@ -96,6 +96,12 @@ impl StreamSchema {
         self.inner.canonical.starts_with(&older.inner.canonical) && self.rest_is_nullable(older.column_count())
     }
 
+    /// Whether one of the two has grown from the other, so that the columns of both are those of one stream at two times.
+    #[must_use]
+    pub fn goes_with(&self, other: &Self) -> bool {
+        self.is_extension_of(other) || other.is_extension_of(self)
+    }
+
     /// How many columns a batch with this fingerprint has: the stream's first ones; the others read null.
     ///
     /// `None`: the batch does not go with this schema.

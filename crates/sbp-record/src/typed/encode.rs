@@ -50,7 +50,7 @@ fn check_columns(schema: &StreamSchema, columns: &RecordBatch) -> Result<u64, Sc
     let found = columns.schema_ref().fields();
     let expected = schema.arrow().fields();
     if let Some(extra) = found.get(expected.len()) {
-        return Err(SchemaError::Shape(unknown_column(extra.name())));
+        return Err(unknown_column(extra.name()));
     }
     for ((expected, found), array) in expected.iter().zip(found).zip(columns.columns()) {
         if expected.name() != found.name() {
