@@ -29,6 +29,7 @@ __all__ = [
     "AccessDeniedError",
     "NotFoundError",
     "StreamNotFoundError",
+    "StreamReplacedError",
     "RangeNotFoundError",
     "AlreadyExistsError",
     "PreconditionFailedError",
@@ -155,6 +156,10 @@ class NotFoundError(RejectedError, LookupError):
 
 class StreamNotFoundError(NotFoundError):
     """The stream is unknown, or was deleted."""
+
+
+class StreamReplacedError(StreamNotFoundError):
+    """The stream is gone, and another one has its number: the server lost its data, or was set up anew."""
 
 
 class RangeNotFoundError(NotFoundError):

@@ -320,3 +320,29 @@ async def test_a_step_that_was_cancelled_counts_as_not_handed_out(
     assert cursor.reached == {orders: 10}
     assert (await anext(tail)).offsets == range(10, 11)
     assert cursor.reached == {orders: 11}
+
+
+@pytest.mark.provokes(9019, by="client")
+def test_a_place_in_one_stream_is_no_place_in_another_of_its_number() -> None:
+    with (
+        sbp.Server(durability="none") as old,
+        sbp.Server(durability="none") as new,
+        sbp.connect(old.address) as before,
+        sbp.connect(new.address) as client,
+    ):
+        gone, stream = before.create_stream("orders"), client.create_stream("orders")
+        assert (gone.id, gone.name) == (stream.id, stream.name)
+        gone.append([b"1", b"2"])
+        stream.append([b"a", b"b", b"c"])
+        cursor = before.cursor("billing", ["orders"])
+        cursor.commit({"orders": 2})
+        # A copy of the old server's commits, put back beside streams that were made anew.
+        kept = before.stream("_sbp/cursors/billing")
+        commits = [value for batch in kept.read() for value in batch.values if value is not None]
+        client.create_stream("_sbp/cursors/billing").append(commits)
+        with pytest.raises(sbp.StreamReplacedError, match="billing") as caught:
+            client.cursor("billing", ["orders"])
+        assert (caught.value.code, caught.value.retriable, caught.value.indeterminate) == (9019, False, False)
+        assert (caught.value.stream, caught.value.offset) == ("orders", 2)
+        for identity in (gone.identity, stream.identity):
+            assert str(identity) in str(caught.value)

@@ -26,8 +26,8 @@ DeadlineExceededError DeliveryReport DirectoryLockedError ForkedClientError Inde
 Keyed KeyedWriter LogFailedError NotFoundError OffsetOutOfRangeError Operation OutcomeUnknownTimeoutError Payload
 PayloadTooLargeError PortTakenError Positions PreconditionFailedError ProtocolError Proxy RangeInfo RangeNotFoundError
 RangeSealedError Record RejectedError Relative SbpError SchemaMismatchError SequenceError Server ServerConfigError
-ServerError ServerStartError StorageFullError Stream StreamInfo StreamNotFoundError ThrottledError UnavailableError
-UnsupportedError Writer WriterFencedError __version__ aio connect errors keyed
+ServerError ServerStartError StorageFullError Stream StreamInfo StreamNotFoundError StreamReplacedError
+ThrottledError UnavailableError UnsupportedError Writer WriterFencedError __version__ aio connect errors keyed
 """.split()
 
 

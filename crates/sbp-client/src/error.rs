@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sbp_messages::{ErrorCode, Retry};
-use sbp_types::{Offset, RangeIndex, StreamId};
+use sbp_messages::{ErrorCode, Retry, Stream};
+use sbp_types::{Offset, RangeIndex, StreamId, StreamIdentity};
 
 use crate::failure::{Cause, Failure};
 use crate::gap::Gap;
@@ -98,6 +98,17 @@ impl ClientError {
     /// An error of the caller's own making: an argument that no server could accept.
     pub fn invalid(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, ErrorCode::BAD_ARGUMENT, what)
+    }
+
+    /// A stream is not the one that was meant, although it has its number. `meant` says what knows the other one.
+    pub(crate) fn replaced(stream: &Stream, meant: StreamIdentity, what: &str) -> Self {
+        let identity = stream
+            .identity
+            .map_or_else(|| "unknown".to_owned(), |identity| identity.to_string());
+        let what = format!("{what} had identity {meant}, and the stream of its number has {identity}");
+        Self::new(ErrorKind::Rejected, ErrorCode::STREAM_REPLACED, what)
+            .with_stream(stream.stream_id)
+            .with_stream_name(&stream.name)
     }
 
     pub(crate) fn incomplete(what: impl Into<String>) -> Self {

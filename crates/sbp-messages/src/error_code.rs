@@ -224,6 +224,9 @@ error_codes! {
     9018 BAD_SERVER_CONFIG Never not_done "ServerConfigError"
         "the server was told something that cannot be"
         "correct the argument that the message names"
+    9019 STREAM_REPLACED Never not_done "StreamReplacedError"
+        "another stream has the number of the one that was meant: the server lost its data, or was set up anew"
+        "ask for the stream by its name, and decide where to begin: offsets kept for the old one mean nothing in it"
 }
 
 /// What is known about a number without a row: nothing, so nothing is promised.

@@ -67,6 +67,7 @@ pub const PYTHON_CLASSES: &[PythonClass] = &[
     class("AccessDeniedError", "RejectedError", Some("PermissionError")),
     class("NotFoundError", "RejectedError", Some("LookupError")),
     class("StreamNotFoundError", "NotFoundError", None),
+    class("StreamReplacedError", "StreamNotFoundError", None),
     class("RangeNotFoundError", "NotFoundError", None),
     class("AlreadyExistsError", "RejectedError", None),
     class("PreconditionFailedError", "RejectedError", None),

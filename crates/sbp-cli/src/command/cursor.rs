@@ -50,6 +50,7 @@ fn show(connection: &Connection, name: &str, json: bool, terminal: &mut Terminal
             terminal.line(json!({
                 "stream": place.stream.0,
                 "name": place.name,
+                "identity": place.identity.map(|identity| identity.to_string()),
                 "next": place.next.0,
                 "latest": held.map(|held| held.latest.0),
                 "behind": held.map(|held| behind(place, held)),

@@ -113,6 +113,55 @@ async fn a_job_goes_on_where_its_last_commit_was() {
     assert_eq!(places(&open(&client, "other-job", &both).await), [0, 0]);
 }
 
+/// Puts a commit back, of a server that is gone, as a copy of its data would.
+async fn put_back(client: &Client, job: &str, identity: &str, next: i64) {
+    let place = format!(r#"{{"stream":1,"name":"orders",{identity}"next":{next}}}"#);
+    let record = format!(r#"{{"version":1,"holder":"gone","commit":1,"positions":[{place}]}}"#);
+    let kept_in = streams(client, &[&format!("_sbp/cursors/{job}")]).await;
+    let options = AppendOptions::default();
+    bounded(client.append(kept_in[0].stream_id, record.into_bytes(), &options))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_place_in_one_stream_is_no_place_in_another_of_its_number() {
+    let (old, new) = (server(None), server(None));
+    let before = client(&old.local_addr().to_string());
+    let gone = streams(&before, &["orders"]).await.remove(0);
+    let opened = open(&before, "job", std::slice::from_ref(&gone)).await;
+    commit(&opened, &gone, 2).await.unwrap();
+    let kept = bounded(before.committed("job", None)).await.unwrap();
+    assert_eq!(
+        (kept[0].identity, kept[0].next),
+        (gone.identity, Offset(2)),
+        "commits say which stream they mean"
+    );
+
+    let client = client(&new.local_addr().to_string());
+    let orders = streams(&client, &["orders"]).await;
+    assert_eq!(orders[0].stream_id, gone.stream_id);
+    let meant = gone.identity.unwrap().to_string();
+    put_back(&client, "job", &format!(r#""identity":"{meant}","#), 2).await;
+    let refused = bounded(client.cursor("job", orders.clone(), CursorOptions::default())).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.code(), refused.offset(), refused.is_retriable()),
+        (ErrorKind::Rejected, ErrorCode::STREAM_REPLACED, Some(Offset(2)), false)
+    );
+    let found = orders[0].identity.unwrap().to_string();
+    for part in ["orders", "job", &meant, &found] {
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+    // What was written before there were identities goes on, and notes it from then on.
+    put_back(&client, "old", "", 3).await;
+    let opened = open(&client, "old", &orders).await;
+    assert_eq!(places(&opened), [3]);
+    bounded(opened.commit(Vec::new(), None)).await.unwrap();
+    let kept = bounded(client.committed("old", None)).await.unwrap();
+    assert_eq!((kept[0].identity, kept[0].next), (orders[0].identity, Offset(3)));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn of_two_holders_one_commits_and_the_other_never_again() {
     let server = server(None);

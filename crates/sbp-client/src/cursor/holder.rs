@@ -275,9 +275,10 @@ impl Shared {
     fn record(&self, standing: &Standing, commit: u64, changes: &[(StreamId, Offset)]) -> CommitRecord {
         let mut places = standing.committed().clone();
         for &(stream, next) in changes {
-            let name = self.streams.iter().find(|own| own.stream_id == stream);
-            let name = name.map(|own| own.name.clone()).unwrap_or_default();
-            places.insert(stream, Place { name, next });
+            let own = self.streams.iter().find(|own| own.stream_id == stream);
+            let name = own.map(|own| own.name.clone()).unwrap_or_default();
+            let identity = own.and_then(|own| own.identity);
+            places.insert(stream, Place { name, identity, next });
         }
         CommitRecord {
             holder: standing.holder().clone(),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_messages::{Stream, is_valid_stream_name};
-use sbp_types::{Offset, StreamId};
+use sbp_types::{Offset, StreamId, StreamIdentity};
 
 use self::holder::Shared;
 use crate::client::Client;
@@ -31,6 +31,8 @@ pub struct CommittedPlace {
     pub stream: StreamId,
     /// Its name when it was committed; a name can be given to another stream later.
     pub name: String,
+    /// Its identity, where it was known then.
+    pub identity: Option<StreamIdentity>,
     /// The first offset that is not done.
     pub next: Offset,
 }
@@ -74,6 +76,8 @@ impl Client {
     /// # Errors
     ///
     /// That the name cannot be one, that its stream holds something that is no commit, or that a call failed.
+    /// [`ErrorCode::STREAM_REPLACED`](sbp_messages::ErrorCode::STREAM_REPLACED): a place was committed for a stream that
+    /// had the number of one of these, and was another one.
     pub async fn cursor(
         &self,
         name: &str,
@@ -94,6 +98,7 @@ impl Client {
         let place = |(stream, place): (StreamId, record::Place)| CommittedPlace {
             stream,
             name: place.name,
+            identity: place.identity,
             next: place.next,
         };
         Ok(places.into_iter().map(place).collect())

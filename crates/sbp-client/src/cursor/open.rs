@@ -35,11 +35,35 @@ pub(super) async fn open(
     let about = |error: ClientError| error.with_stream_name(&stream_name);
     let stream = find_or_create(client, &stream_name, deadline).await.map_err(about)?;
     let (bounds, mut places) = last_commit(client, stream, deadline).await.map_err(about)?;
+    for stream in &streams {
+        recognise(name, stream, &mut places)?;
+    }
     // The first commit stores where they begin, too: "latest" is settled once, not by each holder anew.
     places.extend(starts(client, &streams, &places, options.start, deadline).await?);
     let untrimmed = bounds.latest.distance_from(bounds.earliest).saturating_sub(1);
     let standing = Standing::new(Holder::new(), bounds.latest, places);
     Shared::new(client.clone(), name.to_owned(), stream, streams, standing, untrimmed)
+}
+
+/// Makes sure that a place is kept for this very stream, and not for one that had its number before. A place of which
+/// that was not noted is taken for the stream's, and notes it from now on.
+fn recognise(cursor: &str, stream: &Stream, places: &mut Places) -> Result<(), ClientError> {
+    let Some(place) = places.get_mut(&stream.stream_id) else {
+        return Ok(());
+    };
+    match (place.identity, stream.identity) {
+        (Some(meant), Some(found)) if meant != found => {
+            let what = format!(
+                "the stream {:?} in which cursor {cursor} came to offset {}",
+                place.name, place.next
+            );
+            Err(ClientError::replaced(stream, meant, &what).with_offset(place.next))
+        }
+        (known, found) => {
+            place.identity = known.or(found);
+            Ok(())
+        }
+    }
 }
 
 /// The last commit of a cursor that is there.
@@ -150,8 +174,12 @@ async fn starts(
     let wanted: Vec<_> = new.iter().map(|stream| (stream.stream_id, start)).collect();
     let settled = client.settle(&wanted, left(deadline)).await?;
     let place = |(stream, next): (&&Arc<Stream>, Result<Offset, ClientError>)| {
-        let name = stream.name.clone();
-        Ok((stream.stream_id, Place { name, next: next? }))
+        let place = Place {
+            name: stream.name.clone(),
+            identity: stream.identity,
+            next: next?,
+        };
+        Ok((stream.stream_id, place))
     };
     new.iter().zip(settled).map(place).collect()
 }

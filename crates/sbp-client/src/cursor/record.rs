@@ -1,7 +1,8 @@
 //! What a commit stores: one JSON object, one record of the cursor's stream.
 //!
 //! ```text
-//! {"version": 1, "holder": "5f0c…", "commit": 7, "positions": [{"stream": 3, "name": "orders", "next": 12}]}
+//! {"version": 1, "holder": "5f0c…", "commit": 7, "positions": [{"stream": 3, "name": "orders", "identity": "9c…",
+//!  "next": 12}]}
 //! ```
 //!
 //! A record is the whole state, so the last one is all that is needed. Fields may be added under the same version;
@@ -10,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use sbp_types::{Offset, StreamId};
+use sbp_types::{NotAnIdentity, Offset, StreamId, StreamIdentity};
 use serde::{Deserialize, Serialize};
 
 use crate::unique::unique;
@@ -51,6 +52,8 @@ pub(super) type Places = BTreeMap<StreamId, Place>;
 pub(super) struct Place {
     /// The stream's name when it was committed, for people: a name can be given to another stream later.
     pub(super) name: String,
+    /// The stream's identity, where it was known when the place was committed.
+    pub(super) identity: Option<StreamIdentity>,
     /// The first offset that is not done yet.
     pub(super) next: Offset,
 }
@@ -89,6 +92,8 @@ struct WrittenPlace {
     stream: i64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
     next: i64,
 }
 
@@ -104,6 +109,7 @@ impl CommitRecord {
         let positions = self.places.iter().map(|(stream, place)| WrittenPlace {
             stream: stream.0,
             name: place.name.clone(),
+            identity: place.identity.map(|identity| identity.to_string()),
             next: place.next.0,
         });
         let written = Written {
@@ -129,9 +135,11 @@ impl CommitRecord {
                 let what = format!("stream {} at offset {}", place.stream, place.next);
                 return Err(RecordError::Unreadable(what));
             }
+            let identity = place.identity.as_deref().map(str::parse).transpose();
+            let identity = identity.map_err(|error: NotAnIdentity| RecordError::Unreadable(error.to_string()))?;
             let next = Offset(place.next);
             let name = place.name;
-            places.insert(StreamId(place.stream), Place { name, next });
+            places.insert(StreamId(place.stream), Place { name, identity, next });
         }
         Ok(Self {
             holder: written.holder,
@@ -143,7 +151,7 @@ impl CommitRecord {
 
 #[cfg(test)]
 mod tests {
-    use sbp_types::{Offset, StreamId};
+    use sbp_types::{Offset, StreamId, StreamIdentity};
 
     use super::{CommitRecord, Holder, Place, Places, RecordError};
 
@@ -151,6 +159,7 @@ mod tests {
     fn what_is_written_is_read() {
         let place = |name: &str, next| Place {
             name: name.to_owned(),
+            identity: (!name.is_empty()).then_some(StreamIdentity([0x5a; 16])),
             next: Offset(next),
         };
         let record = CommitRecord {
@@ -166,6 +175,7 @@ mod tests {
         let more = br#"{"version":1,"new":[1],"holder":"a","commit":1,"positions":[{"stream":1,"next":2,"more":0}]}"#;
         let read = CommitRecord::decode(more).expect("a field more does no harm");
         assert_eq!(read.places[&StreamId(1)].next, Offset(2));
+        assert_eq!(read.places[&StreamId(1)].identity, None, "written by an older client");
         assert_eq!(
             CommitRecord::decode(br#"{"version":2,"shape":"other"}"#),
             Err(RecordError::Version(2))
@@ -181,6 +191,7 @@ mod tests {
             br#"{"version":1}"#,
             br#"{"version":1,"holder":"a","commit":1,"positions":[{"stream":0,"next":2}]}"#,
             br#"{"version":1,"holder":"a","commit":1,"positions":[{"stream":1,"next":-1}]}"#,
+            br#"{"version":1,"holder":"a","commit":1,"positions":[{"stream":1,"identity":"5a5a","next":1}]}"#,
         ] {
             assert!(
                 matches!(CommitRecord::decode(bytes), Err(RecordError::Unreadable(_))),

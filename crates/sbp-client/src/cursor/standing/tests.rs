@@ -6,6 +6,7 @@ use super::{AppendEnd, Found, Standing, Step, Taken};
 fn record(standing: &Standing, commit: u64, stream: i64, next: i64) -> CommitRecord {
     let mut places = standing.committed().clone();
     let place = Reading {
+        identity: None,
         name: String::new(),
         next: Offset(next),
     };
