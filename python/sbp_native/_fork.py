@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import atexit
+
+# The extension looks these up at first use. They are imported here, while the package is: a child that is forked while
+# another thread imports a module inherits that module's lock, and nobody who would ever release it.
+import concurrent.futures.thread  # noqa: F401
 import contextlib
+import contextvars  # noqa: F401
+import functools  # noqa: F401
+import hashlib  # noqa: F401
+import logging  # noqa: F401
 import os
+import types  # noqa: F401
+import uuid  # noqa: F401
+import weakref  # noqa: F401
 
 from . import _native
 

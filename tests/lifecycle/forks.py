@@ -14,7 +14,7 @@ import threading
 
 import sbp_native as sbp
 
-from .support import append_here, append_here_async, cell, ended, in_child, refused, run, unique, until
+from .support import PATIENCE, append_here, append_here_async, cell, ended, in_child, refused, run, unique, until
 
 
 @cell
@@ -209,6 +209,52 @@ def fork_during_first_use(address: str) -> None:
         thread.join()
     for pid in children:
         ended(pid)
+
+
+#: Nothing but the package is imported, so that whatever its first use imports, it imports while children start.
+BARE = """
+import os, sys, threading, time
+import sbp_native as sbp
+
+def use():
+    name = f"bare-{os.getpid()}-{threading.get_ident()}-{time.time_ns():x}"
+    with sbp.Server(durability="none"), sbp.connect(sys.argv[1], timeout=20) as client:
+        with client.create_stream(name).writer(writer_id="job") as writer:
+            writer.append(b"x")
+
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=use) for _ in range(3)]
+children = []
+for thread in threads:
+    thread.start()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            use()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    children.append(pid)
+for thread in threads:
+    thread.join()
+for pid in children:
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@cell
+def fork_during_first_use_in_a_bare_interpreter(address: str) -> None:
+    """The same, and nothing was imported before but the package: no child inherits the lock of a module."""
+    with tempfile.TemporaryFile("w+") as told:
+        bare = subprocess.Popen([sys.executable, "-c", BARE, address], stdout=told, start_new_session=True)
+        try:
+            assert bare.wait(PATIENCE) == 0
+        except subprocess.TimeoutExpired:
+            os.killpg(bare.pid, signal.SIGKILL)
+            bare.wait()
+            raise AssertionError("a child hangs") from None
+        told.seek(0)
+        assert told.read().split() == ["0", "0", "0"]
 
 
 @cell

@@ -66,6 +66,59 @@ def test_importing_starts_nothing_and_needs_nothing(run_python: Run) -> None:
     """)
 
 
+def test_first_use_imports_nothing(run_python: Run) -> None:
+    # A child that is forked while a module is being imported inherits the module's lock, for ever locked.
+    done = run_python("""
+        import pickle, sys
+        import sbp_native as sbp
+
+        def imported(before=set()):
+            new = set(sys.modules) - before
+            before |= new
+            return sorted(new)
+
+        def blocking():
+            with sbp.Server(durability="none") as server, sbp.connect(server.address) as client:
+                stream = client.create_stream("plain")
+                stream.append([b"a", b"b"], key=[b"k", None])
+                with stream.writer(writer_id="job") as writer:
+                    writer.append(b"c")
+                client.cursor("job", ["plain"]).commit({"plain": 1})
+                client.keyed("keyed", streams=2).append(b"k", b"v")
+                list(stream.read())
+                try:
+                    client.stream("absent")
+                except sbp.StreamNotFoundError as error:
+                    pickle.loads(pickle.dumps(error))
+                pickle.loads(pickle.dumps(client)).close()
+                with sbp.Proxy(server) as proxy, sbp.connect(proxy.address) as behind:
+                    behind.ping()
+
+        imported()
+        blocking()
+        new = imported()
+        assert not new, new
+        import asyncio
+        imported()
+
+        async def asynchronous():
+            async with sbp.Server(durability="none") as server, sbp.aio.connect(server.address) as client:
+                stream = await client.create_stream("plain")
+                await stream.append([b"a", b"b"])
+                async with stream.writer(writer_id="job") as writer:
+                    await writer.append(b"c")
+                cursor = await client.cursor("job", ["plain"])
+                await cursor.commit({"plain": 1})
+                async for _batch in stream.read():
+                    pass
+
+        asyncio.run(asynchronous())
+        new = imported()
+        assert not new, new
+    """)
+    assert not done.stderr
+
+
 def test_the_core_works_without_pyarrow(run_python: Run) -> None:
     run_python("""
         import sys
