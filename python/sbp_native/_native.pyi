@@ -387,7 +387,9 @@ class Operation(asyncio.Future[_T]):
     """A call that is on its way: what every asynchronous call returns.
 
     It has the whole protocol of an asyncio future, so that ``await``, ``gather``, ``wait``, ``wait_for`` and ``shield``
-    take it as it is. Cancelling it gives up on the answer; an append that was sent may still be stored.
+    take it as it is. ``create_task``, of a loop or a ``TaskGroup``, takes coroutines alone, or raises ``TypeError``;
+    the call goes on all the same, because it was begun when it was made. Give it a coroutine that awaits the call.
+    Cancelling gives up on the answer; an append that was sent may still be stored.
     """
 
     # Type checkers are told that it is a future, because that is how one is used; it does not derive from the class.

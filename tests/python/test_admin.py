@@ -26,6 +26,18 @@ def test_settings_go_in_and_come_back(client: sbp.Client, name: str) -> None:
     assert client.create_stream(f"{name}-seconds", retention=1.5).info.retention == timedelta(seconds=1.5)
 
 
+def test_a_stream_has_a_name(client: sbp.Client, name: str) -> None:
+    before = len(client.list_streams())
+    stream = client.create_stream(name)
+    for nameless in (lambda: client.create_stream(""), lambda: stream.update(name="")):
+        with pytest.raises(sbp.InvalidRequestError, match="a stream has a name") as caught:
+            nameless()
+        assert isinstance(caught.value, ValueError)
+    with pytest.raises(sbp.StreamNotFoundError):
+        client.stream("")
+    assert len(client.list_streams()) == before + 1
+
+
 def test_a_stream_keeps_its_identity(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
     identity = stream.identity

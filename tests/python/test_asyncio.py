@@ -150,6 +150,21 @@ async def test_a_task_group(aclient: sbp.AsyncClient, name: str) -> None:
     assert caught.value.subgroup(sbp.StreamNotFoundError)
 
 
+async def test_a_task_is_made_of_a_coroutine_that_awaits_the_call(aclient: sbp.AsyncClient, name: str) -> None:
+    stream = await aclient.create_stream(name)
+    operation = stream.append(b"0")
+    async with asyncio.TaskGroup() as group:
+        with pytest.raises(TypeError, match="coroutine"):
+            group.create_task(operation)  # type: ignore[arg-type]
+
+        async def append(value: bytes) -> sbp.Ack:
+            return await stream.append(value)
+
+        task = group.create_task(append(b"1"))
+    assert (await operation).base_offset == 0, "it was begun when it was made, and goes on"
+    assert task.result().base_offset == 1
+
+
 async def anext_of(batches: sbp.AsyncBatches) -> sbp.Batch:
     return await anext(batches)
 

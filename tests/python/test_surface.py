@@ -132,6 +132,60 @@ def test_the_core_works_without_pyarrow(run_python: Run) -> None:
     """)
 
 
+def test_a_library_that_is_absent_is_asked_for_by_name(run_python: Run) -> None:
+    run_python("""
+        import sys
+        class Absent:
+            def find_spec(self, name, *_):
+                if name.partition(".")[0] in ("pyarrow", "pandas", "polars"):
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        sys.meta_path.insert(0, Absent())
+        import sbp_native as sbp
+        with sbp.Server(durability="none") as server, sbp.connect(server.address) as client:
+            stream = client.create_stream("plain")
+            stream.append([b"a", b"b"])
+            batch = next(stream.read())
+            for call, library, extra in (
+                (batch.to_arrow, "pyarrow", "'sbp-native[arrow]'"),
+                (batch.to_pandas, "pandas", "'sbp-native[arrow]' pandas"),
+                (batch.to_polars, "polars", "polars"),
+            ):
+                try:
+                    call()
+                except ModuleNotFoundError as error:
+                    wanted = f"Batch.{call.__name__} needs {library}, which is not installed: pip install {extra}"
+                    assert str(error) == wanted, error
+                    assert error.name == library
+                    assert isinstance(error.__cause__, ModuleNotFoundError)
+                else:
+                    raise AssertionError(f"{library} was found")
+            assert batch.values == [b"a", b"b"]
+    """)
+
+
+def test_a_subinterpreter_is_refused(run_python: Run) -> None:
+    run_python("""
+        import _xxsubinterpreters as interpreters
+
+        def refused():
+            other = interpreters.create()
+            try:
+                interpreters.run_string(other, "import sbp_native")
+            except interpreters.RunFailedError as error:
+                assert "ImportError" in str(error) and "main interpreter" in str(error), error
+            else:
+                raise AssertionError("it was imported")
+            interpreters.destroy(other)
+
+        refused()                       # before the main interpreter has imported it, and after
+        import sbp_native as sbp
+        refused()
+        with sbp.Server(durability="none") as server, sbp.connect(server.address) as client:
+            client.ping()
+        refused()
+    """)
+
+
 def test_the_exceptions_are_those_of_the_error_table() -> None:
     builtins = importlib.import_module("builtins")
     for name, base, builtin in _native.error_classes():

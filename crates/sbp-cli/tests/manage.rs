@@ -72,6 +72,12 @@ fn settings_change_and_what_is_not_named_stays() {
     );
     assert!(described(&server, "1")["properties"].as_object().unwrap().is_empty());
     assert!(refused(&server, &["stream", "update", "orders", "--name", "x"]).contains("1404"));
+    for nameless in [&["stream", "create", ""][..], &["stream", "update", "1", "--name", ""]] {
+        let output = run(&server, nameless, "");
+        assert_eq!(output.status.code(), Some(2), "{nameless:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("a value is required"));
+    }
+    assert_eq!(done(&server, &["stream", "list", "--json"]).lines().count(), 1);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 use sbp_record::plain_type;
 
+use crate::imports;
 use crate::kept::interned;
 
 const SCHEMA: &CStr = c"arrow_schema";
@@ -181,7 +182,7 @@ pub(crate) fn export_stream<'py>(
 /// A schema object of pyarrow, for users; pyarrow is imported here and not before.
 pub(crate) fn pyarrow_schema<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyAny>> {
     let holder = Bound::new(py, SchemaHolder(schema.clone()))?;
-    py.import(interned!(py, "pyarrow"))?
+    imports::library(py, "pyarrow", "a schema as a pyarrow.Schema", "'sbp-native[arrow]'")?
         .call_method1(interned!(py, "schema"), (holder,))
 }
 

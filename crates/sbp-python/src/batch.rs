@@ -16,7 +16,7 @@ use crate::buffer::Payload;
 use crate::describe::Described;
 use crate::kept::interned;
 use crate::record::Record;
-use crate::{arrow, errors, html};
+use crate::{arrow, errors, html, imports};
 
 /// A run of records of one stream, as they were appended together.
 #[pyclass(frozen, module = "sbp_native", name = "Batch")]
@@ -154,20 +154,21 @@ impl Batch {
     /// The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow.
     fn to_arrow(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
-        py.import(interned!(py, "pyarrow"))?
+        imports::library(py, "pyarrow", "Batch.to_arrow", "'sbp-native[arrow]'")?
             .call_method1(interned!(py, "record_batch"), (slf,))
     }
 
     /// The same as a data frame. Imports pyarrow and pandas.
     fn to_pandas(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        let py = slf.py();
+        imports::library(py, "pandas", "Batch.to_pandas", "'sbp-native[arrow]' pandas")?;
         Self::to_arrow(slf)?.call_method0("to_pandas")
     }
 
     /// The same as a polars data frame. Imports polars; does not need pyarrow.
     fn to_polars(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
-        py.import(interned!(py, "polars"))?
-            .call_method1(interned!(py, "DataFrame"), (slf,))
+        imports::library(py, "polars", "Batch.to_polars", "polars")?.call_method1(interned!(py, "DataFrame"), (slf,))
     }
 
     #[pyo3(signature = (requested_schema = None))]

@@ -121,8 +121,15 @@ pub(crate) struct StreamChange {
 }
 
 impl StreamChange {
-    fn into_stream(self) -> Stream {
-        Stream {
+    /// # Errors
+    ///
+    /// The name is empty: on the wire that is no name, and means another thing.
+    fn into_stream(self) -> Result<Stream, Failure> {
+        if self.name.as_deref() == Some("") {
+            let what = "a stream has a name: a letter or _, and up to 254 of A-Z a-z 0-9 . _ / - behind it";
+            return Err(ClientError::invalid(what).into());
+        }
+        Ok(Stream {
             name: self.name.unwrap_or_default(),
             schema: self.schema.map(|schema| schema.to_ipc().into()),
             retention_period_ms: self.retention.unwrap_or(0),
@@ -130,7 +137,7 @@ impl StreamChange {
             replica_nums: self.replicas.unwrap_or(0),
             properties: self.properties,
             ..Stream::default()
-        }
+        })
     }
 }
 
@@ -232,7 +239,7 @@ pub(crate) async fn create(
     exist_ok: bool,
     timeout: Option<Duration>,
 ) -> Result<Arc<Described>, Failure> {
-    let wanted = wanted.into_stream();
+    let wanted = wanted.into_stream()?;
     about(&Key::Name(wanted.name.clone()), async {
         if !exist_ok {
             match client.describe_streams(&[], &[&wanted.name], timeout).await?.pop() {
@@ -256,13 +263,15 @@ pub(crate) async fn update(
     timeout: Option<Duration>,
 ) -> Result<Arc<Described>, Failure> {
     about(key, async {
+        let retention = wanted.retention;
+        let wanted = wanted.into_stream()?;
         let now = describe(client, key, timeout).await?;
-        let kept = wanted.retention.unwrap_or(now.stream.retention_period_ms);
+        let kept = retention.unwrap_or(now.stream.retention_period_ms);
         let wanted = Stream {
             stream_id: now.stream.stream_id,
             // Always taken, so what stays must be said.
             retention_period_ms: kept,
-            ..wanted.into_stream()
+            ..wanted
         };
         let updated = client.update_streams(vec![wanted], timeout).await?;
         Ok(Described::new(only(updated, "updated stream")?)?)

@@ -1,5 +1,6 @@
 //! Python names that are looked up once.
 
+use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
 
 use crate::kept::Kept;
@@ -45,6 +46,34 @@ imported! {
 imported! {
     /// `asyncio.to_thread`.
     to_thread = "asyncio"."to_thread"
+}
+
+/// A library that this package does without, for a call that cannot: `what` says which. `extra` is how it is installed
+/// beside this package.
+///
+/// # Errors
+///
+/// `ModuleNotFoundError`, which says what to do.
+pub(crate) fn library<'py>(py: Python<'py>, name: &str, what: &str, extra: &str) -> PyResult<Bound<'py, PyModule>> {
+    py.import(name).map_err(|error| {
+        let absent = error.is_instance_of::<PyModuleNotFoundError>(py)
+            && error
+                .value(py)
+                .getattr("name")
+                .is_ok_and(|missing| missing.eq(name).unwrap_or(false));
+        if !absent {
+            return error;
+        }
+        let said = PyModuleNotFoundError::new_err(format!(
+            "{what} needs {name}, which is not installed: pip install {extra}"
+        ));
+        let named = said.value(py).setattr("name", name);
+        said.set_cause(py, Some(error));
+        match named {
+            Ok(()) => said,
+            Err(error) => error,
+        }
+    })
 }
 
 /// Whether an event loop runs on this thread. Where nobody has imported asyncio, none does.

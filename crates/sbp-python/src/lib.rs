@@ -40,6 +40,7 @@ mod fork;
 mod heads;
 mod html;
 mod imports;
+mod interpreter;
 mod kept;
 mod keyed;
 mod logging;
@@ -70,6 +71,8 @@ use pyo3::prelude::*;
 /// The extension module. Importing it starts nothing.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::check(module.py())?;
+    sbp_record::make_shared();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<ack::Ack>()?;
     module.add_class::<batches::AsyncBatches>()?;

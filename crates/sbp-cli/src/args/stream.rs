@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::Connection;
@@ -75,7 +76,7 @@ pub(crate) struct CreateStreams {
     #[command(flatten)]
     pub(crate) connection: Connection,
     /// Names: a letter or underscore, then letters, digits and . _ / -
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) names: Vec<String>,
     /// How long records are kept, counted from their append; for ever when not given.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
@@ -99,7 +100,7 @@ pub(crate) struct UpdateStream {
     /// Name or number.
     pub(crate) stream: String,
     /// A new name.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: Option<String>,
     /// How long records are kept, counted from their append: 7d, 12h, or forever.
     #[arg(long, value_parser = parse_retention, value_name = "TIME")]
