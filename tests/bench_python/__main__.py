@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 
 from rich.console import Console
@@ -18,7 +18,8 @@ from tests.bench import floors, native
 
 from . import ours, peers, rust, stock
 from .broker import kafka
-from .table import Row, alternate, save, show
+from .paced import Latency
+from .table import Row, Runs, alternate, collected, repeated, save, show
 
 REPORT = Path("target/bench-python/report.json")
 _names = itertools.count()
@@ -65,7 +66,7 @@ def _stock(runs: int) -> Iterator[Row]:
 def _blocking(runs: int) -> Iterator[Row]:
     with native.serve("none") as address:
         python, alone = alternate(lambda: ours.blocking_us(address)[1], lambda: rust.blocking_cpu_us(address), runs)
-    above = [mine - statistics.median(alone) for mine in python]
+    above = Runs((mine - statistics.median(alone) for mine in python), python.failures)
     yield Row("CPU of a blocking append above Rust's", "us", above, alone, "Rust's", 8, 4, less_is_better=True)
 
 
@@ -109,9 +110,10 @@ def _peers(runs: int, rows: int) -> Iterator[Row]:
         yield Row("produce a list until acknowledged", "M/s", *produced, "confluent", 4, 6, of_ratio=True)
         for lists, what in ((False, "one by one"), (True, "as lists")):
             write = partial(ours.write, name="written", rows=rows, lists=lists)
-            written = [_afresh("none", write) / 1e6 for _ in range(runs)]
+            written = repeated(lambda write=write: _afresh("none", write) / 1e6, runs)
             yield Row(f"an idempotent writer, {what}", "M/s", written, produced[1], "confluent")
-        with_callback = [peers.produce(theirs, _fresh("called"), rows, callback=True) / 1e6 for _ in range(runs)]
+        called = partial(peers.produce, theirs, rows=rows, callback=True)
+        with_callback = repeated(lambda: called(_fresh("called")) / 1e6, runs)
         yield Row("the same, its offsets told", "M/s", produced[0], with_callback, "confluent with a callback")
         native.fill(mine, "consume", rows)
         peers.produce(theirs, "consume", rows, keep=True)
@@ -122,8 +124,8 @@ def _peers(runs: int, rows: int) -> Iterator[Row]:
                 runs,
             )
             yield Row(f"consume as {how}", "1/s", *consumed, "confluent, tuned", wanted, aim, of_ratio=True)
-        defaults = peers.consume(theirs, "consume", min(rows, 500_000), tuned=False)
-        yield Row("consume as arrow", "1/s", consumed[0], [defaults], "confluent, defaults, 1 run")
+        defaults = repeated(partial(peers.consume, theirs, "consume", min(rows, 500_000), tuned=False), 1)
+        yield Row("consume as arrow", "1/s", consumed[0], defaults, "confluent, defaults, 1 run")
         for in_flight, wanted, aim in ((16, 4, 6), (256, 4, 8)):
             sends = alternate(
                 partial(ours.awaited_rate, mine, in_flight, 100_000),
@@ -163,12 +165,21 @@ def _latencies(
     median: tuple[float | None, float | None],
     tail: tuple[float | None, float | None],
 ) -> Iterator[Row]:
-    pairs = [(ours.end_to_end(mine), peers.end_to_end(theirs, _fresh("paced"))) for _ in range(runs)]
-    for what, pick, (wanted, aim) in (
-        ("p50", attrgetter("p50"), median),
-        ("p99", attrgetter("p99"), tail),
-    ):
-        figures = ([pick(pair[0]) for pair in pairs], [pick(pair[1]) for pair in pairs])
+    # The tail of each run goes with its median: a run that fails has neither.
+    tails = (Runs(), Runs())
+
+    def halved(run: Latency, tail: Runs) -> float:
+        tail.append(run.p99)
+        return run.p50
+
+    medians = alternate(
+        lambda: halved(ours.end_to_end(mine), tails[0]),
+        lambda: halved(peers.end_to_end(theirs, _fresh("paced")), tails[1]),
+        runs,
+    )
+    for tail_of, median_of in zip(tails, medians, strict=True):
+        tail_of.failures += median_of.failures
+    for what, figures, (wanted, aim) in (("p50", medians, median), ("p99", tails, tail)):
         yield Row(f"{name}, {what}", "us", *figures, "confluent", wanted, aim, of_ratio=True, less_is_better=True)
 
 
@@ -191,8 +202,8 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
 }
 
 
-def main() -> None:
-    """Measure what was asked for, show it, and keep it for the page."""
+def main() -> int:
+    """Measure what was asked for, show it, and keep it for the page; 1 when something could not be measured."""
     arguments = _arguments()
     chosen = arguments.only or list(PARTS)
     rows: list[Row] = []
@@ -204,15 +215,17 @@ def main() -> None:
                 continue
             task = progress.add_task(f"measuring {name}", total=None)
             begun = time.perf_counter()
-            for row in measure(arguments):
+            for row in collected(name, measure(arguments)):
                 rows.append(row)
+                # What was measured is kept, whatever comes next.
+                save(rows, REPORT)
                 progress.update(task, description=f"measuring {name}: {row.what}", refresh=True)
             progress.remove_task(task)
             progress.console.print(f"{name}: {time.perf_counter() - begun:.0f} s")
     show(rows, "the Python client")
-    save(rows, REPORT)
     console.print(f"loopback round trip, 64 B, one in flight: {floors.loopback_round_trip_us():.1f} us")
+    return 1 if any(row.failures for row in rows) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

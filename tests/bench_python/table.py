@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from tests.bench.report import machine
+
+
+class Runs(list[float]):
+    """The figures of the runs that came to their end, and in words why others did not."""
+
+    def __init__(self, figures: Iterable[float] = (), failures: Iterable[str] = ()) -> None:
+        super().__init__(figures)
+        self.failures = list(failures)
+
+    def take(self, measure: Callable[[], float]) -> None:
+        """One run more. Who does not keep up, or breaks down, costs this run and nothing else."""
+        try:
+            self.append(measure())
+        except Exception as error:
+            self.failures.append(f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)
@@ -30,42 +46,72 @@ class Row:
     less_is_better: bool = False
 
     @property
-    def median(self) -> float:
-        """Ours: the middle run."""
-        return statistics.median(self.ours)
+    def median(self) -> float | None:
+        """Ours: the middle run; none when no run came to its end."""
+        return statistics.median(self.ours) if self.ours else None
+
+    @property
+    def failures(self) -> list[str]:
+        """Why runs of ours, or of what stands beside it, did not come to their end."""
+        named = (("ours", self.ours), (self.beside_name, self.beside))
+        return [f"{name}: {why}" for name, runs in named if isinstance(runs, Runs) for why in runs.failures]
 
     @property
     def ratio(self) -> float | None:
         """Ours over theirs; for times the other way round, so that more is always better."""
-        if not self.beside:
+        mine = self.median
+        if not self.beside or mine is None:
             return None
         theirs = statistics.median(self.beside)
         if self.less_is_better:
-            return theirs / self.median if self.median else None
-        return self.median / theirs if theirs else None
+            return theirs / mine if mine else None
+        return mine / theirs if theirs else None
 
     def reaches(self, bound: float | None) -> bool | None:
         """Whether the figure, or its ratio, is at least as good as `bound`."""
-        if bound is None:
+        found = self.ratio if self.of_ratio else self.median
+        if bound is None or found is None:
             return None
-        if self.of_ratio:
-            return self.ratio is not None and self.ratio >= bound
-        return self.median <= bound if self.less_is_better else self.median >= bound
+        return found <= bound if self.less_is_better and not self.of_ratio else found >= bound
 
     @property
     def verdict(self) -> str:
-        """Against what was wanted."""
+        """Against what was wanted; with runs that failed, how many."""
         if self.wanted is None:
-            return ""
-        if self.reaches(self.aim):
-            return "aim reached"
-        return "held" if self.reaches(self.wanted) else "missed"
+            judged = ""
+        elif self.reaches(self.wanted) is None:
+            judged = "not measured"
+        elif self.reaches(self.aim):
+            judged = "aim reached"
+        else:
+            judged = "held" if self.reaches(self.wanted) else "missed"
+        failed = f"{len(self.failures)} runs failed" if self.failures else ""
+        return ", ".join(filter(None, (judged, failed)))
 
 
-def alternate(ours: Callable[[], float], theirs: Callable[[], float], runs: int) -> tuple[list[float], list[float]]:
+def repeated(measure: Callable[[], float], runs: int) -> Runs:
+    """One figure, so often."""
+    taken = Runs()
+    for _ in range(runs):
+        taken.take(measure)
+    return taken
+
+
+def alternate(ours: Callable[[], float], theirs: Callable[[], float], runs: int) -> tuple[Runs, Runs]:
     """Both in turns, so that they meet the same machine."""
-    pairs = [(ours(), theirs()) for _ in range(runs)]
-    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    mine, beside = Runs(), Runs()
+    for _ in range(runs):
+        mine.take(ours)
+        beside.take(theirs)
+    return mine, beside
+
+
+def collected(part: str, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows of one part, as far as they come; where it breaks off, a row that says why."""
+    try:
+        yield from rows
+    except Exception as error:
+        yield Row(f"{part} broke off here", "", Runs(failures=[f"{type(error).__name__}: {error}"]))
 
 
 def _figure(runs: list[float]) -> str:
@@ -91,11 +137,20 @@ def show(rows: list[Row], title: str) -> None:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         bounds = (_bound(row, row.wanted), _bound(row, row.aim))
         table.add_row(escape(row.what), row.unit, _figure(row.ours), beside, ratio, *bounds, row.verdict)
-    Console(width=200).print(table)
+    console = Console(width=200)
+    console.print(table)
+    for row in rows:
+        for why, times in Counter(row.failures).items():
+            console.print(escape(f"{row.what}: {times} failed; {why}"), highlight=False)
 
 
 def save(rows: list[Row], path: Path) -> None:
     """The rows as JSON, for the page about performance."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    report = [asdict(row) | {"median": row.median, "ratio": row.ratio, "verdict": row.verdict} for row in rows]
+    report = [_shown(row) for row in rows]
     path.write_text(json.dumps({"machine": machine(), "rows": report}, indent=1) + "\n")
+
+
+def _shown(row: Row) -> dict[str, object]:
+    figures = {"median": row.median, "ratio": row.ratio, "verdict": row.verdict, "failures": row.failures}
+    return {field.name: getattr(row, field.name) for field in fields(row)} | figures
