@@ -375,8 +375,9 @@ def a_checkpoint_of_a_later_version(at: Scene) -> object:
 @seen(
     9013,
     ACTION,
-    f"records of this query are not there any more: ..., servers {ADDRESS}: not retriable, set failOnDataLoss=false to "
-    "go on without them",
+    f"records of this query are not there any more: ..., servers {ADDRESS}: not retriable, a DataFrame or view was "
+    "planned when it was first used: load it again if that was before, or set failOnDataLoss=false to go on without "
+    "them",
 )
 def records_trimmed_while_a_batch_reads_them(at: Scene) -> object:
     address = at.address

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -23,18 +23,25 @@ if TYPE_CHECKING:
 
     from .offsets import Span
 
+#: Spark keeps the plan of a DataFrame, and its own ways to refresh do not reach a Python source.
+_PLANNED: Final = "a DataFrame or view was planned when it was first used: load it again if that was before, or "
+
 __all__ = ["SbpBatchReader", "SpanSource"]
 
 
 class SbpBatchReader(DataSourceReader):
-    """Plans a batch query. Offsets are settled here, once: the plan and every retry read the same records."""
+    """Plans a batch query. Offsets are settled here, once: the plan and every retry read the same records.
+
+    Spark asks for the plan at the first action on a DataFrame, and keeps it for all that is made of it.
+    """
 
     def __init__(self, options: SbpOptions, schema: StructType) -> None:
         self._options = options.for_read(Use.BATCH_READ)
         self._heads = find(options)
         columns = column_set(self._heads, options, growing=True)
         columns.check(schema)
-        self._source = SpanSource(options, columns.kind, schema, {head.id: head.name for head in self._heads})
+        names = {head.id: head.name for head in self._heads}
+        self._source = SpanSource(options, columns.kind, schema, names, _PLANNED)
         self._narrowed = Narrowed()
         if PUSHED_FILTERS_STAY if options.push_filters is None else options.push_filters:
             # An attribute, because a method of the class would fail every query while Spark's setting is off.

@@ -62,7 +62,8 @@ OPTIONS: Final[dict[str, Option]] = {
     "streamsPattern": Option(
         _READS,
         "",
-        "a regular expression (of Python's `re`) that must match the whole name; a query asks anew each time",
+        "a regular expression (of Python's `re`) that must match the whole name; a streaming query asks anew before "
+        "each micro-batch",
     ),
     "startingOffsets": Option(_READS, "`earliest`; streaming `latest`", f"where reading starts: {_PLACE}"),
     "startingTimestamp": Option(

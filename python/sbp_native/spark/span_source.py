@@ -31,13 +31,20 @@ class SpanSource:
     """All that is pickled into a task, beside its partition: options, columns, and names for the rows of gaps."""
 
     def __init__(
-        self, options: SbpOptions, kind: Columns, schema: StructType, names: Mapping[int, str] | None = None
+        self,
+        options: SbpOptions,
+        kind: Columns,
+        schema: StructType,
+        names: Mapping[int, str] | None = None,
+        lost: str = "",
     ) -> None:
+        """`lost` is what may help when records of the plan are gone, beside going on without them."""
         # The names are for the plan; a task has its spans, and there may be thousands.
         self._options = replace(options, streams=(), starting=None, ending=None)
         self._kind: Columns = kind
         self._schema = schema
         self._names = dict(names or {}) if options.gaps_as_rows else {}
+        self._lost = lost
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in the order of (stream id, offset), and of what is gone what the options ask.
@@ -47,7 +54,7 @@ class SpanSource:
         if not isinstance(partition, SbpInputPartition) or not partition.spans:
             return
         runtime.prepare_worker(self._options.worker_gc_freeze)
-        task = _Task(self._options, self._kind, self._schema, self._names)
+        task = _Task(self._options, self._kind, self._schema, self._names, self._lost)
         with explained(f"reading {_named(partition.spans)}", self._options.servers):
             yield from task.read(partition.spans)
         if task.delivered + task.gone != partition.records:
@@ -62,8 +69,11 @@ class SpanSource:
 class _Task:
     """One run over the spans of a partition."""
 
-    def __init__(self, options: SbpOptions, kind: Columns, schema: StructType, names: Mapping[int, str]) -> None:
+    def __init__(
+        self, options: SbpOptions, kind: Columns, schema: StructType, names: Mapping[int, str], lost: str
+    ) -> None:
         self._options = options
+        self._lost = lost
         self._kind: Columns = kind
         self._names = names
         self._arrow = arrow_schema(schema)
@@ -95,7 +105,7 @@ class _Task:
             raise SbpSparkError(
                 DATA_LOSS,
                 f"records of this query are not there any more: {gaps.told(missing, self._names)}, servers "
-                f"{self._options.servers}: not retriable, set failOnDataLoss=false to go on without them",
+                f"{self._options.servers}: not retriable, {self._lost}set failOnDataLoss=false to go on without them",
             ) from error
 
     def _go_on(self, cut: Sequence[Piece]) -> Generator[pa.RecordBatch, None, list[Span]]:
