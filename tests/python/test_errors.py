@@ -52,12 +52,16 @@ def test_an_offset_out_of_range(client: sbp.Client, name: str) -> None:
 @pytest.mark.provokes(1413, by="client")
 def test_too_large(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
-    with pytest.raises(sbp.PayloadTooLargeError, match="append it in smaller") as caught:
+    with pytest.raises(sbp.PayloadTooLargeError, match=r"before it is compressed .* split a single record") as caught:
         stream.append(b"x" * (17 << 20))
     assert isinstance(caught.value, ValueError)
+    assert "smaller pieces" not in str(caught.value), "one record has none"
     with pytest.raises(sbp.PayloadTooLargeError):
         stream.append([b"x" * (1 << 20)] * 17)
     assert stream.append(b"x").base_offset == 0
+    assert stream.append(b"x" * (17 << 20), compression="zstd").base_offset == 1, "as the advice says"
+    with pytest.raises(sbp.PayloadTooLargeError):
+        stream.append(b"x" * (65 << 20), compression="zstd")
 
 
 @pytest.mark.provokes(1409, by="server")
@@ -100,6 +104,11 @@ def test_wrong_arguments(client: sbp.Client, name: str) -> None:
         stream.append(b"x", timeout=-1)
     with pytest.raises(sbp.InvalidRequestError, match="host:port"):
         sbp.connect("no port")
+    for scheme in ("http://", "PLAINTEXT://"):
+        with pytest.raises(
+            sbp.InvalidRequestError, match=f'begins with "{scheme}"; leave that out and write "broker:9092"'
+        ):
+            sbp.connect(f"{scheme}broker:9092")
     assert stream.positions().latest == 0
 
 

@@ -268,7 +268,7 @@ def test_what_cannot_be_appended(client: sbp.Client, name: str, data: Any) -> No
 def test_rows_that_are_too_many_bytes(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
     rows = pa.table({"value": pa.array([bytes(MIB)] * 70)})
-    with pytest.raises(sbp.PayloadTooLargeError, match="smaller pieces"):
+    with pytest.raises(sbp.PayloadTooLargeError, match="fewer records at once"):
         stream.append(rows)
-    with pytest.raises(sbp.PayloadTooLargeError, match="smaller pieces"):
+    with pytest.raises(sbp.PayloadTooLargeError, match="fewer records at once"):
         stream.append([bytes(MIB)] * 70)

@@ -177,6 +177,11 @@ def a_server_without_its_port(at: Scene) -> object:
     return at.read(servers="localhost").load("orders")
 
 
+@seen(9203, LOAD, "option 'servers' holds 'PLAINTEXT://broker:9092': leave out 'PLAINTEXT://' and write 'broker:9092'")
+def a_server_with_a_scheme(at: Scene) -> object:
+    return at.read(servers="PLAINTEXT://broker:9092").load("orders")
+
+
 @seen(9203, LOAD, "option 'columns' is 'arow': did you mean 'arrow'?")
 def a_word_that_an_option_does_not_know(at: Scene) -> object:
     return at.read(columns="arow").load("orders")
@@ -441,6 +446,27 @@ def overwriting(at: Scene) -> object:
 def a_typed_column_of_another_type(at: Scene) -> object:
     at.typed("flights", ("late", pa.int32()))
     return at.write(at.spark.range(3).selectExpr("id late")).save("flights")
+
+
+@seen(
+    9204,
+    SAVE,
+    "column 'age' is interval month, which Spark does not hand to Python in Arrow form: cast it to a number or a "
+    "string (of an interval in months: the number of months)",
+)
+def a_column_that_has_no_Arrow_type(at: Scene) -> object:  # noqa: N802 - a name
+    return at.write(at.spark.sql("SELECT interval '3' month age"), body="arrow", createStreams=True).save("ages")
+
+
+@seen(
+    1413,
+    SAVE,
+    "...a batch of ... bytes is larger than a server stores (16711680 bytes)...append fewer records at once: one batch "
+    "takes a little under 16 MiB, and 64 MiB before it is compressed (lz4, zstd); split a single record that is larger "
+    "into several, or keep it elsewhere and append where it is",
+)
+def a_value_of_20_MB(at: Scene) -> object:  # noqa: N802 - a unit
+    return at.write(at.spark.range(1).selectExpr("repeat('x', 20000000) value")).save("orders")
 
 
 @seen(9204, SAVE, "stream flights (2) has no column 'carier': did you mean 'carrier'?")

@@ -26,7 +26,9 @@ Two are enough: `servers`, and the streams in `load(...)`, `save(...)` or `start
 same. An option that does not exist, a value that cannot be meant, and an option of another kind of query are refused:
 `[SBP-9201]` to `[SBP-9203]`, see [errors](errors.md). Those of a read are judged at `load()`, those of a write at
 `save()`. What Spark tells a source only later (that a read is a stream, or what is asked for with `.schema(...)`) is
-judged when the query begins.
+judged when the query begins, those of a streaming write at its first micro-batch: that of a new query comes at once,
+that of a query that goes on from its checkpoint with the next records. To be told before, write no rows:
+`spark.createDataFrame([], totals.schema).write.format("sbp")`, to the same target.
 """
 
 _ERRORS = f"""# Errors
@@ -69,6 +71,11 @@ _SPARK = (
         "Failed to find the data source: sbp",
         "the wheel is not installed where the driver runs, or the driver is behind Spark Connect",
         "[deployment](cluster.md)",
+    ),
+    (
+        "terminated with exception: Connection reset` or `Broken pipe",
+        "the Python process of a streaming read on the driver's machine ended: killed, or out of memory",
+        "start the query again, it goes on from its checkpoint; no row is lost or doubled by that",
     ),
     (
         "Python worker exited unexpectedly",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from sbp_native.spark import deterministic
@@ -84,6 +85,21 @@ def test_typed_rows_through_a_query(
     found = read().load(f"{name}/out")
     assert found.columns[:3] == ["n", "at", "l"]
     assert sorted(row.n for row in found.collect()) == list(range(1_000))
+
+
+def test_a_target_that_does_not_fit_is_told_before_there_are_rows(
+    spark: SparkSession, client: sbp.Client, source: Callable, sink: Callable, name: str, write: Callable
+) -> None:
+    """A new query's first micro-batch comes at once; a batch write without rows tells before any query begins."""
+    client.create_stream(f"{name}/in")
+    target = client.create_stream(f"{name}/out", schema=pa.schema([("n", pa.int64())]))
+    frame = source(f"{name}/in").selectExpr("cast(string(value) as int) n")
+    wanted = "[SBP-9204] column 'n' of stream"
+    assert wanted in failure(lambda: write(spark.createDataFrame([], frame.schema)).save(target.name))
+    query = sink(frame).trigger(processingTime="0 seconds").start(target.name)
+    assert wanted in failure(lambda: query.awaitTermination(60))
+    write(spark.createDataFrame([], "n bigint")).save(target.name)
+    assert target.positions().latest == 0
 
 
 def test_a_query_whose_plan_moves_rows_is_made_deterministic(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark.support import failure
+from sbp_native.testing import eventually
+from spark.support import descendants, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,3 +226,30 @@ def test_records_that_are_gone_are_named(client: sbp.Client, run: Callable, name
         offsets.write_text(offsets.read_text().replace(": 10}", ": 12}"))
     line = failure(lambda: run(name, startingOffsets="earliest"))
     assert f"[SBP-9013] records of this query are not there: stream {name} ({stream.id}) [10, 12)" in line
+
+
+def test_the_process_of_a_source_is_killed(
+    spark: SparkSession, server: sbp.Server, client: sbp.Client, name: str, checkpoint: str
+) -> None:
+    """Spark's own words, which the page of errors explains; the next start goes on from the checkpoint."""
+    stream = client.create_stream(name)
+    stream.append([b"x"] * 10)
+    sink = Collected()
+
+    def start() -> StreamingQuery:
+        reader = spark.readStream.format("sbp").options(servers=server.address, startingOffsets="earliest")
+        return reader.load(name).writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+
+    query = start()
+    eventually(lambda: sink.all() == expected(name, 0, 10), timeout=WITHIN)
+    sources = [one for one in descendants(os.getpid()) if "python_streaming_source_runner" in one.command]
+    for source in sources:
+        os.kill(source.pid, signal.SIGKILL)
+    assert sources
+    with pytest.raises(Exception, match=r"terminated with exception: (Connection reset|Broken pipe)"):
+        query.awaitTermination(WITHIN)
+    stream.append([b"x"] * 10)
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+    assert sink.all() == expected(name, 0, 20)

@@ -21,6 +21,16 @@ pub enum AddressError {
     /// The port is not a number from 1 to 65535.
     #[error("server address {0:?} has no valid port; a port is a number from 1 to 65535")]
     BadPort(String),
+    /// It is written as an URL.
+    #[error("server address {address:?} begins with {scheme:?}; leave that out and write {plain:?}")]
+    Scheme {
+        /// What was given.
+        address: String,
+        /// What does not belong there.
+        scheme: String,
+        /// What was probably meant.
+        plain: String,
+    },
     /// There is no host in front of the port.
     #[error("server address {0:?} has no host; write host:port, for example 127.0.0.1:12378")]
     NoHost(String),
@@ -34,6 +44,13 @@ impl ServerAddress {
     /// [`AddressError`] naming what is missing.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let text = text.trim();
+        if let Some((scheme, rest)) = text.split_once("://") {
+            return Err(AddressError::Scheme {
+                address: text.to_owned(),
+                scheme: format!("{scheme}://"),
+                plain: rest.split('/').next().unwrap_or_default().to_owned(),
+            });
+        }
         let (host, port) = text
             .rsplit_once(':')
             .ok_or_else(|| AddressError::NoPort(text.to_owned()))?;
@@ -100,6 +117,24 @@ mod tests {
             servers.iter().map(ServerAddress::as_str).collect::<Vec<_>>(),
             ["a:1", "b:2"]
         );
+    }
+
+    #[test]
+    fn an_url_is_told_from_an_address() {
+        for (text, scheme, plain) in [
+            ("http://127.0.0.1:12378", "http://", "127.0.0.1:12378"),
+            ("PLAINTEXT://broker:9092", "PLAINTEXT://", "broker:9092"),
+            ("sbp://h:1/stream", "sbp://", "h:1"),
+        ] {
+            let error = ServerAddress::parse_list(text).unwrap_err();
+            let told = AddressError::Scheme {
+                address: text.into(),
+                scheme: scheme.into(),
+                plain: plain.into(),
+            };
+            assert_eq!(error, told);
+            assert!(error.to_string().contains(&format!("write {plain:?}")), "{error}");
+        }
     }
 
     #[test]

@@ -82,7 +82,7 @@ error_codes! {
         "someone else appended; read on from the next offset that the error names and decide anew"
     1413 PAYLOAD_TOO_LARGE Never not_done "PayloadTooLargeError"
         "the batch is larger than a server stores"
-        "split the data into several appends; one batch takes a little under 16 MiB"
+        "append fewer records at once: one batch takes a little under 16 MiB, and 64 MiB before it is compressed (lz4, zstd); split a single record that is larger into several, or keep it elsewhere and append where it is"
     1429 TOO_MANY_REQUESTS Later not_done "ThrottledError"
         "the server has as much to do as it takes on"
         "send less, or wait"

@@ -130,7 +130,7 @@ impl BatchError {
 #[non_exhaustive]
 pub enum EncodeError {
     /// The batch would be larger than a server stores.
-    #[error("a batch of {length} bytes is larger than a server stores ({limit} bytes); append it in smaller pieces")]
+    #[error("a batch of {length} bytes is larger than a server stores ({limit} bytes)")]
     TooLarge {
         /// Bytes the batch, or the body before compression, would have.
         length: u64,

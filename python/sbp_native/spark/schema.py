@@ -192,10 +192,35 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark demands of batches with this schema."""
+    """The Arrow schema that Spark demands of batches with this schema.
+
+    Raises `SbpOptionError` for a column of a type that Spark has no Arrow type for.
+    """
+    from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkTypeError:
+        field = next((field for field in schema.fields if not _has_arrow_type(field)), None)
+        if field is None:
+            raise
+        raise SbpOptionError(
+            SCHEMA,
+            f"column {field.name!r} is {field.dataType.simpleString()}, which Spark does not hand to Python in Arrow "
+            "form: cast it to a number or a string (of an interval in months: the number of months)",
+        ) from None
+
+
+def _has_arrow_type(field: StructField) -> bool:
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        to_arrow_type(field.dataType, timezone="UTC")
+    except PySparkTypeError:
+        return False
+    return True
 
 
 class Conform:

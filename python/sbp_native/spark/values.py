@@ -25,6 +25,12 @@ def refuse(name: str, text: str, wanted: str) -> SbpOptionError:
 
 def address(text: str) -> str:
     """One `host:port`."""
+    scheme, slashes, plain = text.partition("://")
+    if slashes:
+        raise SbpOptionError(
+            INVALID_VALUE,
+            f"option 'servers' holds {text!r}: leave out '{scheme}://' and write {plain.partition('/')[0]!r}",
+        )
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise SbpOptionError(INVALID_VALUE, f"option 'servers' holds {text!r}, which is not 'host:port'")

@@ -254,8 +254,8 @@ def _check_records(options: SbpOptions, schema: StructType, target: str | None) 
         if types is None:
             raise SbpOptionError(
                 SCHEMA,
-                f"body=records has no column {field.name!r}: {nearest(field.name, _RECORD_COLUMNS)} "
-                "Or write the DataFrame's own columns with body=arrow",
+                f"body=records has no column {field.name!r}: {nearest(field.name, _RECORD_COLUMNS)}; "
+                "or write the DataFrame's own columns with body=arrow",
             )
         if not isinstance(field.dataType, types):
             wanted = (
