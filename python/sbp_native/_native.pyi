@@ -1904,9 +1904,10 @@ def stream_offsets_at(client: Client, ids: Sequence[int], time_ms: int, timeout:
 
 def stream_list(
     client: Client, place: bytes, timeout: float | None = None
-) -> tuple[list[tuple[int, str, bytes | None]], bytes]:
-    """The streams (id, name, schema) behind a place in the list of all, and the place to ask from next time: it shows
-    the last of these again, and what was created meanwhile. An empty place is the beginning. For Spark's driver.
+) -> tuple[list[tuple[int, str, bytes | None, str | None]], bytes]:
+    """The streams (id, name, schema, identity) behind a place in the list of all, and the place to ask from next time:
+    it shows the last of these again, and what was created meanwhile. An empty place is the beginning. For Spark's
+    driver.
     """
 
 def digest_rows(batch: _ArrowArray) -> int:

@@ -365,14 +365,14 @@ def a_plan_that_counts_a_record_too_many(at: Scene) -> object:
 @seen(
     9205,
     QUERY,
-    "the checkpoint holds offsets of version 9, this release of sbp-native reads up to 2: upgrade it, or go on with "
+    "the checkpoint holds offsets of version 9, this release of sbp-native reads up to 3: upgrade it, or go on with "
     "the release that wrote them",
 )
 def a_checkpoint_of_a_later_version(at: Scene) -> object:
     frame = at.stream().load("orders")
     at.run(frame)
     offsets = next((at.directory / "checkpoint" / "offsets").glob("[0-9]*"))
-    offsets.write_text(re.sub(r'"v": ?1', '"v":9', offsets.read_text()))
+    offsets.write_text(re.sub(r'"v": ?3', '"v":9', offsets.read_text()))
     at.client.stream("orders").append(b"more")
     return at.run(frame)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -32,7 +33,11 @@ def test_canonical_text() -> None:
         OffsetMap({1: 2**63 - 1}, initial=True),
         OffsetMap({1: 5, 2: 6}, began={1: 4}, discovered={2: 0}),
         OffsetMap({1: 5, 2: 6}, gone=frozenset({1})),
+        OffsetMap({1: 5, 2: 6}, tags={1: "9f86d081", 2: "00000001"}),
+        OffsetMap({1: 5, 2: 6, 30: 0}, initial=True, tags={2: "ffffffff"}),
+        OffsetMap({1: 5, 2: 6}, began={1: 4}, discovered={2: 0}, gone=frozenset({1}), tags={1: "9f86d081"}),
         OffsetMap({number: 2**40 + number for number in range(1, 2 * WIDE, 3)}),
+        OffsetMap(dict.fromkeys(range(1, WIDE + 3), 7), gone=frozenset({3}), tags={2: "9f86d081", WIDE: "0000000a"}),
         OffsetMap({number: number % 7 for number in range(5, WIDE + 7)}, initial=True),
         OffsetMap(
             dict.fromkeys(range(1, WIDE + 3), 2**63 - 1),
@@ -46,9 +51,38 @@ def test_round_trip(offsets: OffsetMap) -> None:
     assert OffsetMap.from_json(json.loads(json.dumps(offsets.to_json()))) == offsets
 
 
+def test_identities_in_the_text() -> None:
+    """Version 3, read for ever too. Nothing is known of a stream's identity: the text is what it always was."""
+    offsets = OffsetMap({23: 88, 4: 7, 117: 0}, tags={117: "9f86d081", 4: "00c0ffee"})
+    text = json.dumps(offsets.to_json(), separators=(",", ":"))
+    assert text == '{"v":3,"o":{"4":7,"23":88,"117":0},"id":"00c0ffee000000009f86d081"}'
+    kept = {"v": 3, "z": "KLUv/SAVqQAAAQIBAxa5YAEDAAEBHwEBAIGhm/wJ"}
+    assert OffsetMap.from_json({"v": 1, "o": {"4": 7}}).tags == {}
+    assert OffsetMap.from_json(kept) == replace(KEPT, tags={4: "9f86d081"})
+
+
+def test_identities_are_taken_up_and_kept() -> None:
+    old = OffsetMap({1: 5, 2: 6, 3: 7})
+    end = old.advanced({1: 9}, {4: 0}, tags={1: "aaaaaaaa", 4: "bbbbbbbb", 9: "cccccccc"})
+    assert end.tags == {1: "aaaaaaaa", 4: "bbbbbbbb"}
+    later = end.advanced({}, {1: 0}, frozenset({4}), tags={1: "dddddddd"})
+    assert later.tags == {1: "dddddddd", 4: "bbbbbbbb"}
+    assert later.advanced({}, {4: 2}, tags={4: "eeeeeeee"}).gone == frozenset()
+
+
+@pytest.mark.parametrize("text", [None, "", "9f86d081", "9f86d0819f86d08", "9f86d0819F86D081", "9f86d081 9f86d08"])
+def test_identities_that_were_edited(text: object) -> None:
+    with pytest.raises(
+        SbpSparkError, match=r"\[SBP-9205\] part 'id' of an offset .* 2 streams: was the checkpoint edited"
+    ):
+        OffsetMap.from_json({"v": 3, "o": {"1": 2, "2": 2}, "id": text})
+    with pytest.raises(SbpSparkError, match=r"unknown parts \['id'\]"):
+        OffsetMap.from_json({"v": 1, "o": {"1": 2}, "id": "9f86d081"})
+
+
 def test_a_later_version_is_named() -> None:
-    with pytest.raises(SbpSparkError, match=r"\[SBP-9205\].*version 3, this release of sbp-native reads up to 2"):
-        OffsetMap.from_json({"v": 3, "z": "..."})
+    with pytest.raises(SbpSparkError, match=r"\[SBP-9205\].*version 4, this release of sbp-native reads up to 3"):
+        OffsetMap.from_json({"v": 4, "z": "..."})
 
 
 def test_the_packed_form_is_read_for_ever() -> None:

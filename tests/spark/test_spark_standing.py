@@ -94,3 +94,36 @@ def test_a_stream_that_is_not_asked_for_stays() -> None:
     begin = OffsetMap({1: 5, 2: 3})
     found = stand(begin, {1}, {1: 0, 2: 0}, {1: 6, 2: 9}, {})
     assert found.end(begin, found.ends) == OffsetMap({1: 6, 2: 3})
+
+
+def test_a_stream_that_is_another_one_is_read_from_its_first_record() -> None:
+    begin = OffsetMap({1: 5, 2: 7}, tags={1: "aaaaaaaa", 2: "bbbbbbbb"})
+    found = stand(begin, {1, 2}, {1: 0, 2: 0}, {1: 9, 2: 7}, {}, replaced={1})
+    assert (found.unknown, found.lost) == ({1: 5}, [])
+    assert (found.starts, found.ends, found.discovered) == ({1: 0}, {1: 9}, {1: 0})
+    end = found.end(begin, {1: 4}, {1: "cccccccc", 2: "bbbbbbbb"})
+    assert end is not None
+    assert (end.next, end.discovered, end.tags) == ({1: 4, 2: 7}, {1: 0}, {1: "cccccccc", 2: "bbbbbbbb"})
+
+
+def test_another_stream_without_records_is_told_once() -> None:
+    begin = OffsetMap({1: 5}, tags={1: "aaaaaaaa"})
+    found = stand(begin, {1}, {1: 3}, {1: 3}, {}, replaced={1})
+    end = found.end(begin, {}, {1: "cccccccc"})
+    assert end is not None
+    assert (end.next, end.discovered, end.gone) == ({1: 3}, {1: 3}, frozenset())
+
+
+def test_an_id_that_is_not_read_and_belongs_to_another_stream_now() -> None:
+    begin = OffsetMap({1: 5, 2: 7}, tags={1: "aaaaaaaa"})
+    found = stand(begin, {2}, {1: 0, 2: 0}, {1: 9, 2: 7}, {}, replaced={1})
+    assert (found.unknown, found.gone, found.ends) == ({1: 5}, {1}, {})
+    end = found.end(begin, {}, {})
+    assert end is not None
+    assert end.gone == {1}
+    assert stand(end, {2}, {1: 0, 2: 0}, {1: 9, 2: 7}, {}, replaced={1}).end(end, {}) is None, "it is told once"
+
+
+def test_another_stream_and_a_target() -> None:
+    found = stand(OffsetMap({1: 5}), {1}, {1: 0}, {1: 9}, {}, {1: 4}, replaced={1})
+    assert found.ends == {1: 4}

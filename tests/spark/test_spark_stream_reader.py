@@ -509,7 +509,7 @@ def test_the_list_goes_on_where_it_ended(client: sbp.Client, name: str) -> None:
 
     def listed(place: bytes) -> tuple[list[str], bytes]:
         streams, place = stream_list(client, place)
-        return [stream for _, stream, _ in streams], place
+        return [stream for _, stream, _, _ in streams], place
 
     fill(client, f"{name}/a", 0, 0)
     everything, place = listed(b"")

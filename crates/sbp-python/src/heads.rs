@@ -15,8 +15,8 @@ use crate::calls::Failure;
 use crate::client::Client;
 use crate::core::duration;
 
-/// A stream's id, its name and its schema as an Arrow IPC message.
-type Head<'py> = (i64, String, Option<Bound<'py, PyBytes>>);
+/// A stream's id, its name, its schema as an Arrow IPC message, and its identity.
+type Head<'py> = (i64, String, Option<Bound<'py, PyBytes>>, Option<String>);
 
 /// Where the streams with these ids begin and end now, by id. A stream that does not exist is in neither.
 #[pyfunction]
@@ -83,7 +83,8 @@ pub(crate) fn stream_list<'py>(
         .map_err(|error| Failure::from(error).into_python(py))?;
     let head = |stream: Arc<Stream>| {
         let schema = stream.schema.as_ref().map(|message| PyBytes::new(py, message));
-        (stream.stream_id.0, name_of(&stream), schema)
+        let identity = stream.identity.map(|identity| identity.to_string());
+        (stream.stream_id.0, name_of(&stream), schema, identity)
     };
     Ok((streams.into_iter().map(head).collect(), PyBytes::new(py, &place)))
 }

@@ -6,6 +6,8 @@
 {"v":1,"o":{"17":1042,"31":5},"from":{"17":1000},"new":{"31":0}}
 {"v":1,"o":{"17":1042,"31":9},"gone":[17]}
 {"v":2,"z":"<base64 of zstd of numbers>"}
+{"v":3,"o":{"17":1042,"23":88},"id":"9f86d0810eb4a3c7"}
+{"v":3,"z":"<base64 of zstd of numbers>"}
 ```
 
 `o` holds, per stream id, the next offset to read. Keys are ids, because a name can be deleted and given again; they
@@ -17,6 +19,11 @@ in this batch if not where the last one ended: one that was met for the first ti
 `gone` are the streams whose end was told: they were deleted, and keep their place in `o`.
 
 Version 2 is the same for more than 20,000 streams; `wide` knows how it is packed.
+
+Version 3 is either of these, and says which streams the ids stand for: `id` is the beginning of each stream's identity,
+eight hexadecimal digits for each stream of `o` in its order, eight zeros where it is not known. A server that was set
+up anew gives ids a second time, so a query compares before it goes on at an offset. Offsets of versions 1 and 2 say
+nothing, and are gone on from as ever.
 """
 
 from __future__ import annotations
@@ -28,7 +35,12 @@ from typing import Any, Final
 from . import wide
 from .errors import OFFSETS, SbpSparkError
 
-NEWEST_VERSION: Final = 2
+NEWEST_VERSION: Final = 3
+
+#: Hexadecimal digits of an identity that are kept: that two streams share them is an accident of one in four billion,
+#: and a query reads thousands.
+TAG: Final = 8
+_NO_TAG: Final = "0" * TAG
 
 #: From so many streams on an offset is packed.
 WIDE: Final = 20_000
@@ -36,7 +48,7 @@ WIDE: Final = 20_000
 #: A span of one stream: (stream id, first offset, first offset not wanted).
 Span = tuple[int, int, int]
 
-_PARTS: Final = {"v", "init", "o", "from", "new", "gone"}
+_PARTS: Final = {"v", "init", "o", "id", "from", "new", "gone"}
 
 
 @dataclass(frozen=True)
@@ -48,16 +60,23 @@ class OffsetMap:
     began: Mapping[int, int] = field(default_factory=dict)
     discovered: Mapping[int, int] = field(default_factory=dict)
     gone: frozenset[int] = frozenset()
+    #: The beginnings of the streams' identities, of those that are known.
+    tags: Mapping[int, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The canonical form: equal maps give equal text."""
+        # Versions that say nothing of identities are written where nothing is known, as they always were.
+        known = [self.tags.get(stream, _NO_TAG) for stream in sorted(self.next)] if self.tags else []
         if len(self.next) > WIDE:
-            packed = wide.pack(self.initial, (self.next, self.began, self.discovered), sorted(self.gone))
-            return {"v": 2, "z": packed}
-        out: dict[str, Any] = {"v": 1}
+            tags = [int(tag, 16) for tag in known]
+            packed = wide.pack(self.initial, (self.next, self.began, self.discovered), sorted(self.gone), tags)
+            return {"v": 3 if known else 2, "z": packed}
+        out: dict[str, Any] = {"v": 3 if known else 1}
         if self.initial:
             out["init"] = True
         out["o"] = _canonical(self.next)
+        if known:
+            out["id"] = "".join(known)
         if self.began:
             out["from"] = _canonical(self.began)
         if self.discovered:
@@ -79,49 +98,61 @@ class OffsetMap:
                 f"the checkpoint holds offsets of version {version}, this release of sbp-native reads up to "
                 f"{NEWEST_VERSION}: upgrade it, or go on with the release that wrote them",
             )
-        if version == 2 and type(version) is int and value.keys() == {"v", "z"}:
-            return cls._unpacked(value["z"])
-        if type(version) is not int or version != 1 or not isinstance(value.get("init", False), bool):
+        if type(version) is int and version in (2, 3) and value.keys() == {"v", "z"}:
+            return cls._unpacked(value["z"], version == 3)
+        if type(version) is not int or version not in (1, 3) or not isinstance(value.get("init", False), bool):
             raise SbpSparkError(
                 OFFSETS, f"this is not an offset of an SBP source: {_short(dict(value))}; check the checkpoint"
             )
-        unknown = value.keys() - _PARTS
+        unknown = value.keys() - (_PARTS if version == 3 else _PARTS - {"id"})
         if unknown:
             raise SbpSparkError(OFFSETS, f"unknown parts {sorted(unknown)} in an offset: was the checkpoint edited?")
+        following = _offsets("o", value.get("o"))
         return cls(
-            next=_offsets("o", value.get("o")),
+            next=following,
             initial=bool(value.get("init", False)),
             began=_offsets("from", value.get("from", {})),
             discovered=_offsets("new", value.get("new", {})),
             gone=_ids("gone", value.get("gone", [])),
+            tags=_tags(following, value.get("id")) if version == 3 else {},
         )
 
     @classmethod
-    def _unpacked(cls, text: object) -> OffsetMap:
+    def _unpacked(cls, text: object, tagged: bool) -> OffsetMap:
         try:
-            initial, (following, began, discovered), gone = wide.unpack(text)
+            initial, (following, began, discovered), gone, numbers = wide.unpack(text, tagged)
         except ValueError as error:
             raise SbpSparkError(
                 OFFSETS, f"a packed offset cannot be read ({error}): was the checkpoint edited?"
             ) from error
-        return cls(following, initial, began, discovered, frozenset(gone))
+        tags = {stream: f"{number:08x}" for stream, number in zip(sorted(following), numbers, strict=tagged) if number}
+        return cls(following, initial, began, discovered, frozenset(gone), tags)
 
     def start_of(self, stream_id: int) -> int | None:
         """Where reading of a stream goes on, None if it is not in here."""
         return self.next.get(stream_id)
 
     def advanced(
-        self, ends: Mapping[int, int], discovered: Mapping[int, int], gone: frozenset[int] = frozenset()
+        self,
+        ends: Mapping[int, int],
+        discovered: Mapping[int, int],
+        gone: frozenset[int] = frozenset(),
+        tags: Mapping[int, str] | None = None,
     ) -> OffsetMap:
         """The end of the batch that starts here and reads up to `ends`; streams without an end stay where they are.
 
-        `discovered` are the streams that do not begin where this offset says, `gone` those that ended now.
+        `discovered` are the streams that do not begin where this offset says, `gone` those that ended now. `tags` are
+        of the streams that are read.
         """
+        following = {**self.next, **discovered, **ends}
+        known = {**self.tags, **(tags or {})}
         return OffsetMap(
-            next={**self.next, **discovered, **ends},
+            next=following,
             began=dict(self.next) if self.initial else {},
             discovered=dict(discovered),
-            gone=self.gone | gone,
+            # An id that is read again is another stream's now.
+            gone=(self.gone - discovered.keys()) | gone,
+            tags={stream: tag for stream, tag in known.items() if stream in following},
         )
 
 
@@ -177,6 +208,17 @@ def _ids(part: str, value: object) -> frozenset[int]:
     if not isinstance(value, list) or not all(type(stream_id) is int and stream_id > 0 for stream_id in value):
         raise SbpSparkError(OFFSETS, f"part {part!r} of an offset is no list of stream ids: was the checkpoint edited?")
     return frozenset(value)
+
+
+def _tags(following: Mapping[int, int], text: object) -> dict[int, str]:
+    if not isinstance(text, str) or len(text) != TAG * len(following) or not set(text) <= set("0123456789abcdef"):
+        raise SbpSparkError(
+            OFFSETS,
+            f"part 'id' of an offset does not hold {TAG} hexadecimal digits for each of its {len(following)} streams: "
+            "was the checkpoint edited?",
+        )
+    each = (text[place : place + TAG] for place in range(0, len(text), TAG))
+    return {stream: tag for stream, tag in zip(sorted(following), each, strict=True) if tag != _NO_TAG}
 
 
 def _short(value: object) -> str:

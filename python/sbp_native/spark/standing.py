@@ -21,7 +21,8 @@ class Standing:
     `starts` and `ends` enclose what is there to read. Up to `before` the next batch goes in any case: what it takes
     with it is gone. `discovered` are the streams that begin elsewhere than the query's place says, `gone` those that
     were deleted. `lost` are the records that should have been read and never can be; `unknown` the places in deleted
-    streams behind which there may have been more.
+    streams behind which there may have been more. `replaced` are the streams that are not the ones of the query's
+    place, though they have their ids; what those held is unknown.
     """
 
     starts: dict[int, int] = field(default_factory=dict)
@@ -31,18 +32,21 @@ class Standing:
     gone: set[int] = field(default_factory=set)
     lost: list[Span] = field(default_factory=list)
     unknown: dict[int, int] = field(default_factory=dict)
+    replaced: frozenset[int] = frozenset()
 
     @property
     def records(self) -> int:
         """How many there are to read."""
         return sum(self.ends.values()) - sum(self.starts.values())
 
-    def end(self, begin: OffsetMap, moved: Mapping[int, int]) -> OffsetMap | None:
-        """The end of a batch that reads up to `moved`; None if it is where the batch begins."""
+    def end(
+        self, begin: OffsetMap, moved: Mapping[int, int], tags: Mapping[int, str] | None = None
+    ) -> OffsetMap | None:
+        """The end of a batch that reads up to `moved`, None if it is where it begins. `tags` are of what is read."""
         ends = {**self.before, **moved}
         if not ends and not self.discovered and not self.gone:
             return None
-        return begin.advanced(ends, self.discovered, frozenset(self.gone))
+        return begin.advanced(ends, self.discovered, frozenset(self.gone), tags)
 
 
 def stand(
@@ -52,18 +56,28 @@ def stand(
     latest: Mapping[int, int],
     seen: Mapping[int, int],
     target: Mapping[int, int] | None = None,
+    replaced: AbstractSet[int] = frozenset(),
 ) -> Standing:
     """How a query at `begin` stands to the streams that it is to `read`.
 
     `earliest` and `latest` are the bounds of the streams that exist; `seen` are the ends that this process saw before,
-    and so what is known of those that do not. With `target` nothing behind it is read.
+    and so what is known of those that do not. With `target` nothing behind it is read. `replaced` are the ids that
+    belong to other streams than when `begin` was made.
     """
-    found = Standing()
-    if target is None and _plain(found, begin.next, read, earliest, latest):
+    found = Standing(replaced=frozenset(replaced))
+    if target is None and not replaced and _plain(found, begin.next, read, earliest, latest):
         return found
     starts, ends = found.starts, found.ends
     for stream, first in begin.next.items():
         end = latest.get(stream)
+        if stream in replaced:
+            if stream not in begin.gone:
+                found.unknown[stream] = first
+            if stream in read and end is not None:
+                _begin(found, stream, earliest[stream], end if target is None else min(end, target.get(stream, end)))
+            elif stream not in begin.gone:
+                found.gone.add(stream)
+            continue
         if end is None:
             if stream not in begin.gone:
                 _deleted(found, stream, first, seen.get(stream), target)
@@ -88,12 +102,17 @@ def stand(
             ends[stream] = end
     for stream in read:
         if stream not in begin.next and stream in latest and (target is None or stream in target):
-            found.discovered[stream] = first = earliest[stream]
-            end = latest[stream] if target is None else min(latest[stream], target[stream])
-            if end > first:
-                starts[stream] = first
-                ends[stream] = end
+            end = latest[stream]
+            _begin(found, stream, earliest[stream], end if target is None else min(end, target[stream]))
     return found
+
+
+def _begin(found: Standing, stream: int, first: int, end: int) -> None:
+    """A stream that is read from its first record."""
+    found.discovered[stream] = first
+    if end > first:
+        found.starts[stream] = first
+        found.ends[stream] = end
 
 
 def _plain(

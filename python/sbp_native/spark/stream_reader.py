@@ -28,7 +28,7 @@ from .report import Report
 from .schema import column_set
 from .span_source import SpanSource
 from .standing import Standing, stand
-from .streams import bounds, find, settle
+from .streams import bounds, find, settle, tags
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._began is None:
             places = self._options.starting or Places(LATEST)
             held = bounds(self._options, self._heads)
-            self._began = OffsetMap(settle(self._options, places, self._heads, held), initial=True)
+            settled = settle(self._options, places, self._heads, held)
+            self._began = OffsetMap(settled, initial=True, tags=tags(self._heads))
             return self._keep(self._began)
         return self._began.to_json()
 
@@ -95,7 +96,8 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._most(limit)
         begin = self._offset(start)
         earliest, latest = self._watch.look(begin.next.keys() - begin.gone if begin.gone else begin.next.keys())
-        found = stand(begin, self._watch.ids, earliest, latest, self._watch.seen, self._target)
+        replaced = self._watch.replaced(begin.tags)
+        found = stand(begin, self._watch.ids, earliest, latest, self._watch.seen, self._target, replaced)
         self._judge(found)
         waiting = found.records
         patient = not isinstance(limit, ReadAllAvailable) and self._target is None and not found.before
@@ -109,9 +111,10 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found.starts, found.ends, most, lambda moment: self._watch.offsets_at(ids, moment), self._cut
             )
             moved = self._cut.ends
-        end = found.end(begin, moved)
+        end = found.end(begin, moved, self._watch.tags)
         if end is None:
             return start
+        self._watch.check()
         self._tell(found)
         return self._keep(end)
 
@@ -126,9 +129,10 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Only a batch that an earlier run of the query planned is looked at here; else the tasks find what is gone.
         """
-        spans = spans_between(self._offset(start), self._offset(end))
-        if self._options.fail_on_data_loss and not any(known == end for known, _ in self._known):
-            self._check_kept(spans)
+        until = self._offset(end)
+        spans = spans_between(self._offset(start), until)
+        if not self._made(until):
+            spans = self._kept(spans, self._watch.replaced(until.tags))
         return plan(spans, PlanBounds.of(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -166,17 +170,28 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             UNSUPPORTED, f"a limit by {type(limit).__name__} is not supported: use maxOffsetsPerTrigger"
         )
 
-    def _check_kept(self, spans: Sequence[Span]) -> None:
-        earliest, latest = self._watch.look({span[0] for span in spans})
-        missing = [piece.span for piece in gaps.pieces(spans, earliest, latest) if piece.gone]
-        self._judge(Standing(lost=missing))
+    def _made(self, offset: OffsetMap) -> bool:
+        """Whether this run has made this offset, and not an earlier one."""
+        return any(made is offset for _, made in self._known)
+
+    def _kept(self, spans: Sequence[Span], replaced: frozenset[int]) -> list[Span]:
+        """What there still is of a batch that an earlier run of the query planned."""
+        firsts = {stream: first for stream, first, _ in spans if stream in replaced}
+        found = Standing(unknown=firsts, replaced=replaced)
+        if self._options.fail_on_data_loss:
+            earliest, latest = self._watch.look({span[0] for span in spans})
+            found.lost = [piece.span for piece in gaps.pieces(spans, earliest, latest) if piece.gone]
+            self._judge(found)
+        elif firsts:
+            self._tell(found)
+        return [span for span in spans if span[0] not in replaced]
 
     def _judge(self, found: Standing) -> None:
         """Raises `SbpSparkError` if something is gone and the query may not go on without it."""
         if not self._options.fail_on_data_loss or not (found.lost or found.unknown):
             return
         advice = "set failOnDataLoss=false to go on without them"
-        if found.lost:
+        if found.lost or found.replaced:
             advice += ", or start a new query with a new checkpoint"
         raise SbpSparkError(
             DATA_LOSS,
@@ -204,5 +219,11 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = [gaps.told([gaps.Piece(span, gone=True) for span in found.lost], names)] if found.lost else []
         for stream, first in sorted(found.unknown.items())[:20]:
             name = f"stream {names[stream]} ({stream})" if stream in names else f"stream {stream}"
-            parts.append(f"{name} was deleted, and what it held from offset {first} on is not known")
+            if stream in found.replaced:
+                parts.append(
+                    f"{name} is another one than that of the checkpoint, as when a server was set up anew, and what "
+                    f"that one held from offset {first} on is not known"
+                )
+            else:
+                parts.append(f"{name} was deleted, and what it held from offset {first} on is not known")
         return ", ".join(parts)

@@ -11,6 +11,7 @@ from sbp_native._native import stream_bounds, stream_list
 
 from . import runtime
 from .errors import INVALID_VALUE, NOT_FOUND, SbpOptionError, explained, nearest
+from .offsets import TAG
 from .places import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class StreamHead(NamedTuple):
     id: int
     name: str
     schema_ipc: bytes | None = None
+    #: What tells it from every other stream, also one of this id on a server that was set up anew; None if not known.
+    identity: str | None = None
 
     def arrow_schema(self) -> pa.Schema:
         """The stream's own columns; only for a stream that has a schema."""
@@ -58,6 +61,11 @@ def every_stream(options: SbpOptions) -> list[StreamHead]:
     with explained("listing the streams", options.servers):
         listed, _ = stream_list(runtime.client(options), b"", options.timeout)
     return [StreamHead(*each) for each in listed]
+
+
+def tags(heads: Iterable[StreamHead]) -> dict[int, str]:
+    """What an offset keeps of the streams' identities, by id; without those that have none."""
+    return {head.id: head.identity[:TAG] for head in heads if head.identity is not None}
 
 
 def find(options: SbpOptions) -> tuple[StreamHead, ...]:
@@ -120,7 +128,7 @@ def _described(options: SbpOptions, names: Iterable[str]) -> dict[str, StreamHea
                 info = runtime.client(options).describe_stream(int(name) if name.isdigit() else name)
             except sbp_native.StreamNotFoundError:
                 return None
-        found[name] = StreamHead(int(info.id), info.name, info.schema_ipc)
+        found[name] = StreamHead(int(info.id), info.name, info.schema_ipc, info.identity)
     return found
 
 
