@@ -354,6 +354,8 @@ fn sync_changes_something_only_for_a_placement_driver() {
     let mut other_driver = three.at(&range);
     greet(&mut other_driver, ClientRole::PLACEMENT_DRIVER);
     let (answer, _): (SyncRangesResponse, _) = other_driver.call(&told(0, -1), b"");
+    assert_eq!(answer.sync_responses[0].status.code, ErrorCode::EXPIRED_RANGE_EPOCH);
+    let (answer, _): (SyncRangesResponse, _) = other_driver.call(&told(0, 0), b"");
     assert_eq!(answer.sync_responses[0].status.code, ErrorCode::NONE);
     let (answer, _): (SyncRangesResponse, _) = driver.call(&told(7, 0), b"");
     assert!(
@@ -648,4 +650,52 @@ fn a_range_server_starts_and_serves_without_its_placement_driver() {
         (range.primary().unwrap().advertise_addr == back.address()).then_some(range)
     });
     assert_eq!(holder(&moved), id);
+}
+
+#[test]
+fn a_sync_is_judged_by_what_is_stored_whatever_the_placement_driver_says() {
+    let three = Three::start();
+    let mut driver = three.peer();
+    let (stream, range) = create(&mut driver, "s");
+    let mut holder = three.at(&range);
+    for n in 0..3 {
+        assert_eq!(holder.store(stream, b"first range"), n);
+    }
+    let open = seal(&mut driver, stream, 0, SealKind::PLACEMENT_DRIVER).unwrap();
+    assert_eq!(
+        (open.range_index, open.epoch, open.start_offset),
+        (RangeIndex(1), Epoch(1), Offset(3))
+    );
+    for n in 3..6 {
+        assert_eq!(holder.store(stream, b"second range"), n);
+    }
+    let mut teller = three.at(&range);
+    greet(&mut teller, ClientRole::PLACEMENT_DRIVER);
+    let mut sync = |epoch, start| {
+        let told = Range {
+            epoch: Epoch(epoch),
+            start_offset: Offset(start),
+            ..open.clone()
+        };
+        let request = SyncRangesRequest {
+            stream_ranges: vec![StreamRanges {
+                stream_id: stream,
+                ranges: vec![told],
+            }],
+            ..Default::default()
+        };
+        let (mut answer, _): (SyncRangesResponse, _) = teller.call(&request, b"");
+        let result = answer.sync_responses.remove(0);
+        let starts: Vec<_> = result.ranges.iter().map(|range| range.start_offset.0).collect();
+        (result.status.code, starts)
+    };
+    assert_eq!(sync(0, 3), (ErrorCode::EXPIRED_RANGE_EPOCH, vec![]), "an older epoch");
+    assert_eq!(
+        sync(1, 7),
+        (ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, vec![]),
+        "behind the end"
+    );
+    assert_eq!(sync(1, 3), (ErrorCode::NONE, vec![0, 3]), "nothing new");
+    assert_eq!(sync(1, 5), (ErrorCode::NONE, vec![0, 5]), "a raised start");
+    assert_eq!(sync(1, 4), (ErrorCode::NONE, vec![0, 5]), "which stays raised");
 }

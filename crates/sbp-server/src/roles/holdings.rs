@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sbp_messages::ErrorCode;
-use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
 use crate::meta::MetadataChange;
 use crate::placement::{Change, PlacementState, StreamRecord};
@@ -28,6 +28,37 @@ pub(crate) struct News {
     pub(crate) ranges: Vec<HeldRange>,
     /// The first range that is left of the stream, wherever it is, and its first offset.
     pub(crate) first: Option<(RangeIndex, Offset)>,
+}
+
+impl News {
+    /// Takes in what a placement driver said about one range, beside what it says when it is asked: the range, or a
+    /// start that was raised.
+    pub(crate) fn tell(&mut self, told: HeldRange) -> Result<(), Refusal> {
+        let Some(range) = self.ranges.iter_mut().find(|range| range.key == told.key) else {
+            self.ranges.push(told);
+            return Ok(());
+        };
+        if told.epoch < range.epoch {
+            return Err(older_epoch(&told, range.epoch));
+        }
+        *range = HeldRange {
+            key: told.key,
+            epoch: told.epoch,
+            start: range.start.max(told.start),
+            end: range.end.or(told.end),
+        };
+        if let Some((first, start)) = &mut self.first
+            && *first == told.key.range
+        {
+            *start = told.start.max(*start);
+        }
+        Ok(())
+    }
+}
+
+fn older_epoch(told: &HeldRange, known: Epoch) -> Refusal {
+    let message = format!("range {} has epoch {known}, not {}", told.key, told.epoch);
+    Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message)
 }
 
 impl Holdings {
@@ -93,10 +124,7 @@ impl Holdings {
                 continue;
             };
             if told.epoch < held.epoch {
-                return Err(Refusal::new(
-                    ErrorCode::EXPIRED_RANGE_EPOCH,
-                    format!("range {} has epoch {}, not {}", told.key, held.epoch, told.epoch),
-                ));
+                return Err(older_epoch(told, held.epoch));
             }
             let merged = HeldRange {
                 key: held.key,
@@ -121,7 +149,7 @@ impl Holdings {
 mod tests {
     use std::collections::BTreeMap;
 
-    use sbp_types::{Epoch, TimestampMs};
+    use sbp_types::TimestampMs;
 
     use super::*;
     use crate::placement::Settings;

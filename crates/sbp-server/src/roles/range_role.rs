@@ -85,13 +85,26 @@ impl RangeRole {
         let Some(news) = &mut news else {
             return Err(Refusal::no_stream(stream));
         };
-        for range in told {
-            if !news.ranges.iter().any(|listed| listed.key == range.key) {
-                news.ranges.push(range);
-            }
+        for range in &told {
+            self.check_start(range)?;
+            news.tell(*range)?;
         }
         let news = std::mem::take(news);
         self.keep(|done| Job::Learn { stream, news, done }).await
+    }
+
+    /// Whether a range that is here can begin there: behind its last record there is nothing to begin with.
+    fn check_start(&self, told: &HeldRange) -> Result<(), Refusal> {
+        match self.next_offset(told.key) {
+            Some(next) if told.start > next => Err(Refusal::new(
+                ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS,
+                format!(
+                    "range {} ends at offset {next}; it cannot begin at {}",
+                    told.key, told.start
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Has a stream forgotten.
