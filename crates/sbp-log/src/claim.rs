@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::OpenError;
 use crate::files::{
-    LOCK, SUPERBLOCK, SegmentId, at, checkpoint_sequence, corrupt, read_small, unreadable, write_small_always,
+    LOCK, SUPERBLOCK, SegmentId, at, checkpoint_sequence, corrupt, read_small, unreadable, write_sector_always,
 };
 use crate::format::superblock::Superblock;
 use crate::fs::{FileLock, FileSystem};
@@ -48,6 +48,6 @@ pub(crate) fn claim(fs: &dyn FileSystem, directory: &Path) -> Result<Claimed, Op
         }
     };
     superblock.boot_id = superblock.boot_id.saturating_add(1);
-    write_small_always(fs, directory, SUPERBLOCK, &superblock.encode()).map_err(at(&path))?;
+    write_sector_always(fs, directory, SUPERBLOCK, &superblock.encode()).map_err(at(&path))?;
     Ok(Claimed { lock, superblock })
 }

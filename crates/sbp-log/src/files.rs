@@ -18,6 +18,9 @@ const SEGMENT: &str = "segment-";
 const REMAINS: &str = "remains-";
 const CHECKPOINT: &str = "checkpoint-";
 
+/// What a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
 /// No small file of this format comes near this; anything longer is not read into memory.
 const SMALL_FILE_LIMIT: u64 = 8 << 30;
 
@@ -85,9 +88,15 @@ pub(crate) fn read_small(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<
 /// Replaces a file: written aside, synced, renamed, directory synced. After a crash there is the old one or the new one.
 pub(crate) fn write_small(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let aside = directory.join(format!("{name}{ASIDE}"));
-    let file = fs.open(&aside, OpenMode::Truncate)?;
-    file.write_at(0, bytes)?;
-    file.sync_data()?;
+    let written = fs.open(&aside, OpenMode::Truncate).and_then(|file| {
+        file.write_at(0, bytes)?;
+        file.sync_data()
+    });
+    if let Err(error) = written {
+        // Half a file would keep the room that others need now.
+        let _ = remove_if_there(fs, &aside);
+        return Err(error);
+    }
     fs.rename(&aside, &directory.join(name))?;
     fs.sync_dir(directory)
 }
@@ -102,6 +111,33 @@ pub(crate) fn write_small_always(fs: &dyn FileSystem, directory: &Path, name: &s
         }
         other => other,
     }
+}
+
+/// The same for a file that is smaller than a sector and never changes its length: where there is no room for a second
+/// one, it is written in place, which needs none and which a disk does as a whole or not at all. So it works without any
+/// reserve, and keeps the reserve for others.
+pub(crate) fn write_sector_always(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    match write_small(fs, directory, name, bytes) {
+        Err(error) if is_full(&error) => match write_in_place(fs, &directory.join(name), bytes) {
+            Ok(true) => Ok(()),
+            _ => write_small_always(fs, directory, name, bytes),
+        },
+        other => other,
+    }
+}
+
+/// False where there is no such file, or one of another length.
+fn write_in_place(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let file = match fs.open(path, OpenMode::Existing) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    if file.len()? != bytes.len() as u64 || bytes.len() > SECTOR {
+        return Ok(false);
+    }
+    file.write_at(0, bytes)?;
+    file.sync_data()?;
+    Ok(true)
 }
 
 /// Whether an error says that there is no room, as opposed to that something is broken.

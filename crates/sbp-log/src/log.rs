@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
 
-use crate::files::{CLEAN, SUPERBLOCK, write_small_always};
+use crate::files::{CLEAN, SUPERBLOCK, is_full, write_sector_always, write_small_always};
 use crate::handle::OpenFiles;
 use crate::pen::Pen;
 use crate::prepare::{Maker, Prepared};
@@ -123,7 +123,12 @@ impl<T: Send + 'static> Log<T> {
         describe(&shared, &mut recovered);
         if recovery.damaged {
             // The marks must not depend on finding the same damage again.
-            write_checkpoint(&shared).map_err(files::at(&shared.config.directory))?;
+            match write_checkpoint(&shared) {
+                Err(error) if is_full(&error) => {
+                    tracing::warn!("the disk is full: what is damaged is not noted; the next start finds it again");
+                }
+                written => written.map_err(files::at(&shared.config.directory))?,
+            }
         }
 
         let queue = Arc::new(Queue::new(&shared.config, room));
@@ -380,7 +385,7 @@ impl<T: Send + 'static> Log<T> {
             server_id: Some(id),
             ..*superblock
         };
-        write_small_always(
+        write_sector_always(
             &*self.shared.fs,
             &self.shared.config.directory,
             SUPERBLOCK,

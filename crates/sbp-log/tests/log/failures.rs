@@ -274,9 +274,69 @@ fn a_full_disk_does_not_keep_a_log_from_opening() {
     let (log, recovered, acks) = open(&fs, &config).unwrap();
     assert!(recovered.clean);
     let given_up = fs.trace().iter().any(|step| step.ends_with("Remove reserve"));
-    assert!(given_up, "the reserve makes room for the superblock");
+    assert!(
+        !given_up,
+        "the superblock needs no room, and the reserve is kept for others"
+    );
     assert_eq!(served(&log).len(), 1);
     // The room that is reserved for the segment being written is there all the same.
     append(&log, &acks, 1, 5_000).unwrap();
     assert_eq!(served(&log).len(), 2);
+}
+
+/// A log with some batches on a disk without a byte left, its reserve spent: as it was shut down, or as it crashed.
+fn full_to_the_brim(clean: bool) -> (SimFileSystem, usize) {
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &small_config()).unwrap();
+    for _ in 0..5 {
+        append(&log, &acks, 1, 5_000).unwrap();
+    }
+    let there = served(&log).len();
+    match clean {
+        true => log.shutdown().unwrap(),
+        false => drop(log),
+    }
+    fs.remove(Path::new("/log/reserve")).unwrap();
+    fs.sync_dir(Path::new("/log")).unwrap();
+    fs.set_capacity(Some(fs.used()));
+    (fs, there)
+}
+
+#[test]
+fn a_disk_without_a_byte_left_does_not_keep_a_log_from_opening() {
+    for clean in [true, false] {
+        let (fs, there) = full_to_the_brim(clean);
+        // Twice: what the first start wrote is in nobody's way.
+        for _ in 0..2 {
+            let (log, recovered, _) = open(&fs, &small_config()).unwrap();
+            assert_eq!(served(&log).len(), there, "reads go on");
+            let litter = fs.list(Path::new("/log")).unwrap();
+            assert!(!litter.iter().any(|name| name.ends_with(".tmp")), "{litter:?}");
+            drop(log);
+            assert!(recovered.boot_id > 1);
+        }
+        // There is room again.
+        fs.set_capacity(None);
+        let (log, recovered, acks) = open(&fs, &small_config()).unwrap();
+        assert_eq!(recovered.boot_id, 4, "each start was counted");
+        append(&log, &acks, 1, 5_000).unwrap();
+        assert_eq!(served(&log).len(), there + 1);
+    }
+}
+
+#[test]
+fn wherever_a_start_on_a_full_disk_ends_the_next_one_goes_on() {
+    let (fs, there) = full_to_the_brim(false);
+    let before = fs.operations();
+    drop(open(&fs, &small_config()).unwrap());
+    for operation in before + 1..=fs.operations() {
+        let (fs, _) = full_to_the_brim(false);
+        fs.power_off_at(operation);
+        drop(open(&fs, &small_config()));
+        for survival in [Survival::Nothing, Survival::Everything, Survival::Random(operation)] {
+            let (log, recovered, _) = open(&fs.power_cut(survival), &small_config()).unwrap();
+            assert_eq!(served(&log).len(), there, "power off at {operation}");
+            assert!((2..=3).contains(&recovered.boot_id));
+        }
+    }
 }

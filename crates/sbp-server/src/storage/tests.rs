@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use sbp_frame::CallId;
 use sbp_log::testing::{ManualClock, Operation, SimFileSystem, Survival};
-use sbp_log::{Helpers, LogConfig};
+use sbp_log::{FileSystem, Helpers, LogConfig};
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, encode_raw, inspect};
 use sbp_session::{CloseReason, Event, Session, SessionConfig};
@@ -477,6 +477,30 @@ fn a_full_disk_refuses_appends_and_serves_them_again_when_it_has_room() {
     };
     assert_eq!(again, Ok(Offset(next)), "what was refused took no offset");
     assert_eq!(read(&storage, stream).len(), usize::try_from(next + 1).unwrap());
+    stop(storage);
+}
+
+#[test]
+fn a_disk_without_a_byte_left_does_not_keep_a_server_from_starting() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let (storage, stream) = with_two_records(&parts(&disk), &listener);
+    stop(storage);
+    disk.remove(Path::new("/data/reserve")).unwrap();
+    disk.set_capacity(Some(disk.used()));
+    for _start in 0..2 {
+        let parts = parts(&disk);
+        let storage = open(&parts, small_log(), Arc::new(NoOthers)).unwrap();
+        assert_eq!(read(&storage, stream).len(), 2, "reads go on");
+        assert_eq!(
+            create_large(&storage, &listener, "large", 100_000),
+            Err(ErrorCode::INSUFFICIENT_STORAGE)
+        );
+        assert_eq!(parts.health.failure(), None, "a full disk is no failure");
+        stop(storage);
+    }
+    disk.set_capacity(None);
+    let storage = start(&disk).unwrap();
+    assert_eq!(append_one(&storage, &listener, stream), Ok(Offset(2)));
     stop(storage);
 }
 

@@ -16,7 +16,6 @@ const TRIMMED: StreamId = StreamId(3);
 
 /// Damages the newest checkpoint, if there is any.
 fn damage_newest_checkpoint(disk: &SimFileSystem) {
-    use sbp_log::FileSystem;
     let mut names = disk.list(Path::new("/data")).unwrap();
     names.retain(|name| name.starts_with("checkpoint-") && !name.ends_with(".tmp"));
     if let Some(newest) = names.iter().max() {
