@@ -98,6 +98,9 @@ fn everybody_who_waits_hears_of_a_failure_once_and_in_order() {
     let config = LogConfig {
         helpers: Helpers::Threads,
         group_bytes: 4_096,
+        // No footer and no checkpoint may be what the sync that fails belongs to: that would cost nobody anything.
+        segment_bytes: 8 << 20,
+        checkpoint_bytes: u64::MAX,
         ..small_config()
     };
     let (log, _, acks) = open(&fs, &config).unwrap();
@@ -106,7 +109,7 @@ fn everybody_who_waits_hears_of_a_failure_once_and_in_order() {
         .list(Path::new("/log"))
         .unwrap()
         .iter()
-        .filter(|name| name.starts_with("segment-"))
+        .filter(|name| name.starts_with("segment-") && !name.ends_with(".tmp"))
         .count()
         < 2
     {
