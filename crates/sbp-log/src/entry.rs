@@ -13,7 +13,7 @@ pub struct EntryHead {
     pub epoch: Epoch,
     /// The offset of its first record: the range's next offset, except for the first batch of a range.
     pub base_offset: Offset,
-    /// Its records, at least 1.
+    /// Its records; 0: a fence, which has no bytes and takes no offset.
     pub count: i64,
     /// When the server accepted it.
     pub append_time: TimestampMs,
@@ -23,7 +23,7 @@ pub struct EntryHead {
     pub writer: WriterId,
     /// The writer's epoch; 0 without a writer.
     pub writer_epoch: i64,
-    /// The writer's sequence number of the first record; 0 without a writer.
+    /// The writer's sequence number of the first record, of a fence the one that its next record has; 0 without a writer.
     pub base_sequence: i64,
 }
 
@@ -32,6 +32,13 @@ impl EntryHead {
     #[must_use]
     pub fn end_offset(&self) -> Option<Offset> {
         self.base_offset.checked_add(self.count)
+    }
+
+    /// Whether it makes a writer's epoch current and is nothing else: no record, no bytes, no offset. It keeps its place
+    /// among the batches of its range.
+    #[must_use]
+    pub fn is_fence(&self) -> bool {
+        self.count == 0
     }
 }
 

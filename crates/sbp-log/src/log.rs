@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
 
-use crate::files::{CLEAN, SUPERBLOCK, is_full, write_sector_always, write_small_always};
+use crate::files::{CLEAN, is_full, write_small_always};
 use crate::handle::OpenFiles;
 use crate::pen::Pen;
 use crate::prepare::{Maker, Prepared};
@@ -380,19 +380,11 @@ impl<T: Send + 'static> Log<T> {
 
     /// Writes the server's number into the directory, durably.
     pub fn set_server_id(&self, id: ServerId) -> std::io::Result<()> {
-        let mut superblock = self.shared.superblock.lock();
-        let changed = crate::format::superblock::Superblock {
-            server_id: Some(id),
-            ..*superblock
-        };
-        write_sector_always(
-            &*self.shared.fs,
-            &self.shared.config.directory,
-            SUPERBLOCK,
-            &changed.encode(),
-        )?;
-        *superblock = changed;
-        Ok(())
+        self.shared
+            .change_superblock(|superblock| crate::format::superblock::Superblock {
+                server_id: Some(id),
+                ..superblock
+            })
     }
 
     /// Why the log takes no appends any more, if it does not. Final.

@@ -39,6 +39,10 @@ impl<T> Item<T> {
         }
     }
 
+    pub(crate) fn is_fence(&self) -> bool {
+        matches!(self, Self::Append(entry) if entry.head.is_fence())
+    }
+
     pub(crate) fn into_context(self) -> T {
         match self {
             Self::Append(entry) => entry.context,
@@ -193,12 +197,13 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes everything if that is at most `limit` bytes on the disk, and none of it a barrier; else nothing.
+    /// Takes everything if that is at most `limit` bytes on the disk, and none of it a barrier or a fence, before which
+    /// something may have to be synced; else nothing.
     pub(crate) fn take_few(&self, limit: u64) -> Vec<Item<T>> {
         let mut state = self.state.lock();
         let stored = state.items.iter().try_fold(GroupHeader::LEN, |sum, item| match item {
-            Item::Append(_) => Some(sum.saturating_add(item.stored_len())),
-            Item::Barrier(_) => None,
+            Item::Append(entry) if !entry.head.is_fence() => Some(sum.saturating_add(item.stored_len())),
+            Item::Append(_) | Item::Barrier(_) => None,
         });
         match stored {
             Some(stored) if block_up(stored as u64) <= limit => state.take(usize::MAX),
@@ -286,9 +291,10 @@ impl<T> State<T> {
             Some(end) => Some(end),
             None => synced_end(head.key, log)?,
         };
+        let is_whole = head.count >= 1 || (head.is_fence() && head.writer.is_some() && entry.batch_len() == 0);
         let next = head
             .end_offset()
-            .filter(|_| head.count >= 1 && head.base_offset >= Offset::ZERO);
+            .filter(|_| is_whole && head.base_offset >= Offset::ZERO);
         let Some(next) = next.filter(|_| expected.is_none_or(|end| end == head.base_offset)) else {
             let expected = expected.unwrap_or(head.base_offset);
             return Err(LogError::OutOfOrder {

@@ -9,7 +9,7 @@ use sbp_locks::{Mutex, RwLock};
 use sbp_types::{Offset, RangeKey};
 
 use crate::LogConfig;
-use crate::files::SegmentId;
+use crate::files::{SUPERBLOCK, SegmentId, write_sector_always};
 use crate::footers::FooterCache;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
@@ -216,6 +216,25 @@ pub(crate) fn count(counter: &AtomicU64, more: u64) {
 }
 
 impl Shared {
+    /// Changes the superblock, durably.
+    pub(crate) fn change_superblock(&self, change: impl FnOnce(Superblock) -> Superblock) -> std::io::Result<()> {
+        let mut superblock = self.superblock.lock();
+        let changed = change(*superblock);
+        if changed != *superblock {
+            write_sector_always(&*self.fs, &self.config.directory, SUPERBLOCK, &changed.encode())?;
+            *superblock = changed;
+        }
+        Ok(())
+    }
+
+    /// Before the first fence of the directory's life: whoever does not know fences must not open it any more.
+    pub(crate) fn admit_fences(&self) -> std::io::Result<()> {
+        self.change_superblock(|superblock| Superblock {
+            has_fences: true,
+            ..superblock
+        })
+    }
+
     /// Brings everything up to the last group to stable storage, whatever the durability.
     pub(crate) fn sync_all(&self) -> std::io::Result<()> {
         let low = self.synced_below.load(Ordering::Acquire);

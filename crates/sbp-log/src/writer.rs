@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use crate::files::is_full;
 use crate::form::{Formed, Former, Place};
 use crate::format::block_up;
 use crate::format::clean::GroupMark;
@@ -136,6 +137,14 @@ impl<T: Send + 'static> Writer<T> {
         }
         if items.iter().all(|item| matches!(item, Item::Barrier(_))) {
             return Next::Barriers(items.into_iter().map(Item::into_context).collect());
+        }
+        if items.iter().any(Item::is_fence)
+            && let Err(error) = self.shared.admit_fences()
+        {
+            return match is_full(&error) {
+                true => Next::Refused(items),
+                false => Next::Lost(items.into_iter().map(Item::into_context).collect(), Arc::new(error)),
+            };
         }
         let length = GroupHeader::LEN + items.iter().map(Item::stored_len).sum::<usize>();
         let place = match self.place(length as u64) {
@@ -278,7 +287,8 @@ impl<T: Send + 'static> Writer<T> {
         assert!(out_of_order.is_none(), "the log's order was broken: {out_of_order:?}");
         let counters = &self.shared.counters;
         count(&counters.groups, 1);
-        count(&counters.batches, group.records.len() as u64);
+        let batches = group.records.iter().filter(|(record, _)| !record.head.is_fence());
+        count(&counters.batches, batches.count() as u64);
         count(&counters.batch_bytes, group.bytes);
         count(&counters.written_bytes, group.disk_len());
         count(&counters.copied_bytes, std::mem::take(&mut self.former.copied));

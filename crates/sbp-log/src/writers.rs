@@ -48,9 +48,10 @@ pub struct WriterState {
     pub epoch: i64,
     /// The sequence number behind its last record.
     pub next_sequence: i64,
-    /// Its last batches in this epoch, oldest first, at most [`WRITER_WINDOW`].
+    /// Its last batches, oldest first, at most [`WRITER_WINDOW`]: each goes on where the one before it ended, also where
+    /// a new epoch began between them.
     pub window: VecDeque<WriterBatch>,
-    /// The newest append time of its batches.
+    /// The newest append time of its batches and fences.
     pub last_append: TimestampMs,
     /// The range that holds its last batch.
     pub last_range: RangeKey,
@@ -72,22 +73,33 @@ impl Default for WriterState {
 }
 
 impl WriterState {
-    /// Takes in a batch that was stored. The one place where that happens, before a crash and after it: who judged the
-    /// batch, and whether it should have been stored, is past.
+    /// Whether nothing of the writer was ever stored.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.last_append.0 == i64::MIN
+    }
+
+    /// Takes in a batch or fence that was stored. The one place where that happens, before a crash and after it: who
+    /// judged it, and whether it should have been stored, is past.
     pub fn record(&mut self, head: &EntryHead) {
-        let end = head.end_offset().unwrap_or(head.base_offset);
+        if self.is_unknown() || !head.is_fence() {
+            self.last_range = head.key;
+            self.last_offset = head.end_offset().unwrap_or(head.base_offset);
+        }
         self.last_append = self.last_append.max(head.append_time);
-        self.last_range = head.key;
-        self.last_offset = end;
         if head.writer_epoch < self.epoch {
             // Only a log from before writers were judged holds such a batch; it moves nobody back.
             return;
         }
-        if head.writer_epoch > self.epoch {
-            self.window.clear();
-            self.epoch = head.writer_epoch;
-        }
+        self.epoch = head.writer_epoch;
+        // What was numbered from here on before counts no more: an epoch has begun anew, or an end was lost and is
+        // written again.
+        let past = |batch: &mut WriterBatch| batch.base_sequence.saturating_add(batch.count) > head.base_sequence;
+        while self.window.pop_back_if(past).is_some() {}
         self.next_sequence = head.base_sequence.saturating_add(head.count);
+        if head.is_fence() {
+            return;
+        }
         if self.window.len() == WRITER_WINDOW {
             self.window.pop_front();
         }

@@ -15,8 +15,12 @@ mod tests;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The version of everything in the directory. A directory with a larger one is refused.
+/// The version of every structure but the superblock of a directory with fences.
 pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// The superblock's version in a directory whose groups may hold fences, which a release that knows version 1 alone would
+/// take for damage. A directory with a larger one is refused.
+pub(crate) const FORMAT_WITH_FENCES: u32 = 2;
 
 /// Groups begin at multiples of this, so that two groups never share a page.
 pub(crate) const BLOCK: u64 = 4096;
@@ -138,6 +142,11 @@ pub(crate) enum Unreadable {
 
 /// Checks what all small structures have in common: magic, version, and a CRC-32C in the last four bytes.
 pub(crate) fn open_envelope<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Fields<'a>, Unreadable> {
+    open_envelope_of(bytes, magic, FORMAT_VERSION)
+}
+
+/// The same with another version as the newest one that is understood.
+pub(crate) fn open_envelope_of<'a>(bytes: &'a [u8], magic: &[u8; 8], newest: u32) -> Result<Fields<'a>, Unreadable> {
     let mut fields = Fields::new(bytes);
     if fields.take(8) != magic {
         return Err(Unreadable::Bad("not the file its name says"));
@@ -146,7 +155,7 @@ pub(crate) fn open_envelope<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Fiel
     let Some((body, sum)) = bytes.split_last_chunk::<4>() else {
         return Err(Unreadable::Bad("too short"));
     };
-    if version > FORMAT_VERSION {
+    if version > newest {
         // A newer release may keep its checksum elsewhere; its version is where it always was.
         return Err(Unreadable::Newer(version));
     }
@@ -160,10 +169,22 @@ pub(crate) fn open_envelope<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Fiel
 
 /// Begins a structure that [`open_envelope`] accepts.
 pub(crate) fn begin_envelope(magic: &[u8; 8]) -> Vec<u8> {
+    begin_envelope_of(magic, FORMAT_VERSION)
+}
+
+/// The same with another version.
+pub(crate) fn begin_envelope_of(magic: &[u8; 8], version: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     out.extend_from_slice(magic);
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     out
+}
+
+/// The version in the envelope of a structure that was opened.
+pub(crate) fn envelope_version(bytes: &[u8]) -> u32 {
+    let mut fields = Fields::new(bytes);
+    fields.take(8);
+    fields.u32()
 }
 
 /// Ends it with its checksum.

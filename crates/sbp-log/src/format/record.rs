@@ -77,7 +77,8 @@ impl RecordHead {
             writer_epoch: fields.i64(),
             base_sequence: fields.i64(),
         };
-        let sane = head.count >= 1 && head.end_offset().is_some();
+        let is_fence = head.is_fence() && batch_len == 0 && head.writer.is_some();
+        let sane = (head.count >= 1 || is_fence) && head.end_offset().is_some();
         sane.then_some(Self {
             head,
             batch_len,

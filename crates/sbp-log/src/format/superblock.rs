@@ -2,7 +2,10 @@
 
 use sbp_types::ServerId;
 
-use super::{Unreadable, begin_envelope, open_envelope, seal_envelope};
+use super::{
+    FORMAT_VERSION, FORMAT_WITH_FENCES, Unreadable, begin_envelope_of, envelope_version, open_envelope_of,
+    seal_envelope,
+};
 
 const MAGIC: &[u8; 8] = b"SBPSUPER";
 
@@ -15,11 +18,19 @@ pub(crate) struct Superblock {
     pub(crate) boot_id: u64,
     /// The server's number, once it has one.
     pub(crate) server_id: Option<ServerId>,
+    /// Whether its groups may hold fences. Durable before the first one is written, and for ever: releases that do not
+    /// know fences refuse the directory by its version.
+    pub(crate) has_fences: bool,
 }
 
 impl Superblock {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = begin_envelope(MAGIC);
+        let version = if self.has_fences {
+            FORMAT_WITH_FENCES
+        } else {
+            FORMAT_VERSION
+        };
+        let mut out = begin_envelope_of(MAGIC, version);
         out.extend_from_slice(&u32::from(self.server_id.is_some()).to_le_bytes());
         out.extend_from_slice(&self.directory_id.to_le_bytes());
         out.extend_from_slice(&self.boot_id.to_le_bytes());
@@ -28,7 +39,7 @@ impl Superblock {
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let mut fields = open_envelope(bytes, MAGIC)?;
+        let mut fields = open_envelope_of(bytes, MAGIC, FORMAT_WITH_FENCES)?;
         let has_server = fields.u32() & 1 != 0;
         let directory_id = fields.u64();
         let boot_id = fields.u64();
@@ -40,6 +51,7 @@ impl Superblock {
             directory_id,
             boot_id,
             server_id: has_server.then_some(server),
+            has_fences: envelope_version(bytes) >= FORMAT_WITH_FENCES,
         })
     }
 }

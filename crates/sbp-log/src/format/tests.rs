@@ -112,9 +112,9 @@ fn a_group_header_has_these_bytes() {
 #[test]
 fn a_newer_version_is_told_whatever_else_it_holds() {
     let mut bytes = Superblock::default().encode();
-    bytes[8] = 2;
+    bytes[8] = 3;
     bytes.truncate(20);
-    assert_eq!(Superblock::parse(&bytes), Err(Unreadable::Newer(2)));
+    assert_eq!(Superblock::parse(&bytes), Err(Unreadable::Newer(3)));
     bytes[0] = b'X';
     assert!(matches!(Superblock::parse(&bytes), Err(Unreadable::Bad(_))));
 }
@@ -125,8 +125,16 @@ fn every_flipped_bit_of_a_small_file_is_noticed() {
         directory_id: 5,
         boot_id: 6,
         server_id: Some(ServerId(7)),
+        has_fences: false,
     };
     assert_eq!(Superblock::parse(&superblock.encode()), Ok(superblock));
+    assert_eq!(superblock.encode()[8], 1);
+    let superblock = Superblock {
+        has_fences: true,
+        ..superblock
+    };
+    assert_eq!(Superblock::parse(&superblock.encode()), Ok(superblock));
+    assert_eq!(superblock.encode()[8], 2);
     let mark = GroupMark {
         number: 1,
         segment: 2,

@@ -75,6 +75,10 @@ impl Index {
     /// marked as damage: an undamaged log has none.
     pub(crate) fn add(&mut self, record: &RecordHead, segment: u64, position: u32) -> Result<bool, Overlap> {
         let head = &record.head;
+        if head.is_fence() {
+            // Nothing that could be read.
+            return Ok(false);
+        }
         let state = self.ranges.entry(head.key).or_default();
         state.check_order(head.key, head.base_offset)?;
         Ok(state.add(record, segment, position))

@@ -15,6 +15,8 @@ use crate::common::{batch, open, served, small_config};
 enum Step {
     /// One call: stream, range, writer (0 for none), length.
     Append(&'static [(i64, i32, u64, usize)]),
+    /// The writer is opened again: stream, range, writer.
+    Fence(i64, i32, u64),
     /// Until everything has ended.
     Wait,
     /// Nothing follows in this range.
@@ -26,14 +28,18 @@ enum Step {
     Reclaim,
 }
 
-use Step::{Append, Checkpoint, Reclaim, Release, Seal, Wait};
+use Step::{Append, Checkpoint, Fence, Reclaim, Release, Seal, Wait};
 
-/// Three writers; two streams that are trimmed to nothing, one that goes on in another range after a seal.
+/// Four writers; two streams that are trimmed to nothing, one that goes on in another range after a seal. Writers are
+/// opened again behind what they have on its way, in a segment of its own, right behind a seal, and without ever writing.
 const SCRIPT: &[Step] = &[
     Append(&[(1, 0, 7, 3_000), (2, 0, 8, 100), (1, 0, 0, 50)]),
     Wait,
     Append(&[(1, 0, 7, 9_000)]),
+    Fence(1, 0, 7),
     Append(&[(1, 0, 7, 2_000), (2, 0, 8, 500)]),
+    Fence(1, 0, 7),
+    Fence(2, 0, 6),
     Wait,
     Append(&[(3, 0, 9, 14_000)]),
     Append(&[(3, 0, 0, 12_000)]),
@@ -43,6 +49,7 @@ const SCRIPT: &[Step] = &[
     Append(&[(3, 0, 9, 20_000)]),
     Append(&[(1, 0, 7, 300)]),
     Seal(1, 0),
+    Fence(1, 0, 7),
     Append(&[(1, 1, 7, 10_000), (3, 0, 0, 15_000)]),
     Wait,
     Release(1, 0, 0),
@@ -54,6 +61,7 @@ const SCRIPT: &[Step] = &[
     Wait,
     Checkpoint,
     Append(&[(1, 1, 0, 28_000)]),
+    Fence(3, 0, 9),
     Append(&[(1, 1, 7, 28_000), (1, 1, 7, 10)]),
     Wait,
     Checkpoint,
@@ -174,6 +182,7 @@ impl Server {
                 append_time: TimestampMs(1_000),
                 max_timestamp: TimestampMs(1_000),
                 writer: *writer,
+                writer_epoch: self.writers.get(&writer_key).map_or(0, |state| state.epoch),
                 base_sequence: made.base_sequence,
                 ..EntryHead::default()
             };
@@ -198,6 +207,42 @@ impl Server {
         let more = entries.len();
         if self.log.append(entries).is_ok() {
             self.asked += more;
+        }
+    }
+
+    /// Makes the next epoch of a writer current.
+    fn fence(&mut self, history: &mut History, range: RangeKey, writer: WriterId) {
+        let writer_key = WriterKey {
+            stream: range.stream,
+            writer,
+        };
+        let state = self.writers.entry(writer_key).or_default();
+        let head = EntryHead {
+            key: range,
+            base_offset: self.ends.get(&range).copied().unwrap_or_default(),
+            append_time: TimestampMs(1_000),
+            writer,
+            writer_epoch: state.epoch.max(0) + 1,
+            base_sequence: state.next_sequence,
+            ..EntryHead::default()
+        };
+        state.record(&head);
+        let entry = LogEntry {
+            head,
+            prefix: smallvec::SmallVec::new(),
+            chunks: smallvec::SmallVec::new(),
+            context: self.numbers.len() as u64,
+        };
+        history.payloads += 1;
+        self.numbers.push(history.sent.len());
+        history.sent.push(Sent {
+            head,
+            payload: history.payloads,
+            bytes: Bytes::new(),
+            acknowledged: false,
+        });
+        if self.log.append(vec![entry]).is_ok() {
+            self.asked += 1;
         }
     }
 
@@ -268,6 +313,10 @@ impl History {
                     entries.push((range, writer, made));
                 }
                 server.append(self, &entries);
+            }
+            Fence(stream, range, writer) => {
+                let range = self.open_range(key(stream, range));
+                server.fence(self, range, WriterId { high: 0, low: writer });
             }
             Wait => server.wait(self),
             Seal(stream, range) => {
@@ -342,17 +391,27 @@ impl History {
         served: &BTreeMap<(RangeKey, i64), (i64, Vec<u8>)>,
         recovered: &Recovered,
     ) -> Result<(), String> {
+        let epoch = |sent: &Sent| {
+            let key = WriterKey::of(&sent.head);
+            let found = recovered.writers.iter().find(|(found, _)| Some(*found) == key);
+            found.map(|(_, state)| state.epoch)
+        };
         let stands = |sent: &Sent| {
+            if sent.head.is_fence() {
+                return epoch(sent) >= Some(sent.head.writer_epoch);
+            }
             let got = served.get(&(sent.head.key, sent.head.base_offset.0));
             got.is_some_and(|(count, bytes)| *count == COUNT && *bytes == sent.bytes)
         };
         for sent in self.sent.iter().filter(|sent| sent.acknowledged) {
             let released = self.released.get(&sent.head.key).copied().unwrap_or_default();
-            if !stands(sent) && sent.head.end_offset().unwrap() > released {
+            // Lost fences are found below: what is left of them is in the writers alone.
+            if !stands(sent) && !sent.head.is_fence() && sent.head.end_offset().unwrap() > released {
                 return Err(format!("I1, I3: lost {:?}", sent.head));
             }
         }
-        let known: usize = self.sent.iter().filter(|sent| stands(sent)).count();
+        let batches = self.sent.iter().filter(|sent| !sent.head.is_fence());
+        let known: usize = batches.filter(|sent| stands(sent)).count();
         if known < served.len() {
             return Err("I5: something nobody sent".to_owned());
         }
@@ -534,4 +593,95 @@ fn the_older_checkpoint_gives_the_same_writers() {
     assert_eq!(older.damage, sbp_log::Damage::default());
     assert_eq!(older.writers, recovered.writers);
     assert!(older.notes.iter().any(|note| note.contains("the one before is used")));
+}
+
+/// The superblock's format version.
+fn version(fs: &SimFileSystem, config: &LogConfig) -> u32 {
+    let name = config.directory.join("superblock");
+    let file = sbp_log::FileSystem::open(fs, &name, sbp_log::OpenMode::Existing).unwrap();
+    let mut bytes = [0; 12];
+    sbp_log::File::read_at(&*file, 0, &mut bytes).unwrap();
+    u32::from_le_bytes(bytes[8..].try_into().unwrap())
+}
+
+#[test]
+fn a_fence_takes_no_offset_outlives_its_segment_and_marks_the_directory() {
+    let config = small_config();
+    let fs = SimFileSystem::new();
+    let mut history = History::default();
+    let (mut server, _) = Server::start(&fs, &config).unwrap();
+    let (range, writer) = (key(1, 0), WriterId { high: 0, low: 7 });
+    let made = history.make(range, writer, 500);
+    server.append(&mut history, &[(range, writer, made)]);
+    server.wait(&mut history);
+    drop(server.log.shutdown());
+    assert_eq!(version(&fs, &config), 1, "without fences any release opens it");
+
+    let (mut server, recovered) = Server::start(&fs, &config).unwrap();
+    assert_eq!(recovered.writers[0].1.epoch, 0);
+    server.fence(&mut history, range, writer);
+    server.wait(&mut history);
+    assert!(history.sent.iter().all(|sent| sent.acknowledged));
+    assert_eq!(version(&fs, &config), 2);
+    let known = server.log.writer(recovered.writers[0].0).unwrap();
+    assert_eq!((known.epoch, known.next_sequence, known.window.len()), (1, COUNT, 1));
+    assert_eq!(server.log.synced_end(range), Some(Offset(COUNT)));
+    assert_eq!(server.log.stats().batches, 0);
+    drop(server);
+
+    // Behind a power cut, behind a checkpoint, and when nothing of its segment is left.
+    let fs = fs.power_cut(Survival::Nothing);
+    let (mut server, recovered) = Server::start(&fs, &config).unwrap();
+    assert_eq!(recovered.writers[0].1, known);
+    assert_eq!(served(&server.log).len(), 1);
+    for _ in 0..6 {
+        let made = history.make(key(2, 0), WriterId::NONE, 14_000);
+        server.append(&mut history, &[(key(2, 0), WriterId::NONE, made)]);
+        server.wait(&mut history);
+    }
+    server.log.release(range, Offset(COUNT));
+    server.log.release(key(2, 0), Offset(6 * COUNT));
+    for _ in 0..2 {
+        server.log.reclaim().unwrap();
+        server.log.checkpoint().unwrap();
+    }
+    drop(server.log.shutdown());
+    let names = sbp_log::FileSystem::list(&fs, &config.directory).unwrap();
+    assert!(!names.contains(&"segment-0000000000000001".to_owned()), "{names:?}");
+    let (_, recovered) = Server::start(&fs, &config).unwrap();
+    assert_eq!(recovered.writers[0].1, known);
+}
+
+#[test]
+fn a_fence_between_batches_that_are_lost_counts_none_of_them() {
+    let head = |count, epoch, offset, sequence| EntryHead {
+        key: key(1, 0),
+        base_offset: Offset(offset),
+        count,
+        append_time: TimestampMs(1),
+        writer: WriterId { high: 0, low: 7 },
+        writer_epoch: epoch,
+        base_sequence: sequence,
+        ..EntryHead::default()
+    };
+    let mut state = WriterState::default();
+    assert!(state.is_unknown());
+    state.record(&head(0, 1, 0, 0));
+    assert!(!state.is_unknown());
+    state.record(&head(4, 1, 0, 0));
+    state.record(&head(2, 1, 4, 4));
+    state.record(&head(0, 2, 6, 6));
+    // The next epoch goes on where the last one stood, and knows what that has stored.
+    assert_eq!((state.epoch, state.next_sequence, state.window.len()), (2, 6, 2));
+    assert_eq!((state.last_offset, state.last_range), (Offset(6), key(1, 0)));
+    // The end of the range was lost behind offset 4, and is written again in the next one.
+    state.record(&head(0, 3, 4, 4));
+    assert_eq!((state.epoch, state.next_sequence, state.window.len()), (3, 4, 1));
+    state.record(&head(3, 3, 4, 4));
+    assert_eq!((state.next_sequence, state.window.len()), (7, 2));
+    // A late fence moves nobody back; an epoch that begins anew forgets what was numbered before.
+    state.record(&head(0, 2, 7, 7));
+    assert_eq!((state.epoch, state.next_sequence), (3, 7));
+    state.record(&head(1, 9, 7, 0));
+    assert_eq!((state.epoch, state.next_sequence, state.window.len()), (9, 1, 1));
 }
