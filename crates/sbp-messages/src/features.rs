@@ -11,6 +11,8 @@ pub const NAMES: &str = "names";
 pub const CONDITIONAL_APPEND: &str = "conditional-append";
 /// Writers' sequences are honoured; the value is the number of batches remembered.
 pub const IDEMPOTENCE: &str = "idempotence";
+/// An empty batch with the flag `FENCE` makes its writer's epoch current.
+pub const FENCE: &str = "fence";
 /// `end_offset`, `start_timestamp_ms`, `max_bytes` and positions are honoured in FETCH.
 pub const BOUNDED_FETCH: &str = "bounded-fetch";
 /// Streams are described with their identity: `Stream.identity`.

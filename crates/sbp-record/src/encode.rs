@@ -8,7 +8,7 @@ use crate::checksum::crc32c;
 use crate::compress::{MAX_UNCOMPRESSED_LENGTH, compress};
 use crate::cursor::widen;
 use crate::error::EncodeError;
-use crate::head::{MAX_BATCH_LENGTH, padding_after};
+use crate::head::{FENCE, MAX_BATCH_LENGTH, padding_after};
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
 use crate::template::{head_length, write_head};
 
@@ -106,6 +106,19 @@ pub fn encode_raw_head(options: &EncodeOptions, body: &Bytes, out: &mut BytesMut
 pub fn encode_empty(options: &EncodeOptions, out: &mut BytesMut) -> Result<usize, EncodeError> {
     let meta = BatchMeta {
         last_offset_delta: -1,
+        ..options.meta(BodyEncoding::RAW, 1)?
+    };
+    write_batch(meta, Compression::NONE, out, 0, |_out| Ok(()))
+}
+
+/// The same with [`FENCE`]: the writer's epoch becomes current, and those below it are refused from now on.
+///
+/// # Errors
+/// None today; the signature is that of the other encoders.
+pub fn encode_fence(options: &EncodeOptions, out: &mut BytesMut) -> Result<usize, EncodeError> {
+    let meta = BatchMeta {
+        last_offset_delta: -1,
+        flags: FENCE,
         ..options.meta(BodyEncoding::RAW, 1)?
     };
     write_batch(meta, Compression::NONE, out, 0, |_out| Ok(()))

@@ -16,6 +16,8 @@ pub const BATCH_MAGIC: u8 = 0x22;
 pub(crate) const FIXED_LENGTH: usize = 13;
 /// Heads and batches of our writers end at multiples of this, so that columns can be used where they lie.
 pub(crate) const ALIGNMENT: usize = 16;
+/// Of an empty batch's flags: the writer's epoch becomes current. Of other batches the flags are only kept.
+pub const FENCE: i16 = 1;
 /// The largest batch that a server stores: any stored batch must fit into one frame.
 pub const MAX_BATCH_LENGTH: usize = 16 * 1024 * 1024 - 64 * 1024;
 
@@ -37,6 +39,12 @@ pub struct BatchHead {
 }
 
 impl BatchHead {
+    /// Whether it makes its writer's epoch current and is nothing else: an empty batch with [`FENCE`].
+    #[must_use]
+    pub fn is_fence(&self) -> bool {
+        self.record_count == 0 && self.meta.flags & FENCE != 0
+    }
+
     /// The offset behind the last record; `None` beyond the end of the number.
     #[must_use]
     pub fn end_offset(&self) -> Option<Offset> {

@@ -35,11 +35,12 @@ mod typed;
 pub use batch::{Batch, DecodeBatches};
 pub use columns::{AssemblyLimits, ColumnSet, RowAssembler, Source};
 pub use compress::MAX_UNCOMPRESSED_LENGTH;
-pub use encode::{EncodeOptions, PADDING, WriterStamp, encode_empty, encode_raw, encode_raw_head};
+pub use encode::{EncodeOptions, PADDING, WriterStamp, encode_empty, encode_fence, encode_raw, encode_raw_head};
 pub use error::{BatchError, Cause, EncodeError, FaultKind, SchemaError};
 pub use fitting::largest_fitting;
 pub use head::{
-    BATCH_MAGIC, BatchHead, MAX_BATCH_LENGTH, STAMP_LENGTH, inspect, padding_after, stamp_base_offset, without_stamp,
+    BATCH_MAGIC, BatchHead, FENCE, MAX_BATCH_LENGTH, STAMP_LENGTH, inspect, padding_after, stamp_base_offset,
+    without_stamp,
 };
 pub use layout::plain_type;
 pub use meta::{BatchMeta, BodyEncoding, Compression};

@@ -1,5 +1,6 @@
 //! Why one entry of a request, or a whole request, was not done.
 
+use bytes::Bytes;
 use sbp_messages::{ErrorCode, Status};
 
 /// A code of the protocol's error table with words for the one who reads it.
@@ -9,6 +10,8 @@ pub(crate) struct Refusal {
     pub(crate) code: ErrorCode,
     /// What went wrong, as people read it.
     pub(crate) message: String,
+    /// What a program needs to go on, where the code has something of the kind.
+    pub(crate) detail: Bytes,
 }
 
 impl Refusal {
@@ -16,6 +19,15 @@ impl Refusal {
         Self {
             code,
             message: message.into(),
+            detail: Bytes::new(),
+        }
+    }
+
+    /// Adds what a program needs to go on.
+    pub(crate) fn with_detail(self, detail: [u8; 8]) -> Self {
+        Self {
+            detail: Bytes::copy_from_slice(&detail),
+            ..self
         }
     }
 
@@ -51,7 +63,7 @@ impl From<Refusal> for Status {
         Self {
             code: refusal.code,
             message: refusal.message,
-            ..Self::default()
+            detail: refusal.detail,
         }
     }
 }

@@ -8,7 +8,7 @@ use sbp_messages::{
     AppendRequest, AppendResponse, AppendResult, ClientRole, ErrorCode, Feature, HeartbeatRequest, HeartbeatResponse,
     Message, SealKind, features,
 };
-use sbp_record::{EncodeOptions, WriterStamp, encode_empty, encode_raw};
+use sbp_record::{EncodeOptions, WriterStamp, encode_empty, encode_fence, encode_raw};
 use sbp_types::{Offset, RangeIndex, StreamId, WriterId};
 use support::orders::{open_next, seal, trim};
 use support::{Peer, append_request, config, start};
@@ -36,6 +36,12 @@ fn batch(epoch: i64, sequence: i64) -> Bytes {
 fn question(epoch: i64) -> Bytes {
     let mut out = BytesMut::new();
     encode_empty(&options(epoch, 0), &mut out).unwrap();
+    out.freeze()
+}
+
+fn fence(epoch: i64) -> Bytes {
+    let mut out = BytesMut::new();
+    encode_fence(&options(epoch, 0), &mut out).unwrap();
     out.freeze()
 }
 
@@ -94,7 +100,7 @@ fn a_new_epoch_fences_the_old_one() {
     append(&mut peer, stream, &batch(0, 0));
     assert_eq!(
         short(&append(&mut peer, stream, &question(1))),
-        (ErrorCode::NONE, -1, 1, false, 0)
+        (ErrorCode::NONE, -1, 1, false, 1)
     );
     let not_yet = append(&mut peer, stream, &batch(0, 1));
     assert_eq!(not_yet.status.code, ErrorCode::NONE, "a question fences nothing");
@@ -102,10 +108,70 @@ fn a_new_epoch_fences_the_old_one() {
         short(&append(&mut peer, stream, &batch(1, 0))),
         (ErrorCode::NONE, 2, 3, false, 1)
     );
-    for fenced in [batch(0, 2), batch(0, 1), question(0)] {
+    for fenced in [batch(0, 2), batch(0, 1), question(0), fence(0)] {
         let result = append(&mut peer, stream, &fenced);
         assert_eq!(short(&result), (ErrorCode::WRITER_FENCED, -1, -1, false, -1));
+        assert_eq!(result.status.detail[..], 1_i64.to_be_bytes(), "the epoch to beat");
     }
+}
+
+#[test]
+fn a_writer_that_is_opened_again_goes_on_and_its_fence_outlives_restarts() {
+    let place = tempfile::tempdir().unwrap();
+    let server = start(Some(place.path()));
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    assert_eq!(
+        short(&append(&mut peer, stream, &fence(1))),
+        (ErrorCode::NONE, -1, 0, false, 0)
+    );
+    for sequence in 0..3 {
+        append(&mut peer, stream, &batch(1, sequence));
+    }
+    assert_eq!(
+        short(&append(&mut peer, stream, &fence(5))),
+        (ErrorCode::NONE, -1, 3, false, 3)
+    );
+    assert_eq!(
+        short(&append(&mut peer, stream, &fence(5))),
+        (ErrorCode::NONE, -1, 3, true, 3),
+        "a repeat says that it is one: two instances never take one epoch for theirs"
+    );
+    let late = append(&mut peer, stream, &batch(1, 3));
+    assert_eq!(late.status.code, ErrorCode::WRITER_FENCED);
+    drop(peer);
+    drop(server);
+
+    // Nothing but the fence is behind the third batch.
+    let server = start(Some(place.path()));
+    let mut peer = Peer::connect(&server);
+    let late = append(&mut peer, stream, &batch(1, 3));
+    assert_eq!(late.status.code, ErrorCode::WRITER_FENCED);
+    assert_eq!(late.status.detail[..], 5_i64.to_be_bytes());
+    assert_eq!(
+        short(&append(&mut peer, stream, &question(5))),
+        (ErrorCode::NONE, -1, 3, false, 3)
+    );
+    // What the older epoch has stored is known to the newer one.
+    assert_eq!(
+        short(&append(&mut peer, stream, &batch(5, 2))),
+        (ErrorCode::NONE, 2, 3, true, 3)
+    );
+    assert_eq!(
+        short(&append(&mut peer, stream, &batch(5, 3))),
+        (ErrorCode::NONE, 3, 4, false, 4)
+    );
+    assert_eq!(sequences(&mut peer, stream, 0), [0, 1, 2, 3]);
+    // It goes where batches go.
+    seal(&mut peer, stream, 0, SealKind::PLACEMENT_DRIVER);
+    assert_eq!(
+        short(&append(&mut peer, stream, &fence(6))),
+        (ErrorCode::NONE, -1, 4, false, 4)
+    );
+    assert_eq!(
+        short(&append(&mut peer, stream, &batch(6, 4))),
+        (ErrorCode::NONE, 4, 5, false, 5)
+    );
 }
 
 #[test]

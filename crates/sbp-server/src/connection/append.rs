@@ -197,6 +197,7 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
             length,
             head: Ok(HeadFacts {
                 record_count: 0,
+                is_fence: false,
                 columns: None,
                 claim: None,
             }),
@@ -219,6 +220,7 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
             });
             job.entry.head = Ok(HeadFacts {
                 record_count: head.record_count,
+                is_fence: head.is_fence(),
                 columns,
                 claim,
             });

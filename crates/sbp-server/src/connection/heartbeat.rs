@@ -34,6 +34,7 @@ impl Offer {
             Feature::new(features::NAMES, "1"),
             Feature::new(features::CONDITIONAL_APPEND, "1"),
             Feature::new(features::IDEMPOTENCE, sbp_log::WRITER_WINDOW.to_string()),
+            Feature::new(features::FENCE, "1"),
             Feature::new(features::BOUNDED_FETCH, "1"),
             Feature::new(features::IDENTITY, "1"),
         ];

@@ -5,7 +5,7 @@ use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
 use super::stream::{HostedStream, Phase, RangeState};
-use super::writers::{Claim, Standing, Writer, expected, stand};
+use super::writers::{Claim, Standing, Until, Writer, expected, stand};
 use crate::connection::{NotStored, Stored};
 use crate::refusal::Refusal;
 
@@ -28,12 +28,27 @@ pub(crate) struct AppendEntry {
 /// What the decision needs from a batch's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeadFacts {
-    /// 0: an empty batch, which asks where the writer stands.
+    /// 0: an empty batch, which asks where the writer stands, or makes its epoch current.
     pub(crate) record_count: i64,
+    /// Of an empty batch: it makes the writer's epoch current.
+    pub(crate) is_fence: bool,
     /// The schema's fingerprint, when the body is typed columns.
     pub(crate) columns: Option<u64>,
     /// The idempotent writer, if there is one.
     pub(crate) claim: Option<Claim>,
+}
+
+/// That a writer's epoch is to become current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fence {
+    pub(crate) key: RangeKey,
+    /// The range's.
+    pub(crate) epoch: Epoch,
+    /// The next offset of the range, which it does not take.
+    pub(crate) base_offset: Offset,
+    pub(crate) claim: Claim,
+    /// The writer's, which stays.
+    pub(crate) next_sequence: i64,
 }
 
 /// What to do with an entry.
@@ -49,12 +64,14 @@ pub(crate) enum Verdict {
         /// The writer's, behind this batch; -1 without a writer.
         next_sequence: i64,
     },
+    /// Write the fence of a writer.
+    Fence(Fence),
     /// There is nothing to write; the answer is success.
     Done(Stored),
     /// This is the answer when everything before `until` is synced.
     After { until: Offset, stored: Stored },
-    /// A writer asks where it stands, which is certain when everything before `until` is synced or taken back.
-    Ask { until: Offset },
+    /// A writer asks where it stands, which is certain when what is under way is synced or taken back.
+    Ask { until: Until },
     /// The range is being sealed and the next one will be here: judge it again when it is.
     Park,
     /// Nothing is written.
@@ -76,25 +93,26 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
         .claim
         .map_or(Standing::Next, |claim| stand(writer, &claim, facts.record_count));
     if let Standing::Fenced { by } = standing {
-        let message = format!(
-            "writer epoch {by} was seen in stream {}: a newer writer has taken over",
-            entry.stream
-        );
-        return Verdict::Refuse(Refusal::new(ErrorCode::WRITER_FENCED, message).into());
+        return Verdict::Refuse(fenced(entry.stream, by).into());
     }
     let next_sequence = expected(writer, facts.claim.as_ref());
-    if facts.record_count == 0 {
-        return match writer.and_then(Writer::promised_end) {
+    let new_fence = facts.claim.filter(|claim| {
+        let is_new = writer.is_none_or(|writer| claim.epoch > writer.epoch());
+        facts.record_count == 0 && facts.is_fence && is_new
+    });
+    if facts.record_count == 0 && new_fence.is_none() {
+        let is_repeat = facts.is_fence && facts.claim.is_some();
+        return match writer.and_then(Writer::promised_until) {
             Some(until) => Verdict::Ask { until },
             None => Verdict::Done(Stored {
                 base_offset: Offset(-1),
                 next_offset: last.next,
-                duplicate: false,
+                duplicate: is_repeat,
                 next_sequence,
             }),
         };
     }
-    if let Standing::Repeat { base_offset } = standing {
+    if let (Standing::Repeat { base_offset }, None) = (standing, new_fence) {
         return repeat(stream, last, base_offset, facts.record_count, next_sequence);
     }
     if waits && entry.range == RangeIndex::OPEN && matches!(last.phase, Phase::Sealing { .. }) {
@@ -103,6 +121,15 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
     writable_range(stream, last, entry)
         .map_err(NotStored::from)
         .and_then(|range| {
+            if let Some(claim) = new_fence {
+                return Ok(Verdict::Fence(Fence {
+                    key: range.key(entry.stream),
+                    epoch: range.epoch,
+                    base_offset: range.next,
+                    claim,
+                    next_sequence: writer.map_or(0, Writer::next_sequence),
+                }));
+            }
             check_sequence(entry, standing)?;
             store(range, entry, facts)
         })
@@ -112,6 +139,14 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
                 ..refused
             })
         })
+}
+
+/// That a writer was opened again elsewhere, and the epoch that it has there.
+pub(super) fn fenced(stream: StreamId, by: i64) -> Refusal {
+    let message = format!(
+        "this writer of stream {stream} was opened again elsewhere: epoch {by} is current, and only a higher one can take over"
+    );
+    Refusal::new(ErrorCode::WRITER_FENCED, message).with_detail(by.to_be_bytes())
 }
 
 /// Judges what does not depend on where the batch goes.

@@ -36,6 +36,18 @@ pub(crate) enum Command<'a> {
         base: Offset,
         generation: u32,
     },
+    /// A writer's fence is synced.
+    Fenced {
+        stream: StreamId,
+        writer: WriterId,
+        epoch: i64,
+    },
+    /// A writer's fence is not there: the log did not queue it, or did not write it.
+    Unfence {
+        stream: StreamId,
+        writer: WriterId,
+        epoch: i64,
+    },
     /// Everything before `end` is synced.
     Confirm { key: RangeKey, end: Offset },
     /// The range takes no more appends.

@@ -9,7 +9,7 @@ use super::command::{Command, Effect, SealStep};
 use super::letters::Letters;
 use super::log_errors;
 use super::seals::{SealAnswers, seal_end};
-use super::server::{AppendContext, LogContext, RangeHub, Ranges};
+use super::server::{AppendContext, FenceContext, LogContext, RangeHub, Ranges};
 use crate::connection::{AppendDone, Port, Stored};
 use crate::refusal::Refusal;
 
@@ -49,7 +49,17 @@ impl RangeHub {
         let seals = self.settle(&contexts, failed.as_ref(), &mut letters);
         let (mut records, mut batches) = (0_u64, 0);
         for context in contexts {
-            let LogContext::Append(context) = context else { continue };
+            let context = match context {
+                LogContext::Append(context) => context,
+                LogContext::Fence(context) => {
+                    letters
+                        .to(Arc::clone(&context.port))
+                        .appended
+                        .push(context.done(failed.as_ref()));
+                    continue;
+                }
+                LogContext::Drained(_) => continue,
+            };
             batches += 1;
             let result = match &failed {
                 None => {
@@ -85,6 +95,9 @@ impl RangeHub {
         let mut ranges = self.ranges.lock();
         let mut contexts_left = contexts.iter().peekable();
         while let Some(context) = contexts_left.next() {
+            if let LogContext::Fence(context) = context {
+                ranges.fence_ended(context, failed, letters);
+            }
             let LogContext::Append(context) = context else { continue };
             let AppendContext {
                 key,
@@ -127,6 +140,18 @@ impl Ranges {
             self.wake(stream, letters);
             self.answer_synced(stream, end, letters);
         }
+    }
+
+    /// The log has ended a writer's fence.
+    pub(super) fn fence_ended(&mut self, context: &FenceContext, failed: Option<&Refusal>, letters: &mut Letters) {
+        let FenceContext {
+            stream, writer, epoch, ..
+        } = *context;
+        self.table.apply(match failed {
+            None => Command::Fenced { stream, writer, epoch },
+            Some(_) => Command::Unfence { stream, writer, epoch },
+        });
+        self.answer_fenced(stream, writer, epoch, failed, letters);
     }
 
     /// The log has nothing more of what a range accepted before it was sealed.

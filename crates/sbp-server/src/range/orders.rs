@@ -125,7 +125,7 @@ impl RangeServer {
             let effect = ranges.table.apply(Command::Delete { stream });
             ranges.wake(stream, &mut letters);
             let queued = self.judge_parked(&mut ranges, stream, &mut letters);
-            ranges.answer_lost(stream, Offset(i64::MIN), &Refusal::no_stream(stream), &mut letters);
+            ranges.answer_deleted(stream, &mut letters);
             if let Effect::Deleted(keys) = effect {
                 ranges.given_up.extend(keys);
             }

@@ -10,10 +10,10 @@ use sbp_locks::Mutex;
 use sbp_log::{Clock, EntryHead, Log, LogEntry, Queued, WriterKey, WriterState};
 use sbp_messages::ErrorCode;
 use sbp_record::{stamp_base_offset, without_stamp};
-use sbp_types::{Offset, RangeKey, StreamId, TimestampMs};
+use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
 use smallvec::SmallVec;
 
-use super::append::{AppendEntry, Verdict};
+use super::append::{AppendEntry, Fence, Verdict};
 use super::command::{Command, Effect};
 use super::letters::Letters;
 use super::log_errors;
@@ -25,7 +25,7 @@ use super::stream::{RangeState, StreamFacts};
 use super::table::{RangeTable, Scope};
 use super::upstream::Upstream;
 use super::waiting::Waiting;
-use super::writers::Claim;
+use super::writers::{Claim, Question, Until};
 use crate::connection::{AppendDone, NotStored, Port, Stored};
 use crate::failure::Health;
 use crate::refusal::Refusal;
@@ -49,6 +49,8 @@ pub(crate) struct AppendJob {
 pub(crate) enum LogContext {
     /// A batch has ended.
     Append(AppendContext),
+    /// A writer's fence has ended.
+    Fence(FenceContext),
     /// Everything that a range accepted before its seal has ended.
     Drained(RangeKey),
 }
@@ -65,6 +67,37 @@ pub(crate) struct AppendContext {
     pub(super) next_offset: Offset,
     /// The writer's, behind the batch; -1 without a writer.
     pub(super) next_sequence: i64,
+}
+
+/// Whom to tell what about a writer's fence.
+#[derive(Clone, Debug)]
+pub(crate) struct FenceContext {
+    pub(super) port: Arc<Port>,
+    call: CallId,
+    request_index: i32,
+    pub(super) stream: StreamId,
+    pub(super) writer: WriterId,
+    pub(super) epoch: i64,
+    next_offset: Offset,
+    next_sequence: i64,
+}
+
+impl FenceContext {
+    /// What its sender is told.
+    pub(super) fn done(&self, failed: Option<&Refusal>) -> AppendDone {
+        let stored = Stored {
+            base_offset: Offset(-1),
+            next_offset: self.next_offset,
+            duplicate: false,
+            next_sequence: self.next_sequence,
+        };
+        AppendDone {
+            call: self.call,
+            request_index: self.request_index,
+            stream: self.stream,
+            outcome: failed.map_or(Ok(stored), |refusal| Err(refusal.clone().into())),
+        }
+    }
 }
 
 /// Ranges and those who wait for them, under one lock: a fetch that looks, sees nothing and registers cannot miss what
@@ -277,13 +310,20 @@ impl RangeServer {
         self.hub.counters.appends_refused.add(promised.len());
         let refusal = log_errors::append_refusal(&error);
         let mut refused = Vec::with_capacity(promised.len());
-        for Promised {
-            call,
-            request_index,
-            key,
-            base_offset,
-        } in promised
-        {
+        for promised in promised {
+            let (call, request_index, key, base_offset) = match promised {
+                Promised::Fence(fence) => {
+                    ranges.fence_ended(&fence, Some(&refusal), letters);
+                    refused.push(fence.done(Some(&refusal)));
+                    continue;
+                }
+                Promised::Batch {
+                    call,
+                    request_index,
+                    key,
+                    base_offset,
+                } => (call, request_index, key, base_offset),
+            };
             if let Effect::TakenBack { from, .. } = ranges.table.apply(Command::TakeBack { key, base: base_offset }) {
                 ranges.answer_lost(key.stream, from, &refusal, letters);
             }
@@ -366,14 +406,22 @@ impl Ranges {
                 None
             }
             Verdict::Done(stored) => Some(job.done(Ok(stored))),
+            Verdict::Fence(fence) => {
+                entries.push(fence_entry(port, &job, append_time, &fence));
+                None
+            }
             Verdict::After { until, stored } => {
-                self.pending.wait(port, &job, until, Answer::Repeat(stored));
+                self.pending
+                    .wait(port, &job, Until::Synced(until), Answer::Repeat(stored));
                 None
             }
             Verdict::Ask { until } => {
-                let claim = job.entry.head.as_ref().ok().and_then(|facts| facts.claim);
-                let question = Answer::Question(claim.unwrap_or_default());
-                self.pending.wait(port, &job, until, question);
+                let facts = job.entry.head.as_ref().ok();
+                let question = Question {
+                    claim: facts.and_then(|facts| facts.claim).unwrap_or_default(),
+                    is_fence: facts.is_some_and(|facts| facts.is_fence),
+                };
+                self.pending.wait(port, &job, until, Answer::Question(question));
                 None
             }
             Verdict::Park => self.park(port, job, false),
@@ -383,22 +431,62 @@ impl Ranges {
 }
 
 /// What is kept of an entry until the log has taken it.
-struct Promised {
-    call: CallId,
-    request_index: i32,
-    key: RangeKey,
-    base_offset: Offset,
+enum Promised {
+    Batch {
+        call: CallId,
+        request_index: i32,
+        key: RangeKey,
+        base_offset: Offset,
+    },
+    Fence(FenceContext),
+}
+
+/// What the log is given for a fence.
+fn fence_entry(port: &Arc<Port>, job: &AppendJob, append_time: TimestampMs, fence: &Fence) -> LogEntry<LogContext> {
+    let Fence {
+        key,
+        epoch,
+        base_offset,
+        claim,
+        next_sequence,
+    } = *fence;
+    LogEntry {
+        head: EntryHead {
+            key,
+            epoch,
+            base_offset,
+            count: 0,
+            append_time,
+            max_timestamp: TimestampMs(0),
+            writer: claim.writer,
+            writer_epoch: claim.epoch,
+            base_sequence: next_sequence,
+        },
+        prefix: SmallVec::new(),
+        chunks: SmallVec::new(),
+        context: LogContext::Fence(FenceContext {
+            port: Arc::clone(port),
+            call: job.call,
+            request_index: job.request_index,
+            stream: key.stream,
+            writer: claim.writer,
+            epoch: claim.epoch,
+            next_offset: base_offset,
+            next_sequence,
+        }),
+    }
 }
 
 impl LogContext {
     fn promised(&self) -> Option<Promised> {
         match self {
-            Self::Append(context) => Some(Promised {
+            Self::Append(context) => Some(Promised::Batch {
                 call: context.call,
                 request_index: context.request_index,
                 key: context.key,
                 base_offset: context.base_offset,
             }),
+            Self::Fence(context) => Some(Promised::Fence(context.clone())),
             Self::Drained(_) => None,
         }
     }

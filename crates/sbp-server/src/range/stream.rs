@@ -113,13 +113,23 @@ impl HostedStream {
         trimmed.collect()
     }
 
-    /// The log was given a batch.
+    /// The log was given a batch or fence.
     pub(super) fn promise(&mut self, head: EntryHead) {
         if let Some(range) = self.range_mut(head.key.range) {
             range.next = head.end_offset().unwrap_or(range.next);
         }
         if head.writer.is_some() {
             self.writers.entry(head.writer).or_default().promise(head);
+        }
+    }
+
+    /// A writer's fence is not there.
+    pub(super) fn unfence(&mut self, id: WriterId, epoch: i64) {
+        if let Some(writer) = self.writers.get_mut(&id) {
+            writer.unfence(epoch);
+            if writer.is_blank() {
+                self.writers.remove(&id);
+            }
         }
     }
 

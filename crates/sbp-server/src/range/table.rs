@@ -7,10 +7,10 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
-use super::append::{AppendEntry, Verdict, judge_append};
+use super::append::{AppendEntry, Verdict, fenced, judge_append};
 use super::command::{Command, Effect, SealStep};
 use super::stream::{HeldRange, HostedStream, Phase, RangeState, StreamFacts};
-use super::writers::Claim;
+use super::writers::{Question, Writer};
 use crate::connection::{NotStored, Stored};
 use crate::refusal::Refusal;
 
@@ -72,6 +72,18 @@ impl RangeTable {
                     }
                     None => Effect::None,
                 }
+            }
+            Command::Fenced { stream, writer, epoch } => {
+                if let Some(writer) = self.writer_mut(stream, writer) {
+                    writer.fenced(epoch);
+                }
+                Effect::None
+            }
+            Command::Unfence { stream, writer, epoch } => {
+                if let Some(hosted) = self.streams.get_mut(&stream) {
+                    hosted.unfence(writer, epoch);
+                }
+                Effect::None
             }
             Command::Confirm { key, end } => match self.range_mut(key) {
                 // An end that was published stays.
@@ -191,26 +203,32 @@ impl RangeTable {
             writer.settle(confirmed);
         }
         let verdict = judge_append(stream, self.scope != Scope::Told, entry);
-        if let Verdict::Store {
+        let claim = claim.unwrap_or_default();
+        let (key, base_offset, count, base_sequence) = match &verdict {
+            Verdict::Store {
+                key,
+                base_offset,
+                next_offset,
+                ..
+            } => (*key, *base_offset, next_offset.0 - base_offset.0, claim.sequence),
+            Verdict::Fence(fence) => (fence.key, fence.base_offset, 0, fence.next_sequence),
+            _ => return verdict,
+        };
+        // The times are of no matter here.
+        stream.promise(EntryHead {
             key,
             base_offset,
-            next_offset,
-            ..
-        } = &verdict
-        {
-            let claim = claim.unwrap_or_default();
-            // The times are of no matter here.
-            stream.promise(EntryHead {
-                key: *key,
-                base_offset: *base_offset,
-                count: next_offset.0 - base_offset.0,
-                writer: claim.writer,
-                writer_epoch: claim.epoch,
-                base_sequence: claim.sequence,
-                ..EntryHead::default()
-            });
-        }
+            count,
+            writer: claim.writer,
+            writer_epoch: claim.epoch,
+            base_sequence,
+            ..EntryHead::default()
+        });
         verdict
+    }
+
+    fn writer_mut(&mut self, stream: StreamId, writer: WriterId) -> Option<&mut Writer> {
+        self.streams.get_mut(&stream)?.writers.get_mut(&writer)
     }
 
     /// The writers that have nothing left in a stream.
@@ -219,25 +237,34 @@ impl RangeTable {
         stream.map(HostedStream::trimmed_writers).unwrap_or_default()
     }
 
-    /// Where a writer stands by what is synced, for an empty batch that has waited for what was under way.
-    pub(super) fn answer_question(&mut self, id: StreamId, claim: &Claim) -> Result<Stored, NotStored> {
+    /// Where a writer stands by what is synced, for an empty batch that has waited for what was under way. `None`: it was
+    /// to make its epoch current once more, and that is not there.
+    pub(super) fn answer_question(&mut self, id: StreamId, question: &Question) -> Option<Result<Stored, NotStored>> {
+        let Question { claim, is_fence } = question;
         let missing = self.missing(id);
-        let stream = self.streams.get_mut(&id).ok_or(missing)?;
-        let confirmed = stream.confirmed_end();
-        let next_sequence = match stream.writers.get_mut(&claim.writer) {
-            Some(writer) => {
-                writer.settle(confirmed);
-                let fenced = || Refusal::new(ErrorCode::WRITER_FENCED, "a newer writer has taken over meanwhile");
-                writer.stored_sequence(claim.epoch).ok_or_else(fenced)?
-            }
-            None => -1,
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Some(Err(missing.into()));
         };
-        Ok(Stored {
+        let confirmed = stream.confirmed_end();
+        let mut next_sequence = -1;
+        let mut epoch = None;
+        if let Some(writer) = stream.writers.get_mut(&claim.writer) {
+            writer.settle(confirmed);
+            epoch = writer.stored_epoch();
+            next_sequence = match writer.stored_sequence(claim.epoch) {
+                Ok(next_sequence) => next_sequence,
+                Err(by) => return Some(Err(fenced(id, by).into())),
+            };
+        }
+        if *is_fence && epoch != Some(claim.epoch) {
+            return None;
+        }
+        Some(Ok(Stored {
             base_offset: Offset(-1),
             next_offset: stream.last().map_or(stream.start, |last| last.next),
-            duplicate: false,
+            duplicate: *is_fence,
             next_sequence,
-        })
+        }))
     }
 
     fn take_back(&mut self, key: RangeKey, base: Offset) -> Effect {

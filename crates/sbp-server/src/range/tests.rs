@@ -63,6 +63,7 @@ fn entry(stream: StreamId) -> AppendEntry {
         length: 64,
         head: Ok(HeadFacts {
             record_count: 3,
+            is_fence: false,
             columns: None,
             claim: None,
         }),
@@ -78,6 +79,7 @@ fn with(stream: StreamId, change: impl FnOnce(&mut AppendEntry)) -> AppendEntry 
 fn empty(entry: &mut AppendEntry) {
     entry.head = Ok(HeadFacts {
         record_count: 0,
+        is_fence: false,
         columns: None,
         claim: None,
     });
@@ -106,6 +108,7 @@ fn each_fault_has_its_code() {
     let columns = |count, fingerprint| {
         Ok(HeadFacts {
             record_count: count,
+            is_fence: false,
             columns: Some(fingerprint),
             claim: None,
         })
@@ -150,6 +153,7 @@ fn each_fault_has_its_code() {
             with(OPAQUE, |e| {
                 e.head = Ok(HeadFacts {
                     record_count: i64::MAX,
+                    is_fence: false,
                     columns: None,
                     claim: None,
                 })
@@ -174,6 +178,7 @@ fn the_first_fault_in_the_order_of_checks_decides() {
         if step <= 4 {
             entry.head = Ok(HeadFacts {
                 record_count: 1,
+                is_fence: false,
                 columns: Some(1),
                 claim: None,
             });

@@ -1,5 +1,6 @@
 //! What idempotent writers may append.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use sbp_log::{EntryHead, WRITER_WINDOW, WriterState};
@@ -14,15 +15,32 @@ pub(crate) struct Claim {
     pub(crate) sequence: i64,
 }
 
+/// An empty batch that waits for an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) claim: Claim,
+    /// It was to make the claim's epoch current, and something else is about to.
+    pub(crate) is_fence: bool,
+}
+
+/// What has to be over before something can be said for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Everything before this offset.
+    Synced(Offset),
+    /// This writer's fence of this epoch.
+    Fenced { writer: WriterId, epoch: i64 },
+}
+
 /// One writer of one stream.
 ///
 /// What is stored and what is only promised stay apart, so that a promise which the log does not keep leaves nothing
 /// behind, not even a fence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writer {
-    /// By its synced batches, as the log folds them.
+    /// By its synced batches and fences, as the log folds them.
     stored: WriterState,
-    /// Batches handed to the log and not known to be synced, oldest first.
+    /// Batches and fences handed to the log and not known to be synced, oldest first.
     promised: VecDeque<EntryHead>,
 }
 
@@ -56,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// The log was given a batch of this writer.
+    /// The log was given a batch or fence of this writer.
     pub(super) fn promise(&mut self, head: EntryHead) {
         self.promised.push_back(head);
     }
@@ -68,14 +86,36 @@ impl Writer {
         }
     }
 
-    /// Nothing from `from` on is there.
+    /// Its fence of this epoch is synced, and so is everything that was promised before.
+    pub(super) fn fenced(&mut self, epoch: i64) {
+        let Some(place) = self.place_of_fence(epoch) else {
+            return;
+        };
+        for head in self.promised.drain(..=place) {
+            self.stored.record(&head);
+        }
+    }
+
+    /// Its fence of this epoch is not there and will not be.
+    pub(super) fn unfence(&mut self, epoch: i64) {
+        if let Some(place) = self.place_of_fence(epoch) {
+            self.promised.remove(place);
+        }
+    }
+
+    fn place_of_fence(&self, epoch: i64) -> Option<usize> {
+        let is_it = |head: &EntryHead| head.is_fence() && head.writer_epoch == epoch;
+        self.promised.iter().position(is_it)
+    }
+
+    /// Nothing from `from` on is there. Fences take no offsets: what became of each, the log tells by itself.
     pub(super) fn take_back(&mut self, from: Offset) {
-        while self.promised.pop_back_if(|head| head.base_offset >= from).is_some() {}
+        self.promised.retain(|head| head.is_fence() || head.base_offset < from);
     }
 
     /// Whether it has stored nothing and nothing is under way.
     pub(super) fn is_blank(&self) -> bool {
-        self.promised.is_empty() && self.stored.window.is_empty()
+        self.promised.is_empty() && self.stored.is_unknown()
     }
 
     /// Whether nothing of it is left in a stream that begins at `start`.
@@ -88,49 +128,59 @@ impl Writer {
         !self.promised.is_empty()
     }
 
-    /// The offset behind what is under way in its epoch.
-    pub(super) fn promised_end(&self) -> Option<Offset> {
-        self.promised.back()?.end_offset()
+    /// What is under way, if anything: when it is over, it is certain where the writer stands.
+    pub(super) fn promised_until(&self) -> Option<Until> {
+        let last = self.promised.back()?;
+        if last.is_fence() {
+            let (writer, epoch) = (last.writer, last.writer_epoch);
+            return Some(Until::Fenced { writer, epoch });
+        }
+        last.end_offset().map(Until::Synced)
     }
 
-    fn epoch(&self) -> i64 {
+    /// Its epoch, as far as is known.
+    pub(super) fn epoch(&self) -> i64 {
         self.promised.back().map_or(self.stored.epoch, |head| head.writer_epoch)
     }
 
-    fn next_sequence(&self) -> i64 {
+    /// The sequence behind all that it has stored or has under way.
+    pub(super) fn next_sequence(&self) -> i64 {
         self.promised.back().map_or(self.stored.next_sequence, |head| {
             head.base_sequence.saturating_add(head.count)
         })
     }
 
-    /// The sequence that a batch of this epoch has to have; `None` where a higher epoch was stored.
+    /// The sequence that a batch of this epoch goes on at; `None` where a higher epoch was stored. A new epoch may begin at
+    /// 0 instead.
     pub(super) fn expected(&self, epoch: i64) -> Option<i64> {
-        match epoch.cmp(&self.epoch()) {
-            std::cmp::Ordering::Less => None,
-            std::cmp::Ordering::Equal => Some(self.next_sequence()),
-            std::cmp::Ordering::Greater => Some(0),
+        (epoch >= self.epoch()).then(|| self.next_sequence())
+    }
+
+    /// The same by what is synced alone; -1 where that is nothing. The other way: the epoch to beat.
+    pub(super) fn stored_sequence(&self, epoch: i64) -> Result<i64, i64> {
+        if self.stored.is_unknown() {
+            Ok(-1)
+        } else if epoch < self.stored.epoch {
+            Err(self.stored.epoch)
+        } else {
+            Ok(self.stored.next_sequence)
         }
     }
 
-    /// The same by what is synced alone; -1 where that is nothing.
-    pub(super) fn stored_sequence(&self, epoch: i64) -> Option<i64> {
-        match epoch.cmp(&self.stored.epoch) {
-            _ if self.stored.window.is_empty() => Some(-1),
-            std::cmp::Ordering::Less => None,
-            std::cmp::Ordering::Equal => Some(self.stored.next_sequence),
-            std::cmp::Ordering::Greater => Some(0),
-        }
+    /// The epoch of what is synced, if anything is.
+    pub(super) fn stored_epoch(&self) -> Option<i64> {
+        (!self.stored.is_unknown()).then_some(self.stored.epoch)
     }
 
     /// How a batch of `count` records, at least 1, fits.
     pub(super) fn stand(&self, claim: &Claim, count: i64) -> Standing {
-        let Some(expected) = self.expected(claim.epoch) else {
-            return Standing::Fenced { by: self.epoch() };
-        };
-        match claim.sequence.cmp(&expected) {
-            std::cmp::Ordering::Equal => Standing::Next,
-            std::cmp::Ordering::Greater => Standing::Gap { expected },
-            std::cmp::Ordering::Less => self.look_back(claim, count, expected),
+        let (epoch, expected) = (self.epoch(), self.next_sequence());
+        match (claim.epoch.cmp(&epoch), claim.sequence.cmp(&expected)) {
+            (Ordering::Less, _) => Standing::Fenced { by: epoch },
+            (_, Ordering::Equal) => Standing::Next,
+            (Ordering::Greater, _) if claim.sequence == 0 => Standing::Next,
+            (Ordering::Greater, _) | (Ordering::Equal, Ordering::Greater) => Standing::Gap { expected },
+            (Ordering::Equal, Ordering::Less) => self.look_back(claim, count, expected),
         }
     }
 
@@ -152,20 +202,20 @@ impl Writer {
         Standing::Overlap { expected }
     }
 
-    /// Sequence, records and offset of the batches of the current epoch that are remembered, newest first: the window,
-    /// and whatever is not synced.
+    /// Sequence, records and offset of the batches that are remembered, newest first: whatever is not synced, and the
+    /// window. Each ends where the next one begins, or before; what was numbered before an epoch began anew does not.
     fn window(&self) -> impl Iterator<Item = (i64, i64, Offset)> {
-        let epoch = self.epoch();
-        let promised = self
-            .promised
-            .iter()
-            .rev()
-            .filter(move |head| head.writer_epoch == epoch);
+        let promised = self.promised.iter().rev().filter(|head| !head.is_fence());
         let promised = promised.map(|head| (head.base_sequence, head.count, head.base_offset));
-        let stored = (self.stored.epoch == epoch).then_some(&self.stored.window);
-        let left = WRITER_WINDOW.saturating_sub(self.promised.len());
-        let stored = stored.into_iter().flat_map(|window| window.iter().rev()).take(left);
-        promised.chain(stored.map(|batch| (batch.base_sequence, batch.count, batch.base_offset)))
+        let stored = self.stored.window.iter().rev();
+        let stored = stored.map(|batch| (batch.base_sequence, batch.count, batch.base_offset));
+        let mut bound = self.next_sequence();
+        let goes_on = move |batch: &(i64, i64, Offset)| {
+            let fits = batch.0.saturating_add(batch.1) <= bound;
+            bound = batch.0;
+            fits
+        };
+        promised.chain(stored).take_while(goes_on).take(WRITER_WINDOW)
     }
 }
 

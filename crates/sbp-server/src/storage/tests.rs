@@ -246,6 +246,7 @@ fn job(stream: StreamId, request_index: i32, body: &Bytes) -> AppendJob {
             length: batch.len(),
             head: Ok(HeadFacts {
                 record_count: 1,
+                is_fence: false,
                 columns: None,
                 claim: None,
             }),

@@ -61,6 +61,7 @@ impl Play {
         let entry = with(OPAQUE, |entry| {
             entry.head = Ok(HeadFacts {
                 record_count: count,
+                is_fence: false,
                 columns: None,
                 claim: None,
             });

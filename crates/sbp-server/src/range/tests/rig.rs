@@ -160,6 +160,7 @@ pub(super) fn job(request_index: i32, bytes: usize) -> AppendJob {
             length: batch.len(),
             head: Ok(HeadFacts {
                 record_count: 1,
+                is_fence: false,
                 columns: None,
                 claim: None,
             }),
@@ -175,6 +176,7 @@ pub(super) fn of_writer(request_index: i32, epoch: i64, sequence: i64, record_co
     let mut job = job(request_index, 10);
     job.entry.head = Ok(HeadFacts {
         record_count,
+        is_fence: false,
         columns: None,
         claim: Some(Claim {
             writer: WriterId { high: 0, low: 9 },

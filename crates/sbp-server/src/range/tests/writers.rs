@@ -4,6 +4,8 @@ use sbp_types::WriterId;
 
 use super::*;
 use crate::connection::Stored;
+use crate::range::append::Fence;
+use crate::range::writers::{Question, Until};
 
 const ME: WriterId = WriterId { high: 1, low: 1 };
 const OTHER: WriterId = WriterId { high: 1, low: 2 };
@@ -16,6 +18,7 @@ fn claimed(writer: WriterId, epoch: i64, sequence: i64, record_count: i64) -> Ap
     with(OPAQUE, |entry| {
         entry.head = Ok(HeadFacts {
             record_count,
+            is_fence: false,
             columns: None,
             claim: Some(Claim {
                 writer,
@@ -97,9 +100,19 @@ fn batches_are_judged_by_what_their_writer_has_stored() {
         ("an older epoch again", mine(0, 7, 3), (E::WRITER_FENCED, -1, -1, -1)),
         ("a newer epoch from 0", mine(2, 0, 3), (E::NONE, 20, 23, 3)),
         (
-            "a newer epoch from elsewhere",
+            "a newer epoch from where the older one stands",
             mine(2, 10, 3),
-            (E::SEQUENCE_GAP, -1, -1, 0),
+            (E::NONE, 20, 23, 13),
+        ),
+        (
+            "a newer epoch from elsewhere",
+            mine(2, 7, 3),
+            (E::SEQUENCE_GAP, -1, -1, 10),
+        ),
+        (
+            "a newer epoch from beyond",
+            mine(2, 11, 3),
+            (E::SEQUENCE_GAP, -1, -1, 10),
         ),
         (
             "an unknown writer, anywhere",
@@ -108,7 +121,7 @@ fn batches_are_judged_by_what_their_writer_has_stored() {
         ),
         ("no writer", entry(OPAQUE), (E::NONE, 20, 23, -1)),
         ("asking", mine(1, 0, 0), (E::NONE, -1, 20, 10)),
-        ("asking in a newer epoch", mine(2, 0, 0), (E::NONE, -1, 20, 0)),
+        ("asking in a newer epoch", mine(2, 0, 0), (E::NONE, -1, 20, 10)),
         (
             "asking in an older epoch",
             mine(0, 0, 0),
@@ -136,7 +149,7 @@ fn a_question_and_a_refusal_change_nothing() {
         ..mine(5, 0, 1)
     };
     let refused = judge(&mut table, &conditional);
-    assert_eq!(answer(&refused), (ErrorCode::PRECONDITION_FAILED, -1, 20, 0));
+    assert_eq!(answer(&refused), (ErrorCode::PRECONDITION_FAILED, -1, 20, 10));
     assert_eq!(
         answer(&judge(&mut table, &mine(1, 10, 1))),
         (ErrorCode::NONE, 20, 21, 11)
@@ -189,22 +202,24 @@ fn a_repeat_waits_for_what_it_repeats() {
 fn a_question_waits_for_what_is_under_way() {
     let mut table = written();
     judge(&mut table, &mine(1, 10, 5));
-    let claim = Claim {
-        writer: ME,
-        epoch: 1,
-        sequence: 0,
+    let asked = |table: &mut RangeTable, epoch| {
+        let claim = Claim {
+            writer: ME,
+            epoch,
+            sequence: 0,
+        };
+        let question = Question { claim, is_fence: false };
+        table.answer_question(OPAQUE, &question).unwrap()
     };
-    assert_eq!(judge(&mut table, &mine(1, 0, 0)), Verdict::Ask { until: Offset(25) });
-    assert_eq!(table.answer_question(OPAQUE, &claim).unwrap().next_sequence, 10);
+    let until = Until::Synced(Offset(25));
+    assert_eq!(judge(&mut table, &mine(1, 0, 0)), Verdict::Ask { until });
+    assert_eq!(asked(&mut table, 1).unwrap().next_sequence, 10);
     confirm(&mut table, 25);
-    assert_eq!(table.answer_question(OPAQUE, &claim).unwrap().next_sequence, 15);
-    let newer = Claim { epoch: 2, ..claim };
-    assert_eq!(table.answer_question(OPAQUE, &newer).unwrap().next_sequence, 0);
-    let older = Claim { epoch: 0, ..claim };
-    assert_eq!(
-        table.answer_question(OPAQUE, &older).unwrap_err().refusal.code,
-        ErrorCode::WRITER_FENCED
-    );
+    assert_eq!(asked(&mut table, 1).unwrap().next_sequence, 15);
+    assert_eq!(asked(&mut table, 2).unwrap().next_sequence, 15);
+    let refused = asked(&mut table, 0).unwrap_err().refusal;
+    assert_eq!(refused.code, ErrorCode::WRITER_FENCED);
+    assert_eq!(refused.detail[..], 1_i64.to_be_bytes(), "the epoch to beat");
 }
 
 #[test]
@@ -333,6 +348,284 @@ fn what_lies_behind_the_end_of_a_sealed_range_is_no_repeat() {
         assert_eq!(matches!(verdict, Verdict::Store { .. }), sealed, "{verdict:?}");
         assert_eq!(answer(&verdict), expected);
     }
+}
+
+fn fence(epoch: i64) -> AppendEntry {
+    let mut entry = mine(epoch, 0, 0);
+    entry.head.as_mut().unwrap().is_fence = true;
+    entry
+}
+
+fn fenced(table: &mut RangeTable, epoch: i64) {
+    table.apply(Command::Fenced {
+        stream: OPAQUE,
+        writer: ME,
+        epoch,
+    });
+}
+
+#[test]
+fn a_fence_takes_no_offset_and_its_epoch_goes_on_where_the_older_one_stood() {
+    let mut table = written();
+    let Verdict::Fence(found) = judge(&mut table, &fence(4)) else {
+        panic!("no fence")
+    };
+    let Fence {
+        key,
+        base_offset,
+        claim,
+        next_sequence,
+        ..
+    } = found;
+    assert_eq!((key, base_offset.0, claim.epoch, next_sequence), (KEY, 20, 4, 10));
+    // It is not synced, and nobody passes it all the same.
+    assert_eq!(answer(&judge(&mut table, &mine(1, 10, 1))).0, ErrorCode::WRITER_FENCED);
+    // A repeat, and a question, wait for it.
+    let until = Until::Fenced { writer: ME, epoch: 4 };
+    assert_eq!(judge(&mut table, &fence(4)), Verdict::Ask { until });
+    assert_eq!(judge(&mut table, &mine(4, 0, 0)), Verdict::Ask { until });
+    fenced(&mut table, 4);
+    let repeat = judge(&mut table, &fence(4));
+    assert!(
+        matches!(repeat, Verdict::Done(Stored { duplicate: true, .. })),
+        "{repeat:?}"
+    );
+    assert_eq!(answer(&repeat), (ErrorCode::NONE, -1, 20, 10));
+    for lower in [fence(3), fence(1), mine(3, 10, 1), mine(1, 7, 3), mine(1, 0, 0)] {
+        let Verdict::Refuse(refused) = judge(&mut table, &lower) else {
+            panic!("{lower:?} passes")
+        };
+        assert_eq!(refused.refusal.code, ErrorCode::WRITER_FENCED);
+        assert_eq!(refused.refusal.detail[..], 4_i64.to_be_bytes());
+    }
+    // What the older epoch has stored is known; 0 is no beginning any more.
+    assert_eq!(
+        answer(&judge(&mut table, &mine(4, 7, 3))),
+        (ErrorCode::NONE, 17, 20, 10)
+    );
+    assert_eq!(
+        answer(&judge(&mut table, &mine(4, 0, 2))).0,
+        ErrorCode::SEQUENCE_OVERLAP
+    );
+    assert_eq!(answer(&judge(&mut table, &mine(4, 11, 1))).0, ErrorCode::SEQUENCE_GAP);
+    assert_eq!(
+        answer(&judge(&mut table, &mine(4, 10, 2))),
+        (ErrorCode::NONE, 20, 22, 12)
+    );
+}
+
+#[test]
+fn an_unknown_writer_that_is_opened_begins_at_0() {
+    let mut table = table();
+    assert!(matches!(judge(&mut table, &fence(1)), Verdict::Fence(fence) if fence.next_sequence == 0));
+    fenced(&mut table, 1);
+    assert_eq!(
+        answer(&judge(&mut table, &mine(1, 5, 1))),
+        (ErrorCode::SEQUENCE_GAP, -1, -1, 0)
+    );
+    assert_eq!(answer(&judge(&mut table, &mine(1, 0, 0))), (ErrorCode::NONE, -1, 10, 0));
+    assert_eq!(answer(&judge(&mut table, &mine(1, 0, 2))), (ErrorCode::NONE, 10, 12, 2));
+}
+
+#[test]
+fn a_fence_that_the_log_does_not_store_leaves_nothing_behind() {
+    let mut table = written();
+    judge(&mut table, &mine(1, 10, 2));
+    assert!(matches!(judge(&mut table, &fence(2)), Verdict::Fence(fence) if fence.next_sequence == 12));
+    judge(&mut table, &mine(2, 12, 2));
+    // The log had no room for any of them, and says so in their order.
+    table.apply(Command::Abandon {
+        key: KEY,
+        base: Offset(20),
+        generation: 0,
+    });
+    table.apply(Command::Unfence {
+        stream: OPAQUE,
+        writer: ME,
+        epoch: 2,
+    });
+    let question = Question {
+        claim: Claim {
+            writer: ME,
+            epoch: 2,
+            sequence: 0,
+        },
+        is_fence: true,
+    };
+    assert_eq!(
+        table.answer_question(OPAQUE, &question),
+        None,
+        "its repeat ends as it did"
+    );
+    assert_eq!(
+        answer(&judge(&mut table, &mine(1, 10, 1))),
+        (ErrorCode::NONE, 20, 21, 11)
+    );
+    // Where nothing else was known, the writer is unknown again.
+    let mut table = super::table();
+    judge(&mut table, &fence(2));
+    table.apply(Command::Unfence {
+        stream: OPAQUE,
+        writer: ME,
+        epoch: 2,
+    });
+    assert_eq!(
+        answer(&judge(&mut table, &mine(0, 9, 1))),
+        (ErrorCode::NONE, 10, 11, 10)
+    );
+}
+
+#[test]
+fn a_fence_that_was_queued_before_a_batch_stays_when_the_batch_is_refused() {
+    let mut table = written();
+    judge(&mut table, &fence(2));
+    judge(&mut table, &mine(2, 10, 1));
+    // Both are at offset 20; the log did not queue the batch.
+    table.apply(Command::TakeBack {
+        key: KEY,
+        base: Offset(20),
+    });
+    assert_eq!(answer(&judge(&mut table, &mine(1, 10, 1))).0, ErrorCode::WRITER_FENCED);
+    fenced(&mut table, 2);
+    assert_eq!(
+        answer(&judge(&mut table, &mine(2, 10, 1))),
+        (ErrorCode::NONE, 20, 21, 11)
+    );
+}
+
+#[test]
+fn a_fence_goes_where_batches_go() {
+    let mut table = written();
+    let refused = |verdict: Verdict| match verdict {
+        Verdict::Refuse(refused) => refused.refusal.code,
+        other => panic!("{other:?}"),
+    };
+    let elsewhere = AppendEntry {
+        range: RangeIndex(3),
+        ..fence(2)
+    };
+    assert_eq!(refused(judge(&mut table, &elsewhere)), ErrorCode::RANGE_NOT_FOUND);
+    table.scope = Scope::Everything;
+    table.apply(Command::Seal { key: KEY });
+    assert_eq!(
+        judge(&mut table, &fence(2)),
+        Verdict::Park,
+        "the next range will take it"
+    );
+    assert_eq!(
+        answer(&judge(&mut table, &mine(2, 0, 0))),
+        (ErrorCode::NONE, -1, 20, 10)
+    );
+    table.apply(Command::Publish {
+        key: KEY,
+        end: Offset(20),
+    });
+    assert_eq!(refused(judge(&mut table, &fence(2))), ErrorCode::RANGE_ALREADY_SEALED);
+    // Of a batch with records, and of no writer, the flag means nothing.
+    let mut flagged = mine(2, 10, 1);
+    flagged.head.as_mut().unwrap().is_fence = true;
+    let mut nobodys = with(OPAQUE, empty);
+    nobodys.head.as_mut().unwrap().is_fence = true;
+    let mut table = written();
+    assert_eq!(answer(&judge(&mut table, &nobodys)), (ErrorCode::NONE, -1, 20, -1));
+    assert_eq!(answer(&judge(&mut table, &flagged)), (ErrorCode::NONE, 20, 21, 11));
+}
+
+/// An instance of a writer in the test below: its epoch, and how far it is.
+#[derive(Clone, Copy, Default)]
+struct Instance {
+    epoch: i64,
+    next: i64,
+}
+
+/// Something that the log was given in the test below.
+enum Queued {
+    Batch { sequence: i64, end: i64 },
+    Fence { instance: usize, epoch: i64, next: i64 },
+}
+
+/// Several instances of one writer, opened again and again over a log that syncs, and now and then refuses, what it was
+/// given: what is stored is each sequence once and in order, whoever wrote it.
+#[test]
+fn instances_that_take_over_from_each_other_store_each_record_once() {
+    let mut opened = 0;
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut table = table();
+        let (mut synced, mut generation) = (0_i64, 0);
+        let mut queued: std::collections::VecDeque<Queued> = std::collections::VecDeque::new();
+        let mut instances: [Option<Instance>; 3] = [None; 3];
+        let mut highest = 0;
+        for _step in 0..300 {
+            let place = random.usize(..instances.len());
+            match random.u8(..12) {
+                0..4 => match queued.pop_front() {
+                    Some(Queued::Batch { sequence, end }) => {
+                        assert_eq!(sequence, synced, "seed {seed}: lost or doubled");
+                        synced = end;
+                        confirm(&mut table, 10 + synced);
+                    }
+                    Some(Queued::Fence { instance, epoch, next }) => {
+                        assert_eq!(next, synced, "seed {seed}: the writer goes on where it is not");
+                        fenced(&mut table, epoch);
+                        instances[instance] = Some(Instance { epoch, next });
+                        opened += 1;
+                    }
+                    None => {}
+                },
+                4 => {
+                    for lost in queued.drain(..) {
+                        match lost {
+                            Queued::Batch { sequence, .. } => {
+                                let base = Offset(10 + sequence);
+                                table.apply(Command::Abandon {
+                                    key: KEY,
+                                    base,
+                                    generation,
+                                });
+                            }
+                            Queued::Fence { epoch, .. } => {
+                                let (stream, writer) = (OPAQUE, ME);
+                                table.apply(Command::Unfence { stream, writer, epoch });
+                            }
+                        }
+                    }
+                    generation = table.range(KEY).unwrap().generation;
+                    // What was under way ended in errors, so a writer stops: it is opened again.
+                    instances = [None; 3];
+                }
+                5 => {
+                    let epoch = highest + random.i64(0..3);
+                    highest = highest.max(epoch);
+                    if let Verdict::Fence(found) = judge(&mut table, &fence(epoch)) {
+                        let next = found.next_sequence;
+                        let instance = place;
+                        queued.push_back(Queued::Fence { instance, epoch, next });
+                    }
+                }
+                _ => {
+                    let Some(Instance { epoch, next }) = instances[place] else {
+                        continue;
+                    };
+                    let count = random.i64(1..4);
+                    match judge(&mut table, &mine(epoch, next, count)) {
+                        Verdict::Store { base_offset, .. } => {
+                            assert_eq!(base_offset.0, 10 + next, "seed {seed}");
+                            let end = next + count;
+                            queued.push_back(Queued::Batch { sequence: next, end });
+                            instances[place] = Some(Instance { epoch, next: end });
+                        }
+                        Verdict::Refuse(refused) => {
+                            assert_eq!(refused.refusal.code, ErrorCode::WRITER_FENCED, "seed {seed}");
+                            instances[place] = None;
+                        }
+                        other => panic!("seed {seed}: another instance's records passed for this one's: {other:?}"),
+                    }
+                }
+            }
+        }
+    }
+    assert!(opened > 1_000, "only {opened} openings");
 }
 
 /// Seals the stream's range and opens the next one.
