@@ -116,6 +116,7 @@ test-long: install ## The longest tests: the session's, a million operations, fl
 	@PROPTEST_CASES=5000 cargo test --locked --quiet --package sbp-session --test rules -- endpoints random
 	@SBP_THOROUGH=1 cargo test --locked --quiet --package sbp-session --test rules -- the_largest
 	@SBP_SOAK=1000000 $(BIN)/python -m pytest -q -s tests/python/test_bridge_soak.py
+	@SBP_OUTAGES=200 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/python/test_writer_lives.py
 	@$(BIN)/python -m tests.long
 	@$(BIN)/python -m pytest -q -s tests/spark_long
 	@$(MAKE) --no-print-directory test-spark-old

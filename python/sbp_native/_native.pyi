@@ -675,7 +675,7 @@ class Stream:
         compression: _Compression | None = None,
         idempotent: bool = True,
         writer_id: UUID | str | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         max_in_flight: int = 64,
         on_delivery: Callable[[DeliveryReport], object] | None = None,
         timeout: float = 120.0,
@@ -917,7 +917,7 @@ class Client:
         compression: _Compression | None = None,
         idempotent: bool = True,
         writer_id: UUID | str | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         max_in_flight: int = 64,
         on_delivery: Callable[[DeliveryReport], object] | None = None,
         timeout: float = 120.0,
@@ -926,11 +926,18 @@ class Client:
 
         A batch is sent when it has ``batch_bytes`` or its first record is ``linger`` seconds old. At most
         ``max_in_flight`` batches (up to 64) are on their way; then ``append`` waits. ``timeout`` bounds each batch, all
-        attempts included, in seconds.
+        attempts included, in seconds, and the opening of a writer with a ``writer_id``.
 
-        A writer with a ``writer_id`` (a UUID, or a name of your own) goes on where the last one with that name and
-        ``epoch`` stopped; one with a higher ``epoch`` shuts out those before it. With ``idempotent=False`` a batch
-        whose fate is unknown is not sent again.
+        A writer with a ``writer_id`` (a UUID, or a name of your own) is the same one through all its lives, and the
+        number of a record is its place in the writer's input. Opening it takes the next ``epoch``: an instance that is
+        still open elsewhere stores nothing more and gets ``WriterFencedError``. Then it goes on where the one before
+        stopped: give it your input from ``next_sequence`` on, and each record is stored exactly once. Behind a batch
+        that is refused, or whose fate stays unknown, it refuses everything until it is opened again. What ``append``
+        itself refuses, because it is too large or no record, gets no number, and the writer goes on.
+
+        Give an ``epoch`` only if you have a number of your own that says which instance is the newest one: it is used
+        as it is, and shuts out lower ones when its first batch is stored. With ``idempotent=False`` a batch whose fate
+        is unknown is not sent again.
 
         ``on_delivery`` is called once for each batch that was stored or has failed, by a thread that calls the writer.
         Without it, the first failure is raised by the next call of the writer.
@@ -1129,7 +1136,7 @@ class AsyncStream:
         compression: _Compression | None = None,
         idempotent: bool = True,
         writer_id: UUID | str | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         max_in_flight: int = 64,
         on_delivery: Callable[[DeliveryReport], object] | None = None,
         timeout: float = 120.0,
@@ -1310,7 +1317,7 @@ class AsyncClient:
         compression: _Compression | None = None,
         idempotent: bool = True,
         writer_id: UUID | str | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         max_in_flight: int = 64,
         on_delivery: Callable[[DeliveryReport], object] | None = None,
         timeout: float = 120.0,
@@ -1319,11 +1326,18 @@ class AsyncClient:
 
         A batch is sent when it has ``batch_bytes`` or its first record is ``linger`` seconds old. At most
         ``max_in_flight`` batches (up to 64) are on their way; then ``append`` waits. ``timeout`` bounds each batch, all
-        attempts included, in seconds.
+        attempts included, in seconds, and the opening of a writer with a ``writer_id``.
 
-        A writer with a ``writer_id`` (a UUID, or a name of your own) goes on where the last one with that name and
-        ``epoch`` stopped; one with a higher ``epoch`` shuts out those before it. With ``idempotent=False`` a batch
-        whose fate is unknown is not sent again.
+        A writer with a ``writer_id`` (a UUID, or a name of your own) is the same one through all its lives, and the
+        number of a record is its place in the writer's input. Opening it takes the next ``epoch``: an instance that is
+        still open elsewhere stores nothing more and gets ``WriterFencedError``. Then it goes on where the one before
+        stopped: give it your input from ``next_sequence`` on, and each record is stored exactly once. Behind a batch
+        that is refused, or whose fate stays unknown, it refuses everything until it is opened again. What ``append``
+        itself refuses, because it is too large or no record, gets no number, and the writer goes on.
+
+        Give an ``epoch`` only if you have a number of your own that says which instance is the newest one: it is used
+        as it is, and shuts out lower ones when its first batch is stored. With ``idempotent=False`` a batch whose fate
+        is unknown is not sent again.
 
         ``on_delivery`` is called once for each batch that was stored or has failed, on the loop's thread.
         Without it, the first failure is raised by the next call of the writer.
@@ -1429,7 +1443,8 @@ class Writer:
     """Gathers records into batches and stores them in order, for blocking code; see :meth:`Client.writer`.
 
     Threads may share it. Close it, or use it in a ``with`` statement: a writer that is dropped with records that are
-    not stored yet warns with a ``ResourceWarning`` that counts them.
+    not stored yet warns with a ``ResourceWarning`` that counts them. One that is open when the process ends is flushed
+    for at most five seconds, and a ``RuntimeWarning``, which is shown, counts the records that were not acknowledged.
     """
 
     @property
@@ -1440,10 +1455,10 @@ class Writer:
         """The writer's name: the one given, or the one made up for it. ``None`` if it is not idempotent."""
     @property
     def epoch(self) -> int:
-        """The writer's epoch."""
+        """The writer's epoch: which instance of it this is."""
     @property
     def next_sequence(self) -> int:
-        """The number that the next record will get."""
+        """The number of the next record: how many came before it, with a ``writer_id`` in all lives of the writer."""
     @property
     def unflushed(self) -> int:
         """Records that were appended and whose fate is not known yet."""
@@ -1457,7 +1472,8 @@ class Writer:
     ) -> int:
         """Takes one record, a list of them, or the rows of a table; returns the number of the last one.
 
-        Waits only while ``max_in_flight`` batches are on their way.
+        Waits only while ``max_in_flight`` batches are on their way. A list is taken whole or, where something is wrong
+        with one of its records, not at all.
         """
     def flush(self, *, timeout: float | None = None) -> None:
         """Sends what is gathered and waits until everything appended so far is stored or has failed.
@@ -1494,10 +1510,10 @@ class AsyncWriter:
         """The writer's name: the one given, or the one made up for it. ``None`` if it is not idempotent."""
     @property
     def epoch(self) -> int:
-        """The writer's epoch."""
+        """The writer's epoch: which instance of it this is."""
     @property
     def next_sequence(self) -> int:
-        """The number that the next record will get."""
+        """The number of the next record: how many came before it, with a ``writer_id`` in all lives of the writer."""
     @property
     def unflushed(self) -> int:
         """Records that were appended and whose fate is not known yet."""
@@ -1723,7 +1739,7 @@ class Keyed:
         compression: _Compression | None = None,
         idempotent: bool = True,
         writer_id: UUID | str | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         max_in_flight: int = 64,
         on_delivery: Callable[[DeliveryReport], object] | None = None,
         timeout: float = 120.0,
@@ -1791,7 +1807,7 @@ class AsyncKeyed:
         compression: _Compression | None = None,
         idempotent: bool = True,
         writer_id: UUID | str | None = None,
-        epoch: int = 0,
+        epoch: int | None = None,
         max_in_flight: int = 64,
         on_delivery: Callable[[DeliveryReport], object] | None = None,
         timeout: float = 120.0,
@@ -1930,7 +1946,7 @@ def stop_all() -> None:
     """Stops embedded servers and proxies that still run. For the exit hook only."""
 
 def warn_unflushed() -> None:
-    """Warns of writers and clients with records that are not acknowledged. For the exit hook only."""
+    """Flushes writers, and warns of those and of clients with records not acknowledged. For the exit hook only."""
 
 def shut_down() -> None:
     """Stops the I/O thread without waiting for it. For the exit hook only."""

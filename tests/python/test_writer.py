@@ -195,8 +195,8 @@ def test_a_named_writer_goes_on_where_it_was(client: sbp.Client, name: str) -> N
         assert writer.writer_id == first
         assert writer.next_sequence == 3
         assert writer.append(b"d") == 3
-    with stream.writer(writer_id="job-7", epoch=1) as writer:
-        assert (writer.epoch, writer.next_sequence) == (1, 0)
+    with stream.writer(writer_id="job-7", epoch=5) as writer:
+        assert (writer.epoch, writer.next_sequence) == (5, 4)
         writer.append(b"e")
     own = uuid.uuid4()
     with stream.writer(writer_id=own) as writer:

@@ -115,6 +115,7 @@ def files(encode: Encode) -> dict[str, list[Vector]]:
         vector("raw", "one opaque record", raw, b"hello"),
         vector("raw-writer", "the same from an idempotent writer", raw | writer, b"hello", 2**40),
         vector("empty", "no record: a writer asks where it stands", empty, b""),
+        vector("fence", "no record: a writer's epoch becomes current", {"flags": 1, **empty}, b""),
         vector("records", "three records with times, keys, a null and headers", many, records_body()),
         vector("lz4", "an LZ4 block", packed | {"compression": "LZ4"}, lz4()),
         vector("zstd", "a Zstandard frame", packed | {"compression": "ZSTD"}, zstd()),

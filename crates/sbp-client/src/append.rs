@@ -261,7 +261,7 @@ pub(crate) fn encode_error(error: &EncodeError, stream: StreamId) -> ClientError
     refused.with_stream(stream)
 }
 
-fn too_large(length: usize) -> ClientError {
+pub(crate) fn too_large(length: usize) -> ClientError {
     let what = format!("a batch of {length} bytes is over the limit of {MAX_BATCH_LENGTH}");
     ClientError::new(ErrorKind::Invalid, ErrorCode::PAYLOAD_TOO_LARGE, what)
 }

@@ -254,8 +254,17 @@ impl ClientError {
         error.with_stream(gap.stream).with_offset(gap.from).with_gap(Some(gap))
     }
 
-    /// What those are told who come to a writer that has stopped for this reason: of theirs nothing was done.
-    pub(crate) fn into_stopped_writer(mut self) -> Self {
+    /// Adds that it stops a writer with a name.
+    pub(crate) fn that_stops_a_writer(mut self) -> Self {
+        self.0
+            .what
+            .push_str("; the writer stores nothing behind it until it is opened again");
+        self
+    }
+
+    /// What those are told who come to a writer that has stopped for this reason: of theirs nothing was done. One with a
+    /// name can be opened again.
+    pub(crate) fn into_stopped_writer(mut self, is_named: bool) -> Self {
         let details = &mut *self.0;
         if details.code.rule().may_have_been_done {
             details.code = ErrorCode::CLOSED;
@@ -265,7 +274,15 @@ impl ClientError {
             kind => kind,
         };
         details.retriable = false;
-        details.what = format!("the writer has stopped and this was not sent: {}", details.what);
+        let goes_on = if is_named && details.code != ErrorCode::WRITER_FENCED {
+            "; open the writer again, and go on at its next_sequence"
+        } else {
+            ""
+        };
+        details.what = format!(
+            "the writer has stopped and this was not stored: {}{goes_on}",
+            details.what
+        );
         self
     }
 

@@ -1,10 +1,11 @@
 //! What the peer said of itself in HEARTBEAT.
 
 /// What this client offers: names it understands, values chosen by the server.
-pub(crate) const OFFERED: [&str; 12] = [
+pub(crate) const OFFERED: [&str; 13] = [
     "names",
     "conditional-append",
     "idempotence",
+    "fence",
     "bounded-fetch",
     "identity",
     "durability",
@@ -49,6 +50,8 @@ pub struct Features {
     pub conditional_append: bool,
     /// Sequences of writers are honoured; the number of batches that the server remembers of each.
     pub idempotence: Option<usize>,
+    /// A writer that is opened again by name can shut out those opened before.
+    pub fence: bool,
     /// FETCH knows end offsets, start times, a bound over all answers, and positions without data.
     pub bounded_fetch: bool,
     /// What an acknowledgement is worth.
@@ -71,6 +74,7 @@ impl Default for Features {
             names: false,
             conditional_append: false,
             idempotence: None,
+            fence: false,
             bounded_fetch: false,
             durability: Durability::Unknown,
             server_id: None,
@@ -92,6 +96,7 @@ impl Features {
                 "conditional-append" => agreed.conditional_append = true,
                 // A plain "1" would leave a writer no room; then it is sent one at a time.
                 "idempotence" => agreed.idempotence = value.parse().ok().filter(|&window| window > 0),
+                "fence" => agreed.fence = true,
                 "bounded-fetch" => agreed.bounded_fetch = true,
                 "durability" => {
                     agreed.durability = match value {

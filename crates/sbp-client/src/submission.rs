@@ -191,6 +191,8 @@ pub struct AppendEntry {
     pub records: u32,
     /// The offset it must get, else it is refused; `None`: the server assigns.
     pub expected_offset: Option<Offset>,
+    /// It makes a writer's epoch current and is nothing else, which not every server understands.
+    pub(crate) is_fence: bool,
 }
 
 impl AppendEntry {
@@ -202,6 +204,7 @@ impl AppendEntry {
             body,
             records,
             expected_offset: None,
+            is_fence: false,
         }
     }
 }

@@ -124,7 +124,7 @@ error_codes! {
         "go on from the next sequence that the error names"
     1482 WRITER_FENCED Never not_done "WriterFencedError"
         "a newer instance of this writer has taken over"
-        "stop this one; the one that is to write has the highest epoch"
+        "stop this one; if it is the one that is to write, open its writer again, which takes over"
     1483 SCHEMA_MISMATCH Never not_done "SchemaMismatchError"
         "the data does not have the stream's columns"
         "cast the data to the stream's schema"

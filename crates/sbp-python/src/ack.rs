@@ -85,12 +85,13 @@ impl Ack {
 
     fn __repr__(&self) -> String {
         format!(
-            "Ack(stream={:?}, base_offset={}, last_offset={}, append_time={}, durability={:?})",
+            "Ack(stream={:?}, base_offset={}, last_offset={}, append_time={}, durability={:?}, duplicate={})",
             self.stream,
             self.inner.base_offset.0,
             self.inner.last_offset.0,
             self.inner.append_time.0,
-            self.inner.durability.as_str()
+            self.inner.durability.as_str(),
+            if self.inner.duplicate { "True" } else { "False" }
         )
     }
 }

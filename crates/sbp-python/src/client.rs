@@ -237,8 +237,8 @@ impl Client {
 
     /// A writer: gathers records into batches, and stores each exactly once and in order.
     #[pyo3(signature = (
-        stream, *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
-        max_in_flight = 64, on_delivery = None, timeout = 120.0
+        stream, *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None,
+        epoch = None, max_in_flight = 64, on_delivery = None, timeout = 120.0
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn writer(
@@ -250,7 +250,7 @@ impl Client {
         compression: Option<&str>,
         idempotent: bool,
         writer_id: Option<&Bound<'_, PyAny>>,
-        epoch: i64,
+        epoch: Option<i64>,
         max_in_flight: usize,
         on_delivery: Option<Py<PyAny>>,
         timeout: f64,

@@ -246,8 +246,8 @@ impl Keyed {
 
     /// A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
     #[pyo3(signature = (
-        *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
-        max_in_flight = 64, on_delivery = None, timeout = 120.0
+        *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None,
+        epoch = None, max_in_flight = 64, on_delivery = None, timeout = 120.0
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn writer<'py>(
@@ -257,7 +257,7 @@ impl Keyed {
         compression: Option<&str>,
         idempotent: bool,
         writer_id: Option<&Bound<'_, PyAny>>,
-        epoch: i64,
+        epoch: Option<i64>,
         max_in_flight: usize,
         on_delivery: Option<Py<PyAny>>,
         timeout: f64,
@@ -405,8 +405,8 @@ impl AsyncKeyed {
 
     /// A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
     #[pyo3(signature = (
-        *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None, epoch = 0,
-        max_in_flight = 64, on_delivery = None, timeout = 120.0
+        *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None,
+        epoch = None, max_in_flight = 64, on_delivery = None, timeout = 120.0
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn writer<'py>(
@@ -416,7 +416,7 @@ impl AsyncKeyed {
         compression: Option<&str>,
         idempotent: bool,
         writer_id: Option<&Bound<'_, PyAny>>,
-        epoch: i64,
+        epoch: Option<i64>,
         max_in_flight: usize,
         on_delivery: Option<Py<PyAny>>,
         timeout: f64,

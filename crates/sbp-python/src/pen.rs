@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyResourceWarning, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyResourceWarning, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use sbp_client::{BatchWriter, BatchWriterOptions, ClientError, Pushed, Record};
@@ -145,59 +145,63 @@ impl Pen {
         if value.is_none() && key.is_none() {
             return Err(PyTypeError::new_err("a record without a value needs a key"));
         }
-        let pushed = self.take_one(py, value, key, &headers, given.appending.how.timestamp)?;
+        let given = OneRecord {
+            value,
+            key,
+            headers: &headers,
+            timestamp: given.appending.how.timestamp,
+        };
+        let pushed = self.take_one(py, &given)?;
         Ok(pushed.sequence)
     }
 
     fn take_list(&self, py: Python<'_>, items: &[Bound<'_, PyAny>], given: &Given<'_, '_>) -> PyResult<i64> {
         let (keys, headers) = of_list(&given.appending, items.len())?;
-        let mut last = None;
-        for (index, item) in items.iter().enumerate() {
+        let each = |index: usize, item: &Bound<'_, PyAny>, act: &mut dyn FnMut(OneRecord<'_, '_>) -> PyResult<()>| {
             let key = keys.as_ref().map(|keys| keys.at(index)).transpose()?.flatten();
             let own = headers.as_ref().map(|headers| headers.at(index)).transpose()?.flatten();
             let own = own
                 .map(|own| Headers::of(&own, Some(index)))
                 .transpose()?
                 .unwrap_or_default();
-            let value = (!item.is_none()).then_some(item);
+            act(OneRecord {
+                value: (!item.is_none()).then_some(item),
+                key: key.as_ref(),
+                headers: &own,
+                timestamp: given.appending.how.timestamp,
+            })
+        };
+        // A list is taken whole or not at all: what is wrong with one of them is found before the first has its place.
+        for (index, item) in items.iter().enumerate() {
+            each(index, item, &mut |one| self.check_one(py, index, &one))?;
+        }
+        let mut last = None;
+        for (index, item) in items.iter().enumerate() {
             (given.wait)(py)?;
-            let pushed = self
-                .take_one(py, value, key.as_ref(), &own, given.appending.how.timestamp)
-                .map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
-                    true => PyTypeError::new_err(format!("item {index} of the list: {}", error.value(py))),
-                    false => error,
-                })?;
-            last = Some(pushed.sequence);
+            each(index, item, &mut |one| {
+                last = Some(self.take_one(py, &one)?.sequence);
+                Ok(())
+            })?;
         }
         last.ok_or_else(|| errors::invalid(py, "the list is empty; append at least one record"))
     }
 
-    fn take_one(
-        &self,
-        py: Python<'_>,
-        value: Option<&Bound<'_, PyAny>>,
-        key: Option<&Bound<'_, PyAny>>,
-        headers: &Headers,
-        timestamp: Option<TimestampMs>,
-    ) -> PyResult<Pushed> {
+    fn check_one(&self, py: Python<'_>, index: usize, given: &OneRecord<'_, '_>) -> PyResult<()> {
         let writer = self.writer(py)?;
-        let headers = headers.pairs();
-        let push = |value: Option<&[u8]>, key: Option<&[u8]>| {
-            writer.push(&Record {
-                value,
-                key,
-                timestamp_us: timestamp.map(|time| time.0.saturating_mul(1_000)),
-                headers: &headers,
-            })
-        };
-        let pushed = match (value, key) {
-            (Some(value), None) => with_bytes(value, |value| push(Some(value), None))?,
-            (Some(value), Some(key)) => {
-                with_bytes(key, |key| with_bytes(value, |value| push(Some(value), Some(key))))??
-            }
-            (None, Some(key)) => with_bytes(key, |key| push(None, Some(key)))?,
-            (None, None) => push(None, None),
-        };
+        let checked = given.with_record(|record| writer.check(record));
+        let checked = checked.map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
+            true => PyTypeError::new_err(format!("item {index} of the list: {}", error.value(py))),
+            false => error,
+        })?;
+        checked.map_err(|error| {
+            let what = format!("item {index} of the list: {}", error.what());
+            self.explain(py, ClientError::local(error.code(), what))
+        })
+    }
+
+    fn take_one(&self, py: Python<'_>, given: &OneRecord<'_, '_>) -> PyResult<Pushed> {
+        let writer = self.writer(py)?;
+        let pushed = given.with_record(|record| writer.push(record))?;
         let pushed = pushed.map_err(|error| self.explain(py, error))?;
         if pushed.is_full {
             // Encoding a batch takes time that other threads can use.
@@ -316,6 +320,28 @@ impl Pen {
         PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &message, 1)
     }
 
+    /// Warns, for all to see, of records that are not stored at the end of the process, or perhaps are not.
+    fn warn_lost(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(open) = self.open.get() else { return Ok(()) };
+        let (mut lost, mut why) = (i64::try_from(self.unfinished()).unwrap_or(i64::MAX), None);
+        for delivery in open.writer.take_deliveries() {
+            if let Err(error) = delivery.result {
+                lost = lost.saturating_add(delivery.last_sequence - delivery.first_sequence + 1);
+                why.get_or_insert(error);
+            }
+        }
+        if lost == 0 {
+            return Ok(());
+        }
+        let why = why.map_or_else(|| "no answer came in time".to_owned(), |error| error.what().to_owned());
+        let message = format!(
+            "a writer of stream {} was not closed, and {lost} records were not acknowledged before the process ended: {why}",
+            self.stream()
+        );
+        let message = std::ffi::CString::new(message).map_err(|_| PyValueError::new_err("a name with a zero byte"))?;
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)
+    }
+
     /// Warns, from a place that cannot raise.
     pub(crate) fn warn_dropped(&self) {
         if self.unfinished() == 0 || !self.core.is_of_this_process() {
@@ -338,8 +364,11 @@ impl Pen {
     }
 }
 
-/// Warns of writers that still have records whose fate is not known, and of clients with appends of their own on their way.
-/// For the exit hook only.
+/// How long the end of the process waits for records of writers that nobody closed.
+const EXIT_GRACE: Duration = Duration::from_secs(5);
+
+/// Flushes writers that still have records whose fate is not known, and warns of them, aloud where records were not stored;
+/// warns of clients with appends of their own on their way. For the exit hook only.
 #[pyfunction]
 pub(crate) fn warn_unflushed(py: Python<'_>) -> PyResult<()> {
     let pens: Vec<_> = std::mem::take(&mut *PENS.lock())
@@ -352,7 +381,26 @@ pub(crate) fn warn_unflushed(py: Python<'_>) -> PyResult<()> {
         .filter(|pen| pen.unfinished() > 0)
         .map(|pen| Arc::as_ptr(&pen.core))
         .collect();
-    pens.iter().try_for_each(|pen| pen.warn(py, "is open at exit"))?;
+    let left: Vec<_> = pens.iter().filter(|pen| pen.unfinished() > 0).collect();
+    left.iter().try_for_each(|pen| pen.warn(py, "is open at exit"))?;
+    let writers: Vec<_> = left
+        .iter()
+        .filter(|pen| pen.is_of_this_process())
+        .filter_map(|pen| pen.writer(py).ok().cloned())
+        .collect();
+    if !writers.is_empty() {
+        let flushed = async move {
+            for writer in &writers {
+                writer.close();
+                writer.flush().await;
+            }
+        };
+        block_on(py, async move {
+            // What is not stored in time is told below.
+            drop(tokio::time::timeout(EXIT_GRACE, flushed).await);
+        })?;
+        left.iter().try_for_each(|pen| pen.warn_lost(py))?;
+    }
     core::warn_in_flight(py, &told)
 }
 
@@ -368,6 +416,35 @@ pub(crate) struct Given<'a, 'py> {
 /// Describes a stream again.
 type Describe<'a> = dyn Fn(Python<'_>, &Key) -> PyResult<Option<Arc<Described>>> + 'a;
 
+/// One record on its way into a writer.
+struct OneRecord<'a, 'py> {
+    value: Option<&'a Bound<'py, PyAny>>,
+    key: Option<&'a Bound<'py, PyAny>>,
+    headers: &'a Headers,
+    timestamp: Option<TimestampMs>,
+}
+
+impl OneRecord<'_, '_> {
+    /// Calls `act` with the record's bytes, where they lie.
+    fn with_record<R>(&self, act: impl FnOnce(&Record<'_>) -> R) -> PyResult<R> {
+        let headers = self.headers.pairs();
+        let act = |value: Option<&[u8]>, key: Option<&[u8]>| {
+            act(&Record {
+                value,
+                key,
+                timestamp_us: self.timestamp.map(|time| time.0.saturating_mul(1_000)),
+                headers: &headers,
+            })
+        };
+        match (self.value, self.key) {
+            (Some(value), None) => with_bytes(value, |value| act(Some(value), None)),
+            (Some(value), Some(key)) => with_bytes(key, |key| with_bytes(value, |value| act(Some(value), Some(key))))?,
+            (None, Some(key)) => with_bytes(key, |key| act(None, Some(key))),
+            (None, None) => Ok(act(None, None)),
+        }
+    }
+}
+
 fn items_of<'py>(data: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = data.cast::<PyList>() {
         return Some(list.iter().collect());
@@ -382,7 +459,7 @@ pub(crate) struct WriterArguments<'a, 'py> {
     pub(crate) compression: Option<&'a str>,
     pub(crate) idempotent: bool,
     pub(crate) writer_id: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) epoch: i64,
+    pub(crate) epoch: Option<i64>,
     pub(crate) max_in_flight: usize,
     pub(crate) reports: bool,
     pub(crate) timeout: f64,
@@ -398,15 +475,14 @@ impl WriterArguments<'_, '_> {
         if self.max_in_flight == 0 || (self.idempotent && self.max_in_flight > 64) {
             return wrong("max_in_flight is 1 to 64 batches; more only with idempotent=False");
         }
-        if !self.idempotent && (self.writer_id.is_some() || self.epoch != 0) {
+        if !self.idempotent && (self.writer_id.is_some() || self.epoch.is_some_and(|epoch| epoch != 0)) {
             return wrong("writer_id and epoch are an idempotent writer's: leave them out with idempotent=False");
         }
-        if self.epoch < 0 {
+        if self.epoch.is_some_and(|epoch| epoch < 0) {
             return wrong("epoch is 0 or more");
         }
-        let linger = match self.linger {
-            0.0 => Duration::ZERO,
-            linger => seconds(linger)?,
+        let Ok(linger) = Duration::try_from_secs_f64(self.linger) else {
+            return wrong(&format!("linger is seconds, 0 or more and finite, not {}", self.linger));
         };
         Ok(BatchWriterOptions {
             batch_bytes: self.batch_bytes,
@@ -427,6 +503,11 @@ fn writer_id(value: &Bound<'_, PyAny>) -> PyResult<WriterId> {
     let py = value.py();
     let wrong = || PyTypeError::new_err("writer_id is a uuid.UUID, or a name as str");
     let uuid = if value.is_instance_of::<PyString>() {
+        if value.len()? == 0 {
+            return Err(PyValueError::new_err(
+                "writer_id is empty: a writer's name has at least one character",
+            ));
+        }
         let module = py.import("uuid")?;
         module.call_method1("uuid5", (module.getattr("NAMESPACE_OID")?, value))?
     } else {

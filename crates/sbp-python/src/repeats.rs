@@ -108,7 +108,7 @@ fn holds_same(one: &RecordBatch, other: &RecordBatch, typed: bool) -> bool {
 pub(crate) async fn check_end(client: &Client, stream: StreamId, stamp: WriterStamp) -> Result<(), ClientError> {
     let options = WriterOptions {
         writer_id: Some(stamp.id),
-        epoch: stamp.epoch,
+        epoch: Some(stamp.epoch),
         timeout: client.config().timeout,
         ..WriterOptions::default()
     };

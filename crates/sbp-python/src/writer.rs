@@ -85,13 +85,13 @@ impl Writer {
         self.pen.writer(py)?.id().map(|id| uuid(py, id)).transpose()
     }
 
-    /// The writer's epoch.
+    /// The writer's epoch: which instance of it this is.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.pen.writer(py)?.epoch())
     }
 
-    /// The number that the next record will get.
+    /// The number of the next record: how many came before it, with a ``writer_id`` in all lives of the writer.
     #[getter]
     fn next_sequence(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.pen.writer(py)?.next_sequence())

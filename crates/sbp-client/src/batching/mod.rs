@@ -32,7 +32,7 @@ pub struct BatchWriterOptions {
     /// The writer's name; see [`WriterOptions::writer_id`].
     pub writer_id: Option<WriterId>,
     /// The instance of the writer; see [`WriterOptions::epoch`].
-    pub epoch: i64,
+    pub epoch: Option<i64>,
     /// Batches that may be on their way; at most 64 of an idempotent writer.
     pub max_in_flight: usize,
     /// Whether stored batches are reported too, and not only those that failed.
@@ -50,7 +50,7 @@ impl Default for BatchWriterOptions {
             compression: writer.compression,
             idempotent: true,
             writer_id: None,
-            epoch: 0,
+            epoch: None,
             max_in_flight: writer.max_in_flight,
             reports: true,
             timeout: writer.timeout,
@@ -113,11 +113,12 @@ impl Client {
 }
 
 impl BatchWriter {
-    /// Asks the server where a writer with a name goes on. Nothing else needs it; to be called before the first record.
+    /// Opens a writer with a name: makes its epoch current, unless it was given one, and asks the server where it goes
+    /// on. Nothing else needs it; to be called before the first record.
     ///
     /// # Errors
     ///
-    /// That the server could not be asked, or has seen a higher epoch of the writer.
+    /// That the server could not be asked, or has seen a higher epoch than the one given.
     pub async fn open(&self) -> Result<(), ClientError> {
         self.sender.open().await
     }
@@ -127,16 +128,26 @@ impl BatchWriter {
     ///
     /// # Errors
     ///
-    /// That the writer is closed, or that the record is larger than a batch can be.
+    /// That the writer is closed, or that the record is larger than a batch can be; then it has no number. That a writer
+    /// with a name has stopped.
     pub fn push(&self, record: &Record<'_>) -> Result<Pushed, ClientError> {
         self.sender.push(record)
+    }
+
+    /// Whether a record can be stored, as far as its size goes.
+    ///
+    /// # Errors
+    ///
+    /// That it is larger than a batch can be.
+    pub fn check(&self, record: &Record<'_>) -> Result<(), ClientError> {
+        self.sender.check(record)
     }
 
     /// Takes a whole batch of `count` records, encoded. Returns the number of the last one.
     ///
     /// # Errors
     ///
-    /// That the writer is closed.
+    /// That the writer is closed, or has stopped; that the batch is too large, and has no number.
     pub fn push_batch(&self, batch: Bytes, count: u32) -> Result<i64, ClientError> {
         self.sender.push_batch(batch, count)
     }

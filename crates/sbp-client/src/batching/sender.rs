@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use sbp_locks::{Mutex, MutexGuard};
 use sbp_messages::ErrorCode;
+use sbp_record::{MAX_BATCH_LENGTH, RecordsBuilder};
 use sbp_types::{StreamId, WriterId};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::state::{Run, State};
+use super::state::{self, Run, State};
 use super::{BatchWriterOptions, Delivery, Pushed, Record};
 use crate::append::{AppendOptions, Records};
 use crate::client::Client;
@@ -30,7 +31,7 @@ enum Road {
     /// Each once, and in order.
     Writer(Writer),
     /// Each once at most.
-    Plain(Client, AppendOptions),
+    Plain(Client),
 }
 
 /// What the writer shares with the task that takes in what became of batches.
@@ -52,7 +53,9 @@ struct Shared {
 pub(super) struct Sender {
     stream: StreamId,
     road: Road,
-    epoch: i64,
+    /// Of a writer with a name, which takes nothing behind a batch that was not stored.
+    named: bool,
+    how: AppendOptions,
     shared: Arc<Shared>,
     sent: UnboundedSender<(Run, Fate)>,
 }
@@ -111,6 +114,11 @@ impl Sender {
         });
         let (sent, fates) = unbounded_channel();
         let runtime = client.runtime().clone();
+        let how = AppendOptions {
+            compression: options.compression,
+            timeout: Some(options.timeout),
+            ..AppendOptions::default()
+        };
         let road = if options.idempotent {
             Road::Writer(client.writer(
                 stream,
@@ -124,17 +132,13 @@ impl Sender {
                 },
             ))
         } else {
-            let how = AppendOptions {
-                compression: options.compression,
-                timeout: Some(options.timeout),
-                ..AppendOptions::default()
-            };
-            Road::Plain(client, how)
+            Road::Plain(client)
         };
         let sender = Arc::new(Self {
             stream,
             road,
-            epoch: options.epoch,
+            named: options.idempotent && options.writer_id.is_some(),
+            how,
             shared: Arc::clone(&shared),
             sent,
         });
@@ -158,11 +162,20 @@ impl Sender {
             let what = "the writer is closed";
             return Err(ClientError::new(ErrorKind::Closed, ErrorCode::CLOSED, what).with_stream(self.stream));
         }
-        Ok(state)
+        match &self.road {
+            Road::Writer(writer) if self.named => match writer.stopped() {
+                Some(error) => Err(error.with_stream(self.stream)),
+                None => Ok(state),
+            },
+            Road::Writer(_) | Road::Plain(_) => Ok(state),
+        }
     }
 
     pub(super) fn push(&self, record: &Record<'_>) -> Result<Pushed, ClientError> {
         let mut state = self.open_state()?;
+        if state::cost(record) > state::LARGEST_GATHERED {
+            return self.push_alone(&mut state, record);
+        }
         if !state.fits(record) {
             self.seal(&mut state);
         }
@@ -176,8 +189,43 @@ impl Sender {
         Ok(pushed)
     }
 
+    fn encode_alone(&self, record: &Record<'_>) -> Result<Bytes, ClientError> {
+        let refused = |error| crate::append::encode_error(&error, self.stream);
+        let mut alone = RecordsBuilder::new();
+        alone
+            .push(record.value, record.key, record.timestamp_us, record.headers)
+            .map_err(refused)?;
+        let mut batch = BytesMut::new();
+        let options = self.how.encode_options(self.stream);
+        alone.finish(&options, &mut batch).map_err(refused)?;
+        Ok(batch.freeze())
+    }
+
+    pub(super) fn check(&self, record: &Record<'_>) -> Result<(), ClientError> {
+        if state::cost(record) > state::LARGEST_GATHERED {
+            self.encode_alone(record)?;
+        }
+        Ok(())
+    }
+
+    /// A record that may be too large to be stored is encoded at once: if it is, it gets no number.
+    fn push_alone(&self, state: &mut State, record: &Record<'_>) -> Result<Pushed, ClientError> {
+        let batch = self.encode_alone(record)?;
+        self.seal(state);
+        let run = state.take_batch(1);
+        self.hand_over(Records::Encoded { batch, count: 1 }, run);
+        Ok(Pushed {
+            sequence: run.last,
+            is_full: false,
+            begins: false,
+        })
+    }
+
     pub(super) fn push_batch(&self, batch: Bytes, count: u32) -> Result<i64, ClientError> {
         let mut state = self.open_state()?;
+        if batch.len() > MAX_BATCH_LENGTH {
+            return Err(crate::append::too_large(batch.len()).with_stream(self.stream));
+        }
         self.seal(&mut state);
         let run = state.take_batch(count);
         self.hand_over(Records::Encoded { batch, count }, run);
@@ -201,7 +249,7 @@ impl Sender {
     fn hand_over(&self, records: Records, run: Run) {
         let fate: Fate = match &self.road {
             Road::Writer(writer) => Box::pin(writer.append(records)),
-            Road::Plain(client, how) => Box::pin(client.start_append(self.stream, records, how)),
+            Road::Plain(client) => Box::pin(client.start_append(self.stream, records, &self.how)),
         };
         // Nobody takes fates in only when the runtime is gone.
         let _ = self.sent.send((run, fate));
@@ -268,14 +316,14 @@ impl Sender {
     pub(super) fn id(&self) -> Option<WriterId> {
         match &self.road {
             Road::Writer(writer) => Some(writer.id()),
-            Road::Plain(..) => None,
+            Road::Plain(_) => None,
         }
     }
 
     pub(super) fn epoch(&self) -> i64 {
         match &self.road {
             Road::Writer(writer) => writer.epoch(),
-            Road::Plain(..) => self.epoch,
+            Road::Plain(_) => 0,
         }
     }
 }

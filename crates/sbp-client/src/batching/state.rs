@@ -5,11 +5,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use sbp_record::{EncodeError, RecordsBuilder};
+use sbp_record::{EncodeError, MAX_BATCH_LENGTH, RecordsBuilder};
 
 use super::{Delivery, Pushed, Record};
 use crate::error::ClientError;
 use crate::outcome::Ack;
+
+/// A record up to this size fits into a batch whatever else that holds, and no gathered batch is larger.
+pub(super) const LARGEST_GATHERED: usize = MAX_BATCH_LENGTH - (64 << 10);
 
 /// What a record costs beside its bytes: its offsets and its bits.
 const PER_RECORD: usize = 16;
@@ -52,7 +55,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(batch_bytes: usize, linger: Duration, max_in_flight: usize, reports: bool) -> Self {
         Self {
-            batch_bytes: batch_bytes.max(1),
+            batch_bytes: batch_bytes.clamp(1, LARGEST_GATHERED),
             linger,
             max_in_flight: max_in_flight.max(1),
             reports,
@@ -202,7 +205,8 @@ impl State {
     }
 }
 
-fn cost(record: &Record<'_>) -> usize {
+/// What a record takes in a batch, at most.
+pub(super) fn cost(record: &Record<'_>) -> usize {
     let length = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
     let headers = record.headers.iter();
     let headers: usize = headers

@@ -259,8 +259,7 @@ impl AppendRoad {
         self.stored = true;
         match outcome(found, &answer, context) {
             Ok(outcome) if found.reply.is_attempt() => {
-                let next_sequence = answer.append_responses.first().map(|result| result.next_sequence);
-                let end = AttemptEnd::answered(outcome, next_sequence);
+                let end = AttemptEnd::answered(outcome, answer.append_responses.first());
                 self.finish_attempt(context, batch, index, end);
             }
             Ok(outcome) => match entries::to_repeat(found, &answer, now) {
@@ -316,10 +315,7 @@ impl AppendRoad {
         let next_offset = told.map(|result| result.next_offset).filter(|next| next.0 >= 0);
         let failure = Failure::new(cause, Some(&context.endpoint)).at(next_offset);
         if op.reply.is_attempt() {
-            let end = AttemptEnd {
-                outcome: Err(Box::new(failure)),
-                next_sequence: told.map(|result| result.next_sequence),
-            };
+            let end = AttemptEnd::refused(failure, told);
             return self.finish_attempt(context, key, index, end);
         }
         let link = &context.link;
@@ -486,6 +482,9 @@ fn obstacle(op: &AppendOp, features: &Features) -> Option<Cause> {
     }
     if op.reply.is_attempt() && features.idempotence.is_none() {
         return lacking(sbp_messages::features::IDEMPOTENCE);
+    }
+    if op.entries.iter().any(|entry| entry.is_fence) && !features.fence {
+        return lacking(sbp_messages::features::FENCE);
     }
     None
 }

@@ -2,8 +2,9 @@
 //!
 //! Does no I/O and reads no clock. Batches have sequences without holes; the server stores them in that order and knows
 //! those it has stored already, so a batch whose fate is unknown is sent again with the same sequence. A batch that was
-//! certainly not stored and never will be leaves a hole that the server would wait for: those behind it get other
-//! sequences, once nothing of them is on its way any more.
+//! certainly not stored and never will be leaves a hole that the server would wait for. A writer whose name is its own
+//! secret gives those behind it other sequences, once nothing of them is on its way any more. Of a writer that was given
+//! its name a sequence is a place in its input, so it stops: nothing behind the hole is stored until it is opened again.
 //!
 //! ```text
 //!             push                 poll_send               stored
@@ -15,26 +16,41 @@
 //! ```
 
 mod holes;
+mod opening;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use sbp_messages::ErrorCode;
+use sbp_messages::{AppendResult, ErrorCode};
 
-use self::holes::{definite, stopped};
+use self::opening::Question;
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::outcome::{Ack, AppendOutcome};
 use crate::retry::{Asked, Decision, Target, Wait, decide, duration_of};
 
+/// How a writer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// With this sequence.
+    At(i64),
+    /// Where it stands in its epoch, which the server is asked for.
+    Asks,
+    /// In the next epoch, which the server is asked to make current; with this sequence, or where the one before stood.
+    TakesOver { first_sequence: Option<i64> },
+}
+
 /// What a writer is set up with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
+    /// Of one that takes over: the first that is tried.
     pub(super) epoch: i64,
-    /// The first sequence; `None`: the server is asked.
-    pub(super) first_sequence: Option<i64>,
-    /// Nobody else writes under this writer's id, so it may raise its epoch by itself.
+    pub(super) opening: Opening,
+    /// When a writer that is not open yet gives up.
+    pub(super) open_by: Instant,
+    /// Nobody else writes under this writer's id, and nobody will open it again: it may raise its epoch by itself, and
+    /// leave out what is not stored. A writer with a name may not, because its sequences are places in its input.
     pub(super) owns_id: bool,
     /// Batches that may be on their way.
     pub(super) max_in_flight: usize,
@@ -50,15 +66,8 @@ enum Phase {
     Asking(Question),
     /// Batches are sent.
     Open,
-    /// Nothing is sent any more.
+    /// Nothing is sent any more, for the reason that whoever comes now is told.
     Stopped(ClientError),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Question {
-    Due,
-    /// With the number of its attempt.
-    InFlight(u32),
 }
 
 /// Where one batch is.
@@ -109,8 +118,17 @@ pub(super) struct ToSend<'a, P> {
     pub(super) epoch: i64,
     pub(super) base_sequence: i64,
     pub(super) deadline: Instant,
-    /// `None`: the question where the writer stands.
-    pub(super) payload: Option<&'a mut P>,
+    pub(super) content: Content<'a, P>,
+}
+
+/// What is to be sent.
+#[derive(Debug)]
+pub(super) enum Content<'a, P> {
+    Batch(&'a mut P),
+    /// The question where the writer stands.
+    Question,
+    /// That the epoch becomes current.
+    Fence,
 }
 
 /// What the shell has to do.
@@ -130,25 +148,37 @@ pub(crate) struct AttemptEnd {
     pub(crate) outcome: Result<Ack, Box<Failure>>,
     /// The sequence that the server expects next, where it said so.
     pub(crate) next_sequence: Option<i64>,
+    /// The epoch of the instance that has taken over, where the server said so.
+    pub(crate) fenced_by: Option<i64>,
 }
 
 impl AttemptEnd {
     /// The attempt failed on this side, or nobody knows.
     pub(crate) fn failed(failure: Failure) -> Self {
+        Self::refused(failure, None)
+    }
+
+    /// The attempt failed, and this is what the server said, if it said anything.
+    pub(crate) fn refused(failure: Failure, told: Option<&AppendResult>) -> Self {
+        let fenced = told.filter(|told| told.status.code == ErrorCode::WRITER_FENCED);
         Self {
             outcome: Err(Box::new(failure)),
-            next_sequence: None,
+            next_sequence: told.map(|told| told.next_sequence),
+            fenced_by: fenced
+                .and_then(|told| told.status.detail.first_chunk())
+                .map(|epoch| i64::from_be_bytes(*epoch)),
         }
     }
 
     /// The server stored the one batch of the attempt, or refused it.
-    pub(crate) fn answered(outcome: AppendOutcome, next_sequence: Option<i64>) -> Self {
+    pub(crate) fn answered(outcome: AppendOutcome, told: Option<&AppendResult>) -> Self {
         let what = |error: ClientError| Cause::Protocol {
             what: error.what().to_owned(),
         };
         Self {
             outcome: outcome.single().map_err(|error| Box::new(Failure::from(what(error)))),
-            next_sequence,
+            next_sequence: told.map(|told| told.next_sequence),
+            fenced_by: None,
         }
     }
 }
@@ -199,14 +229,14 @@ fn token(number: u64, attempt: u32) -> u64 {
 
 impl<P> Machine<P> {
     pub(super) fn new(setup: Setup) -> Self {
-        let phase = match setup.first_sequence {
-            Some(_) => Phase::Open,
-            None => Phase::Asking(Question::Due),
+        let (phase, first_sequence) = match setup.opening {
+            Opening::At(first_sequence) => (Phase::Open, first_sequence),
+            Opening::Asks | Opening::TakesOver { .. } => (Phase::Asking(Question::Due), 0),
         };
         Self {
             phase,
             epoch: setup.epoch,
-            next_sequence: setup.first_sequence.unwrap_or(0),
+            next_sequence: first_sequence,
             setup,
             batches: VecDeque::new(),
             first_number: 0,
@@ -227,7 +257,7 @@ impl<P> Machine<P> {
     /// Takes a batch, or gives it back with why the writer takes no more.
     pub(super) fn push(&mut self, count: i64, deadline: Instant, payload: P) -> Result<(), (ClientError, P)> {
         if let Phase::Stopped(error) = &self.phase {
-            return Err((stopped(error), payload));
+            return Err((error.clone(), payload));
         }
         self.batches.push_back(Batch {
             base_sequence: self.next_sequence,
@@ -272,7 +302,7 @@ impl<P> Machine<P> {
     /// Why the writer takes no more.
     pub(super) fn stopped(&self) -> Option<ClientError> {
         match &self.phase {
-            Phase::Stopped(error) => Some(stopped(error)),
+            Phase::Stopped(error) => Some(error.clone()),
             Phase::Asking(_) | Phase::Open => None,
         }
     }
@@ -325,7 +355,7 @@ impl<P> Machine<P> {
             epoch: self.epoch,
             base_sequence: batch.base_sequence,
             deadline: batch.deadline.min(now + self.setup.attempt_timeout),
-            payload: batch.payload.as_mut(),
+            content: batch.payload.as_mut().map(Content::Batch)?,
         })
     }
 
@@ -335,18 +365,6 @@ impl<P> Machine<P> {
         match self.known_at {
             Some(at) if now.saturating_duration_since(at) < REMEMBERED => self.setup.max_in_flight,
             Some(_) | None => 1,
-        }
-    }
-
-    fn question(&mut self, now: Instant) -> ToSend<'_, P> {
-        self.question_attempts = (self.question_attempts + 1) & ATTEMPTS;
-        self.phase = Phase::Asking(Question::InFlight(self.question_attempts));
-        ToSend {
-            token: token(QUESTION, self.question_attempts),
-            epoch: self.epoch,
-            base_sequence: 0,
-            deadline: now + self.setup.attempt_timeout,
-            payload: None,
         }
     }
 
@@ -362,7 +380,12 @@ impl<P> Machine<P> {
         } else {
             self.earliest_deadline
         };
-        [self.not_before, deadline].into_iter().flatten().min()
+        let opening = match self.phase {
+            Phase::Asking(Question::Due) => Some(self.setup.open_by),
+            // The attempt has its own end, which is no later.
+            Phase::Asking(Question::InFlight(_)) | Phase::Open | Phase::Stopped(_) => None,
+        };
+        [self.not_before, deadline, opening].into_iter().flatten().min()
     }
 
     /// Time has passed: batches that wait and are out of time are over.
@@ -380,6 +403,9 @@ impl<P> Machine<P> {
         }
         if self.not_before.is_some_and(|at| at <= now) {
             self.not_before = None;
+        }
+        if matches!(self.phase, Phase::Asking(Question::Due)) && self.setup.open_by <= now {
+            self.stop_opening(None);
         }
         self.settle();
     }
@@ -468,8 +494,14 @@ impl<P> Machine<P> {
             }
             _ => {}
         }
-        if let Phase::Stopped(_) = self.phase {
-            return self.refuse(place, false);
+        if let Phase::Stopped(why) = &self.phase {
+            let why = why.clone();
+            let doubtful = self.batches.get(place).is_some_and(|batch| batch.floating);
+            return if doubtful {
+                self.refuse(place, false);
+            } else {
+                self.tell(place, Err(why));
+            };
         }
         if let Cause::Refused { code, .. } = &cause {
             match *code {
@@ -548,36 +580,6 @@ impl<P> Machine<P> {
         }
     }
 
-    /// The answer to the question where the writer stands.
-    fn handle_answer(&mut self, now: Instant, attempt: u32, end: AttemptEnd) {
-        if !matches!(self.phase, Phase::Asking(Question::InFlight(current)) if current == attempt) {
-            return;
-        }
-        let failure = match end.outcome {
-            Ok(_) => {
-                // Unknown writers may start anywhere; they start at 0.
-                let told = end.next_sequence.filter(|&sequence| sequence >= 0);
-                let start = told.unwrap_or(0);
-                self.known_at = told.map(|_| now);
-                self.phase = Phase::Open;
-                self.refusals = 0;
-                return self.number_from(start);
-            }
-            Err(failure) => failure,
-        };
-        self.phase = Phase::Asking(Question::Due);
-        match self.decide(&failure.cause) {
-            Decision::Final { .. } => {
-                let error = definite(&failure, attempt);
-                self.stop(error.with_next_sequence(end.next_sequence));
-            }
-            Decision::Again { after, at } => {
-                let after = if after == Wait::None { Wait::BackOff } else { after };
-                self.pause(now, after, at);
-            }
-        }
-    }
-
     fn tell(&mut self, place: usize, result: Result<Ack, ClientError>) {
         let Some(batch) = self.batches.get_mut(place) else {
             return;
@@ -638,5 +640,7 @@ fn widen(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
+#[cfg(test)]
+mod lives;
 #[cfg(test)]
 mod tests;

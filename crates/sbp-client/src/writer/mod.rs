@@ -27,13 +27,19 @@ const WINDOW: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct WriterOptions {
     /// The writer's name. `None`: one that nobody else has; then the writer goes on by itself, in a new epoch, when the
-    /// fate of a batch stays unknown. With a name given it stops instead: whoever chose the name chooses the epochs.
+    /// fate of a batch stays unknown, and a batch that is refused is left out. With a name given a sequence is a place in
+    /// the writer's input, through all its lives: behind a batch that is refused, or whose fate stays unknown, nothing is
+    /// stored any more until the writer is opened again.
     pub writer_id: Option<WriterId>,
-    /// The instance of the writer: appends of a lower epoch are refused once one of this epoch is stored.
-    pub epoch: i64,
-    /// The sequence of the first record. `None`: behind what the server has of this writer and epoch, which it is asked
-    /// for; a writer without a given name begins at 0. `Some(0)` with a name and epoch that were used before writes the
-    /// same once more, and what was stored is not stored again.
+    /// The instance of the writer. `None` with a name: the next one, which is made current when the writer is opened;
+    /// instances before it are refused from then on. Needs a server that offers `fence`. `None` without a name: 0.
+    ///
+    /// A number is used as it is, and shuts nobody out before its first batch is stored: for those who have a number of
+    /// their own that says which instance is the newest one. A new epoch may begin at sequence 0.
+    pub epoch: Option<i64>,
+    /// The sequence of the first record. `None`: behind what the server has of this writer, which says so when it is
+    /// opened; a writer without a given name begins at 0. With an epoch given, `Some(0)` writes the same once more, and
+    /// what was stored in this epoch is not stored again.
     pub first_sequence: Option<i64>,
     /// Batches that may be on their way; at most 64.
     pub max_in_flight: usize,
@@ -43,7 +49,7 @@ pub struct WriterOptions {
     pub batch_bytes: usize,
     /// How bodies are stored.
     pub compression: Compression,
-    /// How long an append may take, all attempts included.
+    /// How long an append may take, all attempts included; and how long a writer with a name may take to be opened.
     pub timeout: Duration,
     /// How long one attempt may take before the batch is sent again.
     pub attempt_timeout: Duration,
@@ -53,7 +59,7 @@ impl Default for WriterOptions {
     fn default() -> Self {
         Self {
             writer_id: None,
-            epoch: 0,
+            epoch: None,
             first_sequence: None,
             max_in_flight: WINDOW,
             linger: Duration::ZERO,
@@ -69,7 +75,8 @@ impl Default for WriterOptions {
 ///
 /// What fails for the moment is sent again until the append's time is over, over new connections and restarts of the
 /// server, and the server recognises what it has stored already. So an append ends as indeterminate only when its time
-/// is over. A batch that is refused for good is left out, and those behind it go on.
+/// is over. What happens behind a batch that is not stored depends on whether the writer was given a name; see
+/// [`WriterOptions::writer_id`].
 ///
 /// Clones write in one order. Appends that are not awaited are sent all the same; dropping the last clone and all
 /// futures gives up on what is not on its way.
@@ -101,7 +108,7 @@ impl Writer {
         self.shared.id
     }
 
-    /// The writer's epoch now.
+    /// The writer's epoch now. One that takes the next has it when [`Self::next_sequence`] is known.
     #[must_use]
     pub fn epoch(&self) -> i64 {
         self.shared.epoch()
@@ -116,8 +123,10 @@ impl Writer {
     /// # Errors
     ///
     /// Kind [`Indeterminate`](crate::ErrorKind::Indeterminate): its time is over and it may have been stored. Any other:
-    /// it was not stored. Some end the writer, and the message says so: a higher epoch of it was seen, or the server
-    /// misses earlier batches.
+    /// it was not stored. [`Invalid`](crate::ErrorKind::Invalid) at once: the records are no batch, or one that is too
+    /// large; then they have taken no place in the order, and the writer goes on. Some end the writer, and the message
+    /// says so: another instance has taken over, the server misses earlier batches, and for a writer with a name any
+    /// batch that is not stored.
     pub fn append(
         &self,
         records: impl Into<Records>,
@@ -132,6 +141,12 @@ impl Writer {
             };
             result.map_err(|error| error.with_stream(shared.stream))
         }
+    }
+
+    /// Why the writer takes no more, if it has stopped. Takes a lock only then.
+    #[must_use]
+    pub fn stopped(&self) -> Option<ClientError> {
+        self.shared.stopped()
     }
 
     /// Waits until there is room for another batch among those on their way.

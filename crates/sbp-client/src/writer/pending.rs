@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use sbp_record::{EncodeOptions, WriterStamp, encode_empty, stamp_writer};
-use sbp_types::{Offset, StreamId};
+use sbp_record::{EncodeOptions, MAX_BATCH_LENGTH, WriterStamp, encode_empty, encode_fence, stamp_writer};
+use sbp_types::Offset;
 use smallvec::smallvec;
 use tokio::sync::oneshot;
 
-use crate::append::Records;
+use crate::append::{Records, too_large};
 use crate::error::ClientError;
 use crate::outcome::Ack;
 use crate::submission::{AppendEntry, AppendOp, AttemptSink, Body, Reply, Submissions};
@@ -52,7 +52,10 @@ impl Pending {
         if is_encoded {
             pending.stamp(stamp)?;
         }
-        Ok(pending)
+        match pending.entry.body.len() {
+            length if length > MAX_BATCH_LENGTH => Err(too_large(length).with_stream(pending.entry.stream)),
+            _ => Ok(pending),
+        }
     }
 
     /// Tells `waiter` what becomes of the batch.
@@ -162,19 +165,22 @@ fn record(ack: &Ack, place: i64) -> Ack {
     }
 }
 
-/// Adds the question where a writer stands.
+/// Adds the question where a writer stands, or that its epoch becomes current.
 pub(super) fn send_question(
-    stream: StreamId,
     options: &EncodeOptions,
+    is_fence: bool,
     deadline: Instant,
-    sink: Arc<dyn AttemptSink>,
-    token: u64,
+    reply: Reply,
     out: &mut Submissions,
 ) -> Result<(), ClientError> {
+    let encode = if is_fence { encode_fence } else { encode_empty };
     let body = out
-        .place(|arena| encode_empty(options, arena).map(drop))
+        .place(|arena| encode(options, arena).map(drop))
         .map_err(|error| ClientError::invalid(error.to_string()))?;
-    let entry = AppendEntry::new(stream, body, 0);
-    out.push(AppendOp::new(smallvec![entry], deadline, Reply::attempt(sink, token)));
+    let entry = AppendEntry {
+        is_fence,
+        ..AppendEntry::new(options.stream_id, body, 0)
+    };
+    out.push(AppendOp::new(smallvec![entry], deadline, reply));
     Ok(())
 }

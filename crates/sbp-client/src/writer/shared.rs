@@ -7,13 +7,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
-use sbp_record::{EncodeOptions, WriterStamp};
+use sbp_record::{EncodeOptions, MAX_BATCH_LENGTH, WriterStamp};
 use sbp_types::{StreamId, WriterId};
 use tokio::sync::{Notify, oneshot};
 
 use super::gathering::Gathering;
 use super::intake::{Intake, Place};
-use super::machine::{Action, AttemptEnd, Machine, Setup};
+use super::machine::{Action, AttemptEnd, Content, Machine, Opening, Setup};
 use super::pending::{Pending, Waiter, send_question};
 use super::{WINDOW, WriterOptions};
 use crate::append::Records;
@@ -22,7 +22,7 @@ use crate::clock::{now, wall_clock};
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::Ack;
 use crate::routes::Purpose;
-use crate::submission::{AttemptSink, Submissions};
+use crate::submission::{AttemptSink, Reply, Submissions};
 use crate::unique::unique;
 
 /// What all clones of a writer share.
@@ -39,6 +39,8 @@ pub(super) struct Shared {
     /// Locked after `state` where both are.
     intake: Mutex<Intake>,
     state: Mutex<State>,
+    /// The machine takes no more.
+    has_stopped: AtomicBool,
     /// Something has changed since the pump last looked.
     dirty: AtomicBool,
     /// Held by whoever pumps: what it sends, whose memory is used again.
@@ -59,6 +61,9 @@ struct State {
     window_known: bool,
 }
 
+/// Leaves room for a batch's head, and for what its records cost beside their bytes.
+const LARGEST_GATHERED: usize = MAX_BATCH_LENGTH - (64 << 10);
+
 /// A name that no other writer has.
 fn made_up() -> WriterId {
     let (high, low) = unique();
@@ -68,10 +73,17 @@ fn made_up() -> WriterId {
 impl Shared {
     pub(super) fn new(client: Client, stream: StreamId, options: WriterOptions) -> Arc<Self> {
         let id = options.writer_id.filter(|id| id.is_some());
-        let setup = Setup {
-            epoch: options.epoch,
+        let opening = match (id, options.epoch, options.first_sequence) {
             // Nobody can have written under a name that was just made up.
-            first_sequence: options.first_sequence.or_else(|| id.is_none().then_some(0)),
+            (None, _, first_sequence) => Opening::At(first_sequence.unwrap_or(0)),
+            (Some(_), None, first_sequence) => Opening::TakesOver { first_sequence },
+            (Some(_), Some(_), Some(first_sequence)) => Opening::At(first_sequence),
+            (Some(_), Some(_), None) => Opening::Asks,
+        };
+        let setup = Setup {
+            epoch: options.epoch.unwrap_or(0),
+            opening,
+            open_by: now() + options.timeout,
             owns_id: id.is_none(),
             max_in_flight: options.max_in_flight.clamp(1, WINDOW),
             attempt_timeout: options.attempt_timeout,
@@ -83,7 +95,7 @@ impl Shared {
             options,
             intake: Mutex::new(Intake::new(Place {
                 epoch: setup.epoch,
-                sequence: setup.first_sequence.unwrap_or(0),
+                sequence: options.first_sequence.unwrap_or(0),
             })),
             state: Mutex::new(State {
                 machine: Machine::new(setup),
@@ -91,6 +103,7 @@ impl Shared {
                 armed: None,
                 window_known: false,
             }),
+            has_stopped: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
             pumping: Mutex::new(Submissions::new()),
             changed: Notify::new(),
@@ -100,6 +113,11 @@ impl Shared {
         let timer = keep_time(Arc::downgrade(&shared), Arc::clone(&shared.rearm));
         shared.client.runtime().spawn(timer);
         shared
+    }
+
+    pub(super) fn stopped(&self) -> Option<ClientError> {
+        let has_stopped = self.has_stopped.load(Ordering::Acquire);
+        has_stopped.then(|| self.state.lock().machine.stopped()).flatten()
     }
 
     pub(super) fn epoch(&self) -> i64 {
@@ -130,7 +148,9 @@ impl Shared {
     ) -> Result<oneshot::Receiver<Result<Ack, ClientError>>, ClientError> {
         let (waiter, answer) = oneshot::channel();
         match records {
-            Records::Raw(record) if !self.options.linger.is_zero() => self.gather(&record, waiter)?,
+            Records::Raw(record) if !self.options.linger.is_zero() && record.len() <= self.batch_bytes() => {
+                self.gather(&record, waiter)?;
+            }
             records => {
                 // Encoded before anything is locked; a stamp that was overtaken is written anew when it is sent.
                 let place = self.intake.lock().next();
@@ -147,11 +167,16 @@ impl Shared {
         Ok(answer)
     }
 
+    /// How large a gathered batch becomes: never too large to be stored.
+    fn batch_bytes(&self) -> usize {
+        self.options.batch_bytes.min(LARGEST_GATHERED)
+    }
+
     /// Adds one record to the batch that is gathered.
     fn gather(self: &Arc<Self>, record: &Bytes, waiter: Waiter) -> Result<(), ClientError> {
         let mut intake = self.intake.lock();
         intake.check_open()?;
-        let full = |gathering: &Gathering| !gathering.has_room(record.len(), self.options.batch_bytes);
+        let full = |gathering: &Gathering| !gathering.has_room(record.len(), self.batch_bytes());
         let is_full = intake.gathering.as_ref().is_some_and(full);
         if is_full {
             self.close_gathering(&mut intake);
@@ -188,6 +213,8 @@ impl Shared {
                 for waiter in gathering.waiters {
                     drop(waiter.send(Err(error.clone())));
                 }
+                // Their places in the order were settled, so nothing may come behind them.
+                intake.stop(error.into_stopped_writer(self.options.writer_id.is_some()));
             }
         }
     }
@@ -219,6 +246,7 @@ impl Shared {
         };
         if let Some(error) = machine.stopped() {
             self.intake.lock().stop(error);
+            self.has_stopped.store(true, Ordering::Release);
         } else if found != thought {
             self.intake.lock().correct(thought, found);
         }
@@ -300,12 +328,13 @@ impl Shared {
                 sequence: batch.base_sequence,
             };
             let (token, deadline) = (batch.token, batch.deadline);
-            let placed = match batch.payload {
-                None => {
-                    let options = self.encode_options(place);
-                    send_question(self.stream, &options, deadline, sink, token, submissions)
+            let placed = match batch.content {
+                Content::Question | Content::Fence => {
+                    let is_fence = matches!(batch.content, Content::Fence);
+                    let reply = Reply::attempt(sink, token);
+                    send_question(&self.encode_options(place), is_fence, deadline, reply, submissions)
                 }
-                Some(pending) => pending.send(self.stamp(place), deadline, sink, token, submissions),
+                Content::Batch(pending) => pending.send(self.stamp(place), deadline, sink, token, submissions),
             };
             if let Err(error) = placed {
                 let cause = crate::failure::Cause::Invalid {

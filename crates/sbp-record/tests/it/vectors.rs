@@ -4,8 +4,8 @@ use std::slice;
 
 use bytes::{Bytes, BytesMut};
 use sbp_record::{
-    Batch, BatchHead, BodyEncoding, Compression, EncodeOptions, RecordsBuilder, WriterStamp, encode_empty, encode_raw,
-    inspect, stamp_base_offset,
+    Batch, BatchHead, BodyEncoding, Compression, EncodeOptions, RecordsBuilder, WriterStamp, encode_empty,
+    encode_fence, encode_raw, inspect, stamp_base_offset,
 };
 use sbp_types::{Offset, StreamId, TimestampMs, WriterId};
 
@@ -55,7 +55,7 @@ fn expected(name: &str) -> Expected {
             writer: Some(WRITER),
             ..raw(b"hello")
         },
-        "empty" => Expected {
+        "empty" | "fence" => Expected {
             writer: Some(WRITER),
             rows: Vec::new(),
             ..raw(b"")
@@ -109,6 +109,7 @@ fn written(head: &BatchHead, expected: &Expected) -> Option<BytesMut> {
     };
     let mut out = BytesMut::new();
     match (expected.encoding, expected.rows.as_slice()) {
+        (BodyEncoding::RAW, []) if head.is_fence() => encode_fence(&options, &mut out).unwrap(),
         (BodyEncoding::RAW, []) => encode_empty(&options, &mut out).unwrap(),
         (BodyEncoding::RAW, [only]) => encode_raw(&options, only.value.as_deref().unwrap(), &mut out).unwrap(),
         (BodyEncoding::RECORDS, rows) => {
@@ -153,6 +154,7 @@ fn every_batch() {
             let writer = expected.writer.unwrap_or_default();
             let stamp = (head.meta.writer_id, head.meta.writer_epoch, head.meta.base_sequence);
             assert_eq!(stamp, (writer.id, writer.epoch, writer.base_sequence), "{name}");
+            assert_eq!(head.is_fence(), name == "fence", "{name}");
 
             let batch = Batch::decode(bytes.clone(), None).unwrap();
             assert_eq!(rows_of(&batch), expected.rows, "{name}");
@@ -171,7 +173,7 @@ fn every_batch() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 7, "batches were read");
+    assert_eq!(seen, 8, "batches were read");
 }
 
 #[test]

@@ -41,8 +41,17 @@ impl<P> Machine<P> {
             return;
         };
         batch.state = State::Hole { doubtful };
+        let stops = !self.setup.owns_id && !matches!(self.phase, Phase::Stopped(_));
+        let told = if stops {
+            error.clone().that_stops_a_writer()
+        } else {
+            error.clone()
+        };
         if let Some(payload) = batch.payload.take() {
-            self.actions.push_back(Action::Tell(payload, Err(error)));
+            self.actions.push_back(Action::Tell(payload, Err(told)));
+        }
+        if stops {
+            self.stop(error);
         }
     }
 
@@ -56,19 +65,24 @@ impl<P> Machine<P> {
                 || ClientError::protocol("a writer was stopped without a reason"),
                 |failure| definite(failure, 1),
             );
-        self.refuse(place, false);
+        // The batch has an end of its own to be told, so it is no longer among those that wait.
+        if let Some(batch) = self.batches.get_mut(place) {
+            batch.state = State::InFlight { as_head: false };
+        }
         self.stop(error.with_next_sequence(next_sequence));
+        self.refuse(place, false);
     }
 
     /// Ends the writer. What is on its way may still be answered; what waits is over.
     pub(super) fn stop(&mut self, error: ClientError) {
+        let error = error.into_stopped_writer(!self.setup.owns_id);
         for place in 0..self.batches.len() {
             match self.batches.get(place) {
                 Some(batch) if batch.state == State::Waiting => {
                     if batch.floating || batch.presumed_lost {
                         self.give_up_on(place);
                     } else {
-                        self.tell(place, Err(stopped(&error)));
+                        self.tell(place, Err(error.clone()));
                     }
                 }
                 _ => {}
@@ -81,16 +95,11 @@ impl<P> Machine<P> {
     pub(super) fn mend(&mut self, doubtful: bool) {
         let Some(hole) = self.batches.front() else { return };
         let from = hole.base_sequence;
-        let last = hole.failure.clone();
         self.pop_front();
         let floating = self.batches.iter().any(|batch| batch.floating || batch.presumed_lost);
         if !doubtful && !floating {
             // The server has seen nothing behind the hole that it could take for something else.
             return self.number_from(from);
-        }
-        if !self.setup.owns_id {
-            let error = last.map_or_else(|| out_of_time(doubtful), |failure| definite(&failure, 1));
-            return self.stop(error);
         }
         // In a new epoch nothing of the old one that is still on its way can be stored between.
         if doubtful {
@@ -128,11 +137,6 @@ impl<P> Machine<P> {
 /// A failure of something that was certainly not done.
 pub(super) fn definite(failure: &Failure, attempts: u32) -> ClientError {
     ClientError::from_failure(failure, Repeat::Deduplicated, false, attempts)
-}
-
-/// What callers of a stopped writer are told: nothing of theirs was done.
-pub(super) fn stopped(why: &ClientError) -> ClientError {
-    why.clone().into_stopped_writer()
 }
 
 fn out_of_time(doubtful: bool) -> ClientError {

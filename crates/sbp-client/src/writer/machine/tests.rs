@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId, TimestampMs};
 
-use super::{Action, AttemptEnd, Machine, Setup};
+use super::{Action, AttemptEnd, Content, Machine, Opening, Setup};
 use crate::config::RetryPolicy;
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::{Cause, Failure};
@@ -13,10 +13,11 @@ use crate::outcome::Ack;
 
 const WINDOW: usize = 64;
 
-fn setup(owns_id: bool) -> Setup {
+pub(super) fn setup(owns_id: bool) -> Setup {
     Setup {
         epoch: 0,
-        first_sequence: Some(0),
+        opening: Opening::At(0),
+        open_by: Instant::now() + Duration::from_secs(100),
         owns_id,
         max_in_flight: WINDOW,
         attempt_timeout: Duration::from_secs(10),
@@ -24,7 +25,7 @@ fn setup(owns_id: bool) -> Setup {
     }
 }
 
-fn refused(code: ErrorCode) -> Cause {
+pub(super) fn refused(code: ErrorCode) -> Cause {
     Cause::Refused {
         code,
         message: code.name().to_owned(),
@@ -33,21 +34,28 @@ fn refused(code: ErrorCode) -> Cause {
     }
 }
 
-fn lost() -> Cause {
+pub(super) fn lost() -> Cause {
     Cause::ConnectionLost {
         sent: true,
         reason: "reset".into(),
     }
 }
 
-fn failed(cause: Cause, next_sequence: i64) -> AttemptEnd {
+pub(super) fn failed(cause: Cause, next_sequence: i64) -> AttemptEnd {
     AttemptEnd {
-        outcome: Err(Box::new(Failure::from(cause))),
         next_sequence: (next_sequence >= 0).then_some(next_sequence),
+        ..AttemptEnd::failed(Failure::from(cause))
     }
 }
 
-fn stored(offset: i64, duplicate: bool) -> AttemptEnd {
+pub(super) fn fenced(by: i64) -> AttemptEnd {
+    AttemptEnd {
+        fenced_by: Some(by),
+        ..failed(refused(ErrorCode::WRITER_FENCED), -1)
+    }
+}
+
+pub(super) fn stored(offset: i64, duplicate: bool) -> AttemptEnd {
     AttemptEnd {
         outcome: Ok(Ack {
             stream: StreamId(1),
@@ -59,6 +67,7 @@ fn stored(offset: i64, duplicate: bool) -> AttemptEnd {
             duplicate,
         }),
         next_sequence: None,
+        fenced_by: None,
     }
 }
 
@@ -171,7 +180,7 @@ fn a_gap_shows_that_what_went_before_did_not_arrive() {
 
 #[test]
 fn a_batch_refused_for_good_is_left_out_and_those_behind_go_on() {
-    let (mut machine, tokens, now) = with_sent(false, 3);
+    let (mut machine, tokens, now) = with_sent(true, 3);
     machine.handle_end(now, tokens[1], failed(refused(ErrorCode::BATCH_CORRUPT), -1));
     assert_eq!(
         told(&mut machine),
@@ -210,8 +219,8 @@ fn in_doubt_a_new_epoch_keeps_what_may_still_arrive_from_being_stored_between() 
                 kinds,
                 [
                     (0, ErrorKind::Rejected),
+                    (2, ErrorKind::Indeterminate),
                     (1, ErrorKind::Rejected),
-                    (2, ErrorKind::Indeterminate)
                 ]
             );
         }
@@ -300,12 +309,15 @@ fn a_named_writer_asks_where_it_stands() {
     for (answer, start) in [(0, 0), (17, 17), (-1, 0)] {
         let now = Instant::now();
         let mut machine = Machine::new(Setup {
-            first_sequence: None,
+            opening: Opening::Asks,
             ..setup(false)
         });
         machine.push(2, now + Duration::from_secs(9), 0).unwrap();
         machine.push(3, now + Duration::from_secs(9), 1).unwrap();
-        let question = machine.poll_send(now).map(|send| (send.token, send.payload.is_none()));
+        let is_question = |content| matches!(content, Content::Question);
+        let question = machine
+            .poll_send(now)
+            .map(|send| (send.token, is_question(send.content)));
         let Some((token, true)) = question else {
             panic!("it asks first")
         };
@@ -328,7 +340,7 @@ fn a_named_writer_asks_where_it_stands() {
 fn a_named_writer_that_is_behind_is_refused_at_its_question() {
     let now = Instant::now();
     let mut machine = Machine::new(Setup {
-        first_sequence: None,
+        opening: Opening::Asks,
         ..setup(false)
     });
     machine.push(1, now + Duration::from_secs(9), 0).unwrap();
@@ -338,6 +350,164 @@ fn a_named_writer_that_is_behind_is_refused_at_its_question() {
         told(&mut machine),
         [(0, Err((ErrorKind::Rejected, ErrorCode::WRITER_FENCED)))]
     );
+}
+
+/// A machine that takes over, with two batches that wait for it, and the token of its fence.
+fn taking_over(first_sequence: Option<i64>) -> (Machine<u32>, u64, Instant) {
+    let now = Instant::now();
+    let mut machine = Machine::new(Setup {
+        epoch: 1,
+        opening: Opening::TakesOver { first_sequence },
+        open_by: now + Duration::from_secs(30),
+        ..setup(false)
+    });
+    machine.push(2, now + Duration::from_secs(90), 0).unwrap();
+    machine.push(3, now + Duration::from_secs(90), 1).unwrap();
+    let token = fence(&mut machine, now, 1);
+    (machine, token, now)
+}
+
+/// The fence that is sent now, which has this epoch.
+fn fence(machine: &mut Machine<u32>, now: Instant, epoch: i64) -> u64 {
+    let fence = machine.poll_send(now).expect("it fences first");
+    assert!(
+        matches!(fence.content, Content::Fence) && fence.epoch == epoch,
+        "{fence:?}"
+    );
+    let token = fence.token;
+    assert!(sent(machine, now).is_empty(), "it waits for the fence's answer");
+    token
+}
+
+fn told_sequence(next_sequence: i64) -> AttemptEnd {
+    AttemptEnd {
+        next_sequence: Some(next_sequence),
+        ..stored(-1, false)
+    }
+}
+
+#[test]
+fn a_writer_that_takes_over_fences_and_goes_on_where_the_one_before_stood() {
+    for (first_sequence, begins) in [(None, 7), (Some(0), 0), (Some(5), 5)] {
+        let (mut machine, token, now) = taking_over(first_sequence);
+        machine.handle_end(now, token, fenced(8));
+        let token = fence(&mut machine, now, 9);
+        // It may be this one's own that was repeated, or somebody else's: another epoch tells them apart.
+        machine.handle_end(
+            now,
+            token,
+            AttemptEnd {
+                next_sequence: Some(7),
+                ..stored(-1, true)
+            },
+        );
+        let token = fence(&mut machine, now, 10);
+        machine.handle_end(now, token, failed(lost(), -1));
+        assert!(machine.poll_send(now).is_none(), "it backs off");
+        let later = machine.poll_timeout().expect("it waits for something");
+        let token = fence(&mut machine, later, 10);
+        machine.handle_end(later, token, told_sequence(7));
+        assert_eq!(sequences(&sent(&mut machine, later)), [(10, begins), (10, begins + 2)]);
+        assert_eq!((machine.epoch(), machine.next_sequence()), (10, Some(begins + 5)));
+    }
+}
+
+#[test]
+fn a_writer_that_cannot_be_opened_in_its_time_stores_nothing_and_says_so() {
+    let (mut machine, token, now) = taking_over(None);
+    let late = now + Duration::from_secs(30);
+    assert!(machine.poll_timeout() > Some(late), "the attempt ends by itself");
+    machine.handle_end(late, token, failed(Cause::deadline(true), -1));
+    let definite = Err((ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND));
+    assert_eq!(told(&mut machine), [(0, definite), (1, definite)]);
+    let why = machine.stopped().unwrap();
+    assert!(why.to_string().contains("could not be opened in its time"), "{why}");
+    // Without a server to ask at all, time ends it.
+    let (mut machine, token, now) = taking_over(None);
+    machine.handle_end(now, token, failed(refused(ErrorCode::TOO_MANY_REQUESTS), -1));
+    let late = now + Duration::from_secs(30);
+    assert!(machine.poll_timeout() < Some(late));
+    machine.handle_timeout(late);
+    assert!(machine.stopped().is_some() && machine.poll_timeout() != Some(late));
+    // One whose answers are always repeats does not go on for ever.
+    let (mut machine, token, now) = taking_over(None);
+    machine.handle_end(now + Duration::from_secs(30), token, stored(-1, true));
+    assert!(machine.stopped().is_some());
+}
+
+#[test]
+fn a_server_without_fences_and_an_epoch_without_a_next_one_are_told() {
+    let (mut machine, token, now) = taking_over(None);
+    let lacks = Cause::Unsupported {
+        feature: sbp_messages::features::FENCE,
+    };
+    machine.handle_end(now, token, failed(lacks, -1));
+    let why = machine.stopped().unwrap();
+    assert_eq!(why.code(), ErrorCode::FEATURE_NOT_OFFERED);
+    assert!(why.to_string().contains("give the writer an epoch"), "{why}");
+    let (mut machine, token, now) = taking_over(None);
+    machine.handle_end(now, token, fenced(i64::MAX));
+    assert!(machine.stopped().unwrap().to_string().contains("another writer_id"));
+}
+
+#[test]
+fn behind_a_batch_that_is_not_stored_a_writer_with_a_name_stores_nothing() {
+    // Refused for good, refused until its time is over, never sent in time, and gone in doubt.
+    let past = Duration::from_secs(101);
+    let ends: [(Cause, Duration, ErrorKind); 4] = [
+        (refused(ErrorCode::BATCH_CORRUPT), Duration::ZERO, ErrorKind::Rejected),
+        (refused(ErrorCode::INSUFFICIENT_STORAGE), past, ErrorKind::Rejected),
+        (Cause::NotStarted, past, ErrorKind::TimedOut),
+        (Cause::deadline(true), past, ErrorKind::Indeterminate),
+    ];
+    for (cause, after, kind) in ends {
+        let (mut machine, tokens, now) = with_sent(false, 3);
+        machine.push(1, now + 2 * past, 3).unwrap();
+        machine.handle_end(now, tokens[0], stored(0, false));
+        let later = now + after;
+        machine.handle_end(later, tokens[1], failed(cause.clone(), -1));
+        // It never arrives behind the hole.
+        machine.handle_end(later, tokens[2], failed(refused(ErrorCode::SEQUENCE_GAP), 1));
+        assert!(sent(&mut machine, later).is_empty(), "{cause:?}");
+        let outcomes = told(&mut machine);
+        let kinds: Vec<_> = outcomes
+            .iter()
+            .map(|(who, end)| (*who, end.err().map(|end| end.0)))
+            .collect();
+        assert_eq!(kinds[..2], [(0, None), (1, Some(kind))], "{cause:?}");
+        for (who, behind) in &kinds[2..] {
+            assert!(
+                *behind != Some(ErrorKind::Indeterminate),
+                "{cause:?}: batch {who} was not stored"
+            );
+        }
+        assert_eq!(kinds.len(), 4, "{cause:?}: each is told");
+        let (error, _) = machine.push(1, later + past, 4).unwrap_err();
+        assert!(!error.is_indeterminate() && !error.is_retriable());
+        for part in ["the writer has stopped", "was not stored", "open the writer again"] {
+            assert!(error.to_string().contains(part), "{part} is not in: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_was_sent_before_a_writer_stopped_may_still_be_stored_and_is_told_as_it_is() {
+    let (mut machine, tokens, now) = with_sent(false, 4);
+    machine.handle_end(now, tokens[2], failed(refused(ErrorCode::BATCH_CORRUPT), -1));
+    machine.handle_end(now, tokens[0], stored(0, false));
+    machine.handle_end(now, tokens[1], failed(lost(), -1));
+    machine.handle_end(now, tokens[3], failed(refused(ErrorCode::SEQUENCE_GAP), 2));
+    let kinds: Vec<_> = told(&mut machine)
+        .into_iter()
+        .map(|(who, end)| (who, end.map_err(|end| end.0)))
+        .collect();
+    let expected = [
+        (2, Err(ErrorKind::Rejected)),
+        (0, Ok(0)),
+        (1, Err(ErrorKind::Indeterminate)),
+        (3, Err(ErrorKind::Rejected)),
+    ];
+    assert_eq!(kinds, expected);
 }
 
 /// A request on its way.
@@ -372,7 +542,7 @@ impl Server {
         }
         let expected = match self.next {
             None => request.sequence,
-            Some(_) if request.epoch > self.epoch => 0,
+            Some(_) if request.epoch > self.epoch && request.sequence == 0 => 0,
             Some(next) => next,
         };
         if request.epoch == self.epoch {
@@ -439,7 +609,9 @@ impl Run {
 
     fn send(&mut self) {
         while let Some(send) = self.machine.poll_send(self.now) {
-            let &mut (id, count) = send.payload.expect("it does not ask");
+            let Content::Batch(&mut (id, count)) = send.content else {
+                panic!("it does not ask")
+            };
             self.connection.push_back(Request {
                 token: send.token,
                 epoch: send.epoch,
