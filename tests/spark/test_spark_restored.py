@@ -187,3 +187,20 @@ def test_an_aggregation_with_sorted_tasks(copy: Copy) -> None:
     fill(copy.client, copy.source, 3 * ROWS)
     assert "[SBP-9210]" in failure(lambda: copy.run(sums(), sortWithinBatch=True))
     assert copy.held() == whole
+
+
+def test_values_that_spark_computes_anew(copy: Copy) -> None:
+    """The time of a batch is kept in the checkpoint, so it is the same again; what is random is not, and is told."""
+    fill(copy.client, copy.source, 0)
+    copy.run(copy.frame().selectExpr("concat(string(value), ' ', string(current_timestamp())) value"))
+    written = copy.held()
+    forget_last_commit(str(copy.place))
+    copy.run(copy.frame().selectExpr("concat(string(value), ' ', string(current_timestamp())) value"))
+    assert copy.held() == written
+    fill(copy.client, copy.source, ROWS)
+    copy.run(copy.frame().selectExpr("uuid() value"))
+    forget_last_commit(str(copy.place))
+    told = failure(lambda: copy.run(copy.frame().selectExpr("uuid() value")))
+    assert "[SBP-9210]" in told
+    assert "(10 then, others" in told
+    assert copy.held().total() == 2 * ROWS
