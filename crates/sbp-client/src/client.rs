@@ -1,12 +1,10 @@
 //! The handle.
 
-use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
-use sbp_messages::{ErrorCode, Stream};
 use sbp_types::StreamId;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -20,6 +18,7 @@ use crate::error::ClientError;
 use crate::execute::{self, Plan, Trying, Where};
 use crate::features::Features;
 use crate::kept::KeptMemory;
+use crate::known::Known;
 use crate::link::Link;
 use crate::links::Links;
 use crate::retry::Repeat;
@@ -43,15 +42,7 @@ pub(crate) struct Core {
     pub(crate) credit: Arc<ReceiveCredit>,
     pub(crate) kept: Arc<KeptMemory>,
     /// Streams that were described.
-    known: Mutex<Known>,
-}
-
-/// Streams that were described. Names can be given to another stream later, so a stream that is not found is looked up
-/// anew.
-#[derive(Debug, Default)]
-struct Known {
-    by_name: HashMap<Arc<str>, Arc<Stream>>,
-    by_id: HashMap<StreamId, Arc<Stream>>,
+    pub(crate) known: Mutex<Known>,
 }
 
 impl Drop for Core {
@@ -292,53 +283,8 @@ impl Client {
         self.links().wait_closed().await;
     }
 
-    /// The stream of that name, if it was described before, without asking the server.
-    #[must_use]
-    pub fn known_stream(&self, name: &str) -> Option<Arc<Stream>> {
-        self.core.known.lock().by_name.get(name).cloned()
-    }
-
-    /// The stream of that number, if it was described before, without asking the server.
-    #[must_use]
-    pub fn known_stream_id(&self, stream: StreamId) -> Option<Arc<Stream>> {
-        self.core.known.lock().by_id.get(&stream).cloned()
-    }
-
-    /// Remembers a stream.
-    pub(crate) fn remember(&self, stream: &Arc<Stream>) {
-        let mut known = self.core.known.lock();
-        let before = known.by_id.insert(stream.stream_id, Arc::clone(stream));
-        if let Some(before) = before.filter(|before| before.name != stream.name) {
-            known.by_name.remove(before.name.as_str());
-        }
-        if !stream.name.is_empty() {
-            known
-                .by_name
-                .insert(Arc::from(stream.name.as_str()), Arc::clone(stream));
-        }
-    }
-
-    /// Forgets a stream that the server does not know any more.
-    pub(crate) fn forget(&self, error: &ClientError, stream: StreamId) {
-        if error.code() == ErrorCode::NOT_FOUND {
-            self.forget_stream(stream);
-        }
-    }
-
     /// Asks where a stream is now.
     pub(crate) async fn refresh_route(&self, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
         self.links().refresh(stream, deadline).await
-    }
-
-    /// Forgets what stream had a name that none has now.
-    pub(crate) fn forget_name(&self, name: &str) {
-        self.core.known.lock().by_name.remove(name);
-    }
-
-    /// Forgets a stream and its names, so that it is looked up anew.
-    pub fn forget_stream(&self, stream: StreamId) {
-        let mut known = self.core.known.lock();
-        known.by_id.remove(&stream);
-        known.by_name.retain(|_, known| known.stream_id != stream);
     }
 }

@@ -49,6 +49,7 @@ mod gap;
 mod joint;
 mod kept;
 mod keyed;
+mod known;
 mod link;
 mod links;
 mod outcome;

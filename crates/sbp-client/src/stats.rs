@@ -49,6 +49,8 @@ pub(crate) struct Counters {
     bytes_in: AtomicU64,
     completion_batches: AtomicU64,
     connections: AtomicU64,
+    /// Connections that are over.
+    ended: AtomicU64,
     /// Requests on connections, other than appends, that are not over.
     requests: AtomicU64,
     pub(crate) round_trips: RoundTrips,
@@ -83,6 +85,13 @@ impl Counters {
         add(&self.connections, 1);
     }
 
+    /// A number that changes whenever a connection is made or over; `None` while there is none.
+    pub(crate) fn era(&self) -> Option<u64> {
+        let ended = self.ended.load(Ordering::Relaxed);
+        let made = self.connections.load(Ordering::Relaxed);
+        (made > ended).then_some(made + ended)
+    }
+
     /// A connection has so many requests other than appends on their way now, and had so many before.
     pub(crate) fn set_requests(&self, before: usize, now: usize) {
         // Wrapping, so that one addition serves both directions.
@@ -94,6 +103,7 @@ impl Counters {
 
     /// Keeps what a connection's driver counted, when it is over.
     pub(crate) fn keep(&self, driver: &TransportStats) {
+        add(&self.ended, 1);
         self.reads.fetch_add(driver.reads(), Ordering::Relaxed);
         self.writes.fetch_add(driver.writes(), Ordering::Relaxed);
         self.wakeups.fetch_add(driver.wakeups(), Ordering::Relaxed);

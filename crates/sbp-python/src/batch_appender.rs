@@ -479,7 +479,7 @@ fn named(id: [u8; 16]) -> PyResult<WriterId> {
 
 /// The stream with this name or id, created where that is wanted.
 fn find(py: Python<'_>, core: &Core, key: Key, create: bool) -> PyResult<Arc<Described>> {
-    if let Some(known) = core.known(py, &key)? {
+    if let Some(known) = core.current(py, &key)? {
         return Ok(known);
     }
     let client = core.client(py)?.clone();

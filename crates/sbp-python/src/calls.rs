@@ -144,11 +144,14 @@ impl StreamChange {
 /// The stream with this name or id.
 pub(crate) async fn find(client: &Client, key: &Key, timeout: Option<Duration>) -> Result<Arc<Described>, Failure> {
     let stream = match key {
-        Key::Known(stream) => return Ok(newest(client, stream)?),
+        Key::Known(stream) => {
+            client.confirm(&stream.stream, timeout).await?;
+            return Ok(newest(client, stream)?);
+        }
         Key::Name(name) => about(key, async { Ok(client.find_stream(name, timeout).await?) }).await?,
         Key::Id(id) => match client.known_stream_id(*id) {
-            Some(known) => known,
-            None => return describe(client, key, timeout).await,
+            Some(known) if client.is_current(*id) => known,
+            _ => return describe(client, key, timeout).await,
         },
     };
     Ok(Described::new(stream)?)

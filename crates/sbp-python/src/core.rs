@@ -178,6 +178,10 @@ impl Core {
     /// A stream, if the client knows it without asking.
     pub(crate) fn known(&self, py: Python<'_>, key: &Key) -> PyResult<Option<Arc<Described>>> {
         let client = self.client(py)?;
+        if let Key::Known(stream) = key {
+            let same = client.check_same(&stream.stream);
+            same.map_err(|error| errors::from_client(py, error, None))?;
+        }
         let known = match key {
             // A stream without a schema never gets one. The columns of others may have been described again since.
             Key::Known(stream) => {
@@ -210,16 +214,31 @@ impl Core {
         }
     }
 
-    /// Streams, if the client knows all of them without asking.
-    pub(crate) fn known_all(&self, py: Python<'_>, keys: &[Key]) -> PyResult<Option<Vec<Arc<Described>>>> {
-        let mut streams = Vec::with_capacity(keys.len());
-        for key in keys {
-            match self.known(py, key)? {
-                Some(stream) => streams.push(stream),
-                None => return Ok(None),
-            }
+    /// As [`Self::known`], for a caller that has the time to ask: not where a connection was lost or made since, for the
+    /// server may have lost its data.
+    pub(crate) fn current(&self, py: Python<'_>, key: &Key) -> PyResult<Option<Arc<Described>>> {
+        let client = self.client(py)?;
+        let known = self.known(py, key)?;
+        Ok(known.filter(|stream| stream.stream.identity.is_none() || client.is_current(stream.stream.stream_id)))
+    }
+
+    /// As [`Self::known`], for a caller that does not wait: where it would be time to ask, that is done beside the call.
+    pub(crate) fn known_now(&self, py: Python<'_>, key: &Key) -> PyResult<Option<Arc<Described>>> {
+        let known = self.known(py, key)?;
+        if let Some(stream) = &known {
+            self.client(py)?.confirm_beside(&stream.stream);
         }
-        Ok(Some(streams))
+        Ok(known)
+    }
+
+    /// Streams, if `one` finds all of them.
+    pub(crate) fn all<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &[Key],
+        one: impl Fn(&Self, Python<'py>, &Key) -> PyResult<Option<Arc<Described>>>,
+    ) -> PyResult<Option<Vec<Arc<Described>>>> {
+        keys.iter().map(|key| one(self, py, key)).collect()
     }
 
     /// The client, for a flush: without questions.

@@ -28,7 +28,7 @@ pub(crate) fn block(
     patience: Patience,
 ) -> PyResult<Py<PyAny>> {
     let deadline = core.deadline(core.client(py)?, timeout)?;
-    let stream = match core.known(py, &key)? {
+    let stream = match core.current(py, &key)? {
         Some(stream) => stream,
         None => find(py, core, vec![key], timeout)?
             .pop()
@@ -48,7 +48,7 @@ pub(crate) fn block_all(
 ) -> PyResult<Py<PyAny>> {
     let deadline = core.deadline(core.client(py)?, timeout)?;
     let (keys, data) = keys_and_data(batches)?;
-    let streams = match core.known_all(py, &keys)? {
+    let streams = match core.all(py, &keys, Core::current)? {
         Some(streams) => streams,
         None => find(py, core, keys, timeout)?,
     };
@@ -99,7 +99,7 @@ pub(crate) fn start<'py>(
 ) -> Started<'py> {
     let deadline = core.deadline(core.client(py)?, timeout)?;
     let here = Here::now(py)?;
-    if let Some(stream) = core.known(py, &key)? {
+    if let Some(stream) = core.known_now(py, &key)? {
         let prepared = Prepared::one(&stream, appending, deadline);
         return submit(py, &here, core, prepared, AckShape::One(stream), patience, timeout);
     }
@@ -129,7 +129,7 @@ pub(crate) fn start_all<'py>(
     let deadline = core.deadline(core.client(py)?, timeout)?;
     let (keys, data) = keys_and_data(batches)?;
     let here = Here::now(py)?;
-    if let Some(streams) = core.known_all(py, &keys)? {
+    if let Some(streams) = core.all(py, &keys, Core::known_now)? {
         let prepared = Prepared::many(&streams, data.into_iter(), how, deadline);
         return submit(
             py,

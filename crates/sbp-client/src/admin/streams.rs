@@ -275,13 +275,14 @@ impl Client {
         }
     }
 
-    /// The stream of that name; asks the server once and then remembers.
+    /// The stream of that name; asks the server once and then remembers, as long as its connection
+    /// holds.
     ///
     /// # Errors
     ///
     /// That it does not exist, or that the call failed.
     pub async fn find_stream(&self, name: &str, timeout: Option<Duration>) -> Result<Arc<Stream>, ClientError> {
-        if let Some(known) = self.known_stream(name) {
+        if let Some(known) = self.known_stream(name).filter(|known| self.is_current(known.stream_id)) {
             return Ok(known);
         }
         let found = self.describe_streams(&[], &[name], timeout).await?.pop();

@@ -227,6 +227,11 @@ impl Shared {
         changes: &[(StreamId, Offset)],
         deadline: Instant,
     ) -> Result<(), ClientError> {
+        for stream in &self.streams {
+            let confirmed = self.client.confirm(stream, left(deadline)).await;
+            // What is known for sure not to be so is not committed.
+            confirmed.map_err(|error| self.about(error))?;
+        }
         let State { standing, commits, .. } = state;
         let commit = *commits;
         let mut trouble = None;
