@@ -106,6 +106,7 @@ check-types: install
 	@$(BIN)/basedpyright --level error
 	@$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest.txt --ignore-unused-allowlist sbp_native._native
 	@$(BIN)/python -m tests.python.errors_page
+	@$(BIN)/python -m tests.python.help_texts
 
 test-lifecycle: install ## Each process-level cell of docs/lifecycle.md 200 times.
 	@$(BIN)/python -m tests.lifecycle --runs 200

@@ -11,7 +11,7 @@ use crate::calls::Failure;
 use crate::describe::Described;
 use crate::errors;
 
-/// One append is stored, and where.
+/// One append is stored, and where. With ``durability == "fsync"`` it survives a loss of power.
 #[pyclass(frozen, eq, hash, module = "sbp_native", name = "Ack")]
 #[derive(PartialEq, Eq)]
 pub(crate) struct Ack {

@@ -23,7 +23,15 @@ use crate::{arguments, sending};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
 
-/// A connection to a server, for asyncio.
+/// A connection to a service, for asyncio: ``async with connect(...) as client`` or ``await connect(...)``.
+///
+/// >>> async def main():
+/// ...     async with sbp.aio.connect(server.address) as client:
+/// ...         orders = await client.create_stream("orders")
+/// ...         await asyncio.gather(*(orders.append(b"%d" % number) for number in range(100)))
+/// ...         return (await orders.positions()).latest
+/// >>> asyncio.run(main())
+/// 100
 #[pyclass(frozen, module = "sbp_native", name = "AsyncClient")]
 pub(crate) struct AsyncClient {
     core: Arc<Core>,
@@ -79,6 +87,11 @@ impl AsyncClient {
     }
 
     /// Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
+    ///
+    /// ``retention`` is how long records are kept (a timedelta, or seconds), ``retention_bytes`` how many bytes;
+    /// without them, all are. ``replicas`` is how many servers hold each record (1). ``properties`` are notes of yours.
+    ///
+    /// Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
     #[pyo3(signature = (name, *, schema = None, retention = None, retention_bytes = None, replicas = None, properties = None, exist_ok = false, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn create_stream<'py>(
@@ -119,6 +132,11 @@ impl AsyncClient {
     }
 
     /// Changes a stream's settings; what is not given stays. Returns them all.
+    ///
+    /// ``name`` renames the stream, ``schema`` adds nullable columns, ``properties`` replaces all of them.
+    /// ``retention="forever"`` and ``retention_bytes="unlimited"`` keep everything.
+    ///
+    /// Raises ``StreamNotFoundError``, ``AlreadyExistsError``, ``SchemaMismatchError``.
     #[pyo3(signature = (key, *, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn update_stream<'py>(
@@ -143,6 +161,8 @@ impl AsyncClient {
     }
 
     /// Deletes the records before a place. Returns the offset that the stream begins at now.
+    ///
+    /// A place at or below the start changes nothing; one beyond the end raises ``OffsetOutOfRangeError``.
     #[pyo3(signature = (key, before, *, timeout = None))]
     fn trim<'py>(&self, py: Python<'py>, key: Key, before: &Bound<'py, PyAny>, timeout: Option<f64>) -> Started<'py> {
         verbs::trim(py, &self.core, key, before, timeout)?.spawn(py)
@@ -211,6 +231,8 @@ impl AsyncClient {
     }
 
     /// Appends one batch to each of several streams, in one frame: ``{stream: data}``.
+    ///
+    /// Each stream's batch is stored or refused for itself: the exception's ``acks`` tell which were stored.
     #[pyo3(signature = (batches, *, timestamp = None, compression = None, timeout = None))]
     fn append_all<'py>(
         &self,
@@ -225,6 +247,24 @@ impl AsyncClient {
     }
 
     /// A writer: gathers records into batches, and stores each exactly once and in order.
+    ///
+    /// A batch is sent when it has ``batch_bytes`` or its first record is ``linger`` seconds old. At most
+    /// ``max_in_flight`` batches (up to 64) are on their way; then ``append`` waits. ``timeout`` bounds each batch, all
+    /// attempts included, in seconds, and the opening of a writer with a ``writer_id``.
+    ///
+    /// A writer with a ``writer_id`` (a UUID, or a name of your own) is the same one through all its lives, and the
+    /// number of a record is its place in the writer's input. Opening it takes the next ``epoch``: an instance that is
+    /// still open elsewhere stores nothing more and gets ``WriterFencedError``. Then it goes on where the one before
+    /// stopped: give it your input from ``next_sequence`` on, and each record is stored exactly once. Behind a batch
+    /// that is refused, or whose fate stays unknown, it refuses everything until it is opened again. What ``append``
+    /// itself refuses, because it is too large or no record, gets no number, and the writer goes on.
+    ///
+    /// Give an ``epoch`` only if you have a number of your own that says which instance is the newest one: it is used
+    /// as it is, and shuts out lower ones when its first batch is stored. With ``idempotent=False`` a batch whose fate
+    /// is unknown is not sent again.
+    ///
+    /// ``on_delivery`` is called once for each batch that was stored or has failed, on the loop's thread.
+    /// Without it, the first failure is raised by the next call of the writer.
     #[pyo3(signature = (
         stream, *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None,
         epoch = None, max_in_flight = 64, on_delivery = None, timeout = 120.0
@@ -260,6 +300,11 @@ impl AsyncClient {
     }
 
     /// Reads once from ``offset`` on: at most ``max_bytes``, though at least one batch where there is one.
+    ///
+    /// With ``min_bytes`` and ``max_wait`` (seconds) the server waits for so much, and so long at most. An empty list
+    /// means that nothing was there.
+    ///
+    /// Raises ``OffsetOutOfRangeError``.
     #[pyo3(signature = (stream, offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn fetch<'py>(
@@ -335,6 +380,13 @@ impl AsyncClient {
     }
 
     /// The cursor of this name, as its last commit left it, or a new one.
+    ///
+    /// ``start`` is where streams begin that were never committed under this name. Streams that were, and are not
+    /// listed, keep their places. Commits are kept in the stream ``_sbp/cursors/<name>``; deleting that stream
+    /// forgets the cursor.
+    ///
+    /// Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
+    /// characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
     #[pyo3(
         signature = (name, streams, *, start = None, timeout = None),
         text_signature = "($self, name, streams, *, start='earliest', timeout=None)"
@@ -351,6 +403,10 @@ impl AsyncClient {
     }
 
     /// The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
+    ///
+    /// How many they are is remembered with them; without ``streams`` they must be there. Raises
+    /// ``AlreadyExistsError`` when they are not so many, or one of them was made for something else, and
+    /// ``StreamNotFoundError``.
     #[pyo3(signature = (name, streams = None, *, timeout = None))]
     fn keyed<'py>(&self, py: Python<'py>, name: String, streams: Option<u32>, timeout: Option<f64>) -> Started<'py> {
         keyed::open(py, &self.core, name, streams, timeout, AsyncKeyed::object)?.spawn(py)
@@ -369,6 +425,8 @@ impl AsyncClient {
     }
 
     /// Counters since the client was made: those of :meth:`Client.stats`, and those of the running loop.
+    ///
+    /// Of the loop: ``wakeups`` by I/O threads, ``completions`` that they brought, and ``operations`` on their way.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let figures = self.core.stats(py)?;
         let (wakeups, completions, operations) = Here::now(py)?.bridge().counts();

@@ -20,7 +20,7 @@ use crate::{arguments, sending};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
 
-/// One stream, for asyncio.
+/// One stream, for asyncio. The verbs are those of :class:`Stream`.
 #[pyclass(frozen, module = "sbp_native", name = "AsyncStream")]
 pub(crate) struct AsyncStream {
     core: Arc<Core>,
@@ -184,6 +184,8 @@ impl AsyncStream {
     }
 
     /// The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step, in seconds.
+    ///
+    /// Raises ``OffsetOutOfRangeError``.
     #[pyo3(
         signature = (start = None, end = None, *, timeout = None),
         text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
@@ -199,6 +201,9 @@ impl AsyncStream {
     }
 
     /// Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds.
+    ///
+    /// A tail outlasts every outage of the server. After an error, a ``timeout`` that passed included, the next step
+    /// goes on where the error came: nothing is left out, and the tail does not end before it is closed.
     #[pyo3(
         signature = (start = None, *, timeout = None),
         text_signature = "($self, start='latest', *, timeout=None)"

@@ -18,7 +18,19 @@ use crate::{arguments, errors};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
 
-/// Gathers records into batches and stores them in order, for asyncio.
+/// Gathers records into batches and stores them in order, for asyncio; see :meth:`AsyncClient.writer`.
+///
+/// Use it in an ``async with`` statement, or await it before the first ``append``.
+///
+/// >>> async def main():
+/// ...     async with sbp.aio.connect(server.address) as client:
+/// ...         await client.create_stream("orders")
+/// ...         async with client.writer("orders", linger=0.001) as writer:
+/// ...             for number in range(1_000):
+/// ...                 await writer.append(b"%d" % number)
+/// ...         return (await client.positions(["orders"]))["orders"].latest
+/// >>> asyncio.run(main())
+/// 1000
 #[pyclass(frozen, weakref, module = "sbp_native", name = "AsyncWriter")]
 pub(crate) struct AsyncWriter {
     pen: Arc<Pen>,

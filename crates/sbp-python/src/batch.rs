@@ -19,6 +19,12 @@ use crate::record::Record;
 use crate::{arrow, errors, html, imports};
 
 /// A run of records of one stream, as they were appended together.
+///
+/// The columns and payloads of a large uncompressed batch are views of the frame it was received in, and keep that in
+/// memory: ``client.stats()["bytes_pinned"]`` says how much is kept. Batches of up to 16 KiB are copied out of their
+/// frames, and so is every batch while the frames kept come to ``max_pinned_bytes`` of the client.
+///
+/// ``len(batch)`` is the number of records; iterating over a batch gives them one by one.
 #[pyclass(frozen, module = "sbp_native", name = "Batch")]
 pub(crate) struct Batch {
     stream: Arc<Described>,
@@ -116,6 +122,8 @@ impl Batch {
     }
 
     /// The records' values as views, ``None`` for nulls: those of 16 KiB and more are not copied.
+    ///
+    /// Raises ``TypeError`` for a stream with a schema, whose records are rows; so do the next four.
     #[getter]
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let payloads = self.batch.payloads().map_err(refused)?.between(self.from, self.to);

@@ -17,7 +17,7 @@ fn source(py: Python<'_>, core: &Core, wanted: Wanted) -> PyResult<Source> {
     Ok(Source::new(core.client(py)?.clone(), Arc::clone(&core.copied), wanted))
 }
 
-/// Batches as they are read, for `for`.
+/// Batches as they are read. Closing it, or leaving its ``with`` block, frees what was read ahead.
 #[pyclass(frozen, module = "sbp_native", name = "Batches")]
 pub(crate) struct Batches {
     core: Arc<Core>,
@@ -93,7 +93,7 @@ impl Drop for Batches {
     }
 }
 
-/// Batches as they are read, for `async for`.
+/// Batches as they are read, for ``async for``.
 #[pyclass(frozen, module = "sbp_native", name = "AsyncBatches")]
 pub(crate) struct AsyncBatches {
     core: Arc<Core>,

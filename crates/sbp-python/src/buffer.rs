@@ -26,8 +26,10 @@ use crate::kept::interned;
 /// Shorter arguments are copied: that costs no more than lending them, and frees the caller's object at once.
 const LEND_FROM: usize = 16 * 1024;
 
-/// Received bytes: a read-only view of the frame they came in. `memoryview(payload)` and `bytes(payload)` work, and so
-/// does everything that takes a buffer.
+/// Received bytes: a read-only view of the frame they came in, which it keeps in memory.
+///
+/// ``memoryview(payload)``, ``bytes(payload)`` and everything that takes a buffer work. Payloads and slices of less
+/// than 16 KiB are copies, so that a few bytes do not keep a frame of megabytes.
 #[pyclass(frozen, sequence, module = "sbp_native", name = "Payload")]
 pub(crate) struct Payload(pub(crate) Bytes);
 

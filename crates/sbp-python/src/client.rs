@@ -20,7 +20,7 @@ use crate::verbs::{self, FetchBounds};
 use crate::writer::Writer;
 use crate::{arguments, errors, sending};
 
-/// A connection to a server, for blocking code.
+/// A connection to a service, for blocking code. Threads may share it; a forked child needs its own.
 #[pyclass(frozen, module = "sbp_native", name = "Client")]
 pub(crate) struct Client {
     core: Arc<Core>,
@@ -84,6 +84,15 @@ impl Client {
     }
 
     /// Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
+    ///
+    /// ``retention`` is how long records are kept (a timedelta, or seconds), ``retention_bytes`` how many bytes;
+    /// without them, all are. ``replicas`` is how many servers hold each record (1). ``properties`` are notes of yours.
+    ///
+    /// Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
+    ///
+    /// >>> orders = client.create_stream("orders", retention=timedelta(days=7), properties={"owner": "shop"})
+    /// >>> orders.info.retention
+    /// datetime.timedelta(days=7)
     #[pyo3(signature = (name, *, schema = None, retention = None, retention_bytes = None, replicas = None, properties = None, exist_ok = false, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn create_stream<'py>(
@@ -106,24 +115,45 @@ impl Client {
     }
 
     /// The stream with this name or id. Raises ``StreamNotFoundError``.
+    ///
+    /// >>> client.create_stream("orders").id == client.stream("orders").id
+    /// True
     #[pyo3(signature = (key, *, timeout = None))]
     fn stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::find(py, &self.core, key, timeout, Stream::object)?.block(py)
     }
 
     /// All streams, by id.
+    ///
+    /// >>> for name in ("orders", "payments"):
+    /// ...     _ = client.create_stream(name)
+    /// >>> [info.name for info in client.list_streams()]
+    /// ['orders', 'payments']
     #[pyo3(signature = (*, timeout = None))]
     fn list_streams<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::list(py, &self.core, timeout)?.block(py)
     }
 
     /// A stream's settings as they are now. Raises ``StreamNotFoundError``.
+    ///
+    /// >>> orders = client.create_stream("orders", properties={"owner": "shop"})
+    /// >>> client.describe_stream("orders").properties
+    /// {'owner': 'shop'}
     #[pyo3(signature = (key, *, timeout = None))]
     fn describe_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::describe(py, &self.core, key, timeout)?.block(py)
     }
 
     /// Changes a stream's settings; what is not given stays. Returns them all.
+    ///
+    /// ``name`` renames the stream, ``schema`` adds nullable columns, ``properties`` replaces all of them.
+    /// ``retention="forever"`` and ``retention_bytes="unlimited"`` keep everything.
+    ///
+    /// Raises ``StreamNotFoundError``, ``AlreadyExistsError``, ``SchemaMismatchError``.
+    ///
+    /// >>> orders = client.create_stream("orders", retention=3600)
+    /// >>> client.update_stream("orders", retention="forever").retention is None
+    /// True
     #[pyo3(signature = (key, *, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn update_stream<'py>(
@@ -142,12 +172,24 @@ impl Client {
     }
 
     /// Deletes a stream with all its records. Raises ``StreamNotFoundError``.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> client.delete_stream("orders")
+    /// >>> client.list_streams()
+    /// []
     #[pyo3(signature = (key, *, timeout = None))]
     fn delete_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::delete(py, &self.core, key, timeout)?.block(py)
     }
 
     /// Deletes the records before a place. Returns the offset that the stream begins at now.
+    ///
+    /// A place at or below the start changes nothing; one beyond the end raises ``OffsetOutOfRangeError``.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> ack = orders.append([b"a", b"b", b"c"])
+    /// >>> client.trim("orders", before="latest-1")
+    /// 2
     #[pyo3(signature = (key, before, *, timeout = None))]
     fn trim<'py>(
         &self,
@@ -160,18 +202,33 @@ impl Client {
     }
 
     /// Ends the stream's open range. Returns the next one, which takes the appends from now on.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> ack = orders.append([b"a", b"b"])
+    /// >>> client.seal("orders").start_offset
+    /// 2
     #[pyo3(signature = (key, *, timeout = None))]
     fn seal<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::seal(py, &self.core, key, timeout)?.block(py)
     }
 
     /// A stream's ranges, in their order.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> [(part.start_offset, part.end_offset) for part in client.describe_ranges("orders")]
+    /// [(0, None)]
     #[pyo3(signature = (key, *, timeout = None))]
     fn describe_ranges<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::ranges(py, &self.core, key, timeout)?.block(py)
     }
 
     /// Appends one batch to a stream; see :meth:`Stream.append`.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> client.append("orders", b"one", key=b"customer-7", headers={"source": b"shop"}).base_offset
+    /// 0
+    /// >>> client.append("orders", [b"two", b"three"], compression="zstd").last_offset
+    /// 2
     #[pyo3(signature = (stream, data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn append<'py>(
@@ -197,6 +254,12 @@ impl Client {
     }
 
     /// As :meth:`append`, but raises ``BackPressureError`` at once instead of waiting for room to send.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> try:
+    /// ...     ack = client.try_append("orders", b"one")
+    /// ... except sbp.BackPressureError:
+    /// ...     print("busy")
     #[pyo3(signature = (stream, data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn try_append<'py>(
@@ -222,6 +285,14 @@ impl Client {
     }
 
     /// Appends one batch to each of several streams, in one frame: ``{stream: data}``.
+    ///
+    /// Each stream's batch is stored or refused for itself: the exception's ``acks`` tell which were stored.
+    ///
+    /// >>> for name in ("orders", "payments"):
+    /// ...     _ = client.create_stream(name)
+    /// >>> acks = client.append_all({"orders": [b"o1", b"o2"], "payments": b"p1"})
+    /// >>> acks["orders"].last_offset, acks["payments"].last_offset
+    /// (1, 0)
     #[pyo3(signature = (batches, *, timestamp = None, compression = None, timeout = None))]
     fn append_all<'py>(
         &self,
@@ -236,6 +307,32 @@ impl Client {
     }
 
     /// A writer: gathers records into batches, and stores each exactly once and in order.
+    ///
+    /// A batch is sent when it has ``batch_bytes`` or its first record is ``linger`` seconds old. At most
+    /// ``max_in_flight`` batches (up to 64) are on their way; then ``append`` waits. ``timeout`` bounds each batch, all
+    /// attempts included, in seconds, and the opening of a writer with a ``writer_id``.
+    ///
+    /// A writer with a ``writer_id`` (a UUID, or a name of your own) is the same one through all its lives, and the
+    /// number of a record is its place in the writer's input. Opening it takes the next ``epoch``: an instance that is
+    /// still open elsewhere stores nothing more and gets ``WriterFencedError``. Then it goes on where the one before
+    /// stopped: give it your input from ``next_sequence`` on, and each record is stored exactly once. Behind a batch
+    /// that is refused, or whose fate stays unknown, it refuses everything until it is opened again. What ``append``
+    /// itself refuses, because it is too large or no record, gets no number, and the writer goes on.
+    ///
+    /// Give an ``epoch`` only if you have a number of your own that says which instance is the newest one: it is used
+    /// as it is, and shuts out lower ones when its first batch is stored. With ``idempotent=False`` a batch whose fate
+    /// is unknown is not sent again.
+    ///
+    /// ``on_delivery`` is called once for each batch that was stored or has failed, by a thread that calls the writer.
+    /// Without it, the first failure is raised by the next call of the writer.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> reports = []
+    /// >>> with client.writer("orders", compression="lz4", on_delivery=reports.append) as writer:
+    /// ...     for number in range(10_000):
+    /// ...         sequence = writer.append(b"order %d" % number)
+    /// >>> sequence, reports[-1].last_sequence, orders.positions().latest
+    /// (9999, 9999, 10000)
     #[pyo3(signature = (
         stream, *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None,
         epoch = None, max_in_flight = 64, on_delivery = None, timeout = 120.0
@@ -270,6 +367,16 @@ impl Client {
     }
 
     /// Reads once from ``offset`` on: at most ``max_bytes``, though at least one batch where there is one.
+    ///
+    /// With ``min_bytes`` and ``max_wait`` (seconds) the server waits for so much, and so long at most. An empty list
+    /// means that nothing was there.
+    ///
+    /// Raises ``OffsetOutOfRangeError``.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> ack = orders.append([b"one", b"two"])
+    /// >>> [record.value for batch in client.fetch("orders", 1) for record in batch.records()]
+    /// [b'two']
     #[pyo3(signature = (stream, offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn fetch<'py>(
@@ -291,6 +398,11 @@ impl Client {
     }
 
     /// The batches of one stream or several, one stream after the other; see :meth:`Stream.read`.
+    ///
+    /// >>> for name in ("orders", "payments"):
+    /// ...     _ = client.create_stream(name).append([b"1", b"2", b"3"])
+    /// >>> [(batch.stream, len(batch)) for batch in client.read(["orders", "payments"], start="latest-2")]
+    /// [('orders', 2), ('payments', 2)]
     #[pyo3(
         signature = (streams, start = None, end = None, *, timeout = None),
         text_signature = "($self, streams, start='earliest', end='latest', *, timeout=None)"
@@ -307,6 +419,12 @@ impl Client {
     }
 
     /// Batches of one stream or several as they arrive, through one FETCH; see :meth:`Stream.tail`.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> with client.tail("orders", start="earliest", timeout=10) as tail:
+    /// ...     ack = orders.append(b"one")
+    /// ...     next(tail).base_offset
+    /// 0
     #[pyo3(
         signature = (streams, *, start = None, timeout = None),
         text_signature = "($self, streams, *, start='latest', timeout=None)"
@@ -322,6 +440,10 @@ impl Client {
     }
 
     /// What the streams hold now, by name; of all streams without an argument.
+    ///
+    /// >>> ack = client.create_stream("orders").append([b"one", b"two"])
+    /// >>> client.positions(["orders"])
+    /// {'orders': Positions(earliest=0, latest=2)}
     #[pyo3(signature = (streams = None, *, timeout = None))]
     fn positions<'py>(
         &self,
@@ -333,6 +455,12 @@ impl Client {
     }
 
     /// For each stream the first offset of the first batch that is as new as ``time``; its end where none is.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> for hour in range(3):
+    /// ...     ack = orders.append(b"order", timestamp=datetime(2026, 1, 1, hour, tzinfo=UTC))
+    /// >>> client.offsets_for_time(["orders"], datetime(2026, 1, 1, 1, tzinfo=UTC))
+    /// {'orders': 1}
     #[pyo3(signature = (streams, time, *, timeout = None))]
     fn offsets_for_time<'py>(
         &self,
@@ -345,6 +473,17 @@ impl Client {
     }
 
     /// The cursor of this name, as its last commit left it, or a new one.
+    ///
+    /// ``start`` is where streams begin that were never committed under this name. Streams that were, and are not
+    /// listed, keep their places. Commits are kept in the stream ``_sbp/cursors/<name>``; deleting that stream
+    /// forgets the cursor.
+    ///
+    /// Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
+    /// characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
+    ///
+    /// >>> ack = client.create_stream("orders").append([b"first", b"second"])
+    /// >>> client.cursor("billing", "orders", start="latest").positions
+    /// {'orders': 2}
     #[pyo3(
         signature = (name, streams, *, start = None, timeout = None),
         text_signature = "($self, name, streams, *, start='earliest', timeout=None)"
@@ -361,6 +500,15 @@ impl Client {
     }
 
     /// The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
+    ///
+    /// How many they are is remembered with them; without ``streams`` they must be there. Raises
+    /// ``AlreadyExistsError`` when they are not so many, or one of them was made for something else, and
+    /// ``StreamNotFoundError``.
+    ///
+    /// >>> orders = client.keyed("orders", 4)
+    /// >>> ack = orders.append("customer-7", b"one")
+    /// >>> ack.stream == orders.stream_of("customer-7")
+    /// True
     #[pyo3(signature = (name, streams = None, *, timeout = None))]
     fn keyed<'py>(
         &self,
@@ -373,23 +521,46 @@ impl Client {
     }
 
     /// The servers that place streams.
+    ///
+    /// >>> client.cluster().leader.address == server.address
+    /// True
     #[pyo3(signature = (*, timeout = None))]
     fn cluster<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::cluster(py, &self.core, timeout)?.block(py)
     }
 
     /// The time of a round trip to the server, in seconds.
+    ///
+    /// >>> client.ping() < 10
+    /// True
     #[pyo3(signature = (*, timeout = None))]
     fn ping<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         verbs::ping(py, &self.core, timeout)?.block(py)
     }
 
     /// Counters since the client was made.
+    ///
+    /// Calls: ``calls`` and ``answers``, ``in_flight`` (started and not over) with ``bytes_in_flight``; bytes:
+    /// ``bytes_out``, ``bytes_in``, ``bytes_copied`` (received ones that had to be copied) and ``bytes_pinned`` (that
+    /// views keep in memory now); system calls: ``reads`` and ``writes``; ``connections`` made, ``io_wakeups`` of their
+    /// tasks; ``round_trips`` measured, in seconds: ``rtt_p50``, ``rtt_p90``, ``rtt_p99`` (at most a sixteenth above
+    /// the truth) and ``rtt_max``.
+    ///
+    /// >>> client.stats()["connections"]
+    /// 1
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.core.stats(py)
     }
 
     /// Ends the connection, once what was sent is answered or five seconds are over; then it is in doubt.
+    ///
+    /// Again: does nothing.
+    ///
+    /// >>> client.close()
+    /// >>> client.ping()
+    /// Traceback (most recent call last):
+    /// ...
+    /// sbp_native.errors.ClosedError: ...
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.core.close() {
             Some(client) => block_on(py, async move { client.close().await }),

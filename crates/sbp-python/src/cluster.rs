@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use sbp_messages::{PlacementDriverCluster, PlacementDriverNode, Range};
 
-/// A range of a stream as the server describes it.
+/// A range: a run of offsets of one stream that one set of servers holds. Only a stream's last range is open.
 #[pyclass(frozen, eq, module = "sbp_native", name = "RangeInfo")]
 #[derive(PartialEq, Eq)]
 pub(crate) struct RangeInfo(pub(crate) Range);

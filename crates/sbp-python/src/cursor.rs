@@ -232,7 +232,24 @@ impl Held {
     }
 }
 
-/// A holder of a named cursor, for blocking code.
+/// Where a job stands in its streams, under a name that the service remembers: its next record in each of them.
+///
+/// Made by :meth:`Client.cursor`. Opening claims nothing: of several holders of one name the first to commit is the
+/// holder from then on, and every commit of the others raises ``CursorTakenError``. ``commit()`` right after opening
+/// claims the name before any work is done.
+///
+/// >>> import sbp_native as sbp
+/// >>> with sbp.Server() as server, sbp.connect(server.address) as client:
+/// ...     client.create_stream("orders").append([b"first", b"second"]).last_offset
+/// ...     billing = client.cursor("billing", ["orders"])
+/// ...     for batch in billing.read():
+/// ...         billing.commit(batch)
+/// ...     client.cursor("billing", ["orders"]).positions
+/// 1
+/// {'orders': 2}
+///
+/// What was handed out and not committed is read again by the next holder: at least once. A job that keeps its own
+/// results in one place can store :attr:`positions` with them instead.
 #[pyclass(frozen, module = "sbp_native", name = "Cursor")]
 pub(crate) struct Cursor(Held);
 
@@ -270,6 +287,14 @@ impl Cursor {
     }
 
     /// Stores that everything before these offsets is done, and returns when it is stored.
+    ///
+    /// A batch: everything up to its end. A dict: for each stream named, the first offset that is *not* done. Nothing:
+    /// everything that was handed out. Places of other streams stay. It may go back: then records are read once more.
+    ///
+    /// Raises ``CursorTakenError`` when another holder has committed; nothing was stored then, and nothing will be
+    /// through this holder: open the cursor anew. An answer that is lost is resolved by reading back;
+    /// ``IndeterminateError`` only when that could not be done in time either. The next commit finds out, and builds on
+    /// what it finds.
     #[pyo3(signature = (positions = None, *, timeout = None))]
     fn commit<'py>(
         &self,
@@ -299,6 +324,8 @@ impl Cursor {
     }
 
     /// From where reading got to, and on as the streams grow; ``for batch in cursor`` is the same.
+    ///
+    /// ``timeout`` is how long a step waits for a record before it raises ``TimeoutError``; the next step goes on.
     #[pyo3(signature = (*, timeout = None))]
     fn tail(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Batches> {
         Batches::noted(
@@ -319,7 +346,7 @@ impl Cursor {
     }
 }
 
-/// A holder of a named cursor, for asyncio.
+/// Where a job stands in its streams, for asyncio; see :class:`Cursor`.
 #[pyclass(frozen, module = "sbp_native", name = "AsyncCursor")]
 pub(crate) struct AsyncCursor(Held);
 
@@ -357,6 +384,9 @@ impl AsyncCursor {
     }
 
     /// Stores that everything before these offsets is done; see :meth:`Cursor.commit`.
+    ///
+    /// Commits are stored in the order of calls, those that wait for an earlier one together. One whose operation is
+    /// cancelled goes on.
     #[pyo3(signature = (positions = None, *, timeout = None))]
     fn commit<'py>(
         &self,

@@ -151,6 +151,10 @@ impl StreamInfo {
     }
 
     /// What tells it from every other stream: 32 hexadecimal digits, drawn at random when it was created.
+    ///
+    /// It is the stream's for as long as the stream is there, and never another's. A server that was set up anew gives
+    /// numbers and names a second time, so whoever keeps an offset for later keeps the identity too, and compares.
+    /// ``None``: the server tells none; then nothing can be compared.
     #[getter]
     fn identity(&self) -> Option<String> {
         self.0.identity()
@@ -169,7 +173,7 @@ impl StreamInfo {
     }
 }
 
-/// What a stream holds.
+/// What a stream holds: records from ``earliest`` up to, but without, ``latest``.
 #[pyclass(frozen, eq, hash, module = "sbp_native", name = "Positions")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Positions {

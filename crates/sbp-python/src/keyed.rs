@@ -173,7 +173,17 @@ impl Set {
     }
 }
 
-/// Streams by key, for blocking code.
+/// Streams that share a name, each with the records of its part of the keys.
+///
+/// Made by :meth:`Client.keyed`. A key's stream is ``zlib.crc32(key) % len(keyed)``, for ever: records with the same
+/// key are in one stream, and so in order. For one cursor over all of them pass it, or ``keyed.streams``, to
+/// :meth:`Client.cursor`.
+///
+/// >>> import sbp_native as sbp
+/// >>> with sbp.Server() as server, sbp.connect(server.address) as client:
+/// ...     orders = client.keyed("orders", 4)
+/// ...     orders.append("customer-17", b"created").stream == orders.stream_of("customer-17")
+/// True
 #[pyclass(frozen, module = "sbp_native", name = "Keyed")]
 pub(crate) struct Keyed(Set);
 
@@ -204,6 +214,8 @@ impl Keyed {
     }
 
     /// Appends one record to the stream of its key, and returns when it is stored.
+    ///
+    /// A key that is a str is stored as UTF-8.
     #[pyo3(signature = (key, value, *, headers = None, timestamp = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn append<'py>(
@@ -228,6 +240,8 @@ impl Keyed {
     }
 
     /// Appends pairs of key and value in ONE frame, one batch to each stream concerned.
+    ///
+    /// Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
     #[pyo3(signature = (items, *, timestamp = None, compression = None, timeout = None))]
     fn append_all<'py>(
         &self,
@@ -245,6 +259,9 @@ impl Keyed {
     }
 
     /// A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
+    ///
+    /// Every stream has batches, sequence numbers and ``max_in_flight`` of its own. ``on_delivery`` is told of all;
+    /// ``report.ack.stream`` or ``report.error.stream`` says which stream it is.
     #[pyo3(signature = (
         *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None,
         epoch = None, max_in_flight = 64, on_delivery = None, timeout = 120.0
@@ -332,7 +349,7 @@ impl Keyed {
     }
 }
 
-/// Streams by key, for asyncio.
+/// Streams that share a name, for asyncio; see :class:`Keyed`.
 #[pyclass(frozen, module = "sbp_native", name = "AsyncKeyed")]
 pub(crate) struct AsyncKeyed(Set);
 
@@ -387,6 +404,8 @@ impl AsyncKeyed {
     }
 
     /// Appends pairs of key and value in ONE frame, one batch to each stream concerned.
+    ///
+    /// Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
     #[pyo3(signature = (items, *, timestamp = None, compression = None, timeout = None))]
     fn append_all<'py>(
         &self,
@@ -404,6 +423,9 @@ impl AsyncKeyed {
     }
 
     /// A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
+    ///
+    /// Every stream has batches, sequence numbers and ``max_in_flight`` of its own. ``on_delivery`` is told of all;
+    /// ``report.ack.stream`` or ``report.error.stream`` says which stream it is.
     #[pyo3(signature = (
         *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true, writer_id = None,
         epoch = None, max_in_flight = 64, on_delivery = None, timeout = 120.0

@@ -35,7 +35,34 @@ impl Holder for Relay {
     }
 }
 
-/// A proxy between clients and a server, which drops, delays, duplicates, reorders and cuts by rule.
+/// A proxy between clients and a server that makes trouble by rule, for tests of code that uses this package.
+///
+/// A rule is a fault and the frames that it happens to: all of them, until conditions narrow them down.
+///
+/// ========================  =====================================================================================
+/// fault                     what happens to the frame
+/// ========================  =====================================================================================
+/// ``drop``                  it is not passed on; its sender is not told
+/// ``delay=20ms``            it goes on later, and so does what comes behind it
+/// ``duplicate``             it is passed on twice
+/// ``reorder``               later answers overtake it (``reorder=3``: this many)
+/// ``cut``, ``cut=20``       the connection ends in front of it, or behind so many of its bytes
+/// ``cut-after``             the connection ends behind it
+/// ========================  =====================================================================================
+///
+/// Conditions: ``request`` or ``answer``; ``to-server`` or ``to-client``; an operation by its name in the specification
+/// (``APPEND``, ``FETCH``, ...) or number (``0x1001``); ``connection=N``; ``nth=N``, ``every=N``, ``byte=N`` or
+/// ``probability=P``; ``times=N``. Rules are asked in order; the first that takes a frame decides.
+///
+/// >>> import sbp_native as sbp
+/// >>> with sbp.Server() as server, sbp.Proxy(server, rules=["cut answer APPEND times=1"]) as proxy:
+/// ...     with sbp.connect(proxy.address) as client:
+/// ...         stream = client.create_stream("orders")
+/// ...         try:
+/// ...             stream.append(b"lost acknowledgement")
+/// ...         except sbp.IndeterminateError as error:
+/// ...             print(error.indeterminate, proxy.stats()["cut"])
+/// True 1
 #[pyclass(frozen, module = "sbp_native", name = "Proxy")]
 pub(crate) struct Proxy {
     /// `None` once closed. In a forked child the remains of the parent's.
@@ -253,13 +280,17 @@ impl Drop for Proxy {
     }
 }
 
-/// A rule of a proxy, and what it has done until it was asked for.
+/// A rule of a proxy, and what it had done when it was asked for.
 #[pyclass(frozen, eq, hash, get_all, module = "sbp_native.testing", name = "ProxyRule")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct ProxyRule {
+    /// Its number.
     id: u64,
+    /// The rule as text; ``hold`` stands for :meth:`Proxy.hold`.
     text: String,
+    /// How many frames it was about.
     matched: u64,
+    /// How many of them it took.
     fired: u64,
 }
 
@@ -284,7 +315,7 @@ impl ProxyRule {
     }
 }
 
-/// The frames that a proxy keeps back until somebody decides.
+/// The frames that a proxy keeps back. Leaving its ``with`` block releases them.
 #[pyclass(frozen, module = "sbp_native.testing", name = "HeldFrames")]
 pub(crate) struct HeldFrames {
     relay: Weak<Relay>,
@@ -297,6 +328,8 @@ pub(crate) struct HeldFrames {
 #[pymethods]
 impl HeldFrames {
     /// Waits, at most ``timeout`` seconds, for the next frame that is held. Raises ``TimeoutError``.
+    ///
+    /// In asynchronous code: ``await asyncio.to_thread(frames.wait)``.
     #[pyo3(signature = (timeout = 30.0))]
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<HeldFrame> {
         self.made_by.check(py, "proxy")?;
@@ -365,7 +398,7 @@ impl Drop for HeldFrames {
     }
 }
 
-/// One frame that a proxy keeps back. Forgetting it passes it on.
+/// One frame that a proxy keeps back until it is told what to do. Forgetting it passes it on.
 #[pyclass(frozen, module = "sbp_native.testing", name = "HeldFrame")]
 pub(crate) struct HeldFrame {
     text: String,

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// One record, copied out of its batch.
+/// One record of a stream.
 #[pyclass(frozen, module = "sbp_native", name = "Record")]
 pub(crate) struct Record {
     offset: i64,

@@ -4,7 +4,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sbp_client::Position;
 
-/// A place so many records behind the earliest record, or before the end.
+/// A place counted from an end of a stream: so many records behind the earliest, or before the end.
+///
+/// What lies outside of the stream means its end on that side. ``Relative("latest", -10)`` is ``"latest-10"``.
+///
+/// >>> ack = client.create_stream("orders").append([b"1", b"2", b"3"])
+/// >>> client.fetch("orders", sbp.Relative("latest", -1))[0].base_offset
+/// 2
 #[pyclass(frozen, eq, hash, module = "sbp_native", name = "Relative")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Relative {

@@ -42,7 +42,11 @@ enum State {
     Closed,
 }
 
-/// A durable server inside this process, on threads of its own.
+/// A durable server inside this process, on threads of its own. Use it in a ``with`` or ``async with`` statement, or
+/// ``close`` it.
+///
+/// It is started when it is made, except on the thread of a running event loop: there it waits until it is entered or
+/// used, because recovering a log takes time; ``async with`` starts and closes it without blocking the loop.
 #[pyclass(frozen, module = "sbp_native", name = "Server")]
 pub(crate) struct Server {
     /// Only locked while attached, and never across a release of the interpreter lock. In a forked child the remains of the

@@ -80,6 +80,27 @@ impl Stream {
     }
 
     /// Appends one batch, and returns when it is stored.
+    ///
+    /// ``data`` is one record as bytes, several as a list of bytes, or the rows of Arrow data: a table, a record batch
+    /// or a data frame of any library. These have the stream's columns, or for a stream without a schema ``value`` and
+    /// perhaps ``key``, ``timestamp`` and ``headers``; a column by itself is values. Large ``bytes`` and views of them
+    /// are not copied; what can be written to is.
+    ///
+    /// ``key`` and ``headers`` belong to the one record; for a list of records they are lists as well. ``timestamp`` is
+    /// the time of the records; without it, now. With ``expected_offset`` the batch is stored only if its first record
+    /// gets that offset. ``timeout`` is in seconds; without it, the client's.
+    ///
+    /// Raises ``RejectedError`` (nothing was written) or ``IndeterminateError`` (perhaps); with ``expected_offset``,
+    /// ``PreconditionFailedError`` when another append came first.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> ack = orders.append([b"first", b"second"])
+    /// >>> ack.base_offset, ack.last_offset
+    /// (0, 1)
+    /// >>> orders.append(b"third", expected_offset=1)
+    /// Traceback (most recent call last):
+    /// ...
+    /// sbp_native.errors.PreconditionFailedError: ...
     #[pyo3(signature = (data, *, key = None, headers = None, timestamp = None, expected_offset = None, compression = None, timeout = None))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn append<'py>(
@@ -180,6 +201,13 @@ impl Stream {
     }
 
     /// The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step, in seconds.
+    ///
+    /// Raises ``OffsetOutOfRangeError``.
+    ///
+    /// >>> orders = client.create_stream("orders")
+    /// >>> ack = orders.append([b"first", b"second"])
+    /// >>> [record.value for batch in orders.read() for record in batch.records()]
+    /// [b'first', b'second']
     #[pyo3(
         signature = (start = None, end = None, *, timeout = None),
         text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
@@ -195,6 +223,9 @@ impl Stream {
     }
 
     /// Batches from ``start`` on, for ever: each step waits for the next one, at most ``timeout`` seconds.
+    ///
+    /// A tail outlasts every outage of the server. After an error, a ``timeout`` that passed included, the next step
+    /// goes on where the error came: nothing is left out, and the tail does not end before it is closed.
     #[pyo3(
         signature = (start = None, *, timeout = None),
         text_signature = "($self, start='latest', *, timeout=None)"

@@ -13,7 +13,11 @@ use crate::core::{Core, duration};
 use crate::pen::{Given, Pen, WriterArguments, abandon, uuid};
 use crate::{arguments, errors};
 
-/// Gathers records into batches and stores them in order, for blocking code.
+/// Gathers records into batches and stores them in order, for blocking code; see :meth:`Client.writer`.
+///
+/// Threads may share it. Close it, or use it in a ``with`` statement: a writer that is dropped with records that are
+/// not stored yet warns with a ``ResourceWarning`` that counts them. One that is open when the process ends is flushed
+/// for at most five seconds, and a ``RuntimeWarning``, which is shown, counts the records that were not acknowledged.
 #[pyclass(frozen, weakref, module = "sbp_native", name = "Writer")]
 pub(crate) struct Writer {
     pen: Arc<Pen>,
@@ -104,6 +108,9 @@ impl Writer {
     }
 
     /// Takes one record, a list of them, or the rows of a table; returns the number of the last one.
+    ///
+    /// Waits only while ``max_in_flight`` batches are on their way. A list is taken whole or, where something is wrong
+    /// with one of its records, not at all.
     #[pyo3(signature = (value, *, key = None, headers = None, timestamp = None))]
     fn append<'py>(
         &self,
@@ -137,6 +144,8 @@ impl Writer {
     }
 
     /// Sends what is gathered and waits until everything appended so far is stored or has failed.
+    ///
+    /// Raises a ``TimeoutError`` if that takes longer than ``timeout`` seconds; nothing is given up by that.
     #[pyo3(signature = (*, timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.deliver(py)?;

@@ -17,11 +17,12 @@ use crate::fork::{self, Generation};
 use crate::imports;
 use crate::kept::interned;
 
-/// A call that is on its way, with the whole protocol of an asyncio future, so that `await`, `gather`, `wait`, `wait_for`
-/// and `shield` take it as it is, without a task around it.
+/// A call that is on its way: what every asynchronous call returns.
 ///
-/// It belongs to the loop it was made on and is only used from that loop's thread. Its result stays in Rust form until
-/// somebody asks for it.
+/// It has the whole protocol of an asyncio future, so that ``await``, ``gather``, ``wait``, ``wait_for`` and ``shield``
+/// take it as it is. ``create_task``, of a loop or a ``TaskGroup``, takes coroutines alone, or raises ``TypeError``;
+/// the call goes on all the same, because it was begun when it was made. Give it a coroutine that awaits the call.
+/// Cancelling gives up on the answer; an append that was sent may still be stored.
 #[pyclass(frozen, module = "sbp_native", name = "Operation")]
 pub(crate) struct Operation {
     event_loop: Py<PyAny>,
