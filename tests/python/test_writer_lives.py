@@ -5,6 +5,7 @@ The outages are a tenth of those that ``make test-long`` makes, with ``SBP_OUTAG
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -157,24 +158,48 @@ def test_recipe_6_writes_each_line_once_whatever_the_outage(outside: ServerProce
     assert failures >= OUTAGES // 4, f"only {failures} lives of jobs ended in an error"
 
 
-def test_a_record_that_append_refuses_takes_no_place(client: sbp.Client, name: str) -> None:
+REFUSED: list[tuple[Any, type[Exception]]] = [
+    (LARGE, sbp.PayloadTooLargeError),
+    ("text", TypeError),
+    ([b"a", LARGE, b"c"], sbp.PayloadTooLargeError),
+    ([b"a", 7], TypeError),
+]
+
+
+@pytest.mark.parametrize(("data", "error"), REFUSED)
+def test_behind_a_record_that_append_refuses_a_writer_with_a_name_takes_nothing(
+    client: sbp.Client, name: str, data: Any, error: type[Exception]
+) -> None:
+    stream = client.create_stream(name)
+    source = [b"one", data, b"two", b"three"]
+    for _ in range(3):
+        # A program that goes on whatever is refused, and begins each of its lives where the writer stands.
+        with stream.writer(writer_id="job") as writer:
+            for item in source[writer.next_sequence :]:
+                with contextlib.suppress(error, sbp.ClosedError):
+                    writer.append(item)
+            assert writer.next_sequence == 1, "the place of the record that was refused"
+            with pytest.raises(sbp.ClosedError, match=r"refused a record before it .* open the writer again"):
+                writer.append(b"two")
+    assert values(stream) == [b"one"]
+    source[1] = b"mended"
+    with stream.writer(writer_id="job") as writer:
+        for item in source[writer.next_sequence :]:
+            writer.append(item)
+    assert values(stream) == [b"one", b"mended", b"two", b"three"]
+
+
+def test_an_empty_list_and_a_writer_without_a_name_have_no_place_to_keep(client: sbp.Client, name: str) -> None:
     stream = client.create_stream(name)
     with stream.writer(writer_id="job") as writer:
+        with pytest.raises(sbp.InvalidRequestError, match="empty"):
+            writer.append([])
         assert writer.append(b"one") == 0
+    with stream.writer() as writer:
         with pytest.raises(sbp.PayloadTooLargeError):
             writer.append(LARGE)
-        with pytest.raises(TypeError):
-            writer.append("text")  # type: ignore[arg-type]
-        assert writer.append(b"two") == 1
-        wrong: list[tuple[Any, type[Exception]]] = [(LARGE, sbp.PayloadTooLargeError), (7, TypeError)]
-        for item, error in wrong:
-            with pytest.raises(error, match="item 2 of the list"):
-                writer.append([b"a", b"b", item, b"c"])
-        assert writer.next_sequence == 2
-        assert writer.append([b"three", b"four"]) == 3
-    with stream.writer(writer_id="job") as writer:
-        assert writer.next_sequence == 4
-    assert values(stream) == [b"one", b"two", b"three", b"four"]
+        writer.append(b"two")
+    assert values(stream) == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("linger", [0, 0.01])
@@ -195,7 +220,7 @@ def test_what_is_large_is_refused_at_once_and_what_fits_is_stored(
     assert values(stream) == [b"one", nearly, b"two", b"three", LARGE]
 
 
-def test_a_table_that_is_too_large_takes_no_place(client: sbp.Client, name: str) -> None:
+def test_a_table_that_is_too_large_is_refused_whole(client: sbp.Client, name: str) -> None:
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"value": pa.array([bytes(1 << 20)] * 17, pa.binary())})
     stream = client.create_stream(name, schema=table.schema)
@@ -203,9 +228,9 @@ def test_a_table_that_is_too_large_takes_no_place(client: sbp.Client, name: str)
         assert writer.append(table.slice(0, 2)) == 1
         with pytest.raises(sbp.PayloadTooLargeError):
             writer.append(table)
-        assert writer.append(table.slice(0, 1)) == 2
+        assert writer.next_sequence == 2
     with stream.writer(writer_id="job") as writer:
-        assert writer.next_sequence == 3
+        assert writer.append(table.slice(0, 1)) == 2
     assert stream.positions().latest == 3
 
 
@@ -217,13 +242,14 @@ async def test_the_same_for_asyncio(aclient: sbp.AsyncClient, name: str) -> None
         # Also where nobody waits for it.
         with pytest.raises(sbp.PayloadTooLargeError):
             writer.append(LARGE)
-        with pytest.raises(sbp.PayloadTooLargeError):
-            writer.append_nowait([b"a", LARGE])
+        with pytest.raises(sbp.ClosedError):
+            writer.append_nowait([b"a", b"b"])
+    async with stream.writer(writer_id="job") as writer:
         assert await writer.append(b"two") == 1
     async with stream.writer(writer_id="job") as older, stream.writer(writer_id="job") as newer:
-        assert (older.epoch, newer.epoch, newer.next_sequence) == (1, 2, 2)
+        assert (older.epoch, newer.epoch, newer.next_sequence) == (2, 3, 2)
         await older.append(b"shut out")
-        with pytest.raises(sbp.WriterFencedError, match="opened again elsewhere: epoch 2"):
+        with pytest.raises(sbp.WriterFencedError, match="opened again elsewhere: epoch 3"):
             await older.flush()
         assert await newer.append(b"three") == 2
     found = [record.value async for batch in stream.read() for record in batch.records()]

@@ -253,7 +253,7 @@ async fn what_is_too_large_is_refused_before_it_takes_a_place() {
                 WriterOptions {
                     linger,
                     batch_bytes: 64 << 20,
-                    ..named(None, None)
+                    ..WriterOptions::default()
                 },
             );
             let start = writer.next_sequence().await.unwrap();
@@ -285,9 +285,20 @@ async fn what_is_too_large_is_refused_before_it_takes_a_place() {
             ..named(None, None)
         };
         let writer = client.writer(stream, options);
-        assert_eq!(writer.next_sequence().await.unwrap(), 6);
+        assert_eq!(writer.next_sequence().await.unwrap(), 0);
         writer.append(vec![b'x'; 17 << 20]).await.unwrap();
-        assert_eq!(writer.next_sequence().await.unwrap(), 7);
+        assert_eq!(writer.next_sequence().await.unwrap(), 1);
+        // With a name the refused record keeps its place: nothing is taken behind it.
+        let writer = client.writer(stream, named(None, None));
+        assert_eq!(writer.next_sequence().await.unwrap(), 1);
+        assert_eq!(
+            writer.append(vec![b'x'; 17 << 20]).await.unwrap_err().code(),
+            ErrorCode::PAYLOAD_TOO_LARGE
+        );
+        let behind = writer.append(record(1)).await.unwrap_err();
+        assert!(behind.to_string().contains("open the writer again"), "{behind}");
+        let writer = client.writer(stream, named(None, None));
+        assert_eq!(writer.next_sequence().await.unwrap(), 1);
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyResourceWarning, PyRuntimeWarning, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyResourceWarning, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use sbp_client::{BatchWriter, BatchWriterOptions, ClientError, Pushed, Record};
@@ -31,6 +31,8 @@ pub(crate) struct Pen {
     open: OnceLock<Open>,
     /// Somebody was warned of what it holds.
     warned: AtomicBool,
+    /// Why a record was refused that a writer with a name was to take: it takes nothing behind it.
+    refused: Mutex<Option<String>>,
 }
 
 struct Open {
@@ -41,6 +43,13 @@ struct Open {
 /// Writers of this process that may hold records whose fate is not known. Only locked while attached.
 static PENS: Mutex<Vec<Weak<Pen>>> = Mutex::new(Vec::new());
 
+/// Whether a record was refused for what it is, not for the state of the writer.
+fn is_about_the_record(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyTypeError>(py)
+        || error.is_instance_of::<PyValueError>(py)
+        || error.is_instance_of::<PyOverflowError>(py)
+}
+
 impl Pen {
     pub(crate) fn new(core: &Arc<Core>, key: Key, options: BatchWriterOptions) -> Arc<Self> {
         let pen = Arc::new(Self {
@@ -49,6 +58,7 @@ impl Pen {
             options,
             open: OnceLock::new(),
             warned: AtomicBool::new(false),
+            refused: Mutex::default(),
         });
         let mut pens = PENS.lock();
         pens.retain(|known| known.strong_count() > 0);
@@ -121,7 +131,27 @@ impl Pen {
 
     /// Takes records; returns the number of the last one. Those of a list wait for room as the caller says: what is taken
     /// without room waits in memory.
+    ///
+    /// The number of a record under a name is its place in the input, in all lives of the writer. So a record that is
+    /// refused keeps its place, and nothing is taken behind it: the next life begins with it.
     pub(crate) fn take(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
+        let refused = self.refused.lock().clone();
+        if let Some(why) = refused {
+            let what = format!(
+                "the writer has stopped and this was not stored: append refused a record before it ({why}); open the \
+                 writer again, and go on at its next_sequence, which is that record"
+            );
+            return Err(self.explain(py, ClientError::local(sbp_messages::ErrorCode::CLOSED, what)));
+        }
+        self.take_records(py, given).inspect_err(|error| {
+            let is_empty = given.appending.data.len().is_ok_and(|items| items == 0);
+            if self.options.writer_id.is_some() && !is_empty && is_about_the_record(py, error) {
+                *self.refused.lock() = Some(error.value(py).to_string());
+            }
+        })
+    }
+
+    fn take_records(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
         let data = given.appending.data;
         let is_bytes = data.is_instance_of::<PyBytes>();
         let items = items_of(data).filter(|_| !is_bytes);

@@ -147,6 +147,21 @@ impl Shared {
         records: Records,
     ) -> Result<oneshot::Receiver<Result<Ack, ClientError>>, ClientError> {
         let (waiter, answer) = oneshot::channel();
+        let taken = self.take(records, waiter);
+        // With a name the number of a record is its place in the input: one that is refused keeps its place, and nothing
+        // is taken behind it.
+        if let Err(error) = &taken
+            && self.options.writer_id.is_some()
+        {
+            let mut intake = self.intake.lock();
+            if intake.check_open().is_ok() {
+                intake.stop(error.clone().into_stopped_writer(true));
+            }
+        }
+        taken.map(|()| answer)
+    }
+
+    fn take(self: &Arc<Self>, records: Records, waiter: Waiter) -> Result<(), ClientError> {
         match records {
             Records::Raw(record) if !self.options.linger.is_zero() && record.len() <= self.batch_bytes() => {
                 self.gather(&record, waiter)?;
@@ -164,7 +179,7 @@ impl Shared {
                 self.pump_soon();
             }
         }
-        Ok(answer)
+        Ok(())
     }
 
     /// How large a gathered batch becomes: never too large to be stored.
