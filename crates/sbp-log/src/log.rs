@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use sbp_locks::Mutex;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
 
 use crate::files::{CLEAN, is_full, write_small_always};
@@ -40,7 +41,8 @@ pub struct Log<T> {
     shared: Arc<Shared>,
     queue: Arc<Queue<T>>,
     pen: Arc<Pen<T>>,
-    threads: Vec<JoinHandle<()>>,
+    /// The writer first; empty when they have ended.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Batches in the queue that nobody has been told to write; see [`Log::queue`].
@@ -155,7 +157,7 @@ impl<T: Send + 'static> Log<T> {
             shared,
             queue,
             pen,
-            threads,
+            threads: threads.into(),
         };
         Ok((log, recovered))
     }
@@ -422,7 +424,13 @@ impl<T: Send + 'static> Log<T> {
 
     /// Writes what is queued, syncs, writes a checkpoint and the mark of a clean end. Dropping the log without this is
     /// as safe, but the next start has more to replay.
-    pub fn shutdown(mut self) -> Result<(), LogError> {
+    pub fn shutdown(self) -> Result<(), LogError> {
+        self.close()
+    }
+
+    /// As [`shutdown`](Self::shutdown), where others may still hold the log: they can read, and append nothing. The
+    /// directory is free when the last of them drops it.
+    pub fn close(&self) -> Result<(), LogError> {
         self.stop();
         if let Some(cause) = self.queue.failure() {
             return Err(LogError::Failed { cause });
@@ -443,9 +451,10 @@ impl<T: Send + 'static> Log<T> {
 
 impl<T> Log<T> {
     /// Ends the threads when everything queued is written.
-    fn stop(&mut self) {
+    fn stop(&self) {
         self.queue.close();
-        let mut threads = self.threads.drain(..);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let mut threads = threads.into_iter();
         // The last owner may be something that the observer dropped, on the writer thread itself.
         if let Some(writer) = threads
             .next()

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use sbp_log::{FileSystem, LogConfig, RealFileSystem, SystemClock};
@@ -31,6 +31,10 @@ use crate::{Durability, Roles, ServerConfig, ShutdownError, StartError};
 
 /// What connections may take beyond the grace to write their last bytes.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
+/// What threads may take beyond that which were stopped meanwhile, or wait for the disk.
+const LAST_USERS_TIME: Duration = Duration::from_secs(30);
+/// Nobody tells when they are done.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Descriptors beside those of connections.
 const OTHER_DESCRIPTORS: usize = 16;
 
@@ -261,16 +265,31 @@ fn start_chores(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, dire
     }
 }
 
-/// Closes the log, which nobody else may be using any more.
+/// Closes the log when nobody else uses it any more. A thread that was stopped, or waits for the disk, is waited for; one
+/// that does not come back can append nothing any more, and keeps only the directory's lock.
 fn close_log(node: Arc<Node>, owner: Arc<RangeServer>) -> Result<(), ShutdownError> {
-    let in_use = || ShutdownError::Log {
-        reason: "a connection still uses it".to_owned(),
-    };
-    drop(Arc::into_inner(node).ok_or_else(in_use)?);
-    let owner = Arc::into_inner(owner).ok_or_else(in_use)?;
-    owner.log.shutdown().map_err(|error| ShutdownError::Log {
+    let until = Instant::now() + LAST_USERS_TIME;
+    let alone = wait_until_alone(&node, until);
+    drop(node);
+    if !(alone && wait_until_alone(&owner, until)) {
+        tracing::warn!(
+            "a thread of the server does not end; the directory stays locked for as long as this process runs"
+        );
+    }
+    owner.log.close().map_err(|error| ShutdownError::Log {
         reason: error.to_string(),
     })
+}
+
+/// Whether everybody else has let go of it by then.
+fn wait_until_alone<T>(shared: &Arc<T>, until: Instant) -> bool {
+    while Arc::strong_count(shared) > 1 {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    true
 }
 
 fn start_runtime(thread: &str) -> Result<Runtime, StartError> {

@@ -11,7 +11,7 @@ use sbp_frame::OpCode;
 use sbp_log::testing::{Operation, SimFileSystem};
 use sbp_server::{Durability, Server, ServerConfig};
 use support::orders::delete;
-use support::{Peer, config};
+use support::{Peer, append_request, config, raw_batch};
 
 fn start(disk: &SimFileSystem, durability: Durability) -> Server {
     Server::start(ServerConfig {
@@ -53,4 +53,32 @@ fn while_a_checkpoint_is_synced_appends_pings_and_reads_go_on() {
         let server = start(&disk, durability);
         assert_eq!(Peer::connect(&server).fetch_all(kept, 0).len(), 20);
     }
+}
+
+#[test]
+fn a_thread_that_is_stopped_while_the_server_closes_is_waited_for() {
+    let disk = SimFileSystem::new();
+    let server = start(&disk, Durability::None);
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    // Until the connection's own thread writes what it appends: then it is that thread that stands still.
+    for n in 0..50 {
+        assert_eq!(peer.store(stream, b"before"), n);
+    }
+    let held = disk.hold(Operation::Write, "segment-");
+    let batch = raw_batch(b"last");
+    peer.send(&append_request(&[(stream, batch.len())]), &batch);
+    held.wait_until_reached();
+    let closing = std::thread::spawn(move || server.shutdown());
+    // Longer than connections and threads have together.
+    std::thread::sleep(Duration::from_secs(8));
+    assert!(!closing.is_finished(), "the append is under way");
+    drop(held);
+    closing.join().unwrap().unwrap();
+    let server = start(&disk, Durability::None);
+    assert_eq!(
+        Peer::connect(&server).fetch_all(stream, 0).len(),
+        51,
+        "what was begun is there"
+    );
 }
