@@ -437,15 +437,22 @@ impl<T: Send + 'static> Log<T> {
         }
         let failed = |error| LogError::Failed { cause: Arc::new(error) };
         self.shared.sync_all().map_err(failed)?;
-        write_checkpoint(&self.shared).map_err(failed)?;
+        match self.mark_end() {
+            Err(error) if is_full(&error) => {
+                // All of it is on the disk; the next start reads more of it.
+                tracing::warn!("the disk is full: the log ends without a last checkpoint");
+                Ok(())
+            }
+            marked => marked.map_err(failed),
+        }
+    }
+
+    /// Writes the last checkpoint and the mark of a clean end.
+    fn mark_end(&self) -> std::io::Result<()> {
+        write_checkpoint(&self.shared)?;
         let last = self.shared.state.read().last;
-        write_small_always(
-            &*self.shared.fs,
-            &self.shared.config.directory,
-            CLEAN,
-            &last.encode_clean(),
-        )
-        .map_err(failed)
+        let directory = &self.shared.config.directory;
+        write_small_always(&*self.shared.fs, directory, CLEAN, &last.encode_clean())
     }
 }
 

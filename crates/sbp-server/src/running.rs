@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::connection::{Offer, ToldLimits};
 use crate::connections::Connections;
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, fit_to_disk};
 use crate::failure::Health;
 use crate::listener::{Acceptor, CROSSING};
 use crate::node::{ConnectionLimits, Identity, Node};
@@ -374,6 +374,7 @@ fn log_config(config: &ServerConfig, data_dir: &DataDir) -> LogConfig {
     } else {
         LogConfig::new(data_dir.path())
     };
+    fit_to_disk(&mut log);
     log.durability = match config.durability {
         Durability::Fsync => sbp_log::Durability::Fsync,
         Durability::None => sbp_log::Durability::None,

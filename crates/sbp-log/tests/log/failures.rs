@@ -314,7 +314,7 @@ fn a_disk_without_a_byte_left_does_not_keep_a_log_from_opening() {
             let (log, recovered, _) = open(&fs, &small_config()).unwrap();
             assert_eq!(served(&log).len(), there, "reads go on");
             // When its threads have ended, one of which still looks for room.
-            drop(log);
+            log.shutdown().expect("nothing is lost");
             let litter = fs.list(Path::new("/log")).unwrap();
             assert!(!litter.iter().any(|name| name.ends_with(".tmp")), "{litter:?}");
             assert!(recovered.boot_id > 1);
