@@ -36,8 +36,8 @@ class _ArrowSchema(Protocol):
 
 # What can be appended: one record, several, or the rows of a table. `None` is a null value, which goes with a key.
 _Data: TypeAlias = Buffer | _NumpyArray | Sequence[Buffer | None] | _ArrowArray | _ArrowStream | None
-# A place in a stream: an offset; "earliest" or "latest", also with a number of records ("latest-1000"); the first batch
-# that is as new as a time, or as a time so long ago.
+# A place in a stream: an offset; "earliest" or "latest", also with a number of records ("latest-1000"); the first
+# record that is as new as a time, or as a time so long ago.
 _Position: TypeAlias = int | str | datetime | timedelta | Relative
 # A time: milliseconds since 1970 (UTC), or a datetime with a zone.
 _Time: TypeAlias = int | datetime
@@ -696,7 +696,15 @@ class Stream:
     ) -> Batches:
         """The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step, in seconds.
 
-        Raises ``OffsetOutOfRangeError``.
+        A bound that is a time is one for each record's own time: the read gives exactly the records from ``start`` up
+        to but without ``end``, in the order of their offsets, among those that the stream holds now. An older record
+        may stand behind a newer one, so that a read with a time as its end goes through to the end of the stream; give
+        an offset to read less. A batch that lies partly inside comes as the runs of its records that do.
+
+        A step that fails ends nothing: the next one goes on behind the last batch that was handed out.
+
+        Raises ``OffsetOutOfRangeError`` for an offset beyond the end, ``InvalidRequestError`` for an end before the
+        start.
 
         >>> orders = client.create_stream("orders")
         >>> ack = orders.append([b"first", b"second"])
@@ -1010,7 +1018,7 @@ class Client:
         {'orders': Positions(earliest=0, latest=2)}
         """
     def offsets_for_time(self, streams: _Streams, time: _Time, *, timeout: float | None = None) -> dict[str, int]:
-        """For each stream the first offset of the first batch that is as new as ``time``; its end where none is.
+        """For each stream the offset of its first record that is as new as ``time``; its end where none is.
 
         >>> orders = client.create_stream("orders")
         >>> for hour in range(3):
@@ -1383,7 +1391,7 @@ class AsyncClient:
     def offsets_for_time(
         self, streams: _Streams, time: _Time, *, timeout: float | None = None
     ) -> Operation[dict[str, int]]:
-        """For each stream the first offset of the first batch that is as new as ``time``; its end where none is."""
+        """For each stream the offset of its first record that is as new as ``time``; its end where none is."""
     def cursor(
         self, name: str, streams: _Streams, *, start: _Position = "earliest", timeout: float | None = None
     ) -> Operation[AsyncCursor]:

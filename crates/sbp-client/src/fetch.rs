@@ -176,30 +176,37 @@ pub(crate) fn batches(
 }
 
 /// Trims the records of the first batch that are older than `time`: whole batches are returned, from the first that
-/// reaches the time. A batch that does not reach it was appended later, and is wanted whole.
+/// reaches the time. A batch that does not reach it was appended later, or its head promises a record that it does not
+/// have, and is wanted whole.
 pub(crate) fn skip_older(found: &mut Vec<FetchedBatch>, time: TimestampMs) -> Result<(), ClientError> {
     let Some(first) = found.first_mut() else { return Ok(()) };
-    let damaged = |error: sbp_record::BatchError| {
-        ClientError::damaged(error.to_string())
-            .with_stream(first.stream)
-            .with_offset(first.from)
-    };
-    let head = inspect(std::slice::from_ref(&first.bytes), false).map_err(damaged)?;
-    // All rows of columns have one time.
-    if head.meta.max_timestamp < time || head.meta.body_encoding == BodyEncoding::ARROW {
-        return Ok(());
-    }
-    let batch = Batch::decode(first.bytes.clone(), None).map_err(damaged)?;
-    let wanted = batch.first_offset_at(time);
-    if wanted >= batch.end_offset() {
-        // Its head promises a record that it does not have.
-        return Ok(());
-    }
-    first.from = first.from.max(wanted);
-    if first.is_empty() {
-        found.remove(0);
+    if let Some(wanted) = first_reaching(first, time)? {
+        first.from = first.from.max(wanted);
+        if first.is_empty() {
+            found.remove(0);
+        }
     }
     Ok(())
+}
+
+/// The offset of a batch's first record whose time is this one or later.
+pub(crate) fn first_reaching(fetched: &FetchedBatch, time: TimestampMs) -> Result<Option<Offset>, ClientError> {
+    let damaged = |error: sbp_record::BatchError| {
+        ClientError::damaged(error.to_string())
+            .with_stream(fetched.stream)
+            .with_offset(fetched.from)
+    };
+    let head = inspect(std::slice::from_ref(&fetched.bytes), false).map_err(damaged)?;
+    // All rows of columns have one time.
+    if head.meta.body_encoding == BodyEncoding::ARROW {
+        return Ok((head.meta.base_timestamp >= time).then_some(fetched.base_offset));
+    }
+    // Heads of plain peers tell only the time that their records count from.
+    if head.meta.max_timestamp < time && head.meta.max_timestamp.0 != 0 {
+        return Ok(None);
+    }
+    let batch = Batch::decode(fetched.bytes.clone(), None).map_err(damaged)?;
+    Ok(Some(batch.first_offset_at(time)).filter(|wanted| *wanted < batch.end_offset()))
 }
 
 /// One place to read from, for [`Client::fetch`].

@@ -68,6 +68,7 @@ mod submission;
 mod tail;
 mod throttle;
 mod unique;
+mod window;
 mod writer;
 
 pub use address::{AddressError, ServerAddress};
@@ -94,4 +95,5 @@ pub use stats::ClientStats;
 pub use submission::{AppendEntry, AppendOp, AppendResultOf, Body, CompletionSink, Reply, Submissions};
 pub use tail::{OnGap, Tail, TailEvent, TailOptions};
 pub use unique::unique_writer_id;
+pub use window::Window;
 pub use writer::{Writer, WriterOptions};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult, Message};
 use sbp_types::{Offset, StreamId, TimestampMs};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::admin::{Each, encoded, entry_error};
 use crate::client::Client;
@@ -14,14 +14,20 @@ use crate::connection::command::{Answer, Need};
 use crate::error::ClientError;
 use crate::execute::{self, Plan, Trying, Where};
 use crate::failure::{Cause, Failure};
-use crate::fetch::parts;
+use crate::fetch::{first_reaching, parts};
 use crate::link::Link;
-use crate::position::{Position, Positions};
+use crate::position::{Position, Positions, Span};
+use crate::reader::ReaderOptions;
 use crate::retry::Repeat;
 use crate::routes::Purpose;
 
+/// Which entry's offset was found, or why it was not.
+type Found = (usize, Result<Offset, ClientError>);
+
 /// Entries of one request; more are split over several.
 const ENTRIES: usize = 1_024;
+/// Streams whose records are looked at for a time at once.
+const LOOKING: usize = 16;
 
 impl Client {
     /// Where each stream begins and ends now, in one call for many streams.
@@ -46,13 +52,68 @@ impl Client {
         Ok(each.collect())
     }
 
-    /// For each stream, the first offset of the first batch whose newest record is at least as new as the time; the end
-    /// of the stream where there is none.
+    /// For each stream, the offset of its first record whose time is this one or later; the end of the stream where there
+    /// is none.
     ///
     /// # Errors
     ///
     /// When the call as a whole failed; streams that do not exist are errors of their own.
     pub async fn offsets_for_times(
+        &self,
+        times: &[(StreamId, TimestampMs)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Offset>, ClientError> {
+        let deadline = self.deadline(timeout);
+        let mut offsets = Vec::with_capacity(times.len());
+        let mut looking = JoinSet::new();
+        for (place, found) in self.resolve(times, timeout).await?.into_iter().enumerate() {
+            // Servers know times by batch alone: which record of the batch it is, its own times say.
+            if let (Ok(found), Some(&(stream, time))) = (&found, times.get(place))
+                && found.base_offset < found.high_watermark
+            {
+                if looking.len() >= LOOKING {
+                    note_first(looking.join_next().await, &mut offsets);
+                }
+                let client = self.clone();
+                let span = Span {
+                    stream,
+                    start: found.base_offset,
+                    end: found.high_watermark,
+                };
+                looking.spawn(async move { (place, client.first_at(span, time, deadline).await) });
+            }
+            offsets.push(found.map(|found| found.base_offset));
+        }
+        while let Some(found) = looking.join_next().await {
+            note_first(Some(found), &mut offsets);
+        }
+        Ok(offsets)
+    }
+
+    /// The offset of the first record of a part of a stream whose time is this one or later; the part's end without one,
+    /// for heads of foreign batches may promise more than their records keep.
+    async fn first_at(&self, span: Span, time: TimestampMs, deadline: Instant) -> Result<Offset, ClientError> {
+        let options = ReaderOptions {
+            timeout: Some(deadline.saturating_duration_since(now())),
+            batch_max_bytes: Some(1),
+        };
+        let mut reader = self.reader(vec![span], options);
+        while let Some(fetched) = reader.next().await {
+            let fetched = fetched?;
+            if let Some(first) = first_reaching(&fetched, time)? {
+                return Ok(first.max(fetched.from));
+            }
+        }
+        Ok(span.end)
+    }
+
+    /// As [`Client::offsets_for_times`], by batch alone: the first offset of the batch with that record, for callers that
+    /// ask often and about many streams.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Client::offsets_for_times`].
+    pub async fn batches_for_times(
         &self,
         times: &[(StreamId, TimestampMs)],
         timeout: Option<Duration>,
@@ -261,6 +322,20 @@ impl Client {
 
 /// Positions are those of whole streams; as long as ranges stay together, whoever has one has all.
 const PURPOSE: Purpose = Purpose::Fetch(Offset::EARLIEST);
+
+/// Notes where the first record of a time is.
+fn note_first(found: Option<Result<Found, JoinError>>, offsets: &mut Each<Offset>) {
+    match found {
+        Some(Ok((place, offset))) => {
+            if let Some(slot) = offsets.get_mut(place) {
+                *slot = offset;
+            }
+        }
+        // It is aborted only with its set, and a panic is not ours to hide.
+        Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Some(Err(_)) | None => {}
+    }
+}
 
 /// Whether a refusal means that the stream is with another server.
 pub(crate) fn is_elsewhere(code: ErrorCode) -> bool {

@@ -312,8 +312,8 @@ impl AsyncClient {
         py: Python<'py>,
         stream: Key,
         offset: &Bound<'py, PyAny>,
-        max_bytes: u32,
-        min_bytes: u32,
+        max_bytes: i64,
+        min_bytes: i64,
         max_wait: f64,
         timeout: Option<f64>,
     ) -> Started<'py> {
@@ -367,7 +367,7 @@ impl AsyncClient {
         verbs::positions(py, &self.core, streams, timeout)?.spawn(py)
     }
 
-    /// For each stream the first offset of the first batch that is as new as ``time``; its end where none is.
+    /// For each stream the offset of its first record that is as new as ``time``; its end where none is.
     #[pyo3(signature = (streams, time, *, timeout = None))]
     fn offsets_for_time<'py>(
         &self,

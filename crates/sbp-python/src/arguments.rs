@@ -73,6 +73,9 @@ pub(crate) fn position(value: &Bound<'_, PyAny>) -> PyResult<Position> {
         let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
         return Ok(Position::Time(TimestampMs(encode::now().0.saturating_sub(ago))));
     }
+    if !value.hasattr("tzinfo")? {
+        return Err(no_position(value));
+    }
     Ok(Position::Time(encode::timestamp(value)?))
 }
 

@@ -170,8 +170,8 @@ impl AsyncStream {
         &self,
         py: Python<'py>,
         offset: &Bound<'py, PyAny>,
-        max_bytes: u32,
-        min_bytes: u32,
+        max_bytes: i64,
+        min_bytes: i64,
         max_wait: f64,
         timeout: Option<f64>,
     ) -> Started<'py> {

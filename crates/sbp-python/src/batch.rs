@@ -28,7 +28,7 @@ use crate::{arrow, errors, html, imports};
 #[pyclass(frozen, module = "sbp_native", name = "Batch")]
 pub(crate) struct Batch {
     stream: Arc<Described>,
-    batch: Box<sbp_record::Batch>,
+    batch: Arc<sbp_record::Batch>,
     /// The records shown: a batch is stored whole, and the reader may have asked for a part.
     from: Offset,
     to: Offset,
@@ -37,22 +37,21 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The records of a batch that were asked for.
-    pub(crate) fn new(stream: &Arc<Described>, batch: sbp_record::Batch, fetched: &FetchedBatch) -> Self {
+    /// The records of a batch from one offset up to, not including, another.
+    pub(crate) fn new(
+        stream: &Arc<Described>,
+        batch: Arc<sbp_record::Batch>,
+        (from, to): (Offset, Offset),
+        fetched: &FetchedBatch,
+    ) -> Self {
         let address = fetched.bytes.as_ptr() as usize;
-        let from = fetched.from.max(batch.base_offset());
         Self {
             stream: Arc::clone(stream),
-            to: fetched.to.min(batch.end_offset()).max(from),
+            batch,
             from,
-            batch: Box::new(batch),
+            to,
             received: address..address + fetched.bytes.len(),
         }
-    }
-
-    /// Bytes that reading it had to copy.
-    pub(crate) fn copied_bytes(&self) -> u64 {
-        u64::try_from(self.batch.copied_bytes()).unwrap_or(u64::MAX)
     }
 
     /// Its stream, and the offset behind its last record.

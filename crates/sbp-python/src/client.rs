@@ -384,8 +384,8 @@ impl Client {
         py: Python<'py>,
         stream: Key,
         offset: &Bound<'py, PyAny>,
-        max_bytes: u32,
-        min_bytes: u32,
+        max_bytes: i64,
+        min_bytes: i64,
         max_wait: f64,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
@@ -454,7 +454,7 @@ impl Client {
         verbs::positions(py, &self.core, streams, timeout)?.block(py)
     }
 
-    /// For each stream the first offset of the first batch that is as new as ``time``; its end where none is.
+    /// For each stream the offset of its first record that is as new as ``time``; its end where none is.
     ///
     /// >>> orders = client.create_stream("orders")
     /// >>> for hour in range(3):

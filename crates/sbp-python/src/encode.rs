@@ -12,11 +12,11 @@ use arrow_select::concat::concat_batches;
 use bytes::{Bytes, BytesMut};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 use sbp_client::{Body, Submissions};
 use sbp_record::{
     Compression, EncodeError, EncodeOptions, MAX_UNCOMPRESSED_LENGTH, RecordColumns, RecordsBuilder, SchemaError,
-    StreamSchema, encode_arrow, encode_raw, encode_raw_head, encode_rows, encode_values,
+    StreamSchema, encode_arrow, encode_raw, encode_raw_head, encode_rows, encode_values, is_calendar_time, other_unit,
 };
 use sbp_types::{StreamId, TimestampMs};
 
@@ -402,9 +402,20 @@ pub(crate) fn now() -> TimestampMs {
 }
 
 /// A point in time as callers give it: milliseconds since the epoch, or a `datetime`. One without a zone is refused.
+///
+/// # Errors
+///
+/// `TypeError` for what is no time; `InvalidRequestError` for a time that no calendar has, which is one in another unit.
 pub(crate) fn timestamp(value: &Bound<'_, PyAny>) -> PyResult<TimestampMs> {
-    if let Ok(milliseconds) = value.extract::<i64>() {
-        return Ok(TimestampMs(milliseconds));
+    if value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>() {
+        let milliseconds = value.extract::<i64>().ok().map(TimestampMs);
+        return milliseconds.filter(|&time| is_calendar_time(time)).ok_or_else(|| {
+            let what = format!(
+                "the time {value} is not in the years 1 to 9999: a number is milliseconds since 1970{}",
+                milliseconds.map_or("", |time| other_unit(time.0))
+            );
+            errors::invalid(value.py(), &what)
+        });
     }
     let py = value.py();
     let naive = || PyTypeError::new_err("a time is milliseconds since 1970 as int, or a datetime with a time zone");

@@ -56,7 +56,7 @@ pub(crate) fn stream_offsets_at<'py>(
     let client = core.client(py)?.clone();
     let found = block_on(py, async move {
         let times: Vec<_> = ids.iter().map(|&id| (StreamId(id), TimestampMs(time_ms))).collect();
-        let offsets = client.offsets_for_times(&times, timeout).await?;
+        let offsets = client.batches_for_times(&times, timeout).await?;
         let named = ids.into_iter().zip(offsets);
         Ok::<_, ClientError>(named.map(|(id, offset)| offset.map(|offset| (id, offset))).collect())
     })?;

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use sbp_client::{
-    Client, ClientError, FetchEntry, FetchOptions, FetchedBatch, Position, Reader, ReaderOptions, Span, Tail,
-    TailOptions,
+    Client, ClientError, FetchEntry, FetchOptions, FetchedBatch, Position, Reader, ReaderOptions, Tail, TailOptions,
+    Window,
 };
+use sbp_record::TimeWindow;
 use sbp_types::{Offset, StreamId};
 
 use crate::arguments::{places, places_of, position_or};
 use crate::batch::Batch;
 use crate::calls::{Failure, Key, find};
 use crate::describe::Described;
+use crate::errors;
 
 /// What is to be read.
 pub(crate) enum Wanted {
@@ -41,7 +43,7 @@ impl Wanted {
         start: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let starts = places(streams, start, Position::Earliest)?;
+        let starts = some(streams, places(streams, start, Position::Earliest)?)?;
         let ends = starts.iter().map(|(key, _)| key.clone()).collect();
         let ends = places_of(ends, end, Position::Latest)?;
         let spans = starts.into_iter().zip(ends);
@@ -60,9 +62,17 @@ impl Wanted {
     /// What a client's `tail` reads: every stream from one place, or each from its own.
     pub(crate) fn tail(streams: &Bound<'_, PyAny>, start: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         Ok(Self::Tail {
-            streams: places(streams, start, Position::Latest)?,
+            streams: some(streams, places(streams, start, Position::Latest)?)?,
         })
     }
+}
+
+/// What is to be read of streams, which are at least one: nothing would ever come of none.
+fn some(streams: &Bound<'_, PyAny>, wanted: Vec<(Key, Position)>) -> PyResult<Vec<(Key, Position)>> {
+    if wanted.is_empty() {
+        return Err(errors::invalid(streams.py(), "no streams are named: give at least one"));
+    }
+    Ok(wanted)
 }
 
 /// Batches of one or several streams, in order. Nothing happens before the first step.
@@ -74,6 +84,9 @@ pub(crate) struct Source {
     streams: HashMap<StreamId, Arc<Described>>,
     /// The batch that was taken last, until it is handed out: a step may be dropped while it is made readable.
     taken: Option<FetchedBatch>,
+    /// Runs of the batch taken before that are still to be handed out, and the offset behind that batch.
+    ready: VecDeque<Batch>,
+    behind: Option<(StreamId, Offset)>,
     /// Counts bytes that could not be used where they lay.
     copied: Arc<AtomicU64>,
 }
@@ -90,24 +103,19 @@ enum State {
 
 /// What was not handed out so far.
 enum Left {
-    /// Spans one after the other; each begins behind what was handed out.
-    Spans(VecDeque<Span>),
+    /// Windows one after the other; each begins behind what was handed out.
+    Spans(VecDeque<Window>),
     /// Every stream from its place on.
     Tail(Vec<(StreamId, Position)>),
 }
 
 impl Left {
-    /// Notes that a batch was handed out.
-    fn pass(&mut self, batch: &Batch) {
-        let (stream, next) = batch.behind();
+    /// Notes that records were handed out, or are not wanted.
+    fn pass(&mut self, stream: StreamId, next: Offset) {
         match self {
-            // A reader goes through the spans in order, so that those before the batch's are done.
-            Self::Spans(spans) => {
-                while spans.front().is_some_and(|span| span.start >= span.end) {
-                    spans.pop_front();
-                }
-                if let Some(span) = spans.front_mut().filter(|span| span.stream == stream) {
-                    span.start = next;
+            Self::Spans(_) => {
+                if let Some(span) = self.front().filter(|window| window.span.stream == stream) {
+                    span.span.start = next;
                 }
             }
             Self::Tail(places) => {
@@ -116,6 +124,18 @@ impl Left {
                 }
             }
         }
+    }
+
+    /// The window that is read. A reader goes through the spans in order, so that those before it are done.
+    fn front(&mut self) -> Option<&mut Window> {
+        let Self::Spans(windows) = self else { return None };
+        while windows
+            .front()
+            .is_some_and(|window| window.span.start >= window.span.end)
+        {
+            windows.pop_front();
+        }
+        windows.front_mut()
     }
 }
 
@@ -126,6 +146,8 @@ impl Source {
             state: State::Wanted(wanted),
             streams: HashMap::new(),
             taken: None,
+            ready: VecDeque::new(),
+            behind: None,
             copied,
         }
     }
@@ -133,41 +155,71 @@ impl Source {
     /// The next batch; `None` at the end. A step that is dropped half-way loses nothing, and neither does one that fails.
     pub(crate) async fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Batch>, Failure> {
         self.open(timeout).await?;
-        if self.taken.is_none() {
-            let fetched = match &mut self.state {
-                // A reader bounds its own waiting; a tail waits until something comes, or as long as its caller says.
-                State::Span(_, reader) => reader.next().await,
-                State::Tail(_, tail) => match timeout {
-                    Some(limit) => match tokio::time::timeout(limit, tail.next()).await {
-                        Ok(fetched) => fetched,
-                        Err(_) => return Err(Failure::NothingCame(limit)),
+        loop {
+            if let Some(batch) = self.hand_out() {
+                return Ok(Some(batch));
+            }
+            if self.taken.is_none() {
+                let fetched = match &mut self.state {
+                    // A reader bounds its own waiting; a tail waits until something comes, or as long as its caller says.
+                    State::Span(_, reader) => reader.next().await,
+                    State::Tail(_, tail) => match timeout {
+                        Some(limit) => match tokio::time::timeout(limit, tail.next()).await {
+                            Ok(fetched) => fetched,
+                            Err(_) => return Err(Failure::NothingCame(limit)),
+                        },
+                        None => tail.next().await,
                     },
-                    None => tail.next().await,
-                },
-                State::Wanted(_) | State::Resting(_) | State::Over => None,
+                    State::Wanted(_) | State::Resting(_) | State::Over => None,
+                };
+                match fetched.transpose() {
+                    Ok(fetched) => self.taken = fetched,
+                    Err(error) => return Err(self.stopped(error)),
+                }
+            }
+            let Some(fetched) = &self.taken else {
+                self.close();
+                return Ok(None);
             };
-            match fetched.transpose() {
-                Ok(fetched) => self.taken = fetched,
-                Err(error) => return Err(self.stopped(error)),
+            let Some(stream) = self.streams.get_mut(&fetched.stream) else {
+                let what = format!("a batch of stream {} came, which was not asked for", fetched.stream);
+                return Err(Failure::Corrupt(what));
+            };
+            let times = match &mut self.state {
+                State::Span(left, _) => left.front().map(|window| window.times).unwrap_or_default(),
+                _ => TimeWindow::default(),
+            };
+            let decoded = decode(&self.client, stream, fetched, times, &self.copied, timeout).await;
+            let behind = (fetched.stream, fetched.to);
+            self.taken = None;
+            match decoded {
+                Ok(runs) => {
+                    self.ready = runs;
+                    self.behind = Some(behind);
+                }
+                Err(failure) => {
+                    // It is read again.
+                    self.rest();
+                    return Err(failure);
+                }
             }
         }
-        let Some(fetched) = &self.taken else {
-            self.close();
-            return Ok(None);
+    }
+
+    /// The next run of the batch taken last; with the last one, or without any, the whole batch is done.
+    fn hand_out(&mut self) -> Option<Batch> {
+        let batch = self.ready.pop_front();
+        let done = if self.ready.is_empty() {
+            self.behind.take()
+        } else {
+            None
         };
-        let stream = self.streams.get_mut(&fetched.stream).ok_or_else(|| {
-            let what = format!("a batch of stream {} came, which was not asked for", fetched.stream);
-            Failure::Corrupt(what)
-        })?;
-        let decoded = decode(&self.client, stream, fetched, &self.copied, timeout).await;
-        self.taken = None;
-        match (&decoded, &mut self.state) {
-            (Ok(batch), State::Span(left, _) | State::Tail(left, _)) => left.pass(batch),
-            // It is read again.
-            (Err(_), _) => self.rest(),
-            _ => {}
+        if let State::Span(left, _) | State::Tail(left, _) = &mut self.state
+            && let Some((stream, next)) = done.or_else(|| batch.as_ref().map(Batch::behind))
+        {
+            left.pass(stream, next);
         }
-        decoded.map(Some)
+        batch
     }
 
     /// Reading stopped with an error, after which a tail goes on by itself.
@@ -188,12 +240,19 @@ impl Source {
     /// Ends reading and frees what was read ahead.
     pub(crate) fn close(&mut self) {
         self.state = State::Over;
+        self.forget();
+    }
+
+    /// Lets go of what was taken and not handed out.
+    fn forget(&mut self) {
         self.taken = None;
+        self.ready.clear();
+        self.behind = None;
     }
 
     /// Stops what asks, and keeps what is left to ask for.
     fn rest(&mut self) {
-        self.taken = None;
+        self.forget();
         self.state = match std::mem::replace(&mut self.state, State::Over) {
             State::Span(left, _) | State::Tail(left, _) => State::Resting(left),
             other => other,
@@ -218,7 +277,8 @@ impl Source {
                 timeout,
                 ..ReaderOptions::default()
             };
-            let reader = self.client.reader(spans.iter().copied().collect(), options);
+            let spans = spans.iter().map(|window| window.span).collect();
+            let reader = self.client.reader(spans, options);
             if let State::Resting(left) = std::mem::replace(&mut self.state, State::Over) {
                 self.state = State::Span(left, reader);
             }
@@ -265,25 +325,26 @@ async fn settle(
     timeout: Option<Duration>,
 ) -> Result<(Left, HashMap<StreamId, Arc<Described>>), Failure> {
     let mut streams = HashMap::new();
-    let mut places = Vec::new();
     match wanted {
         Wanted::Spans { streams: spans } => {
+            let mut places = Vec::with_capacity(spans.len());
             for (key, start, end) in spans {
                 let stream = find(client, key, timeout).await?;
                 let id = stream.stream.stream_id;
-                places.extend([(id, *start), (id, *end)]);
+                places.push((id, *start, *end));
                 streams.insert(id, stream);
             }
             // All of a read has one schema: that of its end.
-            let (spans, newest) = tokio::join!(
-                self::spans(client, &places, timeout),
+            let (windows, newest) = tokio::join!(
+                client.windows(&places, timeout),
                 describe_again(client, &streams, timeout)
             );
-            let spans = spans.map_err(|error| named(&streams, error))?;
+            let windows = windows.map_err(|error| named(&streams, error))?;
             streams.extend(newest?);
-            Ok((Left::Spans(spans), streams))
+            Ok((Left::Spans(windows.into()), streams))
         }
         Wanted::Tail { streams: starts } => {
+            let mut places = Vec::with_capacity(starts.len());
             for (key, start) in starts {
                 let stream = find(client, key, timeout).await?;
                 places.push((stream.stream.stream_id, *start));
@@ -317,42 +378,33 @@ pub(crate) async fn fetch(
     let fetched = fetched.map_err(|error| Failure::Named(error, Some(Arc::clone(&stream.name))))?;
     let mut batches = Vec::with_capacity(fetched.batches.len());
     for batch in &fetched.batches {
-        batches.push(decode(client, &mut stream, batch, copied, options.timeout).await?);
+        let times = TimeWindow::default();
+        batches.extend(decode(client, &mut stream, batch, times, copied, options.timeout).await?);
     }
     Ok(batches)
 }
 
-/// Makes a batch readable; `stream` is described again where the batch has columns that were added since.
+/// Makes a batch readable, and finds the runs of its records in a window of times; `stream` is described again where the
+/// batch has columns that were added since.
 async fn decode(
     client: &Client,
     stream: &mut Arc<Described>,
     fetched: &FetchedBatch,
+    times: TimeWindow,
     copied: &AtomicU64,
     timeout: Option<Duration>,
-) -> Result<Batch, Failure> {
+) -> Result<VecDeque<Batch>, Failure> {
     let bytes = fetched.keep(client);
     let decoded = client.decode(fetched, bytes, stream.schema.as_ref(), timeout).await;
     let decoded = decoded.map_err(|error| Failure::Named(error, Some(Arc::clone(&stream.name))))?;
     if let Some(newer) = decoded.newer {
         *stream = Described::new(newer)?;
     }
-    let batch = Batch::new(stream, decoded.batch, fetched);
-    copied.fetch_add(batch.copied_bytes(), Ordering::Relaxed);
-    Ok(batch)
-}
-
-/// The spans between pairs of places, as they are now.
-async fn spans(
-    client: &Client,
-    places: &[(StreamId, Position)],
-    timeout: Option<Duration>,
-) -> Result<VecDeque<Span>, ClientError> {
-    let offsets = client.settle(places, timeout).await?;
-    let offsets = offsets.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let pairs = places.chunks_exact(2).zip(offsets.chunks_exact(2));
-    let span = |(places, offsets): (&[(StreamId, Position)], &[Offset])| match (places, offsets) {
-        (&[(stream, _), _], &[start, end]) => Some(Span { stream, start, end }),
-        _ => None,
-    };
-    Ok(pairs.filter_map(span).collect())
+    let copied_bytes = u64::try_from(decoded.batch.copied_bytes()).unwrap_or(u64::MAX);
+    copied.fetch_add(copied_bytes, Ordering::Relaxed);
+    let batch = Arc::new(decoded.batch);
+    let runs = batch.runs_within(fetched.from, fetched.to, times).into_iter();
+    Ok(runs
+        .map(|(from, to)| Batch::new(stream, Arc::clone(&batch), (from, to), fetched))
+        .collect())
 }

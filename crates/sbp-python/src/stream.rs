@@ -187,8 +187,8 @@ impl Stream {
         &self,
         py: Python<'py>,
         offset: &Bound<'py, PyAny>,
-        max_bytes: u32,
-        min_bytes: u32,
+        max_bytes: i64,
+        min_bytes: i64,
         max_wait: f64,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
@@ -202,7 +202,15 @@ impl Stream {
 
     /// The batches from ``start`` up to ``end`` as it is now. ``timeout`` is for each step, in seconds.
     ///
-    /// Raises ``OffsetOutOfRangeError``.
+    /// A bound that is a time is one for each record's own time: the read gives exactly the records from ``start`` up
+    /// to but without ``end``, in the order of their offsets, among those that the stream holds now. An older record
+    /// may stand behind a newer one, so that a read with a time as its end goes through to the end of the stream; give
+    /// an offset to read less. A batch that lies partly inside comes as the runs of its records that do.
+    ///
+    /// A step that fails ends nothing: the next one goes on behind the last batch that was handed out.
+    ///
+    /// Raises ``OffsetOutOfRangeError`` for an offset beyond the end, ``InvalidRequestError`` for an end before the
+    /// start.
     ///
     /// >>> orders = client.create_stream("orders")
     /// >>> ack = orders.append([b"first", b"second"])

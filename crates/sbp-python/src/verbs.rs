@@ -13,6 +13,7 @@ use crate::cluster::{ClusterInfo, RangeInfo};
 use crate::core::{Core, duration, seconds};
 use crate::describe::{Described, Positions, StreamInfo};
 use crate::encode;
+use crate::errors;
 use crate::verb::{Call, Verb};
 
 /// Makes the object of a stream that one of the faces returns.
@@ -253,8 +254,8 @@ pub(crate) fn offsets_for_time(
 /// How much one FETCH brings, and how long it waits for that.
 #[derive(Clone, Copy)]
 pub(crate) struct FetchBounds {
-    pub(crate) max_bytes: u32,
-    pub(crate) min_bytes: u32,
+    pub(crate) max_bytes: i64,
+    pub(crate) min_bytes: i64,
     pub(crate) max_wait: f64,
 }
 
@@ -272,6 +273,17 @@ pub(crate) fn fetch(
         0.0 => Duration::ZERO,
         wait => seconds(wait)?,
     };
+    let bytes = |name: &str, given: i64| {
+        let wrong = |_| {
+            errors::invalid(
+                py,
+                &format!("{name} is a number of bytes from 0 to 4294967295, not {given}"),
+            )
+        };
+        u32::try_from(given).map_err(wrong)
+    };
+    let max_bytes = bytes("max_bytes", bounds.max_bytes)?;
+    let min_bytes = bytes("min_bytes", bounds.min_bytes)?;
     let counter = Arc::clone(&core.copied);
     call!(
         py,
@@ -280,7 +292,7 @@ pub(crate) fn fetch(
         |client| {
             let options = FetchOptions {
                 max_wait,
-                min_bytes: bounds.min_bytes,
+                min_bytes,
                 max_bytes: None,
                 timeout,
             };
@@ -288,7 +300,7 @@ pub(crate) fn fetch(
                 stream,
                 from,
                 end: None,
-                batch_max_bytes: bounds.max_bytes,
+                batch_max_bytes: max_bytes,
             };
             crate::read::fetch(&client, &key, entry, options, &counter).await
         },

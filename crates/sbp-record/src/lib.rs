@@ -31,6 +31,7 @@ mod shared;
 mod split;
 mod template;
 mod typed;
+mod window;
 
 pub use batch::{Batch, DecodeBatches};
 pub use columns::{AssemblyLimits, ColumnSet, RowAssembler, Source};
@@ -51,3 +52,4 @@ pub use schema::StreamSchema;
 pub use shared::make_shared;
 pub use split::{SplitBatches, split_batches};
 pub use typed::encode_arrow;
+pub use window::{TimeWindow, is_calendar_time, other_unit};

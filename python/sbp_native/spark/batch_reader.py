@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -13,7 +14,7 @@ from .options import EARLIEST, LATEST, Places, SbpOptions, Use
 from .planning import PlanBounds, plan
 from .schema import column_set
 from .span_source import SpanSource
-from .streams import StreamHead, bounds, find, settle
+from .streams import StreamHead, bounds, find, settle, windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,9 +50,11 @@ class SbpBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The plan; see `plan` for its rules."""
-        held = bounds(self._options, self._heads)
-        starts = settle(self._options, self._options.starting or Places(EARLIEST), self._heads, held)
-        ends = settle(self._options, self._options.ending or Places(LATEST), self._heads, held)
+        options, now_ms = self._options, int(time.time() * 1000)
+        found = windows(options.starting, options.ending, self._heads, now_ms)
+        held = bounds(options, self._heads)
+        starts = settle(options, options.starting or Places(EARLIEST), self._heads, held, now_ms=now_ms)
+        ends = settle(options, options.ending or Places(LATEST), self._heads, held, now_ms=now_ms, ends=True)
         swapped = next((head for head in self._heads if ends[head.id] < starts[head.id]), None)
         if swapped is not None:
             raise SbpOptionError(
@@ -61,7 +64,7 @@ class SbpBatchReader(DataSourceReader):
         spans = [(head.id, starts[head.id], ends[head.id]) for head in self._heads]
         if self._narrowed != Narrowed():
             spans = self._wanted(spans)
-        return plan(spans, PlanBounds.of(self._options))
+        return [partition.within(found) for partition in plan(spans, PlanBounds.of(options))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition as Arrow batches."""

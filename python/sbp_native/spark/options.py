@@ -67,7 +67,10 @@ OPTIONS: Final[dict[str, Option]] = {
     ),
     "startingOffsets": Option(_READS, "`earliest`; streaming `latest`", f"where reading starts: {_PLACE}"),
     "startingTimestamp": Option(
-        _READS, "", f"starts at the first record of this time or later; wins over the two others: {_TIME}"
+        _READS,
+        "",
+        "a batch read takes the records of this time or later, a query starts at the first of them; wins over the two "
+        f"others: {_TIME}",
     ),
     "startingOffsetsByTimestamp": Option(
         _READS, "", 'the same per stream, as JSON such as `{"orders": "-10m"}`; wins over `startingOffsets`'
@@ -79,7 +82,10 @@ OPTIONS: Final[dict[str, Option]] = {
         _BATCH_READ, "`latest`", "where reading ends, exclusive: as `startingOffsets`, but not `earliest`"
     ),
     "endingTimestamp": Option(
-        _BATCH_READ, "", "ends before the first record of this time or later; wins over the two others"
+        _BATCH_READ,
+        "",
+        "takes the records before this time, wherever they stand: it is looked for up to the end; wins over the two "
+        "others",
     ),
     "endingOffsetsByTimestamp": Option(_BATCH_READ, "", "the same per stream, as JSON; wins over `endingOffsets`"),
     "failOnDataLoss": Option(

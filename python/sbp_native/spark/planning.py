@@ -7,12 +7,12 @@ after a failure gets the same partitions with the same rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .offsets import Span
     from .options import SbpOptions
@@ -23,11 +23,27 @@ MIN_RECORDS: Final = 100_000
 _PREFERRED_PARTITIONS: Final = 16
 
 
+class TimeWindow(NamedTuple):
+    """The times of the records that are wanted, in ms: from `start` up to but without `end`; None is no bound."""
+
+    start: int | None
+    end: int | None
+
+
 class SbpInputPartition(InputPartition):
-    """What one task reads: spans in the order of (stream id, offset)."""
+    """What one task reads: spans in the order of (stream id, offset).
+
+    Of a stream that has a window, only records of its times become rows.
+    """
 
     def __init__(self, spans: Sequence[Span]) -> None:
         super().__init__(tuple(spans))
+        self.windows: dict[int, TimeWindow] = {}
+
+    def within(self, windows: Mapping[int, TimeWindow]) -> SbpInputPartition:
+        """This partition, of records in these windows, by stream id."""
+        self.windows = {span[0]: windows[span[0]] for span in self.spans if span[0] in windows}
+        return self
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -37,7 +53,7 @@ class SbpInputPartition(InputPartition):
 
     @property
     def records(self) -> int:
-        """How many records the task must deliver."""
+        """How many records the task must read."""
         return sum(end - start for _, start, end in self.spans)
 
     def __eq__(self, other: object) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
 
 from sbp_native._native import SpanReader, stream_bounds
 
 from . import gaps, runtime
-from .errors import DATA_LOSS, INCOMPLETE, SbpSparkError, explained
-from .planning import SbpInputPartition
+from .errors import DATA_LOSS, INCOMPLETE, INVALID_VALUE, SbpSparkError, explained
+from .planning import SbpInputPartition, TimeWindow
 from .schema import GAP_COLUMN, Conform, arrow_schema, gap_row
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from .options import Columns, SbpOptions
 
 _log = logging.getLogger(__name__)
+
+#: The first and the last microsecond of the years 1 to 9999.
+_FIRST_TIME: Final = -62_135_596_800_000_000
+_LAST_TIME: Final = 253_402_300_799_999_999
 
 
 class SpanSource:
@@ -54,7 +59,7 @@ class SpanSource:
         if not isinstance(partition, SbpInputPartition) or not partition.spans:
             return
         runtime.prepare_worker(self._options.worker_gc_freeze)
-        task = _Task(self._options, self._kind, self._schema, self._names, self._lost)
+        task = _Task(self._options, self._kind, self._schema, self._names, self._lost, partition.windows)
         with explained(f"reading {_named(partition.spans)}", self._options.servers):
             yield from task.read(partition.spans)
         if task.delivered + task.gone != partition.records:
@@ -70,10 +75,17 @@ class _Task:
     """One run over the spans of a partition."""
 
     def __init__(
-        self, options: SbpOptions, kind: Columns, schema: StructType, names: Mapping[int, str], lost: str
+        self,
+        options: SbpOptions,
+        kind: Columns,
+        schema: StructType,
+        names: Mapping[int, str],
+        lost: str,
+        windows: Mapping[int, TimeWindow],
     ) -> None:
         self._options = options
         self._lost = lost
+        self._windows = windows
         self._kind: Columns = kind
         self._names = names
         self._arrow = arrow_schema(schema)
@@ -82,7 +94,11 @@ class _Task:
         own = [name for name in schema.fieldNames() if name != absent]
         # Columns carry the number of rows, so there must be one.
         self._projection = own or ["_offset" if kind == "arrow" else "offset"]
+        self._time = "_timestamp" if kind == "arrow" else "timestamp"
+        if windows and self._time not in self._projection:
+            self._projection = [*self._projection, self._time]
         self.delivered = 0
+        self._begun = 0
         self.gone = 0
 
     def read(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
@@ -132,6 +148,48 @@ class _Task:
         return []
 
     def _deliver(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        """The rows of spans; `delivered` counts the records that were read, those of other times too."""
+        self._begun = self.delivered
+        for window, run in groupby(spans, key=lambda span: self._windows.get(span[0])):
+            for batch in self._read(list(run)):
+                rows = self._within(batch, window) if window is not None else batch
+                self._check_times(spans, batch)
+                self.delivered += batch.num_rows
+                if rows.num_rows:
+                    yield self._conform(rows)
+
+    def _check_times(self, spans: Sequence[Span], batch: pa.RecordBatch) -> None:
+        """Raises `SbpSparkError` for a time that Spark cannot show, which says neither where it is nor what."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self._time not in batch.schema.names:
+            return
+        times = batch.column(self._time).cast(pa.int64())
+        found = pc.min_max(times)
+        if not batch.num_rows or (found["min"].as_py() >= _FIRST_TIME and found["max"].as_py() <= _LAST_TIME):
+            return
+        place, time = next((row, at) for row, at in enumerate(times.to_pylist()) if not _FIRST_TIME <= at <= _LAST_TIME)
+        stream, offset, _ = gaps.behind(spans, self.delivered - self._begun + place)[0]
+        raise SbpSparkError(
+            INVALID_VALUE,
+            f"the record at offset {offset} of stream {self._names.get(stream, stream)} has the time {time} "
+            "microseconds, which is not in the years 1 to 9999: not retriable, leave out the column "
+            f"{self._time!r} with .schema(...), or read the spans before and behind it",
+        )
+
+    def _within(self, batch: pa.RecordBatch, window: TimeWindow) -> pa.RecordBatch:
+        """The records of a batch whose own times lie in the window, wherever they stand."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        times = batch.column(self._time).cast(pa.int64())
+        if window.start is not None:
+            batch = batch.filter(pc.greater_equal(times, _micros(window.start)))
+            times = batch.column(self._time).cast(pa.int64())
+        return batch if window.end is None else batch.filter(pc.less(times, _micros(window.end)))
+
+    def _read(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         reader = SpanReader(
@@ -144,10 +202,7 @@ class _Task:
             timeout=self._options.timeout,
         )
         try:
-            for batch in pa.RecordBatchReader.from_stream(reader):
-                self.delivered += batch.num_rows
-                if batch.num_rows:
-                    yield self._conform(batch)
+            yield from pa.RecordBatchReader.from_stream(reader)
         except (pa.ArrowException, OSError):
             # Arrow's interface hands on a text alone; the reader keeps the error that it was.
             if reader.error is not None:
@@ -176,6 +231,10 @@ class _Task:
     def _row(self, piece: Piece) -> pa.RecordBatch:
         name = self._names.get(piece.span[0], str(piece.span[0]))
         return gap_row(self._kind, self._arrow, name, piece.span)
+
+
+def _micros(time_ms: int) -> int:
+    return min(time_ms * 1_000, 2**63 - 1)
 
 
 def _named(spans: Sequence[Span]) -> str:

@@ -13,6 +13,7 @@ from . import runtime
 from .errors import INVALID_VALUE, NOT_FOUND, SbpOptionError, explained, nearest
 from .offsets import TAG
 from .places import EARLIEST, LATEST
+from .planning import TimeWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -148,8 +149,10 @@ def settle(
     heads: Iterable[StreamHead],
     held: Mapping[int, Bounds],
     needed: bool = True,
+    now_ms: int | None = None,
+    ends: bool = False,
 ) -> dict[int, int]:
-    """The offsets that `places` means, by stream id.
+    """The offsets that `places` means, by stream id; `ends` says that reading ends there.
 
     Raises `SbpOptionError` if a place names a stream that is not read, lies outside its stream, or (when `needed`) if
     a stream is left out. A place before the first record that is kept is the caller's to judge when reads go on after
@@ -167,7 +170,7 @@ def settle(
     by_key = dict(places.each)
     offsets: dict[int, int] = {}
     timed: list[tuple[StreamHead, int]] = []
-    now_ms = int(time.time() * 1000)
+    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     for head in heads:
         place = places.default or by_key.get(head.name) or by_key.get(str(head.id))
         if place is None:
@@ -175,6 +178,9 @@ def settle(
                 raise SbpOptionError(
                     INVALID_VALUE, f"option {places.option!r} leaves out {head}: give every stream a place"
                 )
+        elif place.is_time and ends:
+            # Records before a time may stand anywhere up to the end.
+            offsets[head.id] = held[head.id].latest
         elif place.is_time:
             timed.append((head, place.time_ms(now_ms)))
         else:
@@ -211,34 +217,41 @@ def _inside(options: SbpOptions, option: str, place: Place, head: StreamHead, he
 def _by_time(
     options: SbpOptions, places: Places, timed: Iterable[tuple[StreamHead, int]], held: Mapping[int, Bounds]
 ) -> dict[int, int]:
-    """For each stream the first record of its time or later: exact, though the server knows times by batch alone."""
+    """For each stream the first record of its time or later."""
     by_time: dict[int, list[StreamHead]] = {}
     for head, time_ms in timed:
         by_time.setdefault(time_ms, []).append(head)
     offsets: dict[int, int] = {}
     for time_ms, heads in by_time.items():
         with explained(f"looking for the records of time {time_ms}", options.servers):
-            client = runtime.client(options)
-            found = client.offsets_for_time([head.name for head in heads], time_ms)
-            for head in heads:
-                inside = held[head.id]
-                offset = min(max(found[head.name], inside.earliest), inside.latest)
-                if offset < inside.latest:
-                    offset = _first_in_batch(client, head, offset, time_ms)
-                elif places.beyond == "error":
-                    raise SbpOptionError(
-                        INVALID_VALUE,
-                        f"option {places.option!r} asks for time {time_ms}, and {head} has no record of that time or "
-                        "later: take an earlier one, or set startingOffsetsByTimestampStrategy=latest",
-                    )
-                offsets[head.id] = min(offset, inside.latest)
+            found = runtime.client(options).offsets_for_time([head.name for head in heads], time_ms)
+        for head in heads:
+            inside = held[head.id]
+            offset = min(max(found[head.name], inside.earliest), inside.latest)
+            if offset == inside.latest and places.beyond == "error":
+                raise SbpOptionError(
+                    INVALID_VALUE,
+                    f"option {places.option!r} asks for time {time_ms}, and {head} has no record of that time or "
+                    "later: take an earlier one, or set startingOffsetsByTimestampStrategy=latest",
+                )
+            offsets[head.id] = offset
     return offsets
 
 
-def _first_in_batch(client: sbp_native.Client, head: StreamHead, offset: int, time_ms: int) -> int:
-    """The first record of the batch at `offset` that is of this time or later."""
-    batch = next((batch for batch in client.fetch(head.name, offset, max_bytes=1) if batch.last_offset >= offset), None)
-    if batch is None:
-        return offset
-    times = zip(batch.offsets, batch.timestamps, strict=True)
-    return next((each for each, time_us in times if each >= offset and time_us >= time_ms * 1_000), offset)
+def windows(
+    starting: Places | None, ending: Places | None, heads: Iterable[StreamHead], now_ms: int
+) -> dict[int, TimeWindow]:
+    """The times that are wanted of each stream that options bound by time, by id: records of others are not rows."""
+    found = {}
+    for head in heads:
+        start, end = (
+            place.time_ms(now_ms) if (place := places and places.of(head.name, head.id)) and place.is_time else None
+            for places in (starting, ending)
+        )
+        if start is not None and end is not None and start > end:
+            raise SbpOptionError(
+                INVALID_VALUE, f"{head} would be read from time {start} back to {end}: swap the options"
+            )
+        if start is not None or end is not None:
+            found[head.id] = TimeWindow(start, end)
+    return found

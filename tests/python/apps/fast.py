@@ -46,7 +46,7 @@ async def read(offset: int, request: Request) -> dict[str, str]:
         async for batch in request.app.state.orders.read(start=offset):
             record = batch.records()[offset - batch.base_offset]
             return {"value": (record.value or b"").decode()}
-    except sbp.InvalidRequestError as error:
+    except sbp.OffsetOutOfRangeError as error:
         raise HTTPException(404, str(error)) from error
     raise HTTPException(404, "no such order")
 

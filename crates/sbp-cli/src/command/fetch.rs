@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use sbp_client::{Decoded, FetchedBatch, Position, ReaderOptions, Span, TailOptions};
+use sbp_client::{Decoded, FetchedBatch, Position, ReaderOptions, TailOptions};
 use sbp_messages::Stream;
-use sbp_record::StreamSchema;
+use sbp_record::{Records, StreamSchema, TimeWindow};
 use sbp_types::{Offset, TimestampMs};
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::args::Fetch;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::when::{When, format_time};
+use crate::when::format_time;
 
 pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(&fetch.connection)?;
@@ -31,15 +31,11 @@ pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError
         schema,
         json: fetch.json,
         left: fetch.max,
+        times: TimeWindow::default(),
     };
     let timeout = Some(fetch.connection.timeout);
     if fetch.follow {
-        let position = match fetch.from {
-            When::Earliest => Position::Earliest,
-            When::Latest => Position::Latest,
-            When::Offset(offset) => Position::At(offset),
-            When::Time(time) => Position::Time(time),
-        };
+        let position = Position::from(fetch.from);
         let options = TailOptions {
             timeout,
             ..TailOptions::default()
@@ -55,37 +51,21 @@ pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError
         }
         return Ok(());
     }
-    let start = resolve(&session, &stream, fetch.from)?;
-    let end = resolve(&session, &stream, fetch.to)?;
-    let span = Span {
-        stream: stream.stream_id,
-        start,
-        end,
-    };
+    let wanted = [(stream.stream_id, fetch.from.into(), fetch.to.into())];
+    let windows = session.wait(session.client.windows(&wanted, timeout))?;
+    let spans = windows.iter().map(|window| window.span).collect();
+    printer.times = windows.first().map(|window| window.times).unwrap_or_default();
     let options = ReaderOptions {
         timeout,
         ..ReaderOptions::default()
     };
-    let mut reader = session.client.reader(vec![span], options);
+    let mut reader = session.client.reader(spans, options);
     while let Some(batch) = session.wait(reader.next()) {
         if !printer.print(&batch?)? {
             break;
         }
     }
     printer.terminal.flush()
-}
-
-fn resolve(session: &Session, stream: &Stream, when: When) -> Result<Offset, CliError> {
-    Ok(match when {
-        When::Earliest => Offset::EARLIEST,
-        When::Latest => Offset::LATEST,
-        When::Offset(offset) => offset,
-        When::Time(time) => {
-            let times = [(stream.stream_id, time)];
-            let found = session.wait(session.client.offsets_for_times(&times, None))?.pop();
-            found.unwrap_or(Ok(Offset::LATEST))?
-        }
-    })
 }
 
 /// Prints records, and counts down those that are still wanted.
@@ -96,13 +76,16 @@ struct Printer<'a> {
     schema: Option<StreamSchema>,
     json: bool,
     left: Option<u64>,
+    /// Records of other times are left out.
+    times: TimeWindow,
 }
 
 impl Printer<'_> {
     /// Returns whether more is wanted.
     fn print(&mut self, fetched: &FetchedBatch) -> Result<bool, CliError> {
+        let stream = Arc::clone(&self.stream);
         let broken = |source| CliError::Batch {
-            stream: self.stream.name.clone(),
+            stream: stream.name.clone(),
             offset: fetched.base_offset.0,
             source,
         };
@@ -112,14 +95,22 @@ impl Printer<'_> {
         if let Some(message) = newer.and_then(|newer| newer.schema.clone()) {
             self.schema = Some(StreamSchema::from_ipc(&message)?);
         }
-        if batch.is_typed() {
-            let rows = batch.to_record_batch(fetched.from, fetched.to).map_err(broken)?;
-            return self.print_rows(&rows, fetched.from, batch.head().meta.base_timestamp);
-        }
-        for record in batch.records().map_err(broken)? {
-            if record.offset < fetched.from || record.offset >= fetched.to {
-                continue;
+        for (from, to) in batch.runs_within(fetched.from, fetched.to, self.times) {
+            let more = if batch.is_typed() {
+                let rows = batch.to_record_batch(from, to).map_err(broken)?;
+                self.print_rows(&rows, from, batch.head().meta.base_timestamp)?
+            } else {
+                self.print_records(batch.records().map_err(broken)?.between(from, to))?
+            };
+            if !more {
+                return Ok(false);
             }
+        }
+        Ok(true)
+    }
+
+    fn print_records(&mut self, records: Records<'_>) -> Result<bool, CliError> {
+        for record in records {
             let time = TimestampMs(record.timestamp_us.div_euclid(1_000));
             if self.json {
                 let mut line = Map::new();

@@ -9,9 +9,12 @@ use arrow_array::{Array, ArrayRef, ListArray, PrimitiveArray, RecordBatch};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, TimeUnit};
 
+use sbp_types::TimestampMs;
+
 use crate::error::SchemaError;
 use crate::layout::{plain_array, recast};
 use crate::schema::words;
+use crate::window::{is_calendar_time, other_unit};
 
 /// The columns that records are written from: value, and perhaps key, time and headers.
 #[derive(Clone, Debug)]
@@ -180,8 +183,22 @@ impl BytesSource {
 
 fn micros(array: &ArrayRef) -> Result<PrimitiveArray<TimestampMicrosecondType>, SchemaError> {
     match array.data_type() {
-        DataType::Timestamp(TimeUnit::Microsecond, _) => Ok(array.as_primitive().clone()),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => in_calendar(array.as_primitive()),
         found => Err(refuse("timestamp", "timestamp[us]", found, "timestamp('us', tz='UTC')")),
+    }
+}
+
+/// The times, if readers can show them.
+fn in_calendar(
+    times: &PrimitiveArray<TimestampMicrosecondType>,
+) -> Result<PrimitiveArray<TimestampMicrosecondType>, SchemaError> {
+    let outside = |time: &i64| !is_calendar_time(TimestampMs(time.div_euclid(1_000)));
+    match times.iter().flatten().find(outside) {
+        None => Ok(times.clone()),
+        Some(time) => Err(SchemaError::Shape(format!(
+            "column \"timestamp\" holds {time} microseconds, which is not in the years 1 to 9999{}",
+            other_unit(time.div_euclid(1_000))
+        ))),
     }
 }
 
