@@ -104,11 +104,26 @@ def test_a_read_refused_for_good(peer: ScriptedPeer, stream: sbp.Stream, code: i
     assert not caught.value.indeterminate, "a read changes nothing"
 
 
-@pytest.mark.parametrize("code", [5, 1408, 1460, 1462, 1500, 2500, 2502, 2503, 2508])
+@pytest.mark.parametrize("code", [5, 1408, 1460, 1462, 1500, 2500, 2503, 2508])
 def test_a_read_refused_for_now(peer: ScriptedPeer, stream: sbp.Stream, code: int) -> None:
     stream.append(b"x")
     peer.once(FETCH, refuse(code))
     assert [record.value for batch in stream.read(start=0) for record in batch.records()] == [b"x"]
+
+
+def test_a_read_of_damage_fails_at_once_where_there_is_one_copy(peer: ScriptedPeer, stream: sbp.Stream) -> None:
+    stream.append(b"x")
+    peer.on(FETCH, refuse(2502))
+    reads: list[Callable[[], object]] = [
+        lambda: list(stream.read(start=0)),
+        lambda: next(stream.tail(start=0)),
+        lambda: stream.fetch(0),
+    ]
+    for read in reads:
+        before = peer.times(FETCH)
+        with pytest.raises(sbp.DataCorruptedError) as caught:
+            read()
+        assert (caught.value.code, caught.value.stream, peer.times(FETCH) - before) == (2502, stream.name, 1)
 
 
 @pytest.mark.provokes(1, 1404, by="peer")

@@ -142,6 +142,12 @@ pub(crate) async fn pause(links: &Arc<Links>, failure: &Failure, trying: &mut Tr
         attempt,
         hops,
     } = trying;
+    if failure.cause.is_damage()
+        && let Where::Stream(stream, Purpose::Fetch(offset)) = to
+        && !links.has_another_copy(stream, offset)
+    {
+        return Err(ClientError::from_failure(failure, repeat, false, attempt));
+    }
     let asked = Asked {
         repeat,
         half: to.half(),

@@ -97,6 +97,11 @@ impl Cause {
         }
     }
 
+    /// Whether the server's disk holds damage in this place, which is there however often one asks.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == ErrorCode::RS_DATA_CORRUPTED)
+    }
+
     /// Whether there is no connection, or there was none.
     pub(crate) fn is_loss(&self) -> bool {
         matches!(

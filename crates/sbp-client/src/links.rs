@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
 use sbp_messages::RangeCriteria;
-use sbp_types::StreamId;
+use sbp_types::{Offset, StreamId};
 use tokio::runtime::Handle;
 
 use crate::address::ServerAddress;
@@ -83,6 +83,18 @@ impl Links {
             Some(place) => self.to(place),
             None => Arc::clone(&self.home),
         }
+    }
+
+    /// Whether a stream may be read at an offset from another server than the one that was asked.
+    pub(crate) fn has_another_copy(&self, stream: StreamId, offset: Offset) -> bool {
+        if !self.is_routed() {
+            return self.home.servers_named() > 1;
+        }
+        // What nobody has told may be anywhere.
+        self.routes
+            .lock()
+            .copies(stream, offset)
+            .is_none_or(|copies| copies > 1)
     }
 
     pub(crate) fn is_routed(&self) -> bool {

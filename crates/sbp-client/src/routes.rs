@@ -22,6 +22,8 @@ struct Stretch {
     /// `None` while it is open.
     end: Option<Offset>,
     place: Place,
+    /// Servers that hold it.
+    copies: usize,
 }
 
 /// Where the ranges of one stream are, in their order.
@@ -42,6 +44,7 @@ impl Route {
                     server: server.server_id,
                     address: server.advertise_addr.clone(),
                 },
+                copies: range.servers.len(),
             })
         });
         Self {
@@ -57,15 +60,23 @@ impl Route {
     /// Who is read from at an offset, [`Offset::EARLIEST`] and [`Offset::LATEST`] included. An offset between two ranges
     /// belongs to the later one; one that no range has, to the nearest, which knows the bounds.
     pub(crate) fn for_fetch(&self, offset: Offset) -> Option<&Place> {
-        let found = match offset {
+        self.stretch(offset).map(|stretch| &stretch.place)
+    }
+
+    /// How many servers hold what is read at an offset.
+    pub(crate) fn copies(&self, offset: Offset) -> usize {
+        self.stretch(offset).map_or(0, |stretch| stretch.copies)
+    }
+
+    fn stretch(&self, offset: Offset) -> Option<&Stretch> {
+        match offset {
             Offset::LATEST => self.stretches.last(),
             offset => self
                 .stretches
                 .iter()
                 .find(|stretch| stretch.end.is_none_or(|end| offset < end))
                 .or_else(|| self.stretches.last()),
-        };
-        found.map(|stretch| &stretch.place)
+        }
     }
 }
 
@@ -93,6 +104,11 @@ impl Routes {
             Purpose::Append => route.for_append(),
             Purpose::Fetch(offset) => route.for_fetch(offset),
         }
+    }
+
+    /// How many servers hold a stream at an offset; `None` where that is not known.
+    pub(crate) fn copies(&self, stream: StreamId, offset: Offset) -> Option<usize> {
+        self.known.get(&stream).map(|route| route.copies(offset))
     }
 
     pub(crate) fn learn(&mut self, stream: StreamId, route: Route) {
@@ -155,6 +171,8 @@ mod tests {
             assert_eq!(route.for_fetch(offset).unwrap().server, ServerId(server), "{offset}");
         }
         assert_eq!(route.for_append().unwrap().address, "host4:1");
+        assert_eq!([5, 10, 20].map(|offset| route.copies(Offset(offset))), [1, 2, 1]);
+        assert_eq!(Route::default().copies(Offset(0)), 0);
     }
 
     #[test]

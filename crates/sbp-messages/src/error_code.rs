@@ -158,7 +158,7 @@ error_codes! {
         "ask one that does, or upgrade it"
     2502 RS_DATA_CORRUPTED Elsewhere not_done "DataCorruptedError"
         "the server's disk holds damaged data at this place"
-        "read another replica, or start behind the damage"
+        "start behind the damage; where the stream has several copies, read another one"
     2503 SHUTTING_DOWN Now not_done "UnavailableError"
         "the server is going away and did not begin"
         "try again when it, or another one, is up"

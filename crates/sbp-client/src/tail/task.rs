@@ -284,7 +284,10 @@ impl TailTask {
             return Ok(Then::Again);
         };
         // While there is no server, a tail waits for one; one that is there and refuses is believed in the end.
+        let links = self.client.links();
+        let has_another_copy = links.has_another_copy(followed.stream, followed.next());
         let patience = match &failure.cause {
+            cause if cause.is_damage() && !has_another_copy => Some(Duration::ZERO),
             Cause::Refused { code, .. } if code.rule().retry == Retry::Elsewhere => {
                 Some(self.give_up_after.unwrap_or(self.timeout))
             }
