@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use sbp_frame::OpCode;
 use sbp_messages::{
-    ClientRole, CreateStreamsRequest, CreateStreamsResponse, DeleteStreamsRequest, DeleteStreamsResponse,
-    DescribeRangesRequest, DescribeRangesResponse, ErrorCode, FetchResponse, HeartbeatRequest, HeartbeatResponse,
-    ListRangesRequest, ListRangesResponse, Range, RangeCriteria, RangeId, ReplicaServer, SealKind, SealRangesRequest,
-    SealRangesResponse, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse, TrimStreamsRequest,
-    TrimStreamsResponse, TrimmedStream, UpdateStreamsRequest, UpdateStreamsResponse,
+    ClientRole, CreateRangeRequest, CreateRangeResponse, CreateStreamsRequest, CreateStreamsResponse,
+    DeleteStreamsRequest, DeleteStreamsResponse, DescribeRangesRequest, DescribeRangesResponse, ErrorCode,
+    FetchResponse, HeartbeatRequest, HeartbeatResponse, ListRangesRequest, ListRangesResponse, Range, RangeCriteria,
+    RangeId, ReplicaServer, SealKind, SealRangesRequest, SealRangesResponse, Stream, StreamRanges, SyncRangesRequest,
+    SyncRangesResponse, TrimStreamsRequest, TrimStreamsResponse, TrimmedStream, UpdateStreamsRequest,
+    UpdateStreamsResponse,
 };
 use sbp_server::{Roles, Server, ServerConfig, StartError};
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
@@ -698,4 +699,65 @@ fn a_sync_is_judged_by_what_is_stored_whatever_the_placement_driver_says() {
     assert_eq!(sync(1, 3), (ErrorCode::NONE, vec![0, 3]), "nothing new");
     assert_eq!(sync(1, 5), (ErrorCode::NONE, vec![0, 5]), "a raised start");
     assert_eq!(sync(1, 4), (ErrorCode::NONE, vec![0, 5]), "which stays raised");
+}
+
+#[test]
+fn every_answer_of_a_placement_driver_tells_where_open_ranges_end() {
+    let three = Three::start();
+    let mut driver = three.peer();
+    let (stream, range) = create(&mut driver, "s");
+    let mut holder = three.at(&range);
+    for n in 0..5 {
+        assert_eq!(holder.store(stream, b"x"), n);
+    }
+    let (again, range) = try_create(&mut driver, named("s")).unwrap();
+    assert_eq!(
+        (again, range.next_offset),
+        (stream, Offset(5)),
+        "CREATE_STREAMS, repeated"
+    );
+    let request = TrimStreamsRequest {
+        trimmed_streams: vec![TrimmedStream {
+            stream_id: stream,
+            trim_offset: Offset(2),
+        }],
+        ..Default::default()
+    };
+    for _ in 0..2 {
+        let (answer, _): (TrimStreamsResponse, _) = driver.call(&request, b"");
+        let range = answer.trim_responses[0].range.as_ref().unwrap();
+        assert_eq!(
+            (range.start_offset, range.next_offset),
+            (Offset(2), Offset(5)),
+            "TRIM_STREAMS"
+        );
+    }
+    let request = SyncRangesRequest {
+        stream_ranges: vec![StreamRanges {
+            stream_id: stream,
+            ranges: Vec::new(),
+        }],
+        ..Default::default()
+    };
+    let (answer, _): (SyncRangesResponse, _) = driver.call(&request, b"");
+    assert_eq!(answer.sync_responses[0].ranges[0].next_offset, Offset(5), "SYNC_RANGES");
+    let open = seal(&mut driver, stream, 0, SealKind::PLACEMENT_DRIVER).unwrap();
+    assert_eq!((open.range_index, open.next_offset), (RangeIndex(1), Offset(5)));
+    for n in 5..8 {
+        assert_eq!(holder.store(stream, b"y"), n);
+    }
+    let range = Range {
+        stream_id: stream,
+        range_index: RangeIndex(1),
+        start_offset: Offset(5),
+        epoch: Epoch(1),
+        ..Range::default()
+    };
+    let request = CreateRangeRequest {
+        range: Some(range),
+        ..Default::default()
+    };
+    let (answer, _): (CreateRangeResponse, _) = driver.call(&request, b"");
+    assert!(answer.status.is_success(), "{}", answer.status);
+    assert_eq!(answer.range.unwrap().next_offset, Offset(8), "CREATE_RANGE, repeated");
 }

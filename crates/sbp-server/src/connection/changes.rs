@@ -11,21 +11,32 @@ use sbp_messages::{
     requested_timeout,
 };
 use sbp_session::Session;
-use sbp_types::StreamId;
+use sbp_types::{Offset, RangeKey, StreamId};
 
+use super::ends::Ends;
 use super::fault::Fault;
 use super::port::Port;
 use super::range_changes;
+use super::ranges::RangeTurn;
 use super::replier::Replier;
 use super::streams;
 use crate::node::Node;
-use crate::placement::{MetadataJob, Outcome, Reply, ReplyTo, Request};
+use crate::placement::{MetadataJob, Outcome, RangeRecord, Reply, ReplyTo, Request};
 use crate::refusal::Refusal;
 
 /// The changes under way that a connection asked for.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pending: HashMap<CallId, Pending>,
+    /// Done, and about to be answered when it is known where the ranges to be shown end.
+    done: HashMap<CallId, Done>,
+}
+
+#[derive(Debug)]
+struct Done {
+    pending: Pending,
+    reply: Reply,
+    ends: Ends,
 }
 
 /// What is needed of a request to answer it: names and numbers are repeated where an entry ends in an error.
@@ -77,35 +88,62 @@ impl Changes {
         Ok(())
     }
 
-    /// Answers what the metadata thread is done with.
-    pub(super) fn handle_changed(
-        &mut self,
-        session: &mut Session,
-        replier: &mut Replier,
-        node: &Node,
-        call: CallId,
-        answer: Result<Reply, Refusal>,
-    ) {
+    /// Answers what the metadata thread is done with, at once or when the servers of its open ranges have answered.
+    pub(super) fn handle_changed(&mut self, turn: &mut RangeTurn<'_>, call: CallId, answer: Result<Reply, Refusal>) {
         let Some(pending) = self.pending.remove(&call) else {
             return;
         };
-        let reply = match answer {
-            Ok(reply) => reply,
-            Err(refusal) => return replier.refuse_call(session, call, pending.opcode(), refusal),
+        let asked = answer.and_then(|reply| {
+            let ranges = reply.iter().filter_map(|result| result.as_ref().ok()?.range());
+            let ends = Ends::ask(turn, call, ranges)?;
+            Ok((reply, ends))
+        });
+        match asked {
+            Err(refusal) => turn.replier.refuse_call(turn.session, call, pending.opcode(), refusal),
+            Ok((reply, ends)) if ends.are_known() => pending.answer(turn, call, reply, &ends),
+            Ok((reply, ends)) => {
+                self.done.insert(call, Done { pending, reply, ends });
+            }
+        }
+    }
+
+    /// A range server has answered, or will not.
+    pub(super) fn handle_ends(
+        &mut self,
+        turn: &mut RangeTurn<'_>,
+        call: CallId,
+        keys: &[RangeKey],
+        ends: &Result<Vec<Option<Offset>>, Refusal>,
+    ) {
+        let Some(done) = self.done.get_mut(&call) else {
+            return;
         };
-        match pending {
-            Pending::Created(names) => streams::answer_created(session, replier, node, call, names, reply),
-            Pending::Updated(ids) => streams::answer_updated(session, replier, call, ids, reply),
-            Pending::Deleted(ids) => streams::answer_deleted(session, replier, call, ids, reply),
-            Pending::Trimmed(ids) => streams::answer_trimmed(session, replier, node, call, ids, reply),
-            Pending::Sealed(ids) => range_changes::answer_sealed(session, replier, node, call, ids, reply),
-            Pending::RangeCreated => range_changes::answer_created(session, replier, node, call, only(reply)),
-            Pending::IdAllocated => answer_allocated(session, replier, call, only(reply)),
+        done.ends.take(keys, ends);
+        if done.ends.are_known()
+            && let Some(Done { pending, reply, ends }) = self.done.remove(&call)
+        {
+            pending.answer(turn, call, reply, &ends);
         }
     }
 }
 
 impl Pending {
+    fn answer(self, turn: &mut RangeTurn<'_>, call: CallId, reply: Reply, ends: &Ends) {
+        let RangeTurn {
+            session, replier, node, ..
+        } = turn;
+        let show = |range: &RangeRecord| ends.shown(node, range);
+        match self {
+            Self::Created(names) => streams::answer_created(session, replier, &show, call, names, reply),
+            Self::Updated(ids) => streams::answer_updated(session, replier, call, ids, reply),
+            Self::Deleted(ids) => streams::answer_deleted(session, replier, call, ids, reply),
+            Self::Trimmed(ids) => streams::answer_trimmed(session, replier, &show, call, ids, reply),
+            Self::Sealed(ids) => range_changes::answer_sealed(session, replier, &show, call, ids, reply),
+            Self::RangeCreated => range_changes::answer_created(session, replier, &show, call, only(reply)),
+            Self::IdAllocated => answer_allocated(session, replier, call, only(reply)),
+        }
+    }
+
     fn opcode(&self) -> OpCode {
         match self {
             Self::Created(_) => OpCode::CREATE_STREAMS,

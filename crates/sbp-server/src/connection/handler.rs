@@ -19,7 +19,6 @@ use super::cluster;
 use super::fault::Fault;
 use super::fetch::{FetchTurn, Fetches};
 use super::port::{ConnectionCommand, Port};
-use super::range_changes;
 use super::ranges::{RangeQueries, RangeTurn};
 use super::reject::reject_status;
 use super::replier::Replier;
@@ -122,7 +121,8 @@ impl Connection {
             }
             OpCode::SYNC_RANGES => {
                 let request = decode(&frame, SyncRangesRequest::validate)?;
-                range_changes::handle_stored(session, &mut self.replier, &self.node, call, &request)
+                let (queries, mut turn) = self.range_turn(session);
+                queries.handle_stored(&mut turn, call, &request)
             }
             OpCode::REPORT_METRICS => {
                 let request = ReportMetricsRequest::decode(&frame.header)?;
@@ -194,6 +194,17 @@ impl Connection {
         (&mut self.range_queries, turn)
     }
 
+    fn change_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut Changes, RangeTurn<'a>) {
+        let turn = RangeTurn {
+            session,
+            replier: &mut self.replier,
+            node: &self.node,
+            port: &self.port,
+            asker: self.peer_role,
+        };
+        (&mut self.changes, turn)
+    }
+
     fn fetch_turn<'a>(&'a mut self, session: &'a mut Session, now: Instant) -> (&'a mut Fetches, FetchTurn<'a>) {
         let turn = FetchTurn {
             session,
@@ -224,12 +235,15 @@ impl Application for Connection {
                 fetches.handle_read(&mut turn, call, done);
             }
             ConnectionCommand::Changed { call, answer } => {
-                self.changes
-                    .handle_changed(session, &mut self.replier, &self.node, call, answer);
+                let (changes, mut turn) = self.change_turn(session);
+                changes.handle_changed(&mut turn, call, answer);
             }
             ConnectionCommand::Ends { call, keys, ends } => {
                 let (queries, mut turn) = self.range_turn(session);
-                queries.handle_ends(&mut turn, call, &keys, ends);
+                if !queries.handle_ends(&mut turn, call, &keys, &ends) {
+                    let (changes, mut turn) = self.change_turn(session);
+                    changes.handle_ends(&mut turn, call, &keys, &ends);
+                }
             }
             ConnectionCommand::Answered { call, answer } => answer.send(session, &mut self.replier, call),
             ConnectionCommand::GoAway => self.go_away(session, now),

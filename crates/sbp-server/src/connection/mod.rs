@@ -7,6 +7,7 @@
 mod append;
 mod changes;
 mod cluster;
+mod ends;
 mod fault;
 mod fetch;
 mod handler;

@@ -3,17 +3,15 @@
 use sbp_frame::CallId;
 use sbp_messages::{
     CreateRangeResponse, Range, RangeId, SealKind, SealRangesResponse, SealRangesResult, Status, StreamRanges,
-    SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
+    SyncRangesResponse, SyncRangesResult,
 };
 use sbp_session::Session;
 use sbp_types::{Epoch, Offset, StreamId};
 
-use super::fault::Fault;
 use super::replier::Replier;
 use super::results::send_results;
 use super::streams::failure;
-use super::wire_range::{range_weight, wire_range};
-use crate::node::Node;
+use super::wire_range::range_weight;
 use crate::placement::{NewRange, Outcome, PlacementState, RangeRecord, Reply, SealFor, SealTarget};
 use crate::refusal::Refusal;
 
@@ -63,13 +61,13 @@ pub(super) fn new_range(range: &Range) -> Result<NewRange, Refusal> {
 pub(super) fn answer_sealed(
     session: &mut Session,
     replier: &mut Replier,
-    node: &Node,
+    show: &dyn Fn(&RangeRecord) -> Range,
     call: CallId,
     ids: Vec<StreamId>,
     reply: Reply,
 ) {
     let results = reply.into_iter().zip(ids).map(|(result, stream_id)| {
-        let (range, status) = range_result(node, result);
+        let (range, status) = range_result(show, result);
         SealRangesResult {
             stream_id,
             range,
@@ -90,11 +88,11 @@ pub(super) fn answer_sealed(
 pub(super) fn answer_created(
     session: &mut Session,
     replier: &mut Replier,
-    node: &Node,
+    show: &dyn Fn(&RangeRecord) -> Range,
     call: CallId,
     result: Result<Outcome, Refusal>,
 ) {
-    let (range, status) = range_result(node, result);
+    let (range, status) = range_result(show, result);
     replier.finish(
         session,
         call,
@@ -106,40 +104,11 @@ pub(super) fn answer_created(
     );
 }
 
-fn range_result(node: &Node, result: Result<Outcome, Refusal>) -> (Option<Range>, Status) {
+fn range_result(show: &dyn Fn(&RangeRecord) -> Range, result: Result<Outcome, Refusal>) -> (Option<Range>, Status) {
     match result {
-        Ok(Outcome::Range(range)) => (Some(wire_range(node, &range)), Status::success()),
+        Ok(Outcome::Range(range)) => (Some(show(&range)), Status::success()),
         other => (None, failure(other)),
     }
-}
-
-/// Answers SYNC_RANGES as a placement driver does, whoever asks: with the ranges as they are stored.
-pub(super) fn handle_stored(
-    session: &mut Session,
-    replier: &mut Replier,
-    node: &Node,
-    call: CallId,
-    request: &SyncRangesRequest,
-) -> Result<(), Fault> {
-    let stored: Vec<_> = node
-        .placement()?
-        .read(|state| request.stream_ranges.iter().map(|asked| stored(state, asked)).collect());
-    let results = request.stream_ranges.iter().zip(stored).map(|(asked, stored)| {
-        let (ranges, status) = match stored {
-            Ok(ranges) => (
-                ranges.iter().map(|range| wire_range(node, range)).collect(),
-                Status::success(),
-            ),
-            Err(refusal) => (Vec::new(), refusal.into()),
-        };
-        SyncRangesResult {
-            stream_id: asked.stream_id,
-            ranges,
-            status,
-        }
-    });
-    answer_synced(session, replier, call, results);
-    Ok(())
 }
 
 /// Answers SYNC_RANGES.
@@ -161,7 +130,10 @@ pub(super) fn answer_synced(
 }
 
 /// The ranges of a stream that are named, those that are there; without names all of them.
-fn stored(state: &PlacementState, asked: &StreamRanges) -> Result<Vec<std::sync::Arc<RangeRecord>>, Refusal> {
+pub(super) fn stored(
+    state: &PlacementState,
+    asked: &StreamRanges,
+) -> Result<Vec<std::sync::Arc<RangeRecord>>, Refusal> {
     if state.stream(asked.stream_id).is_none() {
         return Err(Refusal::no_stream(asked.stream_id));
     }

@@ -1,24 +1,26 @@
-//! LIST_RANGES and DESCRIBE_RANGES: the ranges as they are stored, with the ends that only their servers know.
+//! LIST_RANGES, DESCRIBE_RANGES and SYNC_RANGES at a placement driver: the ranges as they are stored, with the ends that only their servers know.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sbp_frame::CallId;
 use sbp_messages::{
     ClientRole, DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ErrorCode, ListRangesRequest,
-    ListRangesResponse, ListRangesResult, Range, RangeCriteria, RangeId, Status,
+    ListRangesResponse, ListRangesResult, Range, RangeCriteria, RangeId, Status, SyncRangesRequest, SyncRangesResult,
 };
 use sbp_session::Session;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
+use super::ends::Ends;
 use super::fault::Fault;
-use super::port::{ConnectionCommand, Port};
+use super::port::Port;
+use super::range_changes;
 use super::replier::Replier;
 use super::results::send_results;
-use super::wire_range::{range_weight, wire_range};
+use super::wire_range::range_weight;
 use crate::node::Node;
-use crate::placement::{Criterion, ListedPage, PlacementDriver, PlacementState, RangeRecord, list_ranges};
+use crate::placement::{Criterion, ListedPage, PlacementState, RangeRecord, list_ranges};
 use crate::refusal::Refusal;
 
 /// The questions about ranges of one connection that wait for range servers.
@@ -30,16 +32,19 @@ pub(super) struct RangeQueries {
 #[derive(Debug)]
 struct Pending {
     found: Found,
-    ends: HashMap<RangeKey, Result<Offset, Refusal>>,
-    /// Range servers that have not answered.
-    missing: usize,
+    ends: Ends,
 }
 
 /// What is stored about the ranges asked for.
 #[derive(Debug)]
 enum Found {
     Described(Vec<(StreamId, Stored<RangeRecord>)>),
-    Listed { results: Vec<Listed>, continuation: Bytes },
+    Listed {
+        results: Vec<Listed>,
+        continuation: Bytes,
+    },
+    /// As SYNC_RANGES asks.
+    Stored(Vec<(StreamId, Stored<Vec<Arc<RangeRecord>>>)>),
 }
 
 type Stored<T> = Result<T, Refusal>;
@@ -100,24 +105,27 @@ impl RangeQueries {
         Ok(self.complete(turn, call, Found::Described(found))?)
     }
 
+    /// Answers SYNC_RANGES as a placement driver does, whoever asks: with the ranges as they are stored.
+    pub(super) fn handle_stored(
+        &mut self,
+        turn: &mut RangeTurn<'_>,
+        call: CallId,
+        request: &SyncRangesRequest,
+    ) -> Result<(), Fault> {
+        let found = turn.node.placement()?.read(|state| {
+            let asked = request.stream_ranges.iter();
+            asked
+                .map(|asked| (asked.stream_id, range_changes::stored(state, asked)))
+                .collect()
+        });
+        Ok(self.complete(turn, call, Found::Stored(found))?)
+    }
+
     /// Answers at once, or asks the servers of open ranges elsewhere first.
     fn complete(&mut self, turn: &mut RangeTurn<'_>, call: CallId, found: Found) -> Result<(), Refusal> {
-        let placement = turn.node.placement()?;
-        let mut pending = Pending {
-            missing: 0,
-            ends: HashMap::new(),
-            found,
-        };
-        // A range server lists ranges before it serves them: to ask it back would be to wait for each other.
-        let elsewhere = match turn.asker {
-            ClientRole::RANGE_SERVER => BTreeMap::new(),
-            _ => pending.found.elsewhere(turn.node),
-        };
-        for (server, keys) in elsewhere {
-            pending.missing += 1;
-            ask(turn, placement, call, server, keys);
-        }
-        if pending.missing == 0 {
+        let ends = Ends::ask(turn, call, found.ranges())?;
+        let pending = Pending { found, ends };
+        if pending.ends.are_known() {
             pending.answer(turn, call);
         } else {
             self.pending.insert(call, pending);
@@ -125,54 +133,40 @@ impl RangeQueries {
         Ok(())
     }
 
-    /// A range server has answered, or will not.
+    /// A range server has answered, or will not. False when no question of these waits for it.
     pub(super) fn handle_ends(
         &mut self,
         turn: &mut RangeTurn<'_>,
         call: CallId,
         keys: &[RangeKey],
-        ends: Result<Vec<Option<Offset>>, Refusal>,
-    ) {
+        ends: &Result<Vec<Option<Offset>>, Refusal>,
+    ) -> bool {
         let Some(pending) = self.pending.get_mut(&call) else {
-            return;
+            return false;
         };
-        for (place, key) in keys.iter().enumerate() {
-            let end = match &ends {
-                Err(refusal) => Err(refusal.clone()),
-                Ok(ends) => ends.get(place).copied().flatten().ok_or_else(|| {
-                    let message = format!("the server of range {key} does not hold it");
-                    Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)
-                }),
-            };
-            pending.ends.insert(*key, end);
-        }
-        pending.missing -= 1;
-        if pending.missing == 0
+        pending.ends.take(keys, ends);
+        if pending.ends.are_known()
             && let Some(pending) = self.pending.remove(&call)
         {
             pending.answer(turn, call);
         }
+        true
     }
 }
 
 impl Found {
-    /// The open ranges that only servers elsewhere know the ends of.
-    fn elsewhere(&self, node: &Node) -> BTreeMap<ServerId, Vec<RangeKey>> {
-        let mut keys: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let mut note = |record: &RangeRecord| {
-            let server = record.appends_go_to();
-            if let Some(server) = server.filter(|server| node.identity.server_id != Some(*server)) {
-                keys.entry(server).or_default().push(record.key);
-            }
-        };
+    fn ranges(&self) -> Box<dyn Iterator<Item = &RangeRecord> + '_> {
         match self {
-            Self::Described(found) => found.iter().filter_map(|(_, found)| found.as_ref().ok()).for_each(note),
+            Self::Described(found) => Box::new(found.iter().filter_map(|(_, found)| found.as_ref().ok())),
             Self::Listed { results, .. } => {
                 let ranges = results.iter().filter_map(|(_, ranges)| ranges.as_ref().ok());
-                ranges.flatten().for_each(|record| note(record));
+                Box::new(ranges.flatten().map(|range| &**range))
+            }
+            Self::Stored(results) => {
+                let ranges = results.iter().filter_map(|(_, ranges)| ranges.as_ref().ok());
+                Box::new(ranges.flatten().map(|range| &**range))
             }
         }
-        keys
     }
 }
 
@@ -183,55 +177,36 @@ impl Pending {
         match found {
             Found::Described(found) => {
                 let results = found.into_iter().map(|(stream, found)| {
-                    let described = found.and_then(|record| described(node, &record, ends.get(&record.key)));
+                    let described = found.and_then(|record| ends.described(node, &record));
                     describe_result(stream, described)
                 });
                 answer_described(turn.session, turn.replier, call, results);
             }
             Found::Listed { results, continuation } => {
                 let results = results.into_iter().map(|(criteria, ranges)| {
-                    let listed = |record: &Arc<RangeRecord>| listed(node, record, ends.get(&record.key));
+                    let listed = |record: &Arc<RangeRecord>| ends.shown(node, record);
                     list_result(criteria, ranges.map(|ranges| ranges.iter().map(listed).collect()))
                 });
                 answer_listed(turn.session, turn.replier, call, results, &continuation);
             }
+            Found::Stored(results) => {
+                let results = results.into_iter().map(|(stream_id, ranges)| {
+                    let (ranges, status) = match ranges {
+                        Ok(ranges) => (
+                            ranges.iter().map(|range| ends.shown(node, range)).collect(),
+                            Status::success(),
+                        ),
+                        Err(refusal) => (Vec::new(), refusal.into()),
+                    };
+                    SyncRangesResult {
+                        stream_id,
+                        ranges,
+                        status,
+                    }
+                });
+                range_changes::answer_synced(turn.session, turn.replier, call, results);
+            }
         }
-    }
-}
-
-/// A range with its end; without the end, that is the answer.
-fn described(node: &Node, record: &RangeRecord, end: Option<&Result<Offset, Refusal>>) -> Result<Range, Refusal> {
-    let range = wire_range(node, record);
-    let next_offset = match end {
-        None => range.next_offset,
-        Some(end) => end.clone()?,
-    };
-    Ok(Range { next_offset, ..range })
-}
-
-/// A range with its end, or with what is known of it: where a range is can be told while its server is down.
-fn listed(node: &Node, record: &RangeRecord, end: Option<&Result<Offset, Refusal>>) -> Range {
-    let range = wire_range(node, record);
-    let next_offset = match end {
-        Some(Ok(end)) => *end,
-        _ => range.next_offset,
-    };
-    Range { next_offset, ..range }
-}
-
-fn ask(turn: &RangeTurn<'_>, placement: &PlacementDriver, call: CallId, server: ServerId, keys: Vec<RangeKey>) {
-    let port = Arc::clone(turn.port);
-    let asked = keys.clone();
-    let done = move |ends| {
-        let keys = asked;
-        // A connection that is gone needs no answer.
-        let _gone = port.mailbox.post(ConnectionCommand::Ends { call, keys, ends });
-    };
-    if placement.is_up(server) {
-        placement.others().next_offsets(server, keys, Box::new(done));
-    } else {
-        let message = format!("range server {server} is down");
-        done(Err(Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)));
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sbp_frame::CallId;
 use sbp_messages::{
     CreateStreamResult, CreateStreamsResponse, DeleteStreamResult, DeleteStreamsResponse, DescribeStreamResult,
-    DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, KeyValue, Status, Stream, TrimStreamResult,
+    DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, KeyValue, Range, Status, Stream, TrimStreamResult,
     TrimStreamsResponse, TrimmedStream, UpdateStreamResult, UpdateStreamsResponse,
 };
 use sbp_record::StreamSchema;
@@ -17,11 +17,10 @@ use sbp_types::{Offset, StreamId};
 use super::fault::Fault;
 use super::replier::Replier;
 use super::results::send_results;
-use super::wire_range::wire_range;
 use crate::node::Node;
 use crate::placement::{
-    Described, NewStream, Outcome, Reply, RequestedSettings, SchemaRecord, SettingsUpdate, StreamQuery, StreamRecord,
-    StreamUpdate, describe_streams,
+    Described, NewStream, Outcome, RangeRecord, Reply, RequestedSettings, SchemaRecord, SettingsUpdate, StreamQuery,
+    StreamRecord, StreamUpdate, describe_streams,
 };
 use crate::refusal::Refusal;
 
@@ -100,7 +99,7 @@ fn read_schema(ipc: &Bytes) -> Result<Arc<SchemaRecord>, Refusal> {
 pub(super) fn answer_created(
     session: &mut Session,
     replier: &mut Replier,
-    node: &Node,
+    show: &dyn Fn(&RangeRecord) -> Range,
     call: CallId,
     names: Vec<String>,
     reply: Reply,
@@ -108,7 +107,7 @@ pub(super) fn answer_created(
     let results = reply.into_iter().zip(names).map(|(result, name)| match result {
         Ok(Outcome::StreamRange(stream, range)) => CreateStreamResult {
             stream: Some(wire_stream(&stream)),
-            range: Some(wire_range(node, &range)),
+            range: Some(show(&range)),
             status: Status::success(),
         },
         other => CreateStreamResult {
@@ -182,7 +181,7 @@ pub(super) fn answer_deleted(
 pub(super) fn answer_trimmed(
     session: &mut Session,
     replier: &mut Replier,
-    node: &Node,
+    show: &dyn Fn(&RangeRecord) -> Range,
     call: CallId,
     ids: Vec<StreamId>,
     reply: Reply,
@@ -190,7 +189,7 @@ pub(super) fn answer_trimmed(
     let results = reply.into_iter().zip(ids).map(|(result, id)| match result {
         Ok(Outcome::StreamRange(stream, range)) => TrimStreamResult {
             trimmed_stream: Some(wire_stream(&stream)),
-            range: Some(wire_range(node, &range)),
+            range: Some(show(&range)),
             status: Status::success(),
         },
         other => TrimStreamResult {

@@ -119,6 +119,16 @@ pub(crate) enum Outcome {
     Done,
 }
 
+impl Outcome {
+    /// The range that the answer shows.
+    pub(crate) fn range(&self) -> Option<&RangeRecord> {
+        match self {
+            Self::StreamRange(_, range) | Self::Range(range) => Some(range),
+            Self::Stream(_) | Self::Server(_) | Self::Done => None,
+        }
+    }
+}
+
 /// Decides what `command` does to `state`, and changes nothing.
 ///
 /// `candidates` are the range servers that new ranges can be placed on.

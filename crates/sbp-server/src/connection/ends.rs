@@ -1,0 +1,108 @@
+//! The ends of open ranges that only their servers know: asked for before an answer shows them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use sbp_frame::CallId;
+use sbp_messages::{ClientRole, ErrorCode, Range};
+use sbp_types::{Offset, RangeKey, ServerId};
+
+use super::port::ConnectionCommand;
+use super::ranges::RangeTurn;
+use super::wire_range::wire_range;
+use crate::node::Node;
+use crate::placement::{PlacementDriver, RangeRecord};
+use crate::refusal::Refusal;
+
+/// What the servers of an answer's ranges say.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    known: HashMap<RangeKey, Result<Offset, Refusal>>,
+    /// Range servers that have not answered.
+    missing: usize,
+}
+
+impl Ends {
+    /// Asks the servers elsewhere of those ranges that are open. The answers come as
+    /// [`ConnectionCommand::Ends`] under `call`.
+    pub(super) fn ask<'a>(
+        turn: &RangeTurn<'_>,
+        call: CallId,
+        ranges: impl Iterator<Item = &'a RangeRecord>,
+    ) -> Result<Self, Refusal> {
+        let placement = turn.node.placement()?;
+        let mut ends = Self::default();
+        // A range server asks before it serves: to ask it back would be to wait for each other.
+        if turn.asker == ClientRole::RANGE_SERVER {
+            return Ok(ends);
+        }
+        let mut keys: BTreeMap<ServerId, Vec<RangeKey>> = BTreeMap::new();
+        for range in ranges {
+            let server = range.appends_go_to();
+            if let Some(server) = server.filter(|server| turn.node.identity.server_id != Some(*server)) {
+                keys.entry(server).or_default().push(range.key);
+            }
+        }
+        for (server, keys) in keys {
+            ends.missing += 1;
+            ask(turn, placement, call, server, keys);
+        }
+        Ok(ends)
+    }
+
+    /// Whether every server has answered, or will not.
+    pub(super) fn are_known(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// A range server has answered, or will not.
+    pub(super) fn take(&mut self, keys: &[RangeKey], told: &Result<Vec<Option<Offset>>, Refusal>) {
+        for (place, key) in keys.iter().enumerate() {
+            let end = match told {
+                Err(refusal) => Err(refusal.clone()),
+                Ok(ends) => ends.get(place).copied().flatten().ok_or_else(|| {
+                    let message = format!("the server of range {key} does not hold it");
+                    Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)
+                }),
+            };
+            self.known.insert(*key, end);
+        }
+        self.missing = self.missing.saturating_sub(1);
+    }
+
+    /// A range with its end; without the end, that is the answer.
+    pub(super) fn described(&self, node: &Node, record: &RangeRecord) -> Result<Range, Refusal> {
+        let range = wire_range(node, record);
+        let next_offset = match self.known.get(&record.key) {
+            None => range.next_offset,
+            Some(end) => end.clone()?,
+        };
+        Ok(Range { next_offset, ..range })
+    }
+
+    /// A range with its end, or with what is known of it: where a range is can be told while its server is down.
+    pub(super) fn shown(&self, node: &Node, record: &RangeRecord) -> Range {
+        let range = wire_range(node, record);
+        let next_offset = match self.known.get(&record.key) {
+            Some(Ok(end)) => *end,
+            _ => range.next_offset,
+        };
+        Range { next_offset, ..range }
+    }
+}
+
+fn ask(turn: &RangeTurn<'_>, placement: &PlacementDriver, call: CallId, server: ServerId, keys: Vec<RangeKey>) {
+    let port = Arc::clone(turn.port);
+    let asked = keys.clone();
+    let done = move |ends| {
+        let keys = asked;
+        // A connection that is gone needs no answer.
+        let _gone = port.mailbox.post(ConnectionCommand::Ends { call, keys, ends });
+    };
+    if placement.is_up(server) {
+        placement.others().next_offsets(server, keys, Box::new(done));
+    } else {
+        let message = format!("range server {server} is down");
+        done(Err(Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)));
+    }
+}
