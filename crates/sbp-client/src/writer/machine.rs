@@ -203,7 +203,7 @@ pub(super) struct Machine<P> {
     earliest_deadline: Option<Instant>,
     /// When anything was last answered, or given up on for lack of an answer.
     answered_at: Option<Instant>,
-    /// When the server last showed that it knows the writer.
+    /// When the server last showed that it knows the writer in its epoch.
     known_at: Option<Instant>,
     /// Nothing is sent before.
     not_before: Option<Instant>,
@@ -359,8 +359,8 @@ impl<P> Machine<P> {
         })
     }
 
-    /// How many batches may be on their way. A server lets a writer that it does not know start anywhere, so the first
-    /// batch goes alone: were it refused, the second would be taken for the first.
+    /// How many batches may be on their way. A server lets a writer that it does not know start anywhere, and a new epoch
+    /// at two sequences, so the first batch goes alone: were it refused, another could be taken for the first.
     fn room(&self, now: Instant) -> usize {
         match self.known_at {
             Some(at) if now.saturating_duration_since(at) < REMEMBERED => self.setup.max_in_flight,

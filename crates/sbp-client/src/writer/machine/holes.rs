@@ -114,6 +114,9 @@ impl<P> Machine<P> {
             }
         }
         self.epoch = self.epoch.saturating_add(1);
+        // The server lets an epoch begin at 0 or where the one before stood. Were several batches of the new one on their
+        // way, one behind the first could have that second number, and be stored when the first did not arrive.
+        self.known_at = None;
         self.number_from(0);
     }
 

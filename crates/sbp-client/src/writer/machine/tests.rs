@@ -207,7 +207,9 @@ fn in_doubt_a_new_epoch_keeps_what_may_still_arrive_from_being_stored_between() 
         machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
         let again = sent(&mut machine, now);
         if owns_id {
-            assert_eq!(sequences(&again), [(1, 0), (1, 1)]);
+            assert_eq!(sequences(&again), [(1, 0)]);
+            machine.handle_end(now, again[0].0, stored(0, false));
+            assert_eq!(sequences(&sent(&mut machine, now)), [(1, 1)]);
         } else {
             assert!(again.is_empty() && machine.stopped().is_some());
             let outcomes = told(&mut machine);
@@ -225,6 +227,28 @@ fn in_doubt_a_new_epoch_keeps_what_may_still_arrive_from_being_stored_between() 
             );
         }
     }
+}
+
+#[test]
+fn the_first_batch_of_a_new_epoch_goes_alone() {
+    let (mut machine, tokens, now) = with_sent(true, 8);
+    // The first three are stored: the next epoch may begin at 0, or at 3.
+    for (place, token) in tokens[..3].iter().enumerate() {
+        machine.handle_end(now, *token, stored(i64::try_from(place).unwrap(), false));
+    }
+    machine.handle_end(now, tokens[4], failed(lost(), -1));
+    machine.handle_end(now, tokens[3], failed(refused(ErrorCode::BATCH_CORRUPT), -1));
+    for token in &tokens[5..] {
+        machine.handle_end(now, *token, failed(refused(ErrorCode::SEQUENCE_GAP), 3));
+    }
+    // Were all four sent and the first lost, the server would take the fourth, number 3, for the first of the epoch.
+    let first = sent(&mut machine, now);
+    assert_eq!(sequences(&first), [(1, 0)]);
+    machine.handle_end(now, first[0].0, failed(lost(), -1));
+    let again = sent(&mut machine, now);
+    assert_eq!(sequences(&again), [(1, 0)]);
+    machine.handle_end(now, again[0].0, stored(3, false));
+    assert_eq!(sequences(&sent(&mut machine, now)), [(1, 1), (1, 2), (1, 3)]);
 }
 
 #[test]
@@ -592,6 +616,8 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
+        // The jitter of the machine's back-off too: a seed is one run.
+        fastrand::seed(seed);
         let mut limits = setup(random.bool());
         limits.max_in_flight = random.usize(1..=WINDOW);
         limits.policy.backoff_max = Duration::from_millis(200);
@@ -734,7 +760,8 @@ impl Run {
 #[test]
 fn whatever_happens_each_batch_is_stored_once_in_order_or_its_caller_is_told_otherwise() {
     let (mut stored, mut rejected, mut doubtful, mut stopped) = (0, 0, 0, 0);
-    for seed in 0..3_000 {
+    // With seed 8,956 the first batch of a new epoch is lost on its way when others are sent with it.
+    for seed in (0..3_000).chain([8_956]) {
         let mut run = Run::new(seed);
         let pushes = run.random.u32(20..120);
         let mut pushed = 0;
