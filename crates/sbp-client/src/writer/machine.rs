@@ -644,3 +644,5 @@ fn widen(number: usize) -> u64 {
 mod lives;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unreliable;
