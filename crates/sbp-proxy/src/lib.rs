@@ -36,6 +36,7 @@ mod relay;
 mod rule;
 mod rulebook;
 mod seen;
+mod shared;
 
 pub use config::{Observer, ProxyConfig};
 pub use counts::ProxyCounts;

@@ -8,9 +8,9 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::Direction;
-use crate::proxy::Shared;
 use crate::pump::{Ended, pump};
 use crate::relay::Relay;
+use crate::shared::Shared;
 
 /// Connects a client to the target and passes on what they send, until both have ended or the connection is cut.
 pub(crate) async fn run(client: TcpStream, number: u64, shared: Arc<Shared>, mut cut: watch::Receiver<()>) {

@@ -14,9 +14,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::counts::Counters;
-use crate::relay::Judge;
-use crate::rulebook::{Decision, RuleBook};
-use crate::{Direction, Observer, ProxyConfig, ProxyCounts, ProxyError, Rule, RuleCount, RuleId, Seen, link};
+use crate::rulebook::RuleBook;
+use crate::shared::Shared;
+use crate::{ProxyConfig, ProxyCounts, ProxyError, Rule, RuleCount, RuleId, link};
 
 /// How long connections may take to be taken down.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
@@ -24,45 +24,6 @@ const CLOSING_TIME: Duration = Duration::from_secs(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Descriptors that are remembered for forked children; two for each connection.
 const DESCRIPTORS: usize = 4_096;
-
-/// What all connections share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    target: Mutex<Option<String>>,
-    book: Mutex<RuleBook>,
-    observer: Option<Observer>,
-    pub(crate) counters: Counters,
-    pub(crate) descriptors: Arc<Descriptors>,
-    pub(crate) dial_timeout: Duration,
-}
-
-impl Shared {
-    pub(crate) fn target(&self) -> Option<String> {
-        self.target.lock().clone()
-    }
-
-    pub(crate) fn count_bytes(&self, direction: Direction, count: usize) {
-        let count = u64::try_from(count).unwrap_or(u64::MAX);
-        self.counters.bytes.of(direction).add(count);
-    }
-}
-
-impl Judge for Shared {
-    fn decide(&self, seen: &Seen) -> Decision {
-        let decision = self.book.lock().decide(seen);
-        let action = decision.action();
-        self.counters.frames.of(seen.direction).add(1);
-        self.counters.count(action);
-        if let Some(observer) = &self.observer {
-            observer.see(seen, action);
-        }
-        decision
-    }
-
-    fn note_foreign(&self) {
-        self.counters.foreign.add(1);
-    }
-}
 
 /// A running proxy. Dropping it ends it, and with it all its connections.
 ///

@@ -12,8 +12,8 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::held::Verdict;
 use crate::outgoing::Outgoing;
-use crate::proxy::Shared;
 use crate::relay::Relay;
+use crate::shared::Shared;
 
 /// Bytes that may wait for their time or for a slow receiver before no more are read.
 const MOST_WAITING: usize = 32 << 20;

@@ -16,15 +16,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::accept_options;
-
-/// How long a connection is quiet before the kernel asks whether the other machine is there.
-pub(crate) const KEEPALIVE_AFTER: Duration = Duration::from_secs(20);
-/// How often it then asks, before it gives up after the system's number of times (nine on Linux).
-pub(crate) const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
-/// How long sent bytes may stay unacknowledged, or a full window closed, before the kernel gives up. Without it that
-/// takes a quarter of an hour.
-pub(crate) const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+use crate::socket::accept_options;
 
 /// The head start of an address before the next one is tried beside it (RFC 8305, section 5).
 const STAGGER: Duration = Duration::from_millis(250);

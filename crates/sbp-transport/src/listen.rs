@@ -2,11 +2,9 @@
 
 use std::{io, net::ToSocketAddrs};
 
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
-
-use crate::dial::{KEEPALIVE_AFTER, KEEPALIVE_EVERY, UNACKNOWLEDGED};
+use tokio::net::TcpListener;
 
 /// Connections that the kernel completes before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -78,21 +76,4 @@ fn bind(address: std::net::SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
-}
-
-/// Sets on an accepted socket what [`crate::dial()`] sets on its own: no delay, because writes are batched here, and
-/// keep-alive and a limit for unacknowledged bytes, so that a dead machine is noticed whether or not bytes are under way.
-///
-/// # Errors
-/// What the system says.
-pub fn accept_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(KEEPALIVE_AFTER)
-            .with_interval(KEEPALIVE_EVERY),
-    )
 }

@@ -7,11 +7,36 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::descriptors::{Descriptors, Registered};
+
+/// How long a connection is quiet before the kernel asks whether the other machine is there.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(20);
+/// How often it then asks, before it gives up after the system's number of times (nine on Linux).
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+/// How long sent bytes may stay unacknowledged, or a full window closed, before the kernel gives up. Without it that
+/// takes a quarter of an hour.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+
+/// Sets on an accepted socket what [`crate::dial()`] sets on its own: no delay, because writes are batched here, and
+/// keep-alive and a limit for unacknowledged bytes, so that a dead machine is noticed whether or not bytes are under way.
+///
+/// # Errors
+/// What the system says.
+pub fn accept_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(KEEPALIVE_AFTER)
+            .with_interval(KEEPALIVE_EVERY),
+    )
+}
 
 /// A connection's socket that is in a table of descriptors for as long as it is open.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 
 mod graph;
 mod manifests;
+mod modules;
 mod python;
 mod rules;
 mod sources;
@@ -26,11 +27,18 @@ pub(crate) fn check() -> Result<(), Failure> {
     let graph = graph::load()?;
     let mut violations = manifests::check(&graph);
     violations.extend(sources::check(&graph)?);
+    let modules = modules::check(&graph)?;
+    violations.extend(modules.violations);
     violations.extend(python::check()?);
     violations.sort();
     violations.dedup();
     if violations.is_empty() {
-        println!("layers: {} crates keep the rules L1 to L10", graph.members().count());
+        println!(
+            "layers: {} crates keep the rules; {} of them declare an order of their modules, not yet {}",
+            graph.members().count(),
+            modules.in_order,
+            modules.without.join(", "),
+        );
         return Ok(());
     }
     let list: Vec<_> = violations

@@ -15,6 +15,14 @@ pub(crate) enum Failure {
         /// Why not.
         source: io::Error,
     },
+    /// A file is no Rust source.
+    #[error("{path} cannot be parsed: {source}", path = path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: syn::Error,
+    },
     /// A program could not be run.
     #[error("cannot run {program}")]
     Run {

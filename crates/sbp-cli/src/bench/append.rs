@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hdrhistogram::Histogram;
 use sbp_client::{
     AppendOp, AppendOptions, AppendResultOf, Client, ClientError, ClientStats, CompletionSink, Reply, Submissions,
     wall_clock,
@@ -16,6 +15,7 @@ use sbp_types::StreamId;
 use smallvec::smallvec;
 
 use super::awaited::Awaited;
+use super::goal::{Goal, Measured, record};
 use super::usage::cpu_time;
 use super::{Report, embed, histogram, micros, per_second, ratio};
 use crate::args::{Api, BenchAppend};
@@ -134,34 +134,6 @@ fn costs(
         "deliveries/append",
         ratio(after.completion_batches - before.completion_batches, appends),
     );
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Goal {
-    Time(Duration),
-    Appends(u64),
-}
-
-impl Goal {
-    /// Whether there is another append to be submitted behind those that were.
-    pub(super) fn goes_on(self, begin: Instant, submitted: u64) -> bool {
-        match self {
-            Self::Appends(appends) => submitted < appends,
-            Self::Time(time) => begin.elapsed() < time,
-        }
-    }
-}
-
-pub(super) struct Measured {
-    pub(super) appends: u64,
-    pub(super) time: Duration,
-    pub(super) latency: Histogram<u64>,
-}
-
-/// A record of that many bytes.
-pub(super) fn record(size: usize) -> Bytes {
-    let letters = (0..size).map(|index| b'a' + u8::try_from(index % 26).unwrap_or(0));
-    letters.collect::<Vec<_>>().into()
 }
 
 /// How appends are handed to the client.

@@ -11,7 +11,7 @@ use sbp_client::{Ack, AppendOptions, Client, ClientError, Records, Writer, Write
 use sbp_record::RecordsBuilder;
 use sbp_types::StreamId;
 
-use super::append::{Goal, Measured};
+use super::goal::{Goal, Measured, record};
 use super::{histogram, micros};
 use crate::args::BenchAppend;
 use crate::error::CliError;
@@ -75,7 +75,7 @@ impl Awaited {
         Self {
             senders,
             next: 0,
-            record: super::append::record(bench.size),
+            record: record(bench.size),
             batch: bench.batch.max(1),
             concurrency: bench.concurrency.max(1),
         }

@@ -4,6 +4,7 @@ mod append;
 mod awaited;
 mod fetch;
 mod floor;
+mod goal;
 mod usage;
 
 use std::time::Duration;

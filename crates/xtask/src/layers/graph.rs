@@ -17,7 +17,7 @@ pub(super) struct Graph {
 }
 
 /// One crate.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct Package {
     id: String,
     /// Its name.
@@ -26,10 +26,13 @@ pub(super) struct Package {
     pub(super) manifest_path: PathBuf,
     /// What its Cargo.toml asks for.
     pub(super) dependencies: Vec<Dependency>,
+    /// Its own settings for programs that look at it; see [`Package::module_order`].
+    #[serde(default)]
+    pub(super) metadata: serde_json::Value,
 }
 
 /// A line of a Cargo.toml.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct Dependency {
     /// The crate asked for.
     pub(super) name: String,
@@ -65,6 +68,16 @@ impl Package {
     /// What it uses when it is built for its users.
     pub(super) fn normal(&self) -> impl Iterator<Item = &Dependency> {
         self.dependencies.iter().filter(|dependency| dependency.kind.is_none())
+    }
+
+    /// Its modules from the lowest to the highest, as `[package.metadata.layers]` lists them.
+    pub(super) fn module_order(&self) -> Vec<String> {
+        let listed = self
+            .metadata
+            .pointer("/layers/modules")
+            .and_then(|list| list.as_array());
+        let names = listed.into_iter().flatten().filter_map(|name| name.as_str());
+        names.map(str::to_owned).collect()
     }
 }
 
@@ -126,6 +139,7 @@ pub(super) fn sample(crates: &[(&str, &[&str])]) -> Graph {
         name: (*name).to_owned(),
         manifest_path: PathBuf::new(),
         dependencies: uses.iter().map(dependency).collect(),
+        metadata: serde_json::Value::Null,
     };
     let edge = |name: &&str| Edge {
         pkg: (*name).to_owned(),

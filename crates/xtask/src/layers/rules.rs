@@ -1,7 +1,7 @@
 //! The rules as data: which crate may use which, and which libraries belong where.
 
 /// The rules by name, with what each asks for.
-pub(super) const RULES: [(&str, &str); 10] = [
+pub(super) const RULES: [(&str, &str); 11] = [
     (
         "L1",
         "the core (types, buffers, frame, schema, messages, record, session, log) has no runtime, no sockets, no Python; all of it but log reads no clock",
@@ -23,6 +23,10 @@ pub(super) const RULES: [(&str, &str); 10] = [
     (
         "L10",
         "no lock queues its threads in a table of the whole process, which a forked child could not use: locks are those of sbp-locks",
+    ),
+    (
+        "L11",
+        "the modules of a crate stand in the order that its Cargo.toml declares, lowest first, and use what is below them; modules beside each other use each other in no circle",
     ),
 ];
 

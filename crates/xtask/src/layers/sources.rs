@@ -43,7 +43,7 @@ pub(super) fn check(graph: &Graph) -> Result<Vec<Violation>, Failure> {
 }
 
 /// The files that a crate's users get: no tests, nothing generated.
-fn library_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn library_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let source = directory.join("src");
     let mut paths = files(&source, "rs")?;
     let mut tests = Vec::new();
