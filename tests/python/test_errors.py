@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import sbp_native as sbp
+from python.pauses import pause
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -220,7 +221,7 @@ def test_a_deadline_after_sending_leaves_the_outcome_open(
     address, process = stopped_server
     with sbp.connect(address) as client:
         stream = client.create_stream(name)
-        process.send_signal(signal.SIGSTOP)
+        pause(process)
         try:
             with pytest.raises(sbp.IndeterminateError) as caught:
                 stream.append(b"x", timeout=0.3)
@@ -238,7 +239,7 @@ def test_a_server_that_dies_in_mid_call(stopped_server: tuple[str, subprocess.Po
     with sbp.connect(address, timeout=5) as client:
         stream = client.create_stream(name)
         stream.append(b"x")
-        process.send_signal(signal.SIGSTOP)
+        pause(process)
         killer = threading.Timer(0.2, process.kill)
         killer.start()
         try:

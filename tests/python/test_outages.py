@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sbp_native as sbp
+from python.pauses import pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,7 @@ def test_a_writer_and_close_outlast_a_server_that_is_silent_for_longer_than_an_a
         with stream.writer(timeout=60) as writer:
             writer.append(b"one")
             writer.flush()
-            outside.signal(signal.SIGSTOP)
+            pause(outside.process)
             # An attempt of a writer takes at most 10 s, and so does the answer to HEARTBEAT on the next connection.
             threading.Timer(25, outside.signal, [signal.SIGCONT]).start()
             for number in range(100):

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import sbp_native as sbp
+from python.pauses import pause
 from sbp_native import testing
 
 OUTAGES = int(os.environ.get("SBP_OUTAGES", "20"))
@@ -73,7 +74,7 @@ class ServerProcess:
     def outage(self, kind: str, seconds: float) -> None:
         """Nobody answers for so long."""
         if kind == "paused":
-            self._process.send_signal(signal.SIGSTOP)
+            pause(self._process)
             time.sleep(seconds)
             self._process.send_signal(signal.SIGCONT)
             return
