@@ -148,7 +148,7 @@ impl Client {
         batches: Vec<(StreamId, Records)>,
         options: &AppendOptions,
     ) -> Result<oneshot::Receiver<AppendResultOf>, ClientError> {
-        let mut submissions = self.link().fresh();
+        let mut submissions = self.channel().fresh();
         let mut entries: SmallVec<[AppendEntry; 1]> = SmallVec::with_capacity(batches.len());
         for (stream, records) in batches {
             let mut entry = submissions.place_records(&options.encode_options(stream), records)?;

@@ -9,21 +9,21 @@ use sbp_types::StreamId;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::budget::AppendsInFlight;
+use crate::call::{self, Plan, Trying, Where};
+use crate::channel::Channel;
+use crate::channel::ClientStats;
+use crate::channel::command::{Command, Need, Ping};
+use crate::channel::credit::ReceiveCredit;
 use crate::clock::now;
 use crate::config::ClientConfig;
-use crate::connection::command::{Command, Need, Ping};
-use crate::credit::ReceiveCredit;
 use crate::error::ClientError;
-use crate::execute::{self, Plan, Trying, Where};
 use crate::features::Features;
-use crate::kept::KeptMemory;
 use crate::known::Known;
-use crate::link::Link;
-use crate::links::Links;
+use crate::pinned::PinnedMemory;
+use crate::pool::ConnectionPool;
 use crate::retry::Repeat;
-use crate::stats::ClientStats;
 use crate::submission::Submissions;
+use crate::submission::budget::AppendsInFlight;
 
 /// A client of one SBP service. Clones share everything; nothing is connected until it is used.
 ///
@@ -38,16 +38,16 @@ pub struct Client {
 pub(crate) struct Core {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) handle: Handle,
-    pub(crate) links: Arc<Links>,
+    pub(crate) pool: Arc<ConnectionPool>,
     pub(crate) credit: Arc<ReceiveCredit>,
-    pub(crate) kept: Arc<KeptMemory>,
+    pub(crate) pinned: Arc<PinnedMemory>,
     /// Streams that were described.
     pub(crate) known: Mutex<Known>,
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.links.close();
+        self.pool.close();
     }
 }
 
@@ -58,9 +58,9 @@ impl Client {
         let config = Arc::new(config);
         Self {
             core: Arc::new(Core {
-                links: Links::new(Arc::clone(&config), handle.clone()),
+                pool: ConnectionPool::new(Arc::clone(&config), handle.clone()),
                 credit: ReceiveCredit::new(config.receive_credit),
-                kept: KeptMemory::new(config.max_pinned_bytes),
+                pinned: PinnedMemory::new(config.max_pinned_bytes),
                 config,
                 handle,
                 known: Mutex::default(),
@@ -72,13 +72,13 @@ impl Client {
         &self.core
     }
 
-    /// The link to the servers that were named.
-    pub(crate) fn link(&self) -> &Arc<Link> {
-        self.core.links.home()
+    /// The channel to the servers that were named.
+    pub(crate) fn channel(&self) -> &Arc<Channel> {
+        self.core.pool.home()
     }
 
-    pub(crate) fn links(&self) -> &Arc<Links> {
-        &self.core.links
+    pub(crate) fn pool(&self) -> &Arc<ConnectionPool> {
+        &self.core.pool
     }
 
     /// How this client was configured.
@@ -107,15 +107,15 @@ impl Client {
     /// rounds over all of them.
     pub async fn connect(&self, timeout: Option<Duration>) -> Result<(), ClientError> {
         let plan = Plan {
-            opcode: crate::connection::hello::OPCODE,
+            opcode: crate::channel::connection::hello::OPCODE,
             needs: Need::Nothing,
             repeat: Repeat::Harmless,
             to: Where::Placement,
             deadline: self.deadline(timeout),
         };
-        let hello = crate::connection::hello::Hello::new(&self.core.config.client_id);
+        let hello = crate::channel::connection::hello::Hello::new(&self.core.config.client_id);
         let header = bytes::Bytes::copy_from_slice(hello.request());
-        execute::call(self.links(), plan, |_left| header.clone(), |_answer| Ok(())).await
+        call::call(self.pool(), plan, |_left| header.clone(), |_answer| Ok(())).await
     }
 
     /// Measures one round trip with PING, connecting if need be. Beyond a burst of a hundred, at most fifty a second go out,
@@ -128,16 +128,16 @@ impl Client {
         let deadline = self.deadline(timeout);
         let mut trying = Trying::new(Repeat::Harmless, Where::Placement, deadline);
         loop {
-            let turn = self.link().pings.turn(now());
+            let turn = self.channel().pings.turn(now());
             if !turn.is_zero() {
                 let left = deadline.saturating_duration_since(now());
                 tokio::time::sleep(turn.min(left)).await;
             }
             let (reply, answer) = oneshot::channel();
-            self.link().post(Command::Ping(Box::new(Ping { deadline, reply })));
-            match execute::await_reply(answer, deadline).await {
+            self.channel().post(Command::Ping(Box::new(Ping { deadline, reply })));
+            match call::await_reply(answer, deadline).await {
                 Ok(round_trip) => return Ok(round_trip),
-                Err(failure) => execute::pause(self.links(), &failure, &mut trying).await?,
+                Err(failure) => call::pause(self.pool(), &failure, &mut trying).await?,
             }
         }
     }
@@ -151,9 +151,9 @@ impl Client {
         if submissions.is_empty() {
             return;
         }
-        let full = std::mem::replace(submissions, self.link().fresh());
-        self.link().budget.add(full.len(), full.bytes());
-        self.links().post_appends(full);
+        let full = std::mem::replace(submissions, self.channel().fresh());
+        self.channel().budget.add(full.len(), full.bytes());
+        self.pool().post_appends(full);
     }
 
     /// As [`Client::submit`], for a caller that has nothing to do before the answer: where the connection sleeps, this
@@ -163,9 +163,9 @@ impl Client {
         if submissions.is_empty() {
             return;
         }
-        let full = std::mem::replace(submissions, self.link().fresh());
-        self.link().budget.add(full.len(), full.bytes());
-        self.links().post_appends_and_drive(full);
+        let full = std::mem::replace(submissions, self.channel().fresh());
+        self.channel().budget.add(full.len(), full.bytes());
+        self.pool().post_appends_and_drive(full);
     }
 
     /// As [`Client::submit`], but hands over nothing when the client already holds as much unfinished work as its
@@ -179,8 +179,8 @@ impl Client {
             return Ok(());
         }
         let config = &self.core.config;
-        let link = self.link();
-        if !link.budget.try_add(
+        let channel = self.channel();
+        if !channel.budget.try_add(
             submissions.len(),
             submissions.bytes(),
             config.max_calls,
@@ -188,8 +188,8 @@ impl Client {
         ) {
             return Err(self.no_room((0, 0)));
         }
-        let full = std::mem::replace(submissions, link.fresh());
-        self.links().post_appends(full);
+        let full = std::mem::replace(submissions, channel.fresh());
+        self.pool().post_appends(full);
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Client {
         let config = &self.core.config;
         let waiting = (waiting.len(), waiting.bytes());
         if self
-            .link()
+            .channel()
             .budget
             .has_room(waiting, bytes, config.max_calls, config.send_credit)
         {
@@ -219,7 +219,7 @@ impl Client {
     /// [`ErrorKind::Backpressure`](crate::ErrorKind::Backpressure).
     pub fn check_queue(&self) -> Result<(), ClientError> {
         let config = &self.core.config;
-        let budget = &self.link().budget;
+        let budget = &self.channel().budget;
         let (calls, bytes) = (budget.calls(), budget.bytes());
         if calls < config.queue_calls && bytes <= config.queue_bytes {
             return Ok(());
@@ -232,7 +232,7 @@ impl Client {
 
     fn no_room(&self, waiting: (usize, usize)) -> ClientError {
         let config = &self.core.config;
-        let budget = &self.link().budget;
+        let budget = &self.channel().budget;
         ClientError::backpressure(format!(
             "{} appends of {} bytes are on their way; at most {} and {} bytes may be",
             budget.calls() + waiting.0,
@@ -245,21 +245,21 @@ impl Client {
     /// What was agreed with the server; `None` while there is no connection, or before its first answer.
     #[must_use]
     pub fn features(&self) -> Option<Arc<Features>> {
-        self.link().features()
+        self.channel().features()
     }
 
     /// What this client has done so far.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        let budget = &self.link().budget;
-        let stats = self.links().stats();
+        let budget = &self.channel().budget;
+        let stats = self.pool().stats();
         ClientStats {
             in_flight: stats
                 .in_flight
                 .saturating_add(u64::try_from(budget.calls()).unwrap_or(u64::MAX)),
             bytes_in_flight: u64::try_from(budget.bytes()).unwrap_or(u64::MAX),
-            bytes_pinned: self.core.kept.bytes(),
-            bytes_unpinned: self.core.kept.copied(),
+            bytes_pinned: self.core.pinned.bytes(),
+            bytes_unpinned: self.core.pinned.copied(),
             ..stats
         }
     }
@@ -267,24 +267,24 @@ impl Client {
     /// A count of the appends that were submitted and have no answer yet. It outlives the client.
     #[must_use]
     pub fn appends_in_flight(&self) -> AppendsInFlight {
-        AppendsInFlight::of(&self.link().budget)
+        AppendsInFlight::of(&self.channel().budget)
     }
 
     /// The descriptors of its open connections. Takes no lock, so that a child process can call it right after a fork, to
     /// close what it inherited.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {
-        self.link().sockets.snapshot()
+        self.channel().sockets.snapshot()
     }
 
     /// Accepts no more calls, waits until what is on its way is answered, and closes the connection.
     pub async fn close(&self) {
-        self.links().close();
-        self.links().wait_closed().await;
+        self.pool().close();
+        self.pool().wait_closed().await;
     }
 
     /// Asks where a stream is now.
     pub(crate) async fn refresh_route(&self, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
-        self.links().refresh(stream, deadline).await
+        self.pool().refresh(stream, deadline).await
     }
 }

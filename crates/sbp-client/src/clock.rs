@@ -1,6 +1,6 @@
 //! The clocks of a client.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use sbp_types::TimestampMs;
 
@@ -16,4 +16,9 @@ pub fn wall_clock() -> TimestampMs {
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     TimestampMs(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The time that is left, which is never none: a call without time says itself that it is over.
+pub(crate) fn left(deadline: Instant) -> Option<Duration> {
+    Some(deadline.saturating_duration_since(now()).max(Duration::from_millis(1)))
 }

@@ -31,69 +31,54 @@ mod address;
 mod admin;
 mod append;
 mod batching;
-mod budget;
 mod bulk;
+mod call;
+mod channel;
 mod client;
 mod clock;
 mod config;
-mod connection;
-mod credit;
 mod cursor;
-mod decode;
 mod error;
-mod execute;
 mod failure;
 mod features;
-mod fetch;
 mod gap;
-mod joint;
-mod kept;
 mod keyed;
 mod known;
-mod link;
-mod links;
 mod outcome;
-mod ping_pace;
+mod pinned;
+mod pool;
 mod position;
-mod positions;
-mod reader;
-mod reroute;
+mod read;
 mod retry;
-mod retry_budget;
-mod round_trips;
-mod routes;
-mod slab;
-mod stats;
 mod submission;
-mod tail;
-mod throttle;
 mod unique;
-mod window;
 mod writer;
 
 pub use address::{AddressError, ServerAddress};
-pub use admin::Each;
 pub use append::{AppendOptions, Records};
 pub use batching::{BatchWriter, BatchWriterOptions, Deliveries, Delivery, Pushed, Record};
-pub use budget::AppendsInFlight;
 pub use bulk::{BulkFrame, BulkOptions, BulkRepeat, BulkStored, BulkWriter};
+pub use call::Each;
 pub use client::Client;
 pub use clock::wall_clock;
 pub use config::{ClientConfig, RetryPolicy};
 pub use cursor::{CURSOR_PREFIX, CommittedPlace, Cursor, CursorOptions};
-pub use decode::Decoded;
+
 pub use error::{ClientError, ErrorKind};
 pub use features::{Durability, Features};
-pub use fetch::{FetchAnswers, FetchEntry, FetchOptions, Fetched, FetchedBatch};
 pub use gap::Gap;
 pub use keyed::{KEYED_MAX, Keyed};
 pub use outcome::{Ack, AppendOutcome};
 pub use position::{Position, Positions, Span};
-pub use reader::{Reader, ReaderOptions};
-pub use round_trips::RoundTripStats;
-pub use stats::ClientStats;
-pub use submission::{AppendEntry, AppendOp, AppendResultOf, Body, CompletionSink, Reply, Submissions};
-pub use tail::{OnGap, Tail, TailEvent, TailOptions};
+pub use read::{
+    Decoded, FetchAnswers, FetchEntry, FetchOptions, Fetched, FetchedBatch, OnGap, Reader, ReaderOptions, Tail,
+    TailEvent, TailOptions, Window,
+};
+
+pub use channel::{ClientStats, RoundTripStats};
+pub use submission::{
+    AppendEntry, AppendOp, AppendResultOf, AppendsInFlight, Body, CompletionSink, Reply, Submissions,
+};
+
 pub use unique::unique_writer_id;
-pub use window::Window;
 pub use writer::{Writer, WriterOptions};

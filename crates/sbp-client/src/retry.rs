@@ -1,5 +1,7 @@
 //! Whether a failed attempt is repeated, where and when: one pure function over a typed failure.
 
+pub(crate) mod budget;
+
 use std::time::Duration;
 
 use sbp_messages::{ErrorCode, Retry};
@@ -74,7 +76,7 @@ pub(crate) enum Decision {
 /// Which server gets the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// The same as before, or whichever the link now leads to.
+    /// The same as before, or whichever the channel now leads to.
     Same,
     /// The next of the known servers.
     Elsewhere,

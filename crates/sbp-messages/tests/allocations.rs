@@ -1,4 +1,4 @@
-//! What the hot road costs in allocations, counted.
+//! What the hot path costs in allocations, counted.
 
 use allocation_counter::measure;
 use bytes::BytesMut;

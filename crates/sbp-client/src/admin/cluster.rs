@@ -8,10 +8,11 @@ use sbp_messages::{
 };
 use sbp_types::ServerId;
 
-use super::{encoded, millis, single};
+use crate::call;
+use crate::call::answers::single;
+use crate::channel::header::{encoded, millis};
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::execute;
 
 impl Client {
     /// A server number that nobody had before, for a server that runs at `host`. A call that has to be repeated may use
@@ -29,7 +30,7 @@ impl Client {
             })
         };
         let read = |answer: &_| single(answer, |frame: IdAllocationResponse| (frame.id, frame.status));
-        let id = execute::call(self.links(), plan, encode, read).await?;
+        let id = call::call(self.pool(), plan, encode, read).await?;
         if id < 1 {
             return Err(ClientError::protocol(format!("{id} is no server's number")));
         }
@@ -49,7 +50,7 @@ impl Client {
         let plan = self.harmless::<ReportMetricsRequest>(timeout);
         let header = encoded(metrics);
         let read = |answer: &_| single(answer, |frame: ReportMetricsResponse| ((), frame.status));
-        execute::call(self.links(), plan, |_left| header.clone(), read).await
+        call::call(self.pool(), plan, |_left| header.clone(), read).await
     }
 
     /// Who the placement driver's members are, and which of them leads.
@@ -70,7 +71,7 @@ impl Client {
                 (frame.cluster, frame.status)
             })
         };
-        let cluster = execute::call(self.links(), plan, encode, read).await?;
+        let cluster = call::call(self.pool(), plan, encode, read).await?;
         cluster.ok_or_else(|| ClientError::protocol("the cluster is not described"))
     }
 }

@@ -1,24 +1,21 @@
 //! Calls about ranges.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use sbp_messages::{
-    CreateRangeRequest, CreateRangeResponse, DescribeRangesRequest, DescribeRangesResponse, ListRangesRequest,
-    ListRangesResponse, ListRangesResult, Message, Range, RangeCriteria, RangeId, SealKind, SealRangesRequest,
-    SealRangesResponse, StreamRanges, SyncRangesRequest, SyncRangesResponse,
+    CreateRangeRequest, CreateRangeResponse, DescribeRangesRequest, DescribeRangesResponse, Range, RangeCriteria,
+    RangeId, SealKind, SealRangesRequest, SealRangesResponse, StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
 use sbp_types::{RangeIndex, StreamId};
 
-use super::{ENTRIES, Each, encoded, entry, entry_error, gather, millis, single};
+use super::ENTRIES;
+use crate::call::answers::{Each, entry, single};
+use crate::call::ranges::list_ranges;
+use crate::call::{self};
+use crate::channel::header::{encoded, millis};
 use crate::client::Client;
 use crate::clock::now;
-use crate::connection::command::Need;
 use crate::error::ClientError;
-use crate::execute::{self, Plan, Where};
-use crate::links::Links;
-use crate::retry::Repeat;
 
 impl Client {
     /// Lists the ranges of a stream, in their order.
@@ -60,7 +57,7 @@ impl Client {
         let mut found = Vec::with_capacity(distinct.len());
         for part in distinct.chunks(ENTRIES) {
             let left = deadline.saturating_duration_since(now());
-            found.extend(list_ranges(self.links(), part, left).await?);
+            found.extend(list_ranges(self.pool(), part, left).await?);
         }
         let answer = |one: &RangeCriteria| {
             let place = distinct.iter().position(|&known| known == one);
@@ -171,7 +168,7 @@ impl Client {
             encoded(&request)
         };
         let read = |answer: &_| single(answer, |frame: CreateRangeResponse| (frame.range, frame.status));
-        let created = execute::call(self.links(), plan, encode, read).await;
+        let created = call::call(self.pool(), plan, encode, read).await;
         match created {
             Ok(Some(range)) => Ok(range),
             Ok(None) => Err(ClientError::protocol("a created range is not described")),
@@ -205,94 +202,11 @@ impl Client {
     }
 }
 
-/// All ranges that meet each of the criteria, of which no two are equal: all pages of one request.
-pub(crate) async fn list_ranges(
-    links: &Arc<Links>,
-    criteria: &[&RangeCriteria],
-    timeout: Duration,
-) -> Result<Each<Vec<Range>>, ClientError> {
-    let plan = Plan {
-        opcode: ListRangesRequest::OPCODE,
-        needs: Need::Nothing,
-        repeat: Repeat::Harmless,
-        to: Where::Placement,
-        deadline: now() + timeout,
-    };
-    let mut request = ListRangesRequest {
-        range_criteria: criteria.iter().map(|&one| one.clone()).collect(),
-        ..ListRangesRequest::default()
-    };
-    let mut lists = Lists::new(criteria.len());
-    loop {
-        let mut continuation = Bytes::new();
-        let encode = |left| {
-            request.timeout_ms = millis(left);
-            encoded(&request)
-        };
-        let (page, server) = execute::call(links, plan, encode, |answer| {
-            let page = gather(answer, |frame: ListRangesResponse| {
-                continuation = frame.continuation;
-                (frame.list_responses, frame.status, frame.throttle_time_ms)
-            })?;
-            Ok((page, Arc::clone(&answer.endpoint)))
-        })
-        .await?;
-        for result in page {
-            lists.add(criteria, result, &server)?;
-        }
-        if continuation.is_empty() {
-            return lists.finish();
-        }
-        request.continuation = continuation;
-    }
-}
-
 fn placed(error: ClientError, asked: &RangeId) -> ClientError {
     let error = error.with_stream(asked.stream_id);
     if asked.range_index == RangeIndex::OPEN {
         error
     } else {
         error.with_range(asked.range_index)
-    }
-}
-
-/// Lists gathered from pages: a list that did not fit into a page goes on in the next one under the same criteria.
-struct Lists {
-    lists: Vec<Option<Result<Vec<Range>, ClientError>>>,
-}
-
-impl Lists {
-    fn new(criteria: usize) -> Self {
-        Self {
-            lists: vec![None; criteria],
-        }
-    }
-
-    fn add(
-        &mut self,
-        criteria: &[&RangeCriteria],
-        result: ListRangesResult,
-        server: &Arc<str>,
-    ) -> Result<(), ClientError> {
-        let place = match &result.range_criteria {
-            Some(told) => criteria.iter().position(|&one| one == told),
-            None if criteria.len() == 1 => Some(0),
-            None => None,
-        };
-        let list = place
-            .and_then(|place| self.lists.get_mut(place))
-            .ok_or_else(|| ClientError::protocol("a list of ranges is for criteria that were not asked for"))?;
-        match list {
-            _ if !result.status.is_success() => *list = Some(Err(entry_error(&result.status, server))),
-            Some(Ok(ranges)) => ranges.extend(result.ranges),
-            Some(Err(_)) => {}
-            None => *list = Some(Ok(result.ranges)),
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> Result<Each<Vec<Range>>, ClientError> {
-        let all: Option<Vec<_>> = self.lists.into_iter().collect();
-        all.ok_or_else(|| ClientError::protocol("a list of ranges is missing"))
     }
 }

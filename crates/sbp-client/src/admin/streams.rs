@@ -11,12 +11,14 @@ use sbp_messages::{
 };
 use sbp_types::{Offset, StreamId};
 
-use super::{ENTRIES, Each, encoded, entry, entry_error, expect_results, gather, known};
+use super::{ENTRIES, known_stream};
+use crate::call::answers::{Each, entry, entry_error, expect_results, gather};
+use crate::call::{self, Plan, Where};
+use crate::channel::command::Need;
+use crate::channel::header::{encoded, millis};
 use crate::client::Client;
 use crate::clock::now;
-use crate::connection::command::Need;
 use crate::error::ClientError;
-use crate::execute::{self, Plan, Where};
 use crate::retry::Repeat;
 
 /// Pages of the list of all streams.
@@ -58,7 +60,7 @@ impl Client {
         let results = self.ask_each(plan, &streams, request, take).await?;
         let created = streams.iter().zip(results).map(|(asked, (result, server))| {
             entry(&result.status, &server, result.stream, "a created stream")
-                .map(|stream| known(self, stream))
+                .map(|stream| known_stream(self, stream))
                 .map_err(|error| error.with_stream_name(&asked.name))
         });
         Ok(created.collect())
@@ -92,7 +94,7 @@ impl Client {
             })?;
             // It may have had another name.
             self.forget_stream(asked.stream_id);
-            Ok(known(self, stream))
+            Ok(known_stream(self, stream))
         });
         Ok(updated.collect())
     }
@@ -296,10 +298,10 @@ impl Client {
     ) -> Result<(Vec<DescribeStreamResult>, Bytes, Arc<str>), ClientError> {
         let mut continuation = Bytes::new();
         let encode = |left| {
-            request.timeout_ms = super::millis(left);
+            request.timeout_ms = millis(left);
             encoded(&request)
         };
-        let (results, server) = execute::call(self.links(), plan, encode, |answer| {
+        let (results, server) = call::call(self.pool(), plan, encode, |answer| {
             let results = gather(answer, |frame: DescribeStreamsResponse| {
                 continuation = frame.continuation;
                 (frame.describe_responses, frame.status, frame.throttle_time_ms)
@@ -331,6 +333,6 @@ impl Client {
             }
             return Err(error);
         }
-        entry(&result.status, server, result.stream, "a described stream").map(|stream| known(self, stream))
+        entry(&result.status, server, result.stream, "a described stream").map(|stream| known_stream(self, stream))
     }
 }

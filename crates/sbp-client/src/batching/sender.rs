@@ -27,7 +27,7 @@ type Fate = Pin<Box<dyn Future<Output = Result<Ack, ClientError>> + Send>>;
 
 /// How batches go out.
 #[derive(Debug)]
-enum Road {
+enum Sending {
     /// Each once, and in order.
     Writer(Writer),
     /// Each once at most.
@@ -52,7 +52,7 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct Sender {
     stream: StreamId,
-    road: Road,
+    sending: Sending,
     /// Of a writer with a name, which takes nothing behind a batch that was not stored.
     named: bool,
     how: AppendOptions,
@@ -119,8 +119,8 @@ impl Sender {
             timeout: Some(options.timeout),
             ..AppendOptions::default()
         };
-        let road = if options.idempotent {
-            Road::Writer(client.writer(
+        let sending = if options.idempotent {
+            Sending::Writer(client.writer(
                 stream,
                 WriterOptions {
                     writer_id: options.writer_id,
@@ -132,11 +132,11 @@ impl Sender {
                 },
             ))
         } else {
-            Road::Plain(client)
+            Sending::Plain(client)
         };
         let sender = Arc::new(Self {
             stream,
-            road,
+            sending,
             named: options.idempotent && options.writer_id.is_some(),
             how,
             shared: Arc::clone(&shared),
@@ -147,7 +147,7 @@ impl Sender {
     }
 
     pub(super) async fn open(&self) -> Result<(), ClientError> {
-        let Road::Writer(writer) = &self.road else {
+        let Sending::Writer(writer) = &self.sending else {
             return Ok(());
         };
         let sequence = writer.next_sequence().await;
@@ -162,12 +162,12 @@ impl Sender {
             let what = "the writer is closed";
             return Err(ClientError::new(ErrorKind::Closed, ErrorCode::CLOSED, what).with_stream(self.stream));
         }
-        match &self.road {
-            Road::Writer(writer) if self.named => match writer.stopped() {
+        match &self.sending {
+            Sending::Writer(writer) if self.named => match writer.stopped() {
                 Some(error) => Err(error.with_stream(self.stream)),
                 None => Ok(state),
             },
-            Road::Writer(_) | Road::Plain(_) => Ok(state),
+            Sending::Writer(_) | Sending::Plain(_) => Ok(state),
         }
     }
 
@@ -247,9 +247,9 @@ impl Sender {
     }
 
     fn hand_over(&self, records: Records, run: Run) {
-        let fate: Fate = match &self.road {
-            Road::Writer(writer) => Box::pin(writer.append(records)),
-            Road::Plain(client) => Box::pin(client.start_append(self.stream, records, &self.how)),
+        let fate: Fate = match &self.sending {
+            Sending::Writer(writer) => Box::pin(writer.append(records)),
+            Sending::Plain(client) => Box::pin(client.start_append(self.stream, records, &self.how)),
         };
         // Nobody takes fates in only when the runtime is gone.
         let _ = self.sent.send((run, fate));
@@ -314,16 +314,16 @@ impl Sender {
     }
 
     pub(super) fn id(&self) -> Option<WriterId> {
-        match &self.road {
-            Road::Writer(writer) => Some(writer.id()),
-            Road::Plain(_) => None,
+        match &self.sending {
+            Sending::Writer(writer) => Some(writer.id()),
+            Sending::Plain(_) => None,
         }
     }
 
     pub(super) fn epoch(&self) -> i64 {
-        match &self.road {
-            Road::Writer(writer) => writer.epoch(),
-            Road::Plain(_) => 0,
+        match &self.sending {
+            Sending::Writer(writer) => writer.epoch(),
+            Sending::Plain(_) => 0,
         }
     }
 }

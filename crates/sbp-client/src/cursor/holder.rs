@@ -9,13 +9,13 @@ use sbp_messages::{ErrorCode, Stream};
 use sbp_types::{Offset, StreamId};
 use tokio::sync::oneshot;
 
-use super::open::{bounds, commits, is_trimmed, left};
+use super::commits::{bounds, commits, is_trimmed};
 use super::record::{CommitRecord, Place, Places};
 use super::standing::{AppendEnd, Found, Standing, Step, Taken};
 use super::stream_name;
 use crate::append::AppendOptions;
 use crate::client::Client;
-use crate::clock::now;
+use crate::clock::{left, now};
 use crate::config::RetryPolicy;
 use crate::error::{ClientError, ErrorKind};
 use crate::retry::backoff;

@@ -4,6 +4,7 @@
 //! appended on the condition that nobody else has appended since (see `standing`), so two holders of one name cannot
 //! both commit. Records before the last are trimmed now and then; a crash before that leaves a few more to trim.
 
+mod commits;
 mod holder;
 mod open;
 mod record;

@@ -3,20 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use sbp_messages::{ErrorCode, Stream};
-use sbp_record::Batch;
 use sbp_types::{Offset, StreamId};
 
+use super::commits::{bounds, commits, is_trimmed};
 use super::holder::Shared;
-use super::record::{CommitRecord, Holder, Place, Places};
+use super::record::{Holder, Place, Places};
 use super::standing::Standing;
 use super::{CursorOptions, stream_name};
+use crate::call::answers::only;
 use crate::client::Client;
-use crate::clock::now;
+use crate::clock::left;
 use crate::error::ClientError;
-use crate::position::{Position, Positions, Span};
-use crate::reader::ReaderOptions;
+use crate::position::{Position, Positions};
 
 /// How often the last record may turn out to be trimmed while it is read: each time somebody else has committed.
 const CHASES: u32 = 10;
@@ -72,13 +71,13 @@ pub(super) async fn committed(client: &Client, name: &str, timeout: Option<Durat
     let deadline = client.deadline(timeout);
     let about = |error: ClientError| error.with_stream_name(&stream_name);
     let found = client.describe_streams(&[], &[&stream_name], left(deadline)).await;
-    let stream = only(found.map_err(about)?)?.map_err(about)?.stream_id;
+    let stream = only(found.map_err(about)?).map_err(about)?.stream_id;
     let (_, places) = last_commit(client, stream, deadline).await.map_err(about)?;
     Ok(places)
 }
 
 async fn find_or_create(client: &Client, name: &str, deadline: Instant) -> Result<StreamId, ClientError> {
-    match only(client.describe_streams(&[], &[name], left(deadline)).await?)? {
+    match only(client.describe_streams(&[], &[name], left(deadline)).await?) {
         Err(error) if error.code() == ErrorCode::NOT_FOUND => {}
         found => return Ok(found?.stream_id),
     }
@@ -87,7 +86,7 @@ async fn find_or_create(client: &Client, name: &str, deadline: Instant) -> Resul
         name: name.to_owned(),
         ..Stream::default()
     };
-    let created = only(client.create_streams(vec![wanted], left(deadline)).await?)?;
+    let created = only(client.create_streams(vec![wanted], left(deadline)).await?);
     Ok(created?.stream_id)
 }
 
@@ -110,53 +109,6 @@ async fn last_commit(client: &Client, stream: StreamId, deadline: Instant) -> Re
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Where a cursor's stream begins and ends.
-pub(super) async fn bounds(client: &Client, stream: StreamId, deadline: Instant) -> Result<Positions, ClientError> {
-    only(client.positions(&[stream], left(deadline)).await?)?
-}
-
-/// The commits of a part of a cursor's stream.
-pub(super) async fn commits(
-    client: &Client,
-    stream: StreamId,
-    start: Offset,
-    end: Offset,
-    deadline: Instant,
-) -> Result<Vec<CommitRecord>, ClientError> {
-    let options = ReaderOptions {
-        timeout: left(deadline),
-        ..ReaderOptions::default()
-    };
-    let mut reader = client.reader(vec![Span { stream, start, end }], options);
-    let mut commits = Vec::new();
-    while let Some(fetched) = reader.next().await {
-        let fetched = fetched?;
-        decode(fetched.bytes, fetched.from, fetched.to, &mut commits)
-            .map_err(|error| error.with_stream(stream).with_offset(fetched.from))?;
-    }
-    Ok(commits)
-}
-
-fn decode(bytes: Bytes, from: Offset, to: Offset, out: &mut Vec<CommitRecord>) -> Result<(), ClientError> {
-    let damaged = |error: sbp_record::BatchError| ClientError::damaged(error.to_string());
-    let batch = Batch::decode(bytes, None).map_err(damaged)?;
-    for record in batch.records().map_err(damaged)?.between(from, to) {
-        let commit = CommitRecord::decode(record.value.unwrap_or_default())
-            .map_err(|error| ClientError::damaged(format!("a cursor's stream holds a record that {error}")))?;
-        out.push(commit);
-    }
-    Ok(())
-}
-
-/// Whether an error says that what was to be read is trimmed.
-pub(super) fn is_trimmed(error: &ClientError) -> bool {
-    error.gap().is_some()
-        || matches!(
-            error.code(),
-            ErrorCode::DATA_LOSS | ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS
-        )
 }
 
 /// Where each of the streams begins that was not committed before.
@@ -182,15 +134,4 @@ async fn starts(
         Ok((stream.stream_id, place))
     };
     new.iter().zip(settled).map(place).collect()
-}
-
-/// The one result of a call about one thing.
-fn only<T>(mut each: Vec<T>) -> Result<T, ClientError> {
-    each.pop()
-        .ok_or_else(|| ClientError::protocol("what was asked for is not answered"))
-}
-
-/// The time that is left, which is never none: a call without time says itself that it is over.
-pub(super) fn left(deadline: Instant) -> Option<Duration> {
-    Some(deadline.saturating_duration_since(now()).max(Duration::from_millis(1)))
 }

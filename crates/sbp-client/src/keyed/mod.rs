@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use sbp_messages::{ErrorCode, Stream};
 
 use self::part::{Part, SetError};
+use crate::call::answers::only;
 use crate::client::Client;
-use crate::clock::now;
+use crate::clock::{left, now};
 use crate::error::{ClientError, ErrorKind};
 use crate::retry::backoff;
 
@@ -148,15 +149,6 @@ fn refused(name: &str, wanted: Option<u32>, error: &SetError) -> ClientError {
         (error, _) => format!("{name} is no name that records are kept under by key: {error}"),
     };
     ClientError::new(ErrorKind::Rejected, ErrorCode::ALREADY_EXISTS, what).with_stream_name(name)
-}
-
-fn only(mut each: Vec<Result<Arc<Stream>, ClientError>>) -> Result<Arc<Stream>, ClientError> {
-    each.pop()
-        .unwrap_or_else(|| Err(ClientError::protocol("a stream that was asked for is not described")))
-}
-
-fn left(deadline: Instant) -> Option<Duration> {
-    Some(deadline.saturating_duration_since(now()).max(Duration::from_millis(1)))
 }
 
 #[cfg(test)]

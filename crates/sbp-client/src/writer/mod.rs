@@ -13,7 +13,6 @@ use std::time::Duration;
 use sbp_record::Compression;
 use sbp_types::{StreamId, WriterId};
 
-pub(crate) use self::machine::AttemptEnd;
 use self::shared::Shared;
 use crate::append::Records;
 use crate::client::Client;

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::gathering::Gathering;
 use super::intake::{Intake, Place};
-use super::machine::{Action, AttemptEnd, Content, Machine, Opening, Setup};
+use super::machine::{Action, Content, Machine, Opening, Setup};
 use super::pending::{Pending, Waiter, send_question};
 use super::{WINDOW, WriterOptions};
 use crate::append::Records;
@@ -21,7 +21,8 @@ use crate::client::Client;
 use crate::clock::{now, wall_clock};
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::Ack;
-use crate::routes::Purpose;
+use crate::pool::routes::Purpose;
+use crate::submission::attempt::AttemptEnd;
 use crate::submission::{AttemptSink, Reply, Submissions};
 use crate::unique::unique;
 
@@ -29,7 +30,7 @@ use crate::unique::unique;
 ///
 /// Callers add to the intake. Whoever changes the machine runs the pump, which takes the intake in: a connection's task in
 /// place; a caller has it run by the connection that its batches go to, once for many appends in a row. Only one pumps at
-/// a time, so that batches are handed over in their order, and nothing is locked while they are: the link may have news
+/// a time, so that batches are handed over in their order, and nothing is locked while they are: the channel may have news
 /// for the writer at once.
 pub(super) struct Shared {
     client: Client,
@@ -273,9 +274,9 @@ impl Shared {
         if self.dirty.swap(true, Ordering::SeqCst) {
             return;
         }
-        let link = self.client.links().of_stream(self.stream, Purpose::Append);
+        let channel = self.client.pool().of_stream(self.stream, Purpose::Append);
         let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
-        if let Err(_no_connection) = link.post_pump(sink) {
+        if let Err(_no_connection) = channel.post_pump(sink) {
             let shared = Arc::clone(self);
             self.client.runtime().spawn(async move { Shared::pump(&shared) });
         }
@@ -317,7 +318,7 @@ impl Shared {
             pending.tell(&result);
         }
         if reconnect {
-            self.client.links().of_stream(self.stream, Purpose::Append).reconnect();
+            self.client.pool().of_stream(self.stream, Purpose::Append).reconnect();
         }
         self.client.submit(submissions);
         if !unsendable.is_empty() {

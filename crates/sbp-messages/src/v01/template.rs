@@ -1,4 +1,4 @@
-//! Headers of the hot road, written and read without builder and verifier.
+//! Headers of the hot path, written and read without builder and verifier.
 //!
 //! A header without strings has one shape: only the number of its entries and the scalars in them vary. So it is
 //! written front to back from constants, without allocating: all vtables, the root table, the vector of offsets, then a

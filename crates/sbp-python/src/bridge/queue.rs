@@ -20,7 +20,7 @@ pub(crate) type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Se
 
 /// The outcome of an operation, in Rust form.
 pub(crate) enum Reply {
-    /// An append was acknowledged: the hot road, where the operation itself knows what to make of it.
+    /// An append was acknowledged: the hot path, where the operation itself knows what to make of it.
     Append(AppendOutcome),
     /// A step through a source has its batch, or the end.
     Step(Step),

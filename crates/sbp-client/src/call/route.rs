@@ -1,0 +1,110 @@
+//! Where streams are: asked of the placement driver, for calls that are repeated and for appends that wait for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sbp_messages::RangeCriteria;
+use sbp_types::StreamId;
+
+use super::ranges::list_ranges;
+use crate::channel::Reroute;
+use crate::clock::now;
+use crate::error::ClientError;
+use crate::pool::ConnectionPool;
+use crate::pool::routes::Route;
+use crate::submission::Submissions;
+use crate::submission::gather;
+
+/// How long a placement driver is waited for by those who know where they were sent before.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+impl ConnectionPool {
+    /// Asks the placement driver where a stream is. Where that is known and nobody can be asked for the moment, what is
+    /// known stays: the range server may be back before the placement driver is.
+    pub(crate) async fn refresh(self: &Arc<Self>, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
+        let known = self.knows_route(stream);
+        if !known {
+            return self.ask(stream, deadline).await;
+        }
+        match self.ask(stream, deadline.min(now() + ASK_AGAIN)).await {
+            Err(error) if error.is_timeout() || error.is_retriable() => Ok(()),
+            answered => answered,
+        }
+    }
+
+    async fn ask(self: &Arc<Self>, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
+        let criteria = RangeCriteria {
+            stream_id: stream,
+            range_server: None,
+        };
+        let left = deadline.saturating_duration_since(now()).max(Duration::from_millis(1));
+        // Boxed: calls that are repeated refresh routes, and this is a call.
+        let listed = Box::pin(list_ranges(self, &[&criteria], left)).await?.pop();
+        let ranges = match listed {
+            Some(Ok(ranges)) => ranges,
+            Some(Err(error)) => {
+                self.forget_route(stream);
+                return Err(error.with_stream(stream));
+            }
+            None => return Err(ClientError::protocol("a list of ranges is missing")),
+        };
+        self.learn_route(stream, Route::new(&ranges));
+        Ok(())
+    }
+
+    /// Asks where a stream is until it is known, and ends the appends that cannot wait for it.
+    async fn find(self: Arc<Self>, stream: StreamId, wait: Duration) {
+        tokio::time::sleep(wait).await;
+        loop {
+            let Some(deadline) = self.reroutes.lock().deadline(stream) else {
+                self.reroutes.lock().asking.remove(&stream);
+                return;
+            };
+            let error = match self.refresh(stream, deadline).await {
+                Ok(()) => {
+                    let found = self.reroutes.lock().asking.remove(&stream);
+                    return self.post_appends(found.unwrap_or_default());
+                }
+                Err(error) => error,
+            };
+            // The list was asked for again and again while there was time for the first of those that wait.
+            let over = if error.is_timeout() || error.is_retriable() {
+                self.reroutes.lock().expired(stream, now().max(deadline))
+            } else {
+                let all = self.reroutes.lock().asking.remove(&stream);
+                all.map(|submissions| submissions.ops).unwrap_or_default()
+            };
+            for op in over {
+                self.home().end_append(op, error.clone().with_stream(stream));
+            }
+        }
+    }
+}
+
+impl Reroute for ConnectionPool {
+    fn reroute(self: Arc<Self>, submissions: Submissions, wait: Duration) {
+        self.set_routed();
+        let Submissions { ops, arena } = submissions;
+        for op in ops {
+            let places: Vec<usize> = (0..op.entries.len()).collect();
+            let pieces = gather::split(op, &places, |one, other| one == other);
+            // Each counts for itself from now on.
+            self.home().budget.add(pieces.len().saturating_sub(1), 0);
+            for (_, piece) in pieces {
+                let stream = piece.entries.first().map(|entry| entry.stream);
+                let is_first = {
+                    let mut reroutes = self.reroutes.lock();
+                    if reroutes.closed {
+                        drop(reroutes);
+                        self.home().end_append(piece, ClientError::closed());
+                        continue;
+                    }
+                    reroutes.wait(piece, &arena)
+                };
+                if let (true, Some(stream)) = (is_first, stream) {
+                    self.home().spawn(Arc::clone(&self).find(stream, wait));
+                }
+            }
+        }
+    }
+}

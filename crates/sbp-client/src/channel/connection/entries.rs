@@ -1,0 +1,90 @@
+//! Appends of several entries of which some were refused for the moment.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sbp_messages::{AppendResponse, Retry};
+use smallvec::smallvec;
+
+use super::Context;
+use super::in_flight::refused;
+use crate::error::ClientError;
+use crate::failure::{Cause, Failure};
+use crate::outcome::AppendOutcome;
+use crate::submission::failed::{NextStep, after_failed_append};
+use crate::submission::gather::Gather;
+use crate::submission::{AppendOp, Reply, Submissions};
+
+/// The entries that may succeed later or elsewhere, and certainly were not stored; `None` when there are none. Single
+/// entries are judged as their append is.
+pub(super) fn to_repeat(op: &AppendOp, answer: &AppendResponse, now: Instant) -> Option<Vec<(usize, Cause)>> {
+    if op.entries.len() < 2 || op.deadline <= now || answer.append_responses.iter().all(|one| one.status.is_success()) {
+        return None;
+    }
+    let repeats: Vec<_> = answer
+        .append_responses
+        .iter()
+        .filter(|result| {
+            let rule = result.status.code.rule();
+            !result.status.is_success() && rule.retry != Retry::Never && !rule.may_have_been_done
+        })
+        .filter_map(|result| {
+            let place = usize::try_from(result.request_index).ok()?;
+            Some((place, refused(&result.status, answer.throttle_time_ms)))
+        })
+        .collect();
+    (!repeats.is_empty()).then_some(repeats)
+}
+
+/// Makes the entries again, each as an append of its own. `outcome` has what became of the others.
+pub(super) fn repeat(
+    context: &Context,
+    op: AppendOp,
+    arena: &[u8],
+    outcome: AppendOutcome,
+    repeats: Vec<(usize, Cause)>,
+) {
+    let channel = &context.channel;
+    let bytes: usize = op.bytes();
+    let mut results: Vec<_> = outcome.entries.into_iter().map(Some).collect();
+    for (place, _) in &repeats {
+        if let Some(result) = results.get_mut(*place) {
+            *result = None;
+        }
+    }
+    let gather = Gather::new(results, op.reply);
+    let mut repeated_bytes = 0;
+    // Each counts for itself from now on.
+    channel.budget.add(repeats.len().saturating_sub(1), 0);
+    for (place, cause) in repeats {
+        let Some(entry) = op.entries.get(place).cloned() else {
+            continue;
+        };
+        repeated_bytes += entry.body.len();
+        let failure = Failure::new(cause, Some(&context.endpoint));
+        let attempts = op.attempts + 1;
+        let stream = entry.stream;
+        let piece = AppendOp {
+            entries: smallvec![entry],
+            deadline: op.deadline,
+            reply: Reply::part(Arc::clone(&gather), smallvec![place]),
+            attempts,
+            refusal: Some(Box::new(failure.clone())),
+        };
+        let step = after_failed_append(&failure, attempts, op.deadline, &channel.config.retry, &channel.retries);
+        let fail = |piece: AppendOp, error: ClientError| channel.end_append(piece, error.with_stream(stream));
+        let again = |piece: AppendOp| {
+            let mut again = Submissions::new();
+            again.adopt(piece, arena);
+            again
+        };
+        match step {
+            NextStep::Fail(error) => fail(piece, error),
+            // Only a lost connection leads there, and this one answered.
+            NextStep::NextConnection => fail(piece, ClientError::closed()),
+            NextStep::After { wait, elsewhere } => channel.clone().resubmit_after(again(piece), wait, elsewhere),
+            NextStep::Reroute { wait } => channel.clone().reroute(again(piece), wait),
+        }
+    }
+    channel.budget.release(0, bytes.saturating_sub(repeated_bytes));
+}

@@ -1,0 +1,642 @@
+//! One connection as the client uses it: what is sent, what answers mean, who is told.
+//!
+//! Runs inside the connection's task as the [`Application`] of the transport. It never blocks and holds no lock while
+//! the socket is written.
+
+mod appends;
+mod completion;
+mod entries;
+pub(crate) mod hello;
+mod in_flight;
+mod unasked;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sbp_frame::Frame;
+use sbp_messages::{AppendResponse, FetchRequest, Message, Retry};
+use sbp_session::{CallFailure, CloseReason, Event, Outgoing, SendError, Session};
+use sbp_transport::Application;
+use smallvec::SmallVec;
+
+use self::appends::AppendPipeline;
+use self::in_flight::{InFlight, pass_on, system_error};
+pub(crate) use self::in_flight::{refused, undecodable};
+use crate::channel::Channel;
+use crate::channel::command::{Answer, Call, Command, Fetch, FetchEvent, Need, Ping};
+use crate::channel::slab::Slab;
+use crate::channel::stats::Counters;
+use crate::failure::{Cause, Failure};
+use crate::features::{Durability, Features};
+
+/// Why a connection whose peer says nothing is given up.
+const UNANSWERED: &str = "the server did not answer HEARTBEAT in time";
+
+/// Why a connection that drains takes nothing new.
+const GOES_AWAY: &str = "the connection is being replaced by another one";
+
+/// How long the answers to what was sent are waited for when the client is closed.
+const CLOSING_TIME: Duration = Duration::from_secs(5);
+
+/// What all parts of a connection share.
+pub(crate) struct Context {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) endpoint: Arc<str>,
+    pub(crate) counters: Arc<Counters>,
+    /// What the peer said of itself; absent until its first HEARTBEAT answer.
+    pub(crate) features: Option<Arc<Features>>,
+}
+
+impl Context {
+    fn durability(&self) -> Durability {
+        self.features
+            .as_ref()
+            .map_or(Durability::Unknown, |features| features.durability)
+    }
+}
+
+/// The application side of one connection.
+pub(crate) struct Connection {
+    context: Context,
+    /// Which of the channel's connections this is.
+    generation: u64,
+    calls: Slab<InFlight>,
+    /// How many of them were no appends when that was last told.
+    requests: usize,
+    appends: AppendPipeline,
+    /// Calls that need to know what the peer can do, until it has said.
+    held: Vec<Command>,
+    hello: hello::Hello,
+    phase: Phase,
+}
+
+/// How far the connection is on its way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Everything is accepted.
+    Open,
+    /// Nothing new is sent: the peer said that it goes away, or ids ran out. What was sent is waited for.
+    Draining {
+        /// Whether the channel has been told that the last append is answered.
+        appends_over: bool,
+    },
+    /// The client is being closed: what was sent is waited for.
+    Closing {
+        /// Until then; nothing once it is over.
+        until: Option<Instant>,
+    },
+}
+
+impl Connection {
+    pub(crate) fn new(channel: Arc<Channel>, endpoint: Arc<str>, generation: u64) -> Self {
+        let counters = Arc::clone(&channel.counters);
+        Self {
+            hello: hello::Hello::new(&channel.config.client_id),
+            context: Context {
+                channel,
+                endpoint,
+                counters,
+                features: None,
+            },
+            generation,
+            calls: Slab::new(),
+            requests: 0,
+            appends: AppendPipeline::new(),
+            held: Vec::new(),
+            phase: Phase::Open,
+        }
+    }
+
+    fn failure(&self, cause: Cause) -> Failure {
+        Failure::new(cause, Some(&self.context.endpoint))
+    }
+
+    /// Nothing new goes out here any more; the channel dials the successor, and this connection ends when what it has sent
+    /// is over.
+    fn drain(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Draining { appends_over: false };
+            self.context.channel.clone().connection_drains(self.generation);
+            self.fail_held(GOES_AWAY);
+        }
+    }
+
+    /// Gives back the calls that waited for the peer's features: nothing of them was sent.
+    fn fail_held(&mut self, reason: &str) {
+        for command in std::mem::take(&mut self.held) {
+            fail_unsent(command, &self.context.endpoint, reason);
+        }
+    }
+
+    fn start_call(&mut self, session: &mut Session, now: Instant, call: Box<Call>) {
+        if let Some(cause) = self.hold_or_refuse(call.needs) {
+            match cause {
+                Some(cause) => drop(call.reply.send(Err(self.failure(cause)))),
+                None => self.held.push(Command::Call(call)),
+            }
+            return;
+        }
+        let Call {
+            opcode,
+            header,
+            deadline,
+            reply,
+            ..
+        } = *call;
+        let user = self.calls.insert(InFlight::Call {
+            reply,
+            sent: now,
+            frames: SmallVec::new(),
+        });
+        let outgoing = Outgoing {
+            opcode,
+            header: &header,
+            payload: &[],
+            user: u64::from(user),
+            deadline: Some(deadline),
+            receive_charge: 0,
+        };
+        let sent = session.send_request(now, outgoing);
+        self.after_send(user, sent.map(drop), header.len());
+    }
+
+    fn start_fetch(&mut self, session: &mut Session, now: Instant, fetch: Box<Fetch>) {
+        if let Some(cause) = self.hold_or_refuse(Need::BoundedFetch) {
+            match cause {
+                Some(cause) => {
+                    let failure = self.failure(cause);
+                    drop(fetch.events.send(FetchEvent::Failed {
+                        tag: fetch.tag,
+                        failure,
+                    }));
+                }
+                None => self.held.push(Command::Fetch(fetch)),
+            }
+            return;
+        }
+        let Fetch {
+            header,
+            deadline,
+            charge,
+            tag,
+            events,
+            begins,
+        } = *fetch;
+        let receive_charge = u32::try_from(charge.bytes()).unwrap_or(u32::MAX);
+        let user = self.calls.insert(InFlight::Fetch {
+            charge,
+            tag,
+            events,
+            begins,
+        });
+        let outgoing = Outgoing {
+            opcode: FetchRequest::OPCODE,
+            header: &header,
+            payload: &[],
+            user: u64::from(user),
+            deadline: Some(deadline),
+            receive_charge,
+        };
+        let sent = session.send_request(now, outgoing);
+        self.after_send(user, sent.map(drop), header.len());
+    }
+
+    fn start_ping(&mut self, session: &mut Session, now: Instant, ping: Ping) {
+        let user = self.calls.insert(InFlight::Ping { reply: ping.reply });
+        let sent = session.send_ping(now, u64::from(user), Some(ping.deadline));
+        self.after_send(user, sent.map(drop), 0);
+    }
+
+    /// `Some(None)`: the call waits for the peer's features; `Some(Some(_))`: the peer lacks what it needs.
+    fn hold_or_refuse(&self, needs: Need) -> Option<Option<Cause>> {
+        match &self.context.features {
+            _ if needs == Need::Nothing => None,
+            None if self.phase == Phase::Open => Some(None),
+            None => Some(Some(Cause::ConnectionLost {
+                sent: false,
+                reason: GOES_AWAY.into(),
+            })),
+            Some(features) => needs
+                .lacking(features)
+                .map(|feature| Some(Cause::Unsupported { feature })),
+        }
+    }
+
+    fn after_send(&mut self, user: u32, sent: Result<(), SendError>, bytes: usize) {
+        match sent {
+            Ok(()) => self.context.counters.add_call(bytes),
+            Err(error) => {
+                let cause = send_failure(&error).unwrap_or(Cause::NotStarted);
+                if error == SendError::CallIdsExhausted {
+                    self.drain();
+                }
+                if let Some(call) = self.calls.remove(user) {
+                    call.fail(Failure::new(cause, Some(&self.context.endpoint)));
+                }
+            }
+        }
+    }
+
+    fn handle_response(&mut self, session: &mut Session, now: Instant, user: u64, frame: Frame, end: bool) {
+        let Ok(user) = u32::try_from(user) else { return };
+        let Some(call) = self.calls.get_mut(user) else { return };
+        self.context.counters.add_answer(frame.payload.len());
+        match call {
+            // Its answer is an event of its own.
+            InFlight::Ping { .. } | InFlight::Probe => {}
+            InFlight::Heartbeat => {
+                if end {
+                    self.calls.remove(user);
+                    let answer = self.hello.agreed(&frame);
+                    self.handle_greeting(session, now, answer);
+                }
+            }
+            InFlight::Append { results, .. } if !end => match AppendResponse::decode(&frame.header) {
+                Ok(part) => results.extend(part.append_responses),
+                // The frame with END will find results missing.
+                Err(error) => tracing::warn!(endpoint = %self.context.endpoint, %error, "unreadable append answer"),
+            },
+            InFlight::Append { .. } => {
+                if let Some(InFlight::Append {
+                    batch,
+                    op,
+                    sent,
+                    results,
+                }) = self.calls.remove(user)
+                {
+                    let round_trips = &self.context.counters.round_trips;
+                    round_trips.record(now.saturating_duration_since(sent));
+                    let answer = match system_error(&frame) {
+                        Some(cause) => Err(cause),
+                        None => AppendResponse::decode(&frame.header).map_err(|error| undecodable(&frame, &error)),
+                    };
+                    self.appends.answered(&self.context, now, batch, op, results, answer);
+                }
+            }
+            InFlight::Call { frames, .. } => {
+                let refused = system_error(&frame);
+                frames.push(frame);
+                if let (true, Some(InFlight::Call { reply, sent, frames })) = (end, self.take_if(user, end)) {
+                    let round_trips = &self.context.counters.round_trips;
+                    round_trips.record(now.saturating_duration_since(sent));
+                    let endpoint = Arc::clone(&self.context.endpoint);
+                    let result = match refused {
+                        Some(cause) => Err(Failure::new(cause, Some(&endpoint))),
+                        None => Ok(Answer {
+                            frames,
+                            endpoint,
+                            throttle_ms: Cell::new(0),
+                        }),
+                    };
+                    drop(reply.send(result));
+                }
+            }
+            InFlight::Fetch {
+                charge, tag, events, ..
+            } => {
+                if let Some(cause) = system_error(&frame) {
+                    let failure = Failure::new(cause, Some(&self.context.endpoint));
+                    drop(events.send(FetchEvent::Failed { tag: *tag, failure }));
+                } else {
+                    pass_on(charge, *tag, events, frame, end, &self.context.endpoint);
+                }
+                self.take_if(user, end);
+            }
+        }
+    }
+
+    fn handle_beginning(&mut self, user: u64, header: Bytes) {
+        let Ok(user) = u32::try_from(user) else { return };
+        if let Some(InFlight::Fetch { begins, .. }) = self.calls.get_mut(user)
+            && let Some(begins) = begins.take()
+        {
+            // Who does not wait for it has the whole answer soon.
+            drop(begins.send(header));
+        }
+    }
+
+    fn take_if(&mut self, user: u32, end: bool) -> Option<InFlight> {
+        if end { self.calls.remove(user) } else { None }
+    }
+
+    /// A HEARTBEAT was answered. Only the first answer of a connection settles what the peer can do.
+    fn handle_greeting(&mut self, session: &mut Session, now: Instant, answer: Result<Features, Cause>) {
+        if self.context.features.is_some() {
+            return;
+        }
+        match answer {
+            Ok(features) => self.know(session, now, features, true),
+            // Refused for the moment: what the peer can do, another connection will show.
+            Err(Cause::Refused { code, message, .. }) if code.rule().retry != Retry::Never => {
+                self.greeting_failed(format!("the server refused HEARTBEAT for now: {message}"));
+            }
+            // It is there, and does not know HEARTBEAT as it is meant here: a plain peer.
+            Err(_refused_or_unreadable) => self.know(session, now, Features::default(), false),
+        }
+    }
+
+    /// The first HEARTBEAT of this connection was not answered in time. A plain peer may discard what it does not know,
+    /// HEARTBEAT included, and still answers other things; one that answers nothing at all is stalled, or no server.
+    fn greeting_overdue(&mut self, session: &mut Session, now: Instant) {
+        if self.context.features.is_some() || self.phase != Phase::Open {
+            return;
+        }
+        if self.context.channel.has_greeted(&self.context.endpoint) {
+            self.greeting_failed(UNANSWERED.to_owned());
+        } else if session.stats().frames_in > 0 {
+            self.know(session, now, Features::default(), false);
+        } else {
+            self.send_probe(session, now);
+        }
+    }
+
+    /// Asks a silent peer for the one answer that every peer has.
+    fn send_probe(&mut self, session: &mut Session, now: Instant) {
+        let user = self.calls.insert(InFlight::Probe);
+        let deadline = now + self.context.channel.config.connect_timeout;
+        if session.send_ping(now, u64::from(user), Some(deadline)).is_err() {
+            self.calls.remove(user);
+            self.greeting_failed(UNANSWERED.to_owned());
+        }
+    }
+
+    /// What the peer can do cannot be found out here: the channel goes on with another connection.
+    fn greeting_failed(&mut self, reason: String) {
+        self.context.channel.greeting_failed(self.generation, reason);
+        self.drain();
+    }
+
+    /// What the peer can do is settled: what waited for that goes out, and its limits count. `greeted`: the peer has said
+    /// it, in an answer to HEARTBEAT.
+    fn know(&mut self, session: &mut Session, now: Instant, features: Features, greeted: bool) {
+        if self.context.features.is_some() {
+            return;
+        }
+        let features = Arc::new(features);
+        let Context { channel, endpoint, .. } = &self.context;
+        channel.peer_known(self.generation, endpoint, &features, greeted);
+        self.context.features = Some(features);
+        for command in std::mem::take(&mut self.held) {
+            self.handle_command(session, now, command);
+        }
+    }
+
+    fn handle_call_failed(&mut self, session: &mut Session, now: Instant, user: u64, cause: Cause) {
+        let Ok(user) = u32::try_from(user) else { return };
+        match self.calls.remove(user) {
+            None => {}
+            Some(InFlight::Heartbeat) => {
+                if matches!(cause, Cause::Deadline { .. }) {
+                    self.greeting_overdue(session, now);
+                }
+            }
+            Some(InFlight::Probe) if matches!(cause, Cause::Deadline { .. }) && self.context.features.is_none() => {
+                self.greeting_failed(UNANSWERED.to_owned());
+            }
+            Some(InFlight::Probe) => {}
+            Some(InFlight::Append { batch, op, .. }) => self.appends.failed(&self.context, batch, op, cause),
+            Some(call) => {
+                let cause = self.hopeless(cause);
+                call.fail(Failure::new(cause, Some(&self.context.endpoint)));
+            }
+        }
+    }
+
+    /// A peer that has never answered HEARTBEAT, at an address that never led to one that did, is no server.
+    fn hopeless(&self, cause: Cause) -> Cause {
+        match cause {
+            Cause::ConnectionLost { reason, .. }
+                if self.context.features.is_none() && self.context.channel.is_hopeless() =>
+            {
+                Cause::Unreachable { reason, hopeless: true }
+            }
+            cause => cause,
+        }
+    }
+
+    fn send_heartbeat(&mut self, session: &mut Session, now: Instant) {
+        let user = self.calls.insert(InFlight::Heartbeat);
+        let header = self.hello.request();
+        let deadline = now + self.context.channel.config.connect_timeout;
+        let outgoing = Outgoing {
+            opcode: hello::OPCODE,
+            header,
+            payload: &[],
+            user: u64::from(user),
+            deadline: Some(deadline),
+            receive_charge: 0,
+        };
+        if session.send_request(now, outgoing).is_err() {
+            self.calls.remove(user);
+        }
+    }
+
+    /// Tells everybody who still waits that the connection is gone.
+    fn fail_everything(&mut self, reason: &CloseReason) {
+        let text = reason.to_string();
+        self.fail_held(&text);
+        let left: Vec<_> = self.calls.drain().collect();
+        for call in left {
+            let cause = Cause::ConnectionLost {
+                sent: true,
+                reason: text.clone(),
+            };
+            match call {
+                InFlight::Append { batch, op, .. } => self.appends.failed(&self.context, batch, op, cause),
+                call => call.fail(Failure::new(cause, Some(&self.context.endpoint))),
+            }
+        }
+    }
+}
+
+impl Application for Connection {
+    type Command = Command;
+
+    fn handle_command(&mut self, session: &mut Session, now: Instant, command: Command) {
+        match command {
+            Command::Appends(submissions) => self.appends.accept(submissions),
+            Command::Call(call) => self.start_call(session, now, call),
+            Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
+            Command::Ping(ping) => self.start_ping(session, now, *ping),
+            Command::Pump(writer) => writer.pump(),
+            Command::Close => self.start_closing(now),
+            Command::Drain => self.drain(),
+        }
+    }
+
+    fn handle_event(&mut self, session: &mut Session, now: Instant, event: Event) {
+        match event {
+            Event::Response { user, frame, end, .. } => self.handle_response(session, now, user, frame, end),
+            Event::ResponseBegins { user, header, .. } => self.handle_beginning(user, header),
+            Event::CallFailed {
+                user,
+                failure,
+                bytes_sent,
+                ..
+            } => {
+                let cause = call_failure(&failure, bytes_sent, session.close_reason());
+                self.handle_call_failed(session, now, user, cause);
+            }
+            Event::HeartbeatDue => self.send_heartbeat(session, now),
+            Event::PeerGoAway { .. } => self.drain(),
+            Event::Closing { reason } => {
+                tracing::debug!(endpoint = %self.context.endpoint, %reason, "connection closes");
+                self.drain();
+            }
+            Event::Reject {
+                raw_call_id,
+                opcode,
+                reason,
+                must_answer: true,
+            } => unasked::refuse(session, raw_call_id, opcode, reason),
+            // A session that dialled lets no request through.
+            Event::Request(_) | Event::Reject { .. } => {}
+            Event::Pong { user, rtt } => {
+                let call = u32::try_from(user).ok().and_then(|user| self.calls.remove(user));
+                match call {
+                    Some(InFlight::Ping { reply }) => {
+                        self.context.counters.round_trips.record(rtt);
+                        drop(reply.send(Ok(rtt)));
+                    }
+                    Some(InFlight::Probe) => self.know(session, now, Features::default(), false),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn finish_turn(&mut self, session: &mut Session, now: Instant) {
+        let leave = session.is_going_away() || matches!(self.phase, Phase::Draining { .. });
+        if leave {
+            self.drain();
+        } else {
+            self.appends.send(
+                &self.context,
+                session,
+                &mut self.calls,
+                self.context.features.as_deref(),
+                now,
+            );
+        }
+        self.appends.finish_turn(&self.context, leave);
+        self.count_requests();
+        match &mut self.phase {
+            Phase::Draining { appends_over } if !*appends_over && self.appends.in_flight() == 0 => {
+                *appends_over = true;
+                self.context.channel.clone().appends_drained(self.generation);
+            }
+            Phase::Open | Phase::Draining { .. } | Phase::Closing { .. } => {}
+        }
+        if self.is_finished(session) {
+            session.close();
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let expiry = self.appends.poll_timeout();
+        match self.phase {
+            Phase::Closing { until } => expiry.into_iter().chain(until).min(),
+            Phase::Open | Phase::Draining { .. } => expiry,
+        }
+    }
+
+    fn handle_timeout(&mut self, session: &mut Session, now: Instant) {
+        self.appends.expire(&self.context, now);
+        if matches!(self.phase, Phase::Closing { until: Some(until) } if now >= until) {
+            self.phase = Phase::Closing { until: None };
+            session.close();
+        }
+    }
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        self.fail_everything(reason);
+        self.appends.finish_turn(&self.context, true);
+        self.count_requests();
+        if self.phase == (Phase::Draining { appends_over: false }) {
+            self.phase = Phase::Draining { appends_over: true };
+            self.context.channel.clone().appends_drained(self.generation);
+        }
+    }
+}
+
+impl Connection {
+    /// Tells how many requests other than appends are on their way.
+    fn count_requests(&mut self) {
+        let requests = self.calls.len().saturating_sub(self.appends.in_flight());
+        if requests != self.requests {
+            self.context.counters.set_requests(self.requests, requests);
+            self.requests = requests;
+        }
+    }
+
+    /// The client is closed: what was sent may still be answered, for so long. A second time changes nothing.
+    fn start_closing(&mut self, now: Instant) {
+        if !matches!(self.phase, Phase::Closing { .. }) {
+            self.phase = Phase::Closing {
+                until: Some(now + CLOSING_TIME),
+            };
+        }
+    }
+
+    /// Whether the connection is on its way out and has nothing left to do. Looked at in every turn, so the calls are only
+    /// gone through on the way out.
+    fn is_finished(&self, session: &Session) -> bool {
+        match self.phase {
+            Phase::Open | Phase::Draining { appends_over: false } => false,
+            // What was sent may still be answered, and every call ends at its deadline.
+            Phase::Draining { appends_over: true } => !self.calls.iter().any(|call| !call.is_upkeep()),
+            // Nobody who closes a client waits for FETCHes.
+            Phase::Closing { .. } => self.appends.is_empty() && session.own_calls() == self.fetches(),
+        }
+    }
+
+    fn fetches(&self) -> usize {
+        let is_fetch = |call: &&InFlight| matches!(call, InFlight::Fetch { .. });
+        self.calls.iter().filter(is_fetch).count()
+    }
+}
+
+/// Tells the caller of something that was never sent. Appends are kept by the channel instead.
+pub(crate) fn fail_unsent(command: Command, endpoint: &Arc<str>, reason: &str) {
+    let cause = Cause::ConnectionLost {
+        sent: false,
+        reason: reason.to_owned(),
+    };
+    let failure = Failure::new(cause, Some(endpoint));
+    match command {
+        Command::Call(call) => drop(call.reply.send(Err(failure))),
+        Command::Ping(ping) => drop(ping.reply.send(Err(failure))),
+        Command::Fetch(fetch) => drop(fetch.events.send(FetchEvent::Failed {
+            tag: fetch.tag,
+            failure,
+        })),
+        Command::Appends(_) | Command::Pump(_) | Command::Close | Command::Drain => {}
+    }
+}
+
+/// Errors of sending that no other connection would spare the caller; for all others another connection will do.
+fn send_failure(error: &SendError) -> Option<Cause> {
+    match error {
+        SendError::HeaderTooLarge { .. } | SendError::FrameTooLarge(_) => Some(Cause::Invalid {
+            what: format!("the request is too large: {error}"),
+        }),
+        _ => None,
+    }
+}
+
+/// What the session says about a call that ended without an answer.
+fn call_failure(failure: &CallFailure, sent: bool, closed: Option<&CloseReason>) -> Cause {
+    match failure {
+        CallFailure::DeadlineExceeded => Cause::deadline(sent),
+        CallFailure::NotStarted => Cause::NotStarted,
+        CallFailure::ConnectionClosed => Cause::ConnectionLost {
+            sent,
+            reason: closed.map_or_else(|| failure.to_string(), ToString::to_string),
+        },
+        other => Cause::Protocol {
+            what: other.to_string(),
+        },
+    }
+}

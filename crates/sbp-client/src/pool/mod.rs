@@ -1,0 +1,242 @@
+//! The ways to all servers of a service: the ones that were named, and those that they lead to.
+
+pub(crate) mod routes;
+pub(crate) mod waiting;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use sbp_locks::Mutex;
+use sbp_types::{Offset, StreamId};
+use tokio::runtime::Handle;
+
+use crate::address::ServerAddress;
+use crate::channel::Channel;
+use crate::channel::ClientStats;
+use crate::channel::command::Command;
+use crate::config::ClientConfig;
+use crate::pool::routes::{Place, Purpose, Route, Routes};
+use crate::pool::waiting::Reroutes;
+use crate::submission::Submissions;
+use crate::submission::gather;
+
+/// All channels of a client, and what is known of where things are.
+#[derive(Debug)]
+pub(crate) struct ConnectionPool {
+    /// To the servers that were named: the placement driver, or a server that is both.
+    home: Arc<Channel>,
+    /// To servers that answers named.
+    others: Mutex<Others>,
+    /// The leader that a server at home named. Forgotten when it does not answer.
+    leader: Mutex<Option<Arc<Channel>>>,
+    routes: Mutex<Routes>,
+    /// Any routes are known, or asked for: the usual case is none, which costs one look.
+    routed: AtomicBool,
+    /// Appends that wait until their streams are found.
+    pub(crate) reroutes: Mutex<Reroutes>,
+}
+
+/// ConnectionPool to servers that answers named, by address.
+#[derive(Debug, Default)]
+struct Others {
+    channels: HashMap<ServerAddress, Arc<Channel>>,
+    /// The client is closed: channels that are made from now on are closed too.
+    closed: bool,
+}
+
+impl ConnectionPool {
+    pub(crate) fn new(config: Arc<ClientConfig>, handle: Handle) -> Arc<Self> {
+        Arc::new_cyclic(|pool: &Weak<Self>| Self {
+            home: Channel::new(config, handle, pool.clone()),
+            others: Mutex::default(),
+            leader: Mutex::new(None),
+            routes: Mutex::new(Routes::default()),
+            routed: AtomicBool::new(false),
+            reroutes: Mutex::new(Reroutes::default()),
+        })
+    }
+
+    /// The way to the servers that were named.
+    pub(crate) fn home(&self) -> &Arc<Channel> {
+        &self.home
+    }
+
+    /// The way to the placement driver.
+    pub(crate) fn placement(&self) -> Arc<Channel> {
+        let leader = self.leader.lock();
+        leader.as_ref().map_or_else(|| Arc::clone(&self.home), Arc::clone)
+    }
+
+    /// The way to where a stream is, as far as is known.
+    pub(crate) fn of_stream(&self, stream: StreamId, purpose: Purpose) -> Arc<Channel> {
+        if !self.is_routed() {
+            return Arc::clone(&self.home);
+        }
+        let routes = self.routes.lock();
+        match routes.place(stream, purpose) {
+            Some(place) => self.to(place),
+            None => Arc::clone(&self.home),
+        }
+    }
+
+    /// Whether a stream may be read at an offset from another server than the one that was asked.
+    pub(crate) fn has_another_copy(&self, stream: StreamId, offset: Offset) -> bool {
+        if !self.is_routed() {
+            return self.home.servers_named() > 1;
+        }
+        // What nobody has told may be anywhere.
+        self.routes
+            .lock()
+            .copies(stream, offset)
+            .is_none_or(|copies| copies > 1)
+    }
+
+    pub(crate) fn is_routed(&self) -> bool {
+        self.routed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_routed(&self) {
+        self.routed.store(true, Ordering::Release);
+    }
+
+    /// The way to a server: the connection there is, when it leads there already.
+    fn to(&self, place: &Place) -> Arc<Channel> {
+        if self.home.leads_to(place.server, &place.address) {
+            return Arc::clone(&self.home);
+        }
+        match ServerAddress::of_peer(&place.address) {
+            Some(address) => self.at(address),
+            // No address to dial: what is connected has to do.
+            None => Arc::clone(&self.home),
+        }
+    }
+
+    fn at(&self, address: ServerAddress) -> Arc<Channel> {
+        let mut others = self.others.lock();
+        let closed = others.closed;
+        let channel = others.channels.entry(address).or_insert_with_key(|address| {
+            let channel = self.home.sibling(address.clone());
+            if closed {
+                channel.close();
+            }
+            channel
+        });
+        Arc::clone(channel)
+    }
+
+    /// A server named the placement driver's leader.
+    pub(crate) fn follow(&self, leader: ServerAddress) {
+        let channel = self.at(leader);
+        *self.leader.lock() = Some(channel);
+    }
+
+    /// The placement driver is to be looked for elsewhere: at home again, or at the next of the servers named.
+    pub(crate) fn look_elsewhere(&self) {
+        if self.leader.lock().take().is_none() {
+            self.home.move_on();
+        }
+    }
+
+    /// Whoever was said to lead did not answer.
+    pub(crate) fn forget_leader(&self) {
+        self.leader.lock().take();
+    }
+
+    /// Whether it is known where a stream is.
+    pub(crate) fn knows_route(&self, stream: StreamId) -> bool {
+        self.routes.lock().place(stream, Purpose::Append).is_some()
+    }
+
+    /// Takes what a placement driver told of a stream.
+    pub(crate) fn learn_route(&self, stream: StreamId, route: Route) {
+        self.routes.lock().learn(stream, route);
+        self.set_routed();
+    }
+
+    pub(crate) fn forget_route(&self, stream: StreamId) {
+        self.routes.lock().forget(stream);
+    }
+
+    /// Hands appends over and, where all go to one connection that sleeps, drives that on this thread.
+    pub(crate) fn post_appends_and_drive(self: &Arc<Self>, submissions: Submissions) {
+        if self.is_routed() {
+            self.post_appends(submissions);
+        } else {
+            self.home.post_and_drive(Command::Appends(submissions));
+        }
+    }
+
+    /// Hands appends over, each to where its stream is.
+    pub(crate) fn post_appends(self: &Arc<Self>, submissions: Submissions) {
+        if !self.is_routed() {
+            return self.home.post(Command::Appends(submissions));
+        }
+        let Submissions { ops, arena } = submissions;
+        // One collection for each server that gets any, in the order of appends.
+        let mut parts: Vec<(Arc<Channel>, Submissions)> = Vec::new();
+        for op in ops {
+            let streams: Vec<_> = op.entries.iter().map(|entry| entry.stream).collect();
+            let mut waiting = self.reroutes.lock();
+            let asking = |stream: &StreamId| waiting.is_asking(*stream);
+            let channels: Vec<Option<Arc<Channel>>> = streams
+                .iter()
+                .map(|stream| (!asking(stream)).then(|| self.of_stream(*stream, Purpose::Append)))
+                .collect();
+            let pieces = gather::split(op, &channels, |one, other| match (one, other) {
+                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                _ => false,
+            });
+            for (channel, piece) in pieces {
+                match channel {
+                    // Somebody asks for it already.
+                    None => drop(waiting.wait(piece, &arena)),
+                    Some(channel) => {
+                        let place = parts.iter().position(|(known, _)| Arc::ptr_eq(known, &channel));
+                        let place = place.unwrap_or_else(|| {
+                            parts.push((Arc::clone(&channel), channel.fresh()));
+                            parts.len() - 1
+                        });
+                        if let Some((_, part)) = parts.get_mut(place) {
+                            part.adopt(piece, &arena);
+                        }
+                    }
+                }
+            }
+        }
+        for (channel, part) in parts {
+            channel.post(Command::Appends(part));
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Channel>> {
+        let others = self.others.lock();
+        let mut all = vec![Arc::clone(&self.home)];
+        all.extend(others.channels.values().cloned());
+        all
+    }
+
+    pub(crate) fn stats(&self) -> ClientStats {
+        let running: Vec<_> = self.all().iter().filter_map(|channel| channel.driver()).collect();
+        self.home.counters.snapshot(&running)
+    }
+
+    /// Accepts nothing more anywhere.
+    pub(crate) fn close(&self) {
+        self.others.lock().closed = true;
+        for channel in self.all() {
+            channel.close();
+        }
+        let waiting = self.reroutes.lock().close();
+        for submissions in waiting {
+            self.home.refuse_closed(Command::Appends(submissions));
+        }
+    }
+
+    /// Waits until the last connection is over.
+    pub(crate) async fn wait_closed(&self) {
+        for channel in self.all() {
+            channel.wait_closed().await;
+        }
+    }
+}

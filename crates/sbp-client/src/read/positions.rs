@@ -1,0 +1,362 @@
+//! Where streams begin and end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult, Message};
+use sbp_types::{Offset, StreamId, TimestampMs};
+use tokio::task::{JoinError, JoinSet};
+
+use crate::call::answers::{Each, entry_error};
+use crate::call::{self, Plan, Trying, Where};
+use crate::channel::Channel;
+use crate::channel::command::{Answer, Need};
+use crate::channel::header::encoded;
+use crate::client::Client;
+use crate::clock::now;
+use crate::error::ClientError;
+use crate::failure::{Cause, Failure};
+use crate::pool::routes::Purpose;
+use crate::position::{Position, Positions, Span};
+use crate::read::fetch::{first_reaching, parts};
+use crate::read::reader::ReaderOptions;
+use crate::retry::Repeat;
+
+/// Which entry's offset was found, or why it was not.
+type Found = (usize, Result<Offset, ClientError>);
+
+/// Entries of one request; more are split over several.
+const ENTRIES: usize = 1_024;
+/// Streams whose records are looked at for a time at once.
+const LOOKING: usize = 16;
+
+impl Client {
+    /// Where each stream begins and ends now, in one call for many streams.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed; streams that do not exist are errors of their own.
+    pub async fn positions(
+        &self,
+        streams: &[StreamId],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Positions>, ClientError> {
+        let entries: Vec<_> = streams.iter().map(|&stream| (stream, TimestampMs(-1))).collect();
+        let results = self.resolve(&entries, timeout).await?;
+        let each = results.into_iter().zip(streams).map(|(result, &stream)| {
+            result.map(|found| Positions {
+                stream,
+                earliest: found.start_offset,
+                latest: found.high_watermark,
+            })
+        });
+        Ok(each.collect())
+    }
+
+    /// For each stream, the offset of its first record whose time is this one or later; the end of the stream where there
+    /// is none.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed; streams that do not exist are errors of their own.
+    pub async fn offsets_for_times(
+        &self,
+        times: &[(StreamId, TimestampMs)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Offset>, ClientError> {
+        let deadline = self.deadline(timeout);
+        let mut offsets = Vec::with_capacity(times.len());
+        let mut looking = JoinSet::new();
+        for (place, found) in self.resolve(times, timeout).await?.into_iter().enumerate() {
+            // Servers know times by batch alone: which record of the batch it is, its own times say.
+            if let (Ok(found), Some(&(stream, time))) = (&found, times.get(place))
+                && found.base_offset < found.high_watermark
+            {
+                if looking.len() >= LOOKING {
+                    note_first(looking.join_next().await, &mut offsets);
+                }
+                let client = self.clone();
+                let span = Span {
+                    stream,
+                    start: found.base_offset,
+                    end: found.high_watermark,
+                };
+                looking.spawn(async move { (place, client.first_at(span, time, deadline).await) });
+            }
+            offsets.push(found.map(|found| found.base_offset));
+        }
+        while let Some(found) = looking.join_next().await {
+            note_first(Some(found), &mut offsets);
+        }
+        Ok(offsets)
+    }
+
+    /// The offset of the first record of a part of a stream whose time is this one or later; the part's end without one,
+    /// for heads of foreign batches may promise more than their records keep.
+    async fn first_at(&self, span: Span, time: TimestampMs, deadline: Instant) -> Result<Offset, ClientError> {
+        let options = ReaderOptions {
+            timeout: Some(deadline.saturating_duration_since(now())),
+            batch_max_bytes: Some(1),
+        };
+        let mut reader = self.reader(vec![span], options);
+        while let Some(fetched) = reader.next().await {
+            let fetched = fetched?;
+            if let Some(first) = first_reaching(&fetched, time)? {
+                return Ok(first.max(fetched.from));
+            }
+        }
+        Ok(span.end)
+    }
+
+    /// As [`Client::offsets_for_times`], by batch alone: the first offset of the batch with that record, for callers that
+    /// ask often and about many streams.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Client::offsets_for_times`].
+    pub async fn batches_for_times(
+        &self,
+        times: &[(StreamId, TimestampMs)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Offset>, ClientError> {
+        let results = self.resolve(times, timeout).await?;
+        Ok(results
+            .into_iter()
+            .map(|result| result.map(|found| found.base_offset))
+            .collect())
+    }
+
+    /// The offsets that places mean now. Only what has to be asked for is asked for, in at most one call for the ends and
+    /// one for the times.
+    ///
+    /// # Errors
+    ///
+    /// When a call as a whole failed; streams that do not exist are errors of their own.
+    pub async fn settle(
+        &self,
+        places: &[(StreamId, Position)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Offset>, ClientError> {
+        let deadline = self.deadline(timeout);
+        let left = || Some(deadline.saturating_duration_since(now()));
+        let (mut ends, mut times) = (Vec::new(), Vec::new());
+        for &(stream, place) in places {
+            match place {
+                Position::At(_) => {}
+                Position::Time(time) => times.push((stream, time)),
+                // The two places of a span stand next to each other.
+                Position::Earliest | Position::Latest | Position::AfterEarliest(_) | Position::BeforeLatest(_) => {
+                    if ends.last() != Some(&stream) {
+                        ends.push(stream);
+                    }
+                }
+            }
+        }
+        // A call for one stream that failed as a whole is about that stream.
+        let first = places.first().map(|place| place.0);
+        let only = first.filter(|first| places.iter().all(|place| place.0 == *first));
+        let about = |error: ClientError| match only {
+            Some(stream) => error.with_stream(stream),
+            None => error,
+        };
+        let mut ends = self.positions(&ends, left()).await.map_err(about)?.into_iter();
+        let mut at: Option<(StreamId, Result<Positions, ClientError>)> = None;
+        let mut times = self.offsets_for_times(&times, left()).await.map_err(about)?.into_iter();
+        let missing = || ClientError::protocol("a position is missing");
+        let settled = places.iter().map(|&(stream, place)| match place {
+            Position::At(offset) => Ok(offset),
+            Position::Time(_) => times.next().unwrap_or_else(|| Err(missing())),
+            _ => {
+                if at.as_ref().is_none_or(|(known, _)| *known != stream) {
+                    at = Some((stream, ends.next().unwrap_or_else(|| Err(missing()))));
+                }
+                let held = at.clone().map_or_else(|| Err(missing()), |(_, held)| held)?;
+                place.within(&held).ok_or_else(missing)
+            }
+        });
+        Ok(settled.collect())
+    }
+
+    /// Asks for positions without data, from the earliest offset on or from a time on: each server for the streams that
+    /// it has, and the placement driver for those that it has no more.
+    async fn resolve(
+        &self,
+        entries: &[(StreamId, TimestampMs)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<FetchResult>, ClientError> {
+        let deadline = self.deadline(timeout);
+        let mut resolved: Vec<Option<Result<FetchResult, ClientError>>> = vec![None; entries.len()];
+        let mut open: Vec<usize> = (0..entries.len()).collect();
+        let mut trying: Option<Trying> = None;
+        while !open.is_empty() {
+            let mut missed: Option<(StreamId, Failure)> = None;
+            let mut again = Vec::new();
+            for (part, results, server) in self.ask_all(&open, entries, deadline).await? {
+                for (place, result) in part.into_iter().zip(results) {
+                    let Some(&(stream, _)) = entries.get(place) else {
+                        continue;
+                    };
+                    if is_elsewhere(result.status.code) {
+                        again.push(place);
+                        let cause = crate::channel::refused(&result.status, 0);
+                        missed = Some((stream, cause.into()));
+                    } else if let Some(slot) = resolved.get_mut(place) {
+                        *slot = Some(self.positions_entry(stream, result, &server));
+                    }
+                }
+            }
+            if let Some((stream, failure)) = missed {
+                let to = Where::Stream(stream, PURPOSE);
+                let trying = trying.get_or_insert_with(|| Trying::new(Repeat::Harmless, to, deadline));
+                trying.to = to;
+                // One is refreshed there; the others that were missed with it here.
+                call::pause(self.pool(), &failure, trying).await?;
+                for &place in &again {
+                    if let Some(&(other, _)) = entries.get(place).filter(|(other, _)| *other != stream) {
+                        self.pool().refresh(other, deadline).await?;
+                    }
+                }
+            }
+            open = again;
+        }
+        let missing = || Err(ClientError::protocol("a position is missing"));
+        Ok(resolved.into_iter().map(|slot| slot.unwrap_or_else(missing)).collect())
+    }
+
+    /// Asks for entries by their places, each server for its own, and with all requests on their way at once: for each
+    /// request the places, their results, and the server.
+    async fn ask_all(
+        &self,
+        open: &[usize],
+        entries: &[(StreamId, TimestampMs)],
+        deadline: Instant,
+    ) -> Result<Vec<(Vec<usize>, Vec<FetchResult>, Arc<str>)>, ClientError> {
+        let mut asking = JoinSet::new();
+        for part in self.by_server(open, entries) {
+            for part in part.chunks(ENTRIES) {
+                let asked: Vec<_> = part.iter().filter_map(|&place| entries.get(place).copied()).collect();
+                let (client, part) = (self.clone(), part.to_vec());
+                asking.spawn(async move {
+                    let (results, server) = client.ask_positions(&asked, deadline).await?;
+                    Ok::<_, ClientError>((part, results, server))
+                });
+            }
+        }
+        let mut answers = Vec::with_capacity(asking.len());
+        while let Some(answer) = asking.join_next().await {
+            // It is aborted only with this set, and a panic is not ours to hide.
+            match answer {
+                Ok(answer) => answers.push(answer?),
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => return Err(ClientError::protocol("a call for positions was given up")),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Entries by the server that is asked for them.
+    fn by_server(&self, open: &[usize], entries: &[(StreamId, TimestampMs)]) -> Vec<Vec<usize>> {
+        if !self.pool().is_routed() {
+            return vec![open.to_vec()];
+        }
+        let mut groups: Vec<(Arc<Channel>, Vec<usize>)> = Vec::new();
+        for &place in open {
+            let Some(&(stream, _)) = entries.get(place) else {
+                continue;
+            };
+            let channel = self.pool().of_stream(stream, PURPOSE);
+            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &channel)) {
+                Some((_, group)) => group.push(place),
+                None => groups.push((channel, vec![place])),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// One call for streams that are all at one server.
+    async fn ask_positions(
+        &self,
+        asked: &[(StreamId, TimestampMs)],
+        deadline: Instant,
+    ) -> Result<(Vec<FetchResult>, Arc<str>), ClientError> {
+        let Some(&(first, _)) = asked.first() else {
+            return Ok((Vec::new(), Arc::from("")));
+        };
+        let plan = Plan {
+            opcode: FetchRequest::OPCODE,
+            needs: Need::BoundedFetch,
+            repeat: Repeat::Harmless,
+            to: Where::Stream(first, PURPOSE),
+            deadline,
+        };
+        let fetch_requests = asked.iter().zip(0..).map(|(&(stream, time), index)| FetchInfo {
+            stream_id: stream,
+            request_index: index,
+            fetch_offset: Offset::EARLIEST,
+            batch_max_bytes: FetchInfo::POSITIONS_ONLY,
+            start_timestamp_ms: time,
+            ..FetchInfo::default()
+        });
+        let request = FetchRequest {
+            fetch_requests: fetch_requests.collect(),
+            ..FetchRequest::default()
+        };
+        let header = encoded(&request);
+        let read = |answer: &Answer| Ok((gather(answer, asked.len())?, Arc::clone(&answer.endpoint)));
+        call::call(self.pool(), plan, |_left| header.clone(), read).await
+    }
+
+    fn positions_entry(
+        &self,
+        stream: StreamId,
+        result: FetchResult,
+        server: &Arc<str>,
+    ) -> Result<FetchResult, ClientError> {
+        if result.status.is_success() {
+            return Ok(result);
+        }
+        let error = entry_error(&result.status, server).with_stream(stream);
+        self.forget(&error, stream);
+        Err(error)
+    }
+}
+
+/// Positions are those of whole streams; as long as ranges stay together, whoever has one has all.
+const PURPOSE: Purpose = Purpose::Fetch(Offset::EARLIEST);
+
+/// Notes where the first record of a time is.
+fn note_first(found: Option<Result<Found, JoinError>>, offsets: &mut Each<Offset>) {
+    match found {
+        Some(Ok((place, offset))) => {
+            if let Some(slot) = offsets.get_mut(place) {
+                *slot = offset;
+            }
+        }
+        // It is aborted only with its set, and a panic is not ours to hide.
+        Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Some(Err(_)) | None => {}
+    }
+}
+
+/// Whether a refusal means that the stream is with another server.
+pub(crate) fn is_elsewhere(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::RANGE_NOT_FOUND | ErrorCode::RANGE_ALREADY_SEALED)
+}
+
+/// One result for each entry, in their order.
+fn gather(answer: &Answer, entries: usize) -> Result<Vec<FetchResult>, Cause> {
+    let mut found: Vec<Option<FetchResult>> = vec![None; entries];
+    for frame in &answer.frames {
+        let taken = parts(frame.clone(), entries)?;
+        answer.throttle_ms.set(taken.throttle_ms);
+        for part in taken.parts {
+            if let Some(place) = found.get_mut(part.index) {
+                *place = Some(part.result);
+            }
+        }
+    }
+    let all: Option<Vec<_>> = found.into_iter().collect();
+    all.ok_or_else(|| Cause::Protocol {
+        what: "a FETCH answer ends without a result for each entry".into(),
+    })
+}

@@ -1,0 +1,239 @@
+//! One stream that is followed: where it is read from next, and what an answer means for that. Pure.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sbp_messages::{ErrorCode, FetchInfo};
+use sbp_types::{Offset, StreamId, TimestampMs};
+
+use crate::config::RetryPolicy;
+use crate::error::ClientError;
+use crate::failure::{Cause, Failure};
+use crate::gap::Gap;
+use crate::read::fetch::{FetchedBatch, Part, batches, skip_older};
+use crate::retry::{Asked, Decision, Half, Repeat, Target, Wait, decide, duration_of};
+
+/// The longest a stream goes unasked for whose ranges end here and that goes on nowhere yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// One stream that is followed.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) stream: StreamId,
+    /// Where it is read from next; below zero until the first answer has resolved it.
+    next: Offset,
+    /// Where to start by time; used until the first answer.
+    time: Option<TimestampMs>,
+    /// The FETCH under way that asks for it. Older ones may list it too, but have answered it.
+    pub(super) asked: Option<u32>,
+    /// It is not asked for before.
+    pub(super) not_before: Option<Instant>,
+    /// A placement driver is being asked where it is.
+    pub(super) finding: bool,
+    /// It failed, and nobody has come for what follows.
+    pub(super) stopped: bool,
+    /// Attempts in a row that brought nothing, and when the first of them ended.
+    failures: u32,
+    failing_since: Option<Instant>,
+}
+
+/// What an answer brought.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Records that are gone, before all batches.
+    pub(super) gap: Option<Gap>,
+    pub(super) batches: VecDeque<FetchedBatch>,
+    /// The stream goes on elsewhere.
+    pub(super) ended_here: bool,
+}
+
+/// What to do about an attempt that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It is asked for again, after its pause.
+    Again,
+    /// And first it is asked where it is.
+    Find,
+    /// And the next of the servers that were named is tried.
+    Elsewhere,
+}
+
+impl Followed {
+    pub(super) fn new(stream: StreamId, next: Offset, time: Option<TimestampMs>) -> Self {
+        Self {
+            stream,
+            next,
+            time,
+            asked: None,
+            not_before: None,
+            finding: false,
+            stopped: false,
+            failures: 0,
+            failing_since: None,
+        }
+    }
+
+    /// What it is read at.
+    pub(super) fn next(&self) -> Offset {
+        self.next
+    }
+
+    pub(super) fn request(&self, request_index: i32, batch_max_bytes: usize) -> FetchInfo {
+        FetchInfo {
+            stream_id: self.stream,
+            request_index,
+            fetch_offset: self.next,
+            batch_max_bytes: i32::try_from(batch_max_bytes).unwrap_or(i32::MAX),
+            end_offset: Offset(-1),
+            start_timestamp_ms: self.time.unwrap_or(TimestampMs(-1)),
+        }
+    }
+
+    /// Whether it can be asked for now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.asked.is_none() && !self.finding && !self.stopped && self.not_before.is_none_or(|at| at <= now)
+    }
+
+    /// Takes an answer that is no refusal for the moment. The error stops following.
+    pub(super) fn take(&mut self, part: Part, endpoint: &Arc<str>) -> Result<Taken, ClientError> {
+        let Part {
+            result, bytes, frame, ..
+        } = part;
+        let mut taken = Taken::default();
+        let resolved = self.next.0 >= 0 && self.time.is_none();
+        let out_of_bounds = result.status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS;
+        if out_of_bounds || (resolved && result.status.is_success()) {
+            taken.gap = Gap::between(self.stream, self.next, result.start_offset);
+        }
+        if let Some(gap) = taken.gap {
+            self.next = gap.to;
+        }
+        if !result.status.is_success() {
+            if taken.gap.is_some() {
+                self.succeeded();
+                return Ok(taken);
+            }
+            return Err(self.refused(&result.status, endpoint));
+        }
+        self.succeeded();
+        // The first answer resolves where the stream is read from; from then on no gap is allowed.
+        let start = if resolved {
+            self.next
+        } else {
+            result.base_offset.max(result.start_offset)
+        };
+        let mut found = Vec::new();
+        let placed = batches(
+            self.stream,
+            (&bytes, &frame),
+            result.high_watermark,
+            start,
+            None,
+            &mut found,
+        );
+        self.next = placed.map_err(|error| error.with_endpoint(Some(endpoint)))?;
+        if let Some(time) = self.time.take() {
+            skip_older(&mut found, time).map_err(|error| error.with_endpoint(Some(endpoint)))?;
+        }
+        taken.ended_here = bytes.is_empty() && result.end_of_range;
+        taken.batches.extend(found);
+        Ok(taken)
+    }
+
+    fn refused(&self, status: &sbp_messages::Status, endpoint: &Arc<str>) -> ClientError {
+        let cause = crate::channel::refused(status, 0);
+        let error = ClientError::entry(status.code, &cause.to_string(), Some(endpoint)).of_a_read();
+        let error = error.with_stream(self.stream);
+        if self.next.0 >= 0 {
+            error.with_offset(self.next)
+        } else {
+            error
+        }
+    }
+
+    fn succeeded(&mut self) {
+        self.failures = 0;
+        self.failing_since = None;
+        self.not_before = None;
+    }
+
+    /// It is asked for again if it had stopped, as if nothing had failed before.
+    pub(super) fn resume(&mut self) {
+        if std::mem::take(&mut self.stopped) {
+            self.succeeded();
+        }
+    }
+
+    /// Its ranges end here and it is not known where it goes on: it is asked for again for ever, ever less often.
+    pub(super) fn look_again(&mut self, now: Instant, policy: &RetryPolicy) {
+        self.failures = self.failures.saturating_add(1);
+        let wait = duration_of(Wait::BackOff, self.failures, policy);
+        self.not_before = Some(now + wait.min(LOOK_AGAIN));
+    }
+
+    /// An attempt failed. The error stops following: the attempt cannot be repeated, or nothing came for longer than
+    /// `patience`. Without `patience` it is repeated for ever.
+    pub(super) fn failed(
+        &mut self,
+        failure: &Failure,
+        now: Instant,
+        patience: Option<Duration>,
+        policy: &RetryPolicy,
+        servers: u32,
+        routed: bool,
+    ) -> Result<Then, ClientError> {
+        self.failures = self.failures.saturating_add(1);
+        let failing_since = *self.failing_since.get_or_insert(now);
+        let asked = Asked {
+            repeat: Repeat::Harmless,
+            half: Half::Ranges,
+            servers,
+            hops: 0,
+            routed,
+        };
+        let place = |error: ClientError| {
+            let error = error.with_stream(self.stream);
+            if self.next.0 >= 0 {
+                error.with_offset(self.next)
+            } else {
+                error
+            }
+        };
+        let decision = match &failure.cause {
+            // The server was silent for longer than an answer may take. It may answer the next time.
+            Cause::Deadline { .. } => Decision::Again {
+                after: Wait::BackOff,
+                at: Target::Same,
+            },
+            // However often.
+            cause => decide(
+                cause,
+                asked,
+                self.failures.min(policy.max_attempts.saturating_sub(1)),
+                policy,
+            ),
+        };
+        match decision {
+            decision @ Decision::Final { .. } => Err(place(ClientError::from_decision(
+                failure,
+                asked.repeat,
+                decision,
+                self.failures,
+            ))),
+            Decision::Again { after, at } => {
+                let wait = duration_of(after, self.failures, policy);
+                if patience.is_some_and(|patience| now + wait >= failing_since + patience) {
+                    let error = ClientError::from_failure(failure, asked.repeat, false, self.failures);
+                    return Err(place(error));
+                }
+                self.not_before = Some(now + wait);
+                Ok(match at {
+                    Target::Same | Target::Leader => Then::Again,
+                    Target::Refreshed => Then::Find,
+                    Target::Elsewhere => Then::Elsewhere,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The task of a tail: one FETCH per server waits for many streams, and those that are answered are asked for again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sbp_frame::OpCode;
+use sbp_messages::{ErrorCode, FetchRequest, Retry};
+use tokio::sync::{Notify, mpsc};
+
+use super::followed::{Followed, Then};
+use super::{Item, OnGap, READ_AHEAD, TailOptions};
+use crate::channel::Channel;
+use crate::channel::command::FetchEvent;
+use crate::channel::credit::{Charge, ReceiveCredit};
+use crate::client::Client;
+use crate::clock::now;
+use crate::error::ClientError;
+use crate::failure::{Cause, Failure};
+use crate::pool::routes::Purpose;
+use crate::read::fetch::{Part, parts};
+use crate::read::reader::Chunk;
+use crate::read::request::post_fetch;
+
+/// Bytes asked for per stream and answer: a tail asks for many streams, most of which have nothing.
+const BATCH_MAX: usize = 256 << 10;
+/// FETCHes of one tail that may wait at once before answered streams are gathered for a while.
+const MANY_CALLS: usize = 32;
+/// How long they are gathered then, and how long the server may hold such a FETCH.
+const GATHER: Duration = Duration::from_millis(10);
+const GATHERED_WAIT: Duration = Duration::from_secs(1);
+/// Streams of one FETCH.
+const ENTRIES: usize = 1_024;
+
+/// A FETCH under way.
+struct UnderWay {
+    channel: Arc<Channel>,
+    /// Which streams it asks for.
+    streams: Vec<usize>,
+}
+
+pub(super) struct TailTask {
+    client: Client,
+    streams: Vec<Followed>,
+    credit: Arc<ReceiveCredit>,
+    timeout: Duration,
+    give_up_after: Option<Duration>,
+    on_gap: OnGap,
+    /// Somebody came for what follows an error.
+    resumed: Arc<Notify>,
+    /// An error was handed over, and nobody has come for what follows it.
+    has_failed: bool,
+    calls: HashMap<u32, UnderWay>,
+    next_tag: u32,
+    events_in: mpsc::UnboundedSender<FetchEvent>,
+    sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
+    /// Streams that were looked for, and what came of it.
+    found_in: mpsc::UnboundedSender<Found>,
+    found: mpsc::UnboundedReceiver<Found>,
+}
+
+type Found = (usize, Result<(), ClientError>);
+
+impl TailTask {
+    pub(super) fn new(
+        client: Client,
+        streams: Vec<Followed>,
+        options: TailOptions,
+        events_in: mpsc::UnboundedSender<FetchEvent>,
+        sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
+        resumed: Arc<Notify>,
+    ) -> Self {
+        let (found_in, found) = mpsc::unbounded_channel();
+        Self {
+            found_in,
+            found,
+            credit: client
+                .core()
+                .credit
+                .part(READ_AHEAD.min(client.config().receive_credit)),
+            timeout: options.timeout.unwrap_or(client.config().timeout),
+            give_up_after: options.give_up_after,
+            resumed,
+            has_failed: false,
+            on_gap: options.on_gap,
+            client,
+            streams,
+            calls: HashMap::new(),
+            next_tag: 0,
+            events_in,
+            sender,
+        }
+    }
+
+    /// Follows until nobody reads any more.
+    pub(super) async fn run(mut self, mut events: mpsc::UnboundedReceiver<FetchEvent>) {
+        let resumed = Arc::clone(&self.resumed);
+        loop {
+            let again = self.ask();
+            tokio::select! {
+                event = events.recv() => self.handle_all(event, &mut events),
+                Some((index, found)) = self.found.recv() => self.handle_found(index, found),
+                () = resumed.notified() => self.resume(),
+                () = self.sender.closed() => return,
+                // Streams wait to be asked for: because of credit, because many FETCHes are under way, or for their time.
+                () = sleep_until(again), if again.is_some() => {}
+            }
+        }
+    }
+
+    /// Looks at everything that has arrived, so that streams are asked for again together.
+    fn handle_all(&mut self, first: Option<FetchEvent>, events: &mut mpsc::UnboundedReceiver<FetchEvent>) {
+        let mut next = first;
+        while let Some(event) = next {
+            self.handle(event);
+            next = events.try_recv().ok();
+        }
+    }
+
+    /// A stream cannot be followed further. It is not asked for until somebody comes for what follows the error. Of
+    /// several that fail meanwhile only the first is told: those that fail again then, then.
+    fn stop(&mut self, index: usize, error: ClientError) {
+        if let Some(followed) = self.streams.get_mut(index) {
+            followed.stopped = true;
+        }
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.tell(Err(error));
+        }
+    }
+
+    /// Somebody comes for what follows an error: all streams are asked for again, from where they were.
+    fn resume(&mut self) {
+        self.has_failed = false;
+        for followed in &mut self.streams {
+            followed.resume();
+        }
+    }
+
+    fn tell(&self, item: Result<Item, ClientError>) {
+        // An error means that nobody reads any more, which the loop notices.
+        drop(self.sender.send(item));
+    }
+
+    /// Asks for the streams that no FETCH asks for and whose time has come. Returns when to look again, if something is
+    /// left.
+    fn ask(&mut self) -> Option<Instant> {
+        let now = now();
+        let waiting = self.streams.iter().filter(|one| one.asked.is_none());
+        let next_due = waiting.filter_map(|one| one.not_before).filter(|&at| at > now).min();
+        let soon = Some(now + GATHER);
+        let crowded = self.calls.len() >= MANY_CALLS;
+        if self.calls.len() >= 2 * MANY_CALLS {
+            return soon;
+        }
+        let due: Vec<usize> = (0..self.streams.len())
+            .filter(|&index| self.streams.get(index).is_some_and(|one| one.is_due(now)))
+            .collect();
+        let mut quiet_until = None;
+        for (channel, group) in self.by_server(due) {
+            if let Some(until) = channel.throttles.until(OpCode::FETCH, now) {
+                quiet_until = [quiet_until, Some(until)].into_iter().flatten().min();
+                continue;
+            }
+            for part in group.chunks(ENTRIES) {
+                // Never more than half of what is left: streams that are answered have to be asked for again while the
+                // others still wait.
+                let wanted = BATCH_MAX.saturating_mul(part.len()).min(self.credit.free() / 2);
+                let Some(charge) = self.credit.try_charge(BATCH_MAX, wanted) else {
+                    return soon;
+                };
+                self.fetch(&channel, part, charge, crowded);
+            }
+        }
+        [next_due, quiet_until].into_iter().flatten().min()
+    }
+
+    /// Streams by the server that has them.
+    fn by_server(&self, streams: Vec<usize>) -> Vec<(Arc<Channel>, Vec<usize>)> {
+        let pool = self.client.pool();
+        if streams.is_empty() {
+            return Vec::new();
+        }
+        if !pool.is_routed() {
+            return vec![(Arc::clone(pool.home()), streams)];
+        }
+        let mut groups: Vec<(Arc<Channel>, Vec<usize>)> = Vec::new();
+        for index in streams {
+            let Some(one) = self.streams.get(index) else { continue };
+            let channel = pool.of_stream(one.stream, Purpose::Fetch(one.next()));
+            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &channel)) {
+                Some((_, group)) => group.push(index),
+                None => groups.push((channel, vec![index])),
+            }
+        }
+        groups
+    }
+
+    fn fetch(&mut self, channel: &Arc<Channel>, streams: &[usize], charge: Charge, crowded: bool) {
+        let wait = self.client.config().tail_wait;
+        let wait = if crowded { wait.min(GATHERED_WAIT) } else { wait };
+        let tag = self.next_tag;
+        self.next_tag = self.next_tag.wrapping_add(1);
+        let entries = streams.iter().zip(0..).filter_map(|(&index, request_index)| {
+            let followed = self.streams.get_mut(index)?;
+            followed.asked = Some(tag);
+            Some(followed.request(request_index, BATCH_MAX))
+        });
+        let request = FetchRequest {
+            max_wait_ms: i32::try_from(wait.as_millis()).unwrap_or(i32::MAX),
+            min_bytes: 1,
+            fetch_requests: entries.collect(),
+            max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
+        };
+        let under_way = UnderWay {
+            channel: Arc::clone(channel),
+            streams: streams.to_vec(),
+        };
+        self.calls.insert(tag, under_way);
+        post_fetch(
+            channel,
+            &request,
+            self.timeout,
+            charge,
+            (tag, self.events_in.clone()),
+            None,
+        );
+    }
+
+    /// Takes one event.
+    fn handle(&mut self, event: FetchEvent) {
+        let (tag, frame, mut charge, end, endpoint) = match event {
+            FetchEvent::Failed { tag, failure } => return self.handle_failed(tag, &failure),
+            FetchEvent::Frame {
+                tag,
+                frame,
+                charge,
+                end,
+                endpoint,
+            } => (tag, frame, charge, end, endpoint),
+        };
+        let Some(call) = self.calls.get(&tag) else { return };
+        let (channel, asked) = (Arc::clone(&call.channel), call.streams.clone());
+        let taken = match parts(frame, asked.len()) {
+            Ok(taken) => taken,
+            Err(cause) => return self.handle_failed(tag, &Failure::new(cause, Some(&endpoint))),
+        };
+        channel.throttles.note(OpCode::FETCH, taken.throttle_ms, now());
+        let mut chunk = Chunk::default();
+        for part in taken.parts {
+            let place = asked.get(part.index).copied().unwrap_or(usize::MAX);
+            if let Err(error) = self.take(tag, place, part, &endpoint, &mut chunk) {
+                self.stop(place, error);
+            }
+        }
+        if !chunk.batches.is_empty() {
+            chunk.charge = Some(charge.split_held(usize::MAX));
+            self.tell(Ok(Item::Chunk(chunk)));
+        }
+        if end {
+            self.release(tag);
+        }
+    }
+
+    /// A FETCH failed: every stream that it has not answered is asked for again after its pause.
+    fn handle_failed(&mut self, tag: u32, failure: &Failure) {
+        let mut elsewhere = false;
+        for index in self.release(tag) {
+            match self.fail(index, failure) {
+                Ok(then) => elsewhere |= then == Then::Elsewhere,
+                Err(error) => self.stop(index, error),
+            }
+        }
+        // Once for all of them.
+        if elsewhere && !self.client.pool().is_routed() {
+            self.client.channel().move_on();
+        }
+    }
+
+    /// One stream's attempt failed. The error stops it.
+    fn fail(&mut self, index: usize, failure: &Failure) -> Result<Then, ClientError> {
+        let policy = &self.client.config().retry;
+        let servers = self.client.channel().servers_named();
+        let routed = self.client.pool().is_routed();
+        let Some(followed) = self.streams.get_mut(index) else {
+            return Ok(Then::Again);
+        };
+        // While there is no server, a tail waits for one; one that is there and refuses is believed in the end.
+        let pool = self.client.pool();
+        let has_another_copy = pool.has_another_copy(followed.stream, followed.next());
+        let patience = match &failure.cause {
+            cause if cause.is_damage() && !has_another_copy => Some(Duration::ZERO),
+            Cause::Refused { code, .. } if code.rule().retry == Retry::Elsewhere => {
+                Some(self.give_up_after.unwrap_or(self.timeout))
+            }
+            _ => self.give_up_after,
+        };
+        let then = followed.failed(failure, now(), patience, policy, servers, routed)?;
+        if then == Then::Find || (then == Then::Elsewhere && routed) {
+            self.find(index);
+        }
+        Ok(then)
+    }
+
+    /// Asks where a stream is, beside everything else. The stream waits for it.
+    fn find(&mut self, index: usize) {
+        let Some(followed) = self.streams.get_mut(index).filter(|one| !one.finding) else {
+            return;
+        };
+        followed.finding = true;
+        let stream = followed.stream;
+        let pool = Arc::clone(self.client.pool());
+        let deadline = now() + self.timeout;
+        let found_in = self.found_in.clone();
+        self.client.runtime().spawn(async move {
+            // An error means that nobody reads any more.
+            drop(found_in.send((index, pool.refresh(stream, deadline).await)));
+        });
+    }
+
+    /// A stream was looked for. That it is nowhere stops it; anything else shows when it is asked for again.
+    fn handle_found(&mut self, index: usize, found: Result<(), ClientError>) {
+        if let Some(followed) = self.streams.get_mut(index) {
+            followed.finding = false;
+        }
+        match found {
+            Err(error) if error.code() == ErrorCode::NOT_FOUND => self.stop(index, error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// A FETCH is over. Returns the streams that it has not answered; they are asked for again.
+    fn release(&mut self, tag: u32) -> Vec<usize> {
+        let Some(call) = self.calls.remove(&tag) else {
+            return Vec::new();
+        };
+        let mut open = Vec::new();
+        for index in call.streams {
+            if let Some(followed) = self.streams.get_mut(index).filter(|one| one.asked == Some(tag)) {
+                followed.asked = None;
+                open.push(index);
+            }
+        }
+        open
+    }
+
+    fn take(
+        &mut self,
+        tag: u32,
+        place: usize,
+        part: Part,
+        endpoint: &Arc<str>,
+        chunk: &mut Chunk,
+    ) -> Result<(), ClientError> {
+        let policy = self.client.config().retry;
+        let Some(followed) = self.streams.get_mut(place).filter(|one| one.asked == Some(tag)) else {
+            return Ok(());
+        };
+        followed.asked = None;
+        let status = &part.result.status;
+        if !status.is_success() && status.code.rule().retry != Retry::Never {
+            let failure = Failure::new(crate::channel::refused(status, 0), Some(endpoint));
+            return self.fail(place, &failure).map(drop);
+        }
+        let taken = followed.take(part, endpoint)?;
+        if taken.ended_here {
+            followed.look_again(now(), &policy);
+        }
+        if let Some(gap) = taken.gap {
+            // What came before it of other streams may as well come after it.
+            self.tell(match self.on_gap {
+                OnGap::Fail => Err(ClientError::trimmed(gap).with_endpoint(Some(endpoint))),
+                OnGap::Report => Ok(Item::Gap(gap)),
+            });
+        }
+        chunk.batches.extend(taken.batches);
+        if taken.ended_here {
+            self.find(place);
+        }
+        Ok(())
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    if let Some(at) = at {
+        tokio::time::sleep_until(tokio::time::Instant::from_std(at)).await;
+    }
+}

@@ -1,0 +1,171 @@
+//! What becomes of an append whose attempt failed. Appends are too many for a task each: their connection asks here what to
+//! do, which takes the same decision as the loop over a call's attempts without waiting for it.
+
+use std::time::{Duration, Instant};
+
+use crate::clock::now;
+use crate::config::RetryPolicy;
+use crate::error::ClientError;
+use crate::failure::{Cause, Failure};
+use crate::retry::budget::RetryBudget;
+use crate::retry::{Asked, Decision, Half, Repeat, Target, decide, duration_of};
+
+/// What becomes of an append whose attempt failed.
+#[derive(Debug)]
+pub(crate) enum NextStep {
+    /// Its caller is told.
+    Fail(ClientError),
+    /// It goes first on the next connection: nothing was done here, so nothing may pass it.
+    NextConnection,
+    /// It is submitted again after a while.
+    After {
+        /// How long.
+        wait: Duration,
+        /// Whether another server is to get it.
+        elsewhere: bool,
+    },
+    /// It is asked after a while where its streams are, and then submitted there.
+    Reroute {
+        /// How long.
+        wait: Duration,
+    },
+}
+
+/// Decides about an append. `attempts` counts the one that failed; `retries` pays for those that make work.
+pub(crate) fn after_failed_append(
+    failure: &Failure,
+    attempts: u32,
+    deadline: Instant,
+    policy: &RetryPolicy,
+    retries: &RetryBudget,
+) -> NextStep {
+    let asked = Asked {
+        repeat: Repeat::Twice,
+        half: Half::Ranges,
+        servers: 1,
+        hops: 0,
+        routed: true,
+    };
+    let repeat = asked.repeat;
+    match decide(&failure.cause, asked, attempts, policy) {
+        decision @ Decision::Final { .. } => {
+            NextStep::Fail(ClientError::from_decision(failure, repeat, decision, attempts))
+        }
+        Decision::Again { after, at } => {
+            if matches!(
+                failure.cause,
+                Cause::ConnectionLost { .. } | Cause::NotStarted | Cause::Unreachable { .. }
+            ) {
+                return NextStep::NextConnection;
+            }
+            let wait = duration_of(after, attempts, policy);
+            if now() + wait >= deadline || (failure.cause.burdens() && !retries.pay()) {
+                return NextStep::Fail(ClientError::from_failure(failure, repeat, false, attempts));
+            }
+            match at {
+                Target::Same => NextStep::After { wait, elsewhere: false },
+                Target::Elsewhere | Target::Leader => NextStep::After { wait, elsewhere: true },
+                Target::Refreshed => NextStep::Reroute { wait },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use sbp_messages::ErrorCode;
+
+    use super::{NextStep, after_failed_append};
+    use crate::config::RetryPolicy;
+    use crate::error::ErrorKind;
+    use crate::failure::{Cause, Failure};
+    use crate::retry::budget::RetryBudget;
+
+    fn step(cause: Cause, time_left: Duration) -> NextStep {
+        after_failed_append(
+            &Failure::from(cause),
+            1,
+            Instant::now() + time_left,
+            &RetryPolicy::default(),
+            &RetryBudget::default(),
+        )
+    }
+
+    fn refused(code: ErrorCode, throttle: Duration) -> Cause {
+        Cause::Refused {
+            code,
+            message: "no".to_owned(),
+            throttle,
+            leader: None,
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_was_not_started_goes_first_on_the_next_connection() {
+        let lost = Cause::ConnectionLost {
+            sent: false,
+            reason: "reset".to_owned(),
+        };
+        assert!(matches!(step(lost, LONG), NextStep::NextConnection));
+        assert!(matches!(step(Cause::NotStarted, LONG), NextStep::NextConnection));
+    }
+
+    #[test]
+    fn what_may_have_been_stored_is_never_sent_again() {
+        let lost = Cause::ConnectionLost {
+            sent: true,
+            reason: "reset".to_owned(),
+        };
+        for cause in [
+            lost,
+            refused(ErrorCode::RS_INTERNAL_SERVER_ERROR, Duration::ZERO),
+            Cause::deadline(true),
+        ] {
+            let NextStep::Fail(error) = step(cause, LONG) else {
+                panic!("it is sent again")
+            };
+            assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_may_pass_is_waited_for_only_while_there_is_time() {
+        let asked = Duration::from_secs(2);
+        let throttled = || refused(ErrorCode::TOO_MANY_REQUESTS, asked);
+        let NextStep::After { wait, elsewhere } = step(throttled(), LONG) else {
+            panic!("it may pass")
+        };
+        assert!(wait >= asked && !elsewhere);
+        let NextStep::Fail(error) = step(throttled(), Duration::from_secs(1)) else {
+            panic!("there is no time")
+        };
+        assert_eq!(
+            (error.kind(), error.code()),
+            (ErrorKind::Rejected, ErrorCode::TOO_MANY_REQUESTS)
+        );
+        let elsewhere = step(refused(ErrorCode::RS_DATA_CORRUPTED, Duration::ZERO), LONG);
+        assert!(matches!(elsewhere, NextStep::After { elsewhere: true, .. }));
+        for code in [ErrorCode::RANGE_NOT_FOUND, ErrorCode::UNSUPPORTED_OPERATION] {
+            let refreshed = step(refused(code, Duration::ZERO), LONG);
+            assert!(matches!(refreshed, NextStep::Reroute { wait } if wait.is_zero()));
+        }
+    }
+
+    #[test]
+    fn appends_that_burden_the_service_are_repeated_only_as_long_as_others_succeed() {
+        let retries = RetryBudget::default();
+        let failure = Failure::from(refused(ErrorCode::INSUFFICIENT_STORAGE, Duration::ZERO));
+        let repeated = || {
+            let deadline = Instant::now() + LONG;
+            let step = after_failed_append(&failure, 1, deadline, &RetryPolicy::default(), &retries);
+            matches!(step, NextStep::After { .. })
+        };
+        assert_eq!((0..1_000).filter(|_| repeated()).count(), 100);
+        (0..5).for_each(|_| retries.refund());
+        assert!(repeated() && !repeated());
+    }
+}
