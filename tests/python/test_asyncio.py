@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import re
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +22,8 @@ from sbp_native import _native
 pytestmark = pytest.mark.asyncio
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "index.md"
 
 
 async def values(batches: sbp.AsyncBatches) -> list[bytes | None]:
@@ -148,6 +153,28 @@ async def test_a_task_group(aclient: sbp.AsyncClient, name: str) -> None:
             group.create_task(anext_of(stream.tail()))
             group.create_task(missing(aclient))
     assert caught.value.subgroup(sbp.StreamNotFoundError)
+
+
+async def test_who_takes_a_call_as_it_is_is_who_the_page_names(aclient: sbp.AsyncClient, name: str) -> None:
+    stream = await aclient.create_stream(name)
+
+    async def awaited(call: Awaitable[sbp.Ack]) -> object:
+        return await call
+
+    takes: dict[str, Callable[[Any], Awaitable[Any]]] = {
+        "await": awaited,
+        "gather": asyncio.gather,
+        "wait": lambda call: asyncio.wait([call]),
+        "wait_for": lambda call: asyncio.wait_for(call, 30),
+        "shield": asyncio.shield,
+    }
+    sentence = re.search(r"The calls are awaitables of their own.*?as\s+they are", PAGE.read_text(), re.DOTALL)
+    assert sentence is not None
+    assert set(re.findall(r"`(\w+)`", sentence[0])) == set(takes)
+    for number, take in enumerate(takes.values()):
+        call = stream.append(b"x")
+        await take(call)
+        assert (await call).base_offset == number
 
 
 async def test_a_task_is_made_of_a_coroutine_that_awaits_the_call(aclient: sbp.AsyncClient, name: str) -> None:

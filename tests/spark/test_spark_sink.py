@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
 
     import sbp_native as sbp
+
+OPTIONS = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
 
 
 def values(client: sbp.Client, name: str) -> list[bytes]:
@@ -90,7 +93,10 @@ def test_typed_rows_through_a_query(
 def test_a_target_that_does_not_fit_is_told_before_there_are_rows(
     spark: SparkSession, client: sbp.Client, source: Callable, sink: Callable, name: str, write: Callable
 ) -> None:
-    """A new query's first micro-batch comes at once; a batch write without rows tells before any query begins."""
+    """As the page says: a query tells at its first micro-batch, a batch write without rows before any query begins."""
+    page = " ".join(OPTIONS.read_text().split())
+    assert "those of a streaming write at its first micro-batch: that of a new query comes at once" in page
+    assert 'To be told before, write no rows: `spark.createDataFrame([], totals.schema).write.format("sbp")`' in page
     client.create_stream(f"{name}/in")
     target = client.create_stream(f"{name}/out", schema=pa.schema([("n", pa.int64())]))
     frame = source(f"{name}/in").selectExpr("cast(string(value) as int) n")

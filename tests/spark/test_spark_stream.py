@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import sbp_native as sbp
 
 WITHIN = 40
+ERRORS = Path(__file__).parents[2] / "docs" / "spark" / "errors.md"
 
 
 class Collected:
@@ -228,10 +229,16 @@ def test_records_that_are_gone_are_named(client: sbp.Client, run: Callable, name
     assert f"[SBP-9013] records of this query are not there: stream {name} ({stream.id}) [10, 12)" in line
 
 
+def spoken(error: Exception) -> list[str]:
+    """The words of Spark's error that the page of errors lists."""
+    told = str(error)
+    return ["terminated with exception", *(word for word in ("Connection reset", "Broken pipe") if word in told)]
+
+
 def test_the_process_of_a_source_is_killed(
     spark: SparkSession, server: sbp.Server, client: sbp.Client, name: str, checkpoint: str
 ) -> None:
-    """Spark's own words, which the page of errors explains; the next start goes on from the checkpoint."""
+    """Spark's own words, which the page of errors explains, and what it says to do: the next start goes on."""
     stream = client.create_stream(name)
     stream.append([b"x"] * 10)
     sink = Collected()
@@ -246,8 +253,13 @@ def test_the_process_of_a_source_is_killed(
     for source in sources:
         os.kill(source.pid, signal.SIGKILL)
     assert sources
-    with pytest.raises(Exception, match=r"terminated with exception: (Connection reset|Broken pipe)"):
+    with pytest.raises(Exception, match=r"terminated with exception: (Connection reset|Broken pipe)") as told:
         query.awaitTermination(WITHIN)
+    rows = [line.split("|")[1:4] for line in ERRORS.read_text().splitlines() if line.startswith("|")]
+    explained = [(why, advice) for words, why, advice in rows if all(word in words for word in spoken(told.value))]
+    assert [("a streaming read" in why, "start the query again" in advice) for why, advice in explained] == [
+        (True, True)
+    ]
     stream.append([b"x"] * 10)
     query = start()
     query.processAllAvailable()
