@@ -1,26 +1,23 @@
 //! A batch that was read and checked, as a consumer uses it.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_buffer::{Buffer, MutableBuffer};
-use arrow_schema::SchemaRef;
 use bytes::{Bytes, BytesMut};
-use sbp_types::{Offset, StreamId, TimestampMs};
+use sbp_types::{Offset, TimestampMs};
 
 use crate::checksum::crc32c;
-use crate::columns::{NameColumns, Piece, Source, plain_columns};
-use crate::compress::{MAX_UNCOMPRESSED_LENGTH, decompress};
+use crate::compress::{MAX_RECORDS, MAX_UNCOMPRESSED_LENGTH, decompress};
 use crate::cursor::widen;
 use crate::error::BatchError;
-use crate::head::{ALIGNMENT, BatchHead};
+use crate::framing::ALIGNMENT;
+use crate::head::BatchHead;
 use crate::list;
 use crate::meta::{BodyEncoding, Compression};
-use crate::record::{Payloads, Records};
-use crate::records::{RecordsBuilder, RecordsView, micros};
+use crate::records::{RecordsBuilder, RecordsView};
 use crate::schema::StreamSchema;
 use crate::split::{SplitBatches, split_batches, take_batch};
+use crate::time::micros;
 use crate::typed::TypedView;
 
 /// One batch, checked as a whole. Records and columns are views of the bytes it was read from, where these lie aligned
@@ -155,72 +152,6 @@ impl Batch {
             .unwrap_or_else(|| self.end_offset())
     }
 
-    /// The records, in order.
-    ///
-    /// # Errors
-    /// The batch has typed columns.
-    pub fn records(&self) -> Result<Records<'_>, BatchError> {
-        match self.body {
-            Body::Typed { .. } => Err(TYPED),
-            _ => Ok(Records::new(self)),
-        }
-    }
-
-    /// The values of the records, in order, `None` for null ones. They share the batch's memory.
-    ///
-    /// # Errors
-    /// The batch has typed columns.
-    pub fn payloads(&self) -> Result<Payloads<'_>, BatchError> {
-        match self.body {
-            Body::Typed { .. } => Err(TYPED),
-            _ => Ok(Payloads::new(self)),
-        }
-    }
-
-    /// The records from `from` up to, not including, `to` as columns; what lies outside the batch is left out.
-    ///
-    /// Typed batches give the stream's columns; others `offset`, `timestamp`, `key`, `value` and `headers`, typed as
-    /// [`Batch::record_schema`] says. Columns are views of the batch's memory where that is possible.
-    ///
-    /// # Errors
-    /// A typed column breaks a rule of Arrow.
-    pub fn to_record_batch(&self, from: Offset, to: Offset) -> Result<RecordBatch, BatchError> {
-        let rows = self.rows_between(from, to);
-        match &self.body {
-            Body::Typed { view, schema } => {
-                let columns = schema
-                    .arrow()
-                    .fields()
-                    .iter()
-                    .enumerate()
-                    .map(|(index, field)| {
-                        let (array, _copied) = view.column(index, field)?;
-                        Ok(array.map_or_else(
-                            || new_null_array(field.data_type(), rows.len()),
-                            |array| array.slice(rows.start, rows.len()),
-                        ))
-                    })
-                    .collect::<Result<Vec<ArrayRef>, BatchError>>()?;
-                assemble(Arc::clone(schema.arrow()), columns, rows.len())
-            }
-            _ => {
-                let source = Source {
-                    name: Arc::from(""),
-                    id: StreamId(0),
-                };
-                let set = plain_columns();
-                let columns = Piece::new(set, &source, self)?.view(&rows, &mut NameColumns::default())?;
-                assemble(Arc::clone(set.schema()), columns, rows.len())
-            }
-        }
-    }
-
-    /// The columns that [`Batch::to_record_batch`] gives for batches of records.
-    #[must_use]
-    pub fn record_schema() -> SchemaRef {
-        Arc::clone(plain_columns().schema())
-    }
-
     /// Rows of the batch whose offsets lie in [from, to).
     pub(crate) fn rows_between(&self, from: Offset, to: Offset) -> Range<usize> {
         let rows = self.record_count();
@@ -243,15 +174,8 @@ impl Batch {
     }
 }
 
-const TYPED: BatchError = BatchError::TypedColumns("the batch has typed columns; read it as Arrow data");
+pub(crate) const TYPED: BatchError = BatchError::TypedColumns("the batch has typed columns; read it as Arrow data");
 
-pub(crate) fn assemble(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, BatchError> {
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(schema, columns, &options).map_err(|error| BatchError::body(error.to_string()))
-}
-
-/// The most records a batch can have: with a value, or an offset to one, each takes four bytes of at most 64 MiB.
-pub(crate) const MAX_RECORDS: usize = MAX_UNCOMPRESSED_LENGTH / 4;
 /// Records that need no bytes at all, because everything about them is null.
 const FREE_RECORDS: usize = 64 * 1024;
 

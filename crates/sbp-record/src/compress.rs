@@ -9,6 +9,8 @@ use crate::meta::Compression;
 
 /// The largest body a reader decompresses.
 pub const MAX_UNCOMPRESSED_LENGTH: usize = 64 * 1024 * 1024;
+/// The most records a batch can have: with a value, or an offset to one, each takes four bytes of at most 64 MiB.
+pub(crate) const MAX_RECORDS: usize = MAX_UNCOMPRESSED_LENGTH / 4;
 
 /// A good ratio for little time; higher levels win little on records of a few hundred bytes.
 #[cfg(feature = "zstd")]

@@ -3,12 +3,12 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use sbp_types::{StreamId, TimestampMs, WriterId};
 
-use crate::batch::MAX_RECORDS;
 use crate::checksum::crc32c;
-use crate::compress::{MAX_UNCOMPRESSED_LENGTH, compress};
+use crate::compress::{MAX_RECORDS, MAX_UNCOMPRESSED_LENGTH, compress};
 use crate::cursor::widen;
 use crate::error::EncodeError;
-use crate::head::{FENCE, MAX_BATCH_LENGTH, padding_after};
+use crate::framing::padding_after;
+use crate::head::{FENCE, MAX_BATCH_LENGTH};
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
 use crate::template::{head_length, write_head};
 

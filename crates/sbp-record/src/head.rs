@@ -7,15 +7,11 @@ use smallvec::SmallVec;
 use crate::checksum::crc32c_of;
 use crate::cursor::{ChunkCursor, widen};
 use crate::error::BatchError;
+use crate::framing::{ALIGNMENT, BATCH_MAGIC, FIXED_LENGTH, STAMP_LENGTH};
 use crate::list;
 use crate::meta::{BatchMeta, BodyEncoding, MAX_META_LENGTH};
+use crate::template::read_meta;
 
-/// First byte of every batch.
-pub const BATCH_MAGIC: u8 = 0x22;
-/// Magic, base offset, length of the metadata.
-pub(crate) const FIXED_LENGTH: usize = 13;
-/// Heads and batches of our writers end at multiples of this, so that columns can be used where they lie.
-pub(crate) const ALIGNMENT: usize = 16;
 /// Of an empty batch's flags: the writer's epoch becomes current. Of other batches the flags are only kept.
 pub const FENCE: i16 = 1;
 /// The largest batch that a server stores: any stored batch must fit into one frame.
@@ -68,7 +64,7 @@ impl BatchHead {
                 value: told.into(),
             })?;
         let mut scratch = Vec::new();
-        let meta = BatchMeta::parse(cursor.together(meta_length, &mut scratch, "the metadata")?)?;
+        let meta = read_meta(cursor.together(meta_length, &mut scratch, "the metadata")?)?;
         let head_length = FIXED_LENGTH + meta_length;
 
         let (body_length, record_count) = measure_body(&meta, cursor)?;
@@ -185,19 +181,6 @@ fn verify_checksum(head: &BatchHead, chunks: &[Bytes]) -> Result<(), BatchError>
     }
 }
 
-/// Bytes at the start of a batch that a server replaces: the magic and the base offset.
-pub const STAMP_LENGTH: usize = 9;
-
-/// The first [`STAMP_LENGTH`] bytes of a batch that begins at `base_offset`.
-#[must_use]
-pub fn stamp_base_offset(base_offset: Offset) -> [u8; STAMP_LENGTH] {
-    let mut stamp = [BATCH_MAGIC; STAMP_LENGTH];
-    if let Some((_, offset)) = stamp.split_first_mut() {
-        offset.copy_from_slice(&base_offset.0.to_be_bytes());
-    }
-    stamp
-}
-
 /// The batch of `chunks` without its first [`STAMP_LENGTH`] bytes: what follows a new stamp. Nothing is copied.
 #[must_use]
 pub fn without_stamp(chunks: &[Bytes]) -> SmallVec<[Bytes; 1]> {
@@ -211,10 +194,4 @@ pub fn without_stamp(chunks: &[Bytes]) -> SmallVec<[Bytes; 1]> {
         }
     }
     out
-}
-
-/// The number of zero bytes that follow `length` bytes up to a multiple of 16.
-#[must_use]
-pub fn padding_after(length: usize) -> usize {
-    length.next_multiple_of(ALIGNMENT) - length
 }

@@ -19,10 +19,12 @@ mod cursor;
 mod encode;
 mod error;
 mod fitting;
+mod framing;
 mod head;
 mod layout;
 mod list;
 mod meta;
+mod offsets;
 mod record;
 mod records;
 mod restamp;
@@ -30,6 +32,7 @@ mod schema;
 mod shared;
 mod split;
 mod template;
+mod time;
 mod typed;
 mod window;
 
@@ -39,10 +42,8 @@ pub use compress::MAX_UNCOMPRESSED_LENGTH;
 pub use encode::{EncodeOptions, PADDING, WriterStamp, encode_empty, encode_fence, encode_raw, encode_raw_head};
 pub use error::{BatchError, Cause, EncodeError, FaultKind, SchemaError};
 pub use fitting::largest_fitting;
-pub use head::{
-    BATCH_MAGIC, BatchHead, FENCE, MAX_BATCH_LENGTH, STAMP_LENGTH, inspect, padding_after, stamp_base_offset,
-    without_stamp,
-};
+pub use framing::{BATCH_MAGIC, STAMP_LENGTH, padding_after, stamp_base_offset};
+pub use head::{BatchHead, FENCE, MAX_BATCH_LENGTH, inspect, without_stamp};
 pub use layout::plain_type;
 pub use meta::{BatchMeta, BodyEncoding, Compression};
 pub use record::{Headers, Payloads, Record, Records};
@@ -51,5 +52,6 @@ pub use restamp::{Stamped, stamp_writer};
 pub use schema::StreamSchema;
 pub use shared::make_shared;
 pub use split::{SplitBatches, split_batches};
+pub use time::{is_calendar_time, other_unit};
 pub use typed::encode_arrow;
-pub use window::{TimeWindow, is_calendar_time, other_unit};
+pub use window::TimeWindow;

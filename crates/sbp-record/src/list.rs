@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::cursor::ChunkCursor;
 use crate::error::BatchError;
-use crate::head::BATCH_MAGIC;
+use crate::framing::BATCH_MAGIC;
 use crate::meta::{MAX_META_LENGTH, RecordListMeta};
 
 /// Lengths of one record's parts, as they stand before it.

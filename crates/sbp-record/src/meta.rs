@@ -7,7 +7,6 @@ use sbp_schema::v01 as wire;
 use sbp_types::{Offset, StreamId, TimestampMs, WriterId};
 
 use crate::error::BatchError;
-use crate::template;
 
 /// The largest metadata that is read. Writers need 144 bytes; the rest is room for properties.
 pub(crate) const MAX_META_LENGTH: usize = 64 * 1024;
@@ -101,14 +100,6 @@ pub struct BatchMeta {
 }
 
 impl BatchMeta {
-    /// Reads the metadata. `bytes` may end in zeros that belong to it.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
-        match template::read_meta(bytes) {
-            Some(meta) => Ok(meta),
-            None => Self::verify(bytes),
-        }
-    }
-
     /// Verifies and reads the table, whoever laid it out.
     pub(crate) fn verify(bytes: &[u8]) -> Result<Self, BatchError> {
         // One table, one vector and one table for each property: no legitimate metadata comes near these.

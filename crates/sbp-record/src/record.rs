@@ -5,8 +5,33 @@ use std::ops::Range;
 use bytes::Bytes;
 use sbp_types::Offset;
 
-use crate::batch::{Batch, Body};
+use crate::batch::{Batch, Body, TYPED};
+use crate::error::BatchError;
 use crate::records::HeadersColumn;
+
+impl Batch {
+    /// The records, in order.
+    ///
+    /// # Errors
+    /// The batch has typed columns.
+    pub fn records(&self) -> Result<Records<'_>, BatchError> {
+        match self.body() {
+            Body::Typed { .. } => Err(TYPED),
+            _ => Ok(Records::new(self)),
+        }
+    }
+
+    /// The values of the records, in order, `None` for null ones. They share the batch's memory.
+    ///
+    /// # Errors
+    /// The batch has typed columns.
+    pub fn payloads(&self) -> Result<Payloads<'_>, BatchError> {
+        match self.body() {
+            Body::Typed { .. } => Err(TYPED),
+            _ => Ok(Payloads::new(self)),
+        }
+    }
+}
 
 /// One record. It borrows from its batch.
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@ use bytes::BytesMut;
 
 use crate::encode::WriterStamp;
 use crate::error::BatchError;
-use crate::head::{BATCH_MAGIC, FIXED_LENGTH};
+use crate::framing::{BATCH_MAGIC, FIXED_LENGTH};
 use crate::meta::BatchMeta;
-use crate::template::write_head;
+use crate::template::{read_meta, write_head};
 
 /// What [`stamp_writer`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub fn stamp_writer(batch: &[u8], stamp: &WriterStamp, out: &mut BytesMut) -> Re
     let meta = rest
         .get(..meta_length)
         .ok_or_else(|| truncated(body_from, batch.len()))?;
-    let meta = BatchMeta::parse(meta)?;
+    let meta = read_meta(meta)?;
     if !meta.properties.is_empty() {
         return Err(BatchError::Unsupported {
             what: "properties of a writer's batch:",

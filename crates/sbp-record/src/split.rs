@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use crate::cursor::{ChunkCursor, widen};
 use crate::error::BatchError;
-use crate::head::{ALIGNMENT, BATCH_MAGIC, BatchHead};
+use crate::framing::{ALIGNMENT, BATCH_MAGIC};
+use crate::head::BatchHead;
 
 /// The batches that stand back to back in `payload`, each a slice of it with its padding.
 ///

@@ -7,7 +7,8 @@
 use bytes::{Buf, BufMut};
 use sbp_types::{Offset, StreamId, TimestampMs, WriterId};
 
-use crate::head::{FIXED_LENGTH, stamp_base_offset};
+use crate::error::BatchError;
+use crate::framing::{FIXED_LENGTH, stamp_base_offset};
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
 
 /// Root offset, then the vtable of 16 fields, then the table.
@@ -74,11 +75,19 @@ const fn prefix(writer: bool) -> [u8; 44] {
     out
 }
 
+/// Reads the metadata of a batch, whoever laid it out. `bytes` may end in zeros that belong to it.
+pub(crate) fn read_meta(bytes: &[u8]) -> Result<BatchMeta, BatchError> {
+    match read_own_meta(bytes) {
+        Some(meta) => Ok(meta),
+        None => BatchMeta::verify(bytes),
+    }
+}
+
 /// Reads metadata that stands as [`write_head`] writes it; `None` for any other, which is not wrong, only not ours.
 ///
 /// Equal vtables put every field at a known place, so one comparison and the length replace the verifier. Nothing is
 /// read that it would refuse, and it would read the same.
-pub(crate) fn read_meta(bytes: &[u8]) -> Option<BatchMeta> {
+fn read_own_meta(bytes: &[u8]) -> Option<BatchMeta> {
     let (prefix, mut fields) = bytes.split_first_chunk::<44>()?;
     let writer = *prefix == PREFIX_WITH_WRITER;
     if !writer && *prefix != PREFIX {
@@ -157,8 +166,8 @@ mod tests {
     use proptest::test_runner::RngSeed;
     use sbp_types::{StreamId, TimestampMs, WriterId};
 
-    use super::{HEAD_LENGTH, HEAD_LENGTH_WITH_WRITER, read_meta, write_head};
-    use crate::head::FIXED_LENGTH;
+    use super::{HEAD_LENGTH, HEAD_LENGTH_WITH_WRITER, read_own_meta, write_head};
+    use crate::framing::FIXED_LENGTH;
     use crate::meta::{BatchMeta, BodyEncoding, Compression};
 
     fn meta() -> BatchMeta {
@@ -196,7 +205,7 @@ mod tests {
                 Some(&i32::try_from(length - FIXED_LENGTH).unwrap().to_be_bytes()[..])
             );
             assert_eq!(BatchMeta::verify(&out[FIXED_LENGTH..]).unwrap(), meta);
-            assert_eq!(read_meta(&out[FIXED_LENGTH..]), Some(meta));
+            assert_eq!(read_own_meta(&out[FIXED_LENGTH..]), Some(meta));
         }
     }
 
@@ -227,7 +236,7 @@ mod tests {
             if cut {
                 bytes.truncate(length.index(bytes.len()));
             }
-            if let Some(quick) = read_meta(&bytes) {
+            if let Some(quick) = read_own_meta(&bytes) {
                 prop_assert_eq!(BatchMeta::verify(&bytes).unwrap(), quick);
             }
         }

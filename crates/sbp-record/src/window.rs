@@ -3,27 +3,7 @@
 use sbp_types::{Offset, TimestampMs};
 
 use crate::batch::{Batch, Body};
-use crate::records::micros;
-
-/// The first and the last millisecond of the years 1 to 9999, which every calendar has.
-const CALENDAR: (i64, i64) = (-62_135_596_800_000, 253_402_300_799_999);
-
-/// Whether a time lies in the years 1 to 9999. Readers cannot show others, and one is mostly a time in another unit.
-#[must_use]
-pub fn is_calendar_time(time: TimestampMs) -> bool {
-    (CALENDAR.0..=CALENDAR.1).contains(&time.0)
-}
-
-/// In which unit a number would be a time of our days that is none in milliseconds, in words.
-#[must_use]
-pub fn other_unit(time: i64) -> &'static str {
-    match time.unsigned_abs() {
-        // From 1990 to 2100.
-        631_152_000_000_000..=4_102_444_800_000_000 => "; divide by 1,000 if it is microseconds",
-        631_152_000_000_000_000..=4_102_444_800_000_000_000 => "; divide by 1,000,000 if it is nanoseconds",
-        _ => "",
-    }
-}
+use crate::time::micros;
 
 /// The times of records that are wanted: from `start` up to but without `end`. `None`: no bound.
 ///
@@ -88,7 +68,8 @@ mod tests {
     use proptest::prelude::*;
     use sbp_types::{Offset, TimestampMs};
 
-    use super::{CALENDAR, TimeWindow, is_calendar_time, other_unit};
+    use super::TimeWindow;
+    use crate::time::{CALENDAR, is_calendar_time, other_unit};
     use crate::{Batch, EncodeOptions, RecordsBuilder, encode_raw};
 
     fn batch(times: &[Option<i64>], base: i64) -> Batch {

@@ -11,9 +11,10 @@ use sbp_types::Offset;
 
 use super::growing::Growing;
 use super::names::NameColumns;
+use super::of_batch::assemble;
 use super::piece::{Piece, Source};
 use super::set::ColumnSet;
-use crate::batch::{Batch, assemble};
+use crate::batch::Batch;
 use crate::error::BatchError;
 
 /// How large the record batches are that come out.

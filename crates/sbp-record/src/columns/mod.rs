@@ -4,12 +4,11 @@ mod arrays;
 mod assembler;
 mod growing;
 mod names;
+mod of_batch;
 mod piece;
 mod set;
 
 pub use assembler::{AssemblyLimits, RowAssembler};
-pub(crate) use names::NameColumns;
-pub(crate) use piece::Piece;
 pub use piece::Source;
 pub use set::ColumnSet;
 pub(crate) use set::plain_columns;

@@ -17,6 +17,7 @@ use crate::encode::{EncodeOptions, write_batch};
 use crate::error::EncodeError;
 use crate::fitting::largest_fitting;
 use crate::meta::BodyEncoding;
+use crate::time::micros;
 
 /// Collects records and writes them as one batch with a RECORDS body. It keeps its memory from batch to batch.
 ///
@@ -341,11 +342,6 @@ fn write_index(rows: usize, lengths: &[usize; SLOTS], out: &mut BytesMut) {
         out.put_u32_le(narrow(length));
         place += length.next_multiple_of(BUFFER_ALIGNMENT);
     }
-}
-
-/// The time of records that carry none, in microseconds. A time that microseconds cannot tell stays at their end.
-pub(crate) fn micros(time: TimestampMs) -> i64 {
-    time.0.saturating_mul(1_000)
 }
 
 /// Lengths in a body are far below 4 GiB: the builder refuses to grow beyond 64 MiB.

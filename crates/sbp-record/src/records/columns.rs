@@ -14,7 +14,7 @@ use sbp_types::TimestampMs;
 use crate::error::SchemaError;
 use crate::layout::{plain_array, recast};
 use crate::schema::words;
-use crate::window::{is_calendar_time, other_unit};
+use crate::time::{is_calendar_time, other_unit};
 
 /// The columns that records are written from: value, and perhaps key, time and headers.
 #[derive(Clone, Debug)]

@@ -9,8 +9,7 @@ mod values;
 mod view;
 
 pub use builder::RecordsBuilder;
-pub(crate) use builder::micros;
 pub use columns::RecordColumns;
 pub use rows::encode_rows;
 pub use values::encode_values;
-pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView, checked_offsets};
+pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView};

@@ -4,6 +4,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer
 
 use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, Slot, bitmap_length};
 use crate::error::BatchError;
+use crate::offsets::checked_offsets;
 
 /// The buffers of a body, checked. They share the body's memory.
 #[derive(Clone, Debug)]
@@ -230,15 +231,6 @@ impl<'a> Index<'a> {
         let value = self.column(value_slots, items)?;
         Ok(Some(HeadersColumn { list, key, value }))
     }
-}
-
-/// Whether the numbers begin at 0 and never fall; without a branch per number, so that the loop is vectorised.
-pub(crate) fn checked_offsets(offsets: ScalarBuffer<i32>) -> Option<OffsetBuffer<i32>> {
-    let rising = offsets
-        .iter()
-        .zip(offsets.iter().skip(1))
-        .fold(true, |ok, (a, b)| ok & (a <= b));
-    (rising && offsets.first() == Some(&0)).then(|| OffsetBuffer::new(offsets))
 }
 
 /// Whether every item of the column is UTF-8.

@@ -110,7 +110,7 @@ impl<'a> Parts<'a> {
         }
         let items = rows.checked_add(1).ok_or("too many rows")?;
         let offsets = self.scalars::<i32>(items)?;
-        crate::records::checked_offsets(offsets).ok_or_else(|| "its offsets do not begin at 0, or fall".to_owned())
+        crate::offsets::checked_offsets(offsets).ok_or_else(|| "its offsets do not begin at 0, or fall".to_owned())
     }
 }
 

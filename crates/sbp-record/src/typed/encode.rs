@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::encode::{EncodeOptions, write_batch};
 use crate::error::{EncodeError, SchemaError};
-use crate::head::ALIGNMENT;
+use crate::framing::ALIGNMENT;
 use crate::meta::BodyEncoding;
 use crate::schema::{StreamSchema, mismatch, path_of, same_layout, unknown_column};
 

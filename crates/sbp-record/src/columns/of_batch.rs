@@ -1,0 +1,64 @@
+//! One batch as columns.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_schema::SchemaRef;
+use sbp_types::{Offset, StreamId};
+
+use super::names::NameColumns;
+use super::piece::{Piece, Source};
+use super::set::plain_columns;
+use crate::batch::{Batch, Body};
+use crate::error::BatchError;
+
+impl Batch {
+    /// The records from `from` up to, not including, `to` as columns; what lies outside the batch is left out.
+    ///
+    /// Typed batches give the stream's columns; others `offset`, `timestamp`, `key`, `value` and `headers`, typed as
+    /// [`Batch::record_schema`] says. Columns are views of the batch's memory where that is possible.
+    ///
+    /// # Errors
+    /// A typed column breaks a rule of Arrow.
+    pub fn to_record_batch(&self, from: Offset, to: Offset) -> Result<RecordBatch, BatchError> {
+        let rows = self.rows_between(from, to);
+        match self.body() {
+            Body::Typed { view, schema } => {
+                let columns = schema
+                    .arrow()
+                    .fields()
+                    .iter()
+                    .enumerate()
+                    .map(|(index, field)| {
+                        let (array, _copied) = view.column(index, field)?;
+                        Ok(array.map_or_else(
+                            || new_null_array(field.data_type(), rows.len()),
+                            |array| array.slice(rows.start, rows.len()),
+                        ))
+                    })
+                    .collect::<Result<Vec<ArrayRef>, BatchError>>()?;
+                assemble(Arc::clone(schema.arrow()), columns, rows.len())
+            }
+            _ => {
+                let source = Source {
+                    name: Arc::from(""),
+                    id: StreamId(0),
+                };
+                let set = plain_columns();
+                let columns = Piece::new(set, &source, self)?.view(&rows, &mut NameColumns::default())?;
+                assemble(Arc::clone(set.schema()), columns, rows.len())
+            }
+        }
+    }
+
+    /// The columns that [`Batch::to_record_batch`] gives for batches of records.
+    #[must_use]
+    pub fn record_schema() -> SchemaRef {
+        Arc::clone(plain_columns().schema())
+    }
+}
+
+pub(super) fn assemble(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, BatchError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, columns, &options).map_err(|error| BatchError::body(error.to_string()))
+}

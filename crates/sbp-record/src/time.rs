@@ -1,0 +1,28 @@
+//! Times of records: milliseconds in heads, microseconds in columns.
+
+use sbp_types::TimestampMs;
+
+/// The first and the last millisecond of the years 1 to 9999, which every calendar has.
+pub(crate) const CALENDAR: (i64, i64) = (-62_135_596_800_000, 253_402_300_799_999);
+
+/// Whether a time lies in the years 1 to 9999. Readers cannot show others, and one is mostly a time in another unit.
+#[must_use]
+pub fn is_calendar_time(time: TimestampMs) -> bool {
+    (CALENDAR.0..=CALENDAR.1).contains(&time.0)
+}
+
+/// In which unit a number would be a time of our days that is none in milliseconds, in words.
+#[must_use]
+pub fn other_unit(time: i64) -> &'static str {
+    match time.unsigned_abs() {
+        // From 1990 to 2100.
+        631_152_000_000_000..=4_102_444_800_000_000 => "; divide by 1,000 if it is microseconds",
+        631_152_000_000_000_000..=4_102_444_800_000_000_000 => "; divide by 1,000,000 if it is nanoseconds",
+        _ => "",
+    }
+}
+
+/// The time of records that carry none, in microseconds. A time that microseconds cannot tell stays at their end.
+pub(crate) fn micros(time: TimestampMs) -> i64 {
+    time.0.saturating_mul(1_000)
+}
