@@ -5,8 +5,9 @@ use std::hint::black_box;
 use bytes::BytesMut;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sbp_messages::{
-    AppendInfo, AppendRequest, AppendResponse, AppendResult, Encoder, FetchInfo, FetchRequest, FetchResponse,
-    FetchResult, Message,
+    AppendInfo, AppendRequest, AppendResponse, AppendResult, DescribeStreamResult, DescribeStreamsResponse, Encoder,
+    Feature, FetchInfo, FetchRequest, FetchResponse, FetchResult, HeartbeatResponse, KeyValue, ListRangesResponse,
+    ListRangesResult, Message, Range, RangeCriteria, RangeServer, ReplicaServer, Stream,
 };
 use sbp_types::{Offset, StreamId, TimestampMs};
 
@@ -75,6 +76,64 @@ fn fetch_response(entries: usize) -> FetchResponse {
     }
 }
 
+fn range_server() -> Option<RangeServer> {
+    Some(RangeServer {
+        advertise_addr: String::from("127.0.0.1:12378"),
+        ..RangeServer::default()
+    })
+}
+
+fn heartbeat_response(features: usize) -> HeartbeatResponse {
+    HeartbeatResponse {
+        client_id: String::from("a client"),
+        range_server: range_server(),
+        features: (0..features)
+            .map(|place| Feature::new("a-feature", place.to_string()))
+            .collect(),
+        ..HeartbeatResponse::default()
+    }
+}
+
+fn list_ranges_response(ranges: usize) -> ListRangesResponse {
+    let range = |place| Range {
+        stream_id: StreamId(7),
+        start_offset: Offset(i64::from(index(place))),
+        servers: vec![ReplicaServer {
+            range_server: range_server(),
+            is_primary: true,
+        }],
+        ..Range::default()
+    };
+    ListRangesResponse {
+        list_responses: vec![ListRangesResult {
+            range_criteria: Some(RangeCriteria::default()),
+            ranges: (0..ranges).map(range).collect(),
+            ..ListRangesResult::default()
+        }],
+        ..ListRangesResponse::default()
+    }
+}
+
+fn describe_streams_response(streams: usize) -> DescribeStreamsResponse {
+    let property = KeyValue {
+        key: String::from("owner"),
+        value: String::from("somebody"),
+    };
+    let result = |place| DescribeStreamResult {
+        stream: Some(Stream {
+            stream_id: StreamId(i64::from(index(place))),
+            name: String::from("a stream"),
+            properties: Some(vec![property.clone()]),
+            ..Stream::default()
+        }),
+        ..DescribeStreamResult::default()
+    };
+    DescribeStreamsResponse {
+        describe_responses: (0..streams).map(result).collect(),
+        ..DescribeStreamsResponse::default()
+    }
+}
+
 fn bench_message<M: Message>(criterion: &mut Criterion, name: &str, make: impl Fn(usize) -> M) {
     for (verb, entries) in ["encode", "decode"]
         .into_iter()
@@ -105,6 +164,10 @@ fn messages(criterion: &mut Criterion) {
     bench_message(criterion, "append response", append_response);
     bench_message(criterion, "fetch request", fetch_request);
     bench_message(criterion, "fetch response", fetch_response);
+    // Those above have templates; these go through builder and verifier, as all the others do.
+    bench_message(criterion, "heartbeat response", heartbeat_response);
+    bench_message(criterion, "list ranges response", list_ranges_response);
+    bench_message(criterion, "describe streams response", describe_streams_response);
 }
 
 criterion_group!(benches, messages);

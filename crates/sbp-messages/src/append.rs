@@ -4,89 +4,61 @@ use sbp_types::{Epoch, Offset, RangeIndex, StreamId, TimestampMs};
 use smallvec::SmallVec;
 
 use crate::Status;
+use crate::v01::tables;
 
-/// One batch of an [`AppendRequest`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AppendInfo {
-    /// The stream to append to.
-    pub stream_id: StreamId,
-    /// The number that this entry's result will carry: 0 up to the number of entries, each once.
-    pub request_index: i32,
-    /// Bytes of this batch in the payload, where the batches stand back to back in the order of the entries.
-    pub batch_length: i32,
-    /// The range to append to, or [`RangeIndex::OPEN`].
-    pub range_index: RangeIndex,
-    /// The epoch that the range must have, or [`Epoch::ANY`].
-    pub epoch: Epoch,
-    /// The offset that the batch must get, or -1 where the server chooses.
-    pub expected_offset: Offset,
-}
-
-impl Default for AppendInfo {
-    fn default() -> Self {
-        Self {
-            stream_id: StreamId(-1),
-            request_index: 0,
-            batch_length: 0,
-            range_index: RangeIndex::OPEN,
-            epoch: Epoch::ANY,
-            expected_offset: Offset(-1),
-        }
+tables! {
+    /// One batch of an [`AppendRequest`].
+    #[derive(Copy)]
+    pub struct AppendInfo: AppendInfoArgs {
+        /// The stream to append to.
+        pub stream_id: StreamId,
+        /// The number that this entry's result will carry: 0 up to the number of entries, each once.
+        pub request_index: i32,
+        /// Bytes of this batch in the payload, where the batches stand back to back in the order of the entries.
+        pub batch_length: i32,
+        /// The range to append to, or [`RangeIndex::OPEN`].
+        pub range_index: RangeIndex,
+        /// The epoch that the range must have, or [`Epoch::ANY`].
+        pub epoch: Epoch,
+        /// The offset that the batch must get, or -1 where the server chooses.
+        pub expected_offset: Offset,
     }
-}
 
-/// Appends batches; the payload holds them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AppendRequest {
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-    /// The batches. Those for one stream take effect in this order.
-    pub append_requests: SmallVec<[AppendInfo; 1]>,
-}
-
-/// What became of one batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AppendResult {
-    /// The stream appended to.
-    pub stream_id: StreamId,
-    /// The request's number for the batch.
-    pub request_index: i32,
-    /// The offset of the batch's first record; -1 on errors and where it is forgotten.
-    pub base_offset: Offset,
-    /// When the server answered, by its clock.
-    pub stream_append_time_ms: TimestampMs,
-    /// How it ended.
-    pub status: Status,
-    /// The stream's next offset: on success, and where `expected_offset` was not it; else -1.
-    pub next_offset: Offset,
-    /// The batch was stored by an earlier append of the same writer.
-    pub duplicate: bool,
-    /// The sequence that the writer has to send next; -1 without a writer.
-    pub next_sequence: i64,
-}
-
-impl Default for AppendResult {
-    fn default() -> Self {
-        Self {
-            stream_id: StreamId(-1),
-            request_index: 0,
-            base_offset: Offset::ZERO,
-            stream_append_time_ms: TimestampMs(0),
-            status: Status::success(),
-            next_offset: Offset(-1),
-            duplicate: false,
-            next_sequence: -1,
-        }
+    /// Appends batches; the payload holds them.
+    pub struct AppendRequest: AppendRequestArgs, request of APPEND by template {
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+        /// The batches. Those for one stream take effect in this order.
+        pub append_requests: SmallVec<[AppendInfo; 1]>,
     }
-}
 
-/// Answers an [`AppendRequest`], whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AppendResponse {
-    /// How long the client is asked to wait before its next append, in milliseconds.
-    pub throttle_time_ms: i32,
-    /// One result for each batch, in any order.
-    pub append_responses: SmallVec<[AppendResult; 1]>,
-    /// How the call as a whole ended.
-    pub status: Status,
+    /// What became of one batch.
+    pub struct AppendResult: AppendResultArgs {
+        /// The stream appended to.
+        pub stream_id: StreamId,
+        /// The request's number for the batch.
+        pub request_index: i32,
+        /// The offset of the batch's first record; -1 on errors and where it is forgotten.
+        pub base_offset: Offset,
+        /// When the server answered, by its clock.
+        pub stream_append_time_ms: TimestampMs,
+        /// How it ended.
+        pub status: Status,
+        /// The stream's next offset: on success, and where `expected_offset` was not it; else -1.
+        pub next_offset: Offset,
+        /// The batch was stored by an earlier append of the same writer.
+        pub duplicate: bool,
+        /// The sequence that the writer has to send next; -1 without a writer.
+        pub next_sequence: i64,
+    }
+
+    /// Answers an [`AppendRequest`], whole or in part.
+    pub struct AppendResponse: AppendResponseArgs, response of APPEND by template {
+        /// How long the client is asked to wait before its next append, in milliseconds.
+        pub throttle_time_ms: i32,
+        /// One result for each batch, in any order.
+        pub append_responses: SmallVec<[AppendResult; 1]>,
+        /// How the call as a whole ended.
+        pub status: Status,
+    }
 }

@@ -1,5 +1,6 @@
 //! HEARTBEAT (0x0003): who is there, what both sides understand, and a sign of life.
 
+use crate::v01::tables;
 use crate::{RangeServer, Status};
 
 /// What the sender of a HEARTBEAT is. Other numbers are kept.
@@ -17,13 +18,14 @@ impl ClientRole {
     pub const CLIENT: Self = Self(3);
 }
 
-/// A feature by name, with a value that only its name gives a meaning to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Feature {
-    /// The name; see [`features`](crate::features).
-    pub name: String,
-    /// `1`, or what the feature's description says.
-    pub value: String,
+tables! {
+    /// A feature by name, with a value that only its name gives a meaning to.
+    pub struct Feature: FeatureArgs {
+        /// The name; see [`features`](crate::features).
+        pub name: String,
+        /// `1`, or what the feature's description says.
+        pub value: String,
+    }
 }
 
 impl Feature {
@@ -37,38 +39,38 @@ impl Feature {
     }
 }
 
-/// The first frame of a client, repeated while the connection is idle.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeartbeatRequest {
-    /// The client's name for itself, for logs; echoed.
-    pub client_id: String,
-    /// What the client is; echoed.
-    pub client_role: ClientRole,
-    /// The range server that speaks, when one does.
-    pub range_server: Option<RangeServer>,
-    /// The highest revision that the client speaks; 0: none of the extensions.
-    pub protocol_revision: i32,
-    /// The features that the client understands.
-    pub features: Vec<Feature>,
-    /// 0 the first time, then the number that the server gave.
-    pub connection_id: i64,
-}
+tables! {
+    /// The first frame of a client, repeated while the connection is idle.
+    pub struct HeartbeatRequest: HeartbeatRequestArgs, request of HEARTBEAT {
+        /// The client's name for itself, for logs; echoed.
+        pub client_id: String,
+        /// What the client is; echoed.
+        pub client_role: ClientRole,
+        /// The range server that speaks, when one does.
+        pub range_server: Option<RangeServer>,
+        /// The highest revision that the client speaks; 0: none of the extensions.
+        pub protocol_revision: i32,
+        /// The features that the client understands.
+        pub features: Vec<Feature>,
+        /// 0 the first time, then the number that the server gave.
+        pub connection_id: i64,
+    }
 
-/// Answers a [`HeartbeatRequest`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeartbeatResponse {
-    /// The client's name, echoed.
-    pub client_id: String,
-    /// The client's role, echoed.
-    pub client_role: ClientRole,
-    /// The range server that answers.
-    pub range_server: Option<RangeServer>,
-    /// How it ended.
-    pub status: Status,
-    /// The revision that both speak.
-    pub protocol_revision: i32,
-    /// The features that both understand, with the server's values, and the server's limits.
-    pub features: Vec<Feature>,
-    /// The server's number for this connection, above 0.
-    pub connection_id: i64,
+    /// Answers a [`HeartbeatRequest`].
+    pub struct HeartbeatResponse: HeartbeatResponseArgs, response of HEARTBEAT {
+        /// The client's name, echoed.
+        pub client_id: String,
+        /// The client's role, echoed.
+        pub client_role: ClientRole,
+        /// The range server that answers.
+        pub range_server: Option<RangeServer>,
+        /// How it ended.
+        pub status: Status,
+        /// The revision that both speak.
+        pub protocol_revision: i32,
+        /// The features that both understand, with the server's values, and the server's limits.
+        pub features: Vec<Feature>,
+        /// The server's number for this connection, above 0.
+        pub connection_id: i64,
+    }
 }

@@ -5,8 +5,9 @@
 //! panics, and allocates in proportion to the header. What a request may say is judged by its `validate` function.
 //! [`ErrorCode::rule`] is the one table of errors: retry, side effects, the class in Python, what to do.
 //!
-//! The types do not know their encoding. One [`Profile`] module for each dialect maps them; there is one, [`V01`], whose
-//! bytes `schemas/sbp.fbs` defines. No type of the FlatBuffers library is public.
+//! Each is declared in a `tables!` block, from which the macro makes the struct and its encoding in [`V01`], whose bytes
+//! `schemas/sbp.fbs` defines. Another dialect is one more module with a [`Profile`] for the same structs. No type of the
+//! FlatBuffers library is public.
 
 mod append;
 mod decode_error;

@@ -1,23 +1,26 @@
 //! The placement driver: ALLOCATE_ID (0x0004), REPORT_METRICS (0x4001), DESCRIBE_PD_CLUSTER (0x4002).
 
-use crate::{RangeServer, Status};
+use bytes::{Bytes, BytesMut};
 
-/// One member of the placement driver's cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlacementDriverNode {
-    /// Its name.
-    pub name: String,
-    /// Where to dial it, `host:port`. Text of a peer.
-    pub advertise_addr: String,
-    /// Whether it leads, as far as the sender knows.
-    pub is_leader: bool,
-}
+use crate::v01::{self, tables};
+use crate::{DecodeError, Encoder, RangeServer, Status};
 
-/// The placement driver's cluster; also the detail of a status that says "not the leader".
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlacementDriverCluster {
-    /// Its members.
-    pub nodes: Vec<PlacementDriverNode>,
+tables! {
+    /// One member of the placement driver's cluster.
+    pub struct PlacementDriverNode: PlacementDriverNodeArgs {
+        /// Its name.
+        pub name: String,
+        /// Where to dial it, `host:port`. Text of a peer.
+        pub advertise_addr: String,
+        /// Whether it leads, as far as the sender knows.
+        pub is_leader: bool,
+    }
+
+    /// The placement driver's cluster; also the detail of a status that says "not the leader".
+    pub struct PlacementDriverCluster: PlacementDriverClusterArgs {
+        /// Its members.
+        pub nodes: Vec<PlacementDriverNode>,
+    }
 }
 
 impl PlacementDriverCluster {
@@ -26,73 +29,90 @@ impl PlacementDriverCluster {
     pub fn leader(&self) -> Option<&PlacementDriverNode> {
         self.nodes.iter().find(|node| node.is_leader)
     }
+
+    /// The bytes for [`Status::detail`](crate::Status::detail).
+    #[must_use]
+    pub fn to_detail(&self, encoder: &mut Encoder) -> Bytes {
+        let mut out = BytesMut::new();
+        v01::encode(self, encoder, &mut out);
+        out.freeze()
+    }
+
+    /// Reads a status's detail.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] when the bytes are no such root: the sender does not know the cluster.
+    pub fn from_detail(detail: &[u8]) -> Result<Self, DecodeError> {
+        v01::decode(detail)
+    }
 }
 
-/// Asks for a server number that nobody had before.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdAllocationRequest {
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-    /// Where the asking server runs.
-    pub host: String,
-}
+tables! {
+    /// Asks for a server number that nobody had before.
+    pub struct IdAllocationRequest: IdAllocationRequestArgs, request of ALLOCATE_ID {
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+        /// Where the asking server runs.
+        pub host: String,
+    }
 
-/// Answers an [`IdAllocationRequest`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdAllocationResponse {
-    /// The number, from 1.
-    pub id: i32,
-    /// How it ended.
-    pub status: Status,
-}
+    /// Answers an [`IdAllocationRequest`].
+    pub struct IdAllocationResponse: IdAllocationResponseArgs, response of ALLOCATE_ID {
+        /// The number, from 1.
+        pub id: i32,
+        /// How it ended.
+        pub status: Status,
+    }
 
-/// Asks who the placement driver's members are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribePlacementDriverClusterRequest {
-    /// The range server that asks, when one does.
-    pub range_server: Option<RangeServer>,
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-}
+    /// Asks who the placement driver's members are.
+    pub struct DescribePlacementDriverClusterRequest: DescribePlacementDriverClusterRequestArgs,
+        request of DESCRIBE_PD_CLUSTER
+    {
+        /// The range server that asks, when one does.
+        pub range_server: Option<RangeServer>,
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+    }
 
-/// Answers a [`DescribePlacementDriverClusterRequest`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribePlacementDriverClusterResponse {
-    /// How it ended.
-    pub status: Status,
-    /// The members; absent on errors.
-    pub cluster: Option<PlacementDriverCluster>,
-}
+    /// Answers a [`DescribePlacementDriverClusterRequest`].
+    pub struct DescribePlacementDriverClusterResponse: DescribePlacementDriverClusterResponseArgs,
+        response of DESCRIBE_PD_CLUSTER
+    {
+        /// How it ended.
+        pub status: Status,
+        /// The members; absent on errors.
+        pub cluster: Option<PlacementDriverCluster>,
+    }
 
-/// A range server's load, for placement. The units are those of the earlier implementation, which never stated them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are the schema's, and say all that is known")]
-pub struct ReportMetricsRequest {
-    pub range_server: Option<RangeServer>,
-    pub disk_in_rate: i64,
-    pub disk_out_rate: i64,
-    pub disk_free_space: i64,
-    pub disk_unindexed_data_size: i64,
-    pub memory_used: i64,
-    pub uring_task_rate: i16,
-    pub uring_inflight_task_cnt: i16,
-    pub uring_pending_task_cnt: i32,
-    pub uring_task_avg_latency: i16,
-    pub network_append_rate: i16,
-    pub network_fetch_rate: i16,
-    pub network_failed_append_rate: i16,
-    pub network_failed_fetch_rate: i16,
-    pub network_append_avg_latency: i16,
-    pub network_fetch_avg_latency: i16,
-    pub range_missing_replica_cnt: i16,
-    pub range_active_cnt: i16,
-}
+    /// A range server's load, for placement. The units are those of the earlier implementation, which never stated them.
+    #[allow(missing_docs, reason = "the names are the schema's, and say all that is known")]
+    pub struct ReportMetricsRequest: ReportMetricsRequestArgs, request of REPORT_METRICS {
+        pub range_server: Option<RangeServer>,
+        pub disk_in_rate: i64,
+        pub disk_out_rate: i64,
+        pub disk_free_space: i64,
+        pub disk_unindexed_data_size: i64,
+        pub memory_used: i64,
+        pub uring_task_rate: i16,
+        pub uring_inflight_task_cnt: i16,
+        pub uring_pending_task_cnt: i32,
+        pub uring_task_avg_latency: i16,
+        pub network_append_rate: i16,
+        pub network_fetch_rate: i16,
+        pub network_failed_append_rate: i16,
+        pub network_failed_fetch_rate: i16,
+        pub network_append_avg_latency: i16,
+        pub network_fetch_avg_latency: i16,
+        pub range_missing_replica_cnt: i16,
+        pub range_active_cnt: i16,
+    }
 
-/// Answers a [`ReportMetricsRequest`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReportMetricsResponse {
-    /// The server that reported.
-    pub range_server: Option<RangeServer>,
-    /// How it ended.
-    pub status: Status,
+    /// Answers a [`ReportMetricsRequest`].
+    pub struct ReportMetricsResponse: ReportMetricsResponseArgs, response of REPORT_METRICS {
+        /// The server that reported.
+        pub range_server: Option<RangeServer>,
+        /// How it ended.
+        pub status: Status,
+    }
 }

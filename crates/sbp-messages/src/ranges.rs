@@ -4,70 +4,45 @@ use bytes::Bytes;
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
 
 use crate::Status;
+use crate::v01::tables;
 
-/// A range server, by number and address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangeServer {
-    /// Its number; -1: not known.
-    pub server_id: ServerId,
-    /// Where to dial it, `host:port`. Text of a peer.
-    pub advertise_addr: String,
-}
-
-impl Default for RangeServer {
-    fn default() -> Self {
-        Self {
-            server_id: ServerId(-1),
-            advertise_addr: String::new(),
-        }
+tables! {
+    /// A range server, by number and address.
+    pub struct RangeServer: RangeServerArgs {
+        /// Its number; -1: not known.
+        pub server_id: ServerId,
+        /// Where to dial it, `host:port`. Text of a peer.
+        pub advertise_addr: String,
     }
-}
 
-/// A server that holds a range.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReplicaServer {
-    /// The server.
-    pub range_server: Option<RangeServer>,
-    /// Whether it takes the appends.
-    pub is_primary: bool,
-}
+    /// A server that holds a range.
+    pub struct ReplicaServer: ReplicaServerArgs {
+        /// The server.
+        pub range_server: Option<RangeServer>,
+        /// Whether it takes the appends.
+        pub is_primary: bool,
+    }
 
-/// One range of a stream: its bounds and who holds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// The stream.
-    pub stream_id: StreamId,
-    /// The range's place within it, from 0.
-    pub range_index: RangeIndex,
-    /// The first offset of the range.
-    pub start_offset: Offset,
-    /// The end, exclusive; -1 while the range is open.
-    pub end_offset: Offset,
-    /// The confirmed end of an open range, the end of a sealed one.
-    pub next_offset: Offset,
-    /// The servers that hold it.
-    pub servers: Vec<ReplicaServer>,
-    /// The range's epoch; -1: not said.
-    pub epoch: Epoch,
-    /// How many servers hold it; -1: not said.
-    pub replica_count: i8,
-    /// How many of them confirm an append; -1: not said.
-    pub ack_count: i8,
-}
-
-impl Default for Range {
-    fn default() -> Self {
-        Self {
-            stream_id: StreamId(-1),
-            range_index: RangeIndex(-1),
-            start_offset: Offset::ZERO,
-            end_offset: Offset(-1),
-            next_offset: Offset::ZERO,
-            servers: Vec::new(),
-            epoch: Epoch(-1),
-            replica_count: -1,
-            ack_count: -1,
-        }
+    /// One range of a stream: its bounds and who holds it.
+    pub struct Range: RangeArgs {
+        /// The stream.
+        pub stream_id: StreamId,
+        /// The range's place within it, from 0.
+        pub range_index: RangeIndex,
+        /// The first offset of the range.
+        pub start_offset: Offset,
+        /// The end, exclusive; -1 while the range is open.
+        pub end_offset: Offset,
+        /// The confirmed end of an open range, the end of a sealed one.
+        pub next_offset: Offset,
+        /// The servers that hold it.
+        pub servers: Vec<ReplicaServer>,
+        /// The range's epoch; -1: not said.
+        pub epoch: Epoch,
+        /// How many servers hold it; -1: not said.
+        pub replica_count: i8,
+        /// How many of them confirm an append; -1: not said.
+        pub ack_count: i8,
     }
 }
 
@@ -90,122 +65,87 @@ impl Range {
     }
 }
 
-/// A range by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RangeId {
-    /// The stream.
-    pub stream_id: StreamId,
-    /// The range within it, or [`RangeIndex::OPEN`].
-    pub range_index: RangeIndex,
-    /// The epoch that it must have, or [`Epoch::ANY`].
-    pub epoch: Epoch,
-    /// In a seal, the end that the sealer saw, for comparison; -1: not known.
-    pub end_offset: Offset,
-}
-
-impl Default for RangeId {
-    fn default() -> Self {
-        Self {
-            stream_id: StreamId(-1),
-            range_index: RangeIndex::OPEN,
-            epoch: Epoch::ANY,
-            end_offset: Offset(-1),
-        }
+tables! {
+    /// A range by name.
+    #[derive(Copy)]
+    pub struct RangeId: RangeIdArgs {
+        /// The stream.
+        pub stream_id: StreamId,
+        /// The range within it, or [`RangeIndex::OPEN`].
+        pub range_index: RangeIndex,
+        /// The epoch that it must have, or [`Epoch::ANY`].
+        pub epoch: Epoch,
+        /// In a seal, the end that the sealer saw, for comparison; -1: not known.
+        pub end_offset: Offset,
     }
-}
 
-/// Which ranges to list. With both parts given a range must meet both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangeCriteria {
-    /// Those that this server holds.
-    pub range_server: Option<RangeServer>,
-    /// Those of this stream; -1: of any.
-    pub stream_id: StreamId,
-}
-
-impl Default for RangeCriteria {
-    fn default() -> Self {
-        Self {
-            range_server: None,
-            stream_id: StreamId(-1),
-        }
+    /// Which ranges to list. With both parts given a range must meet both.
+    pub struct RangeCriteria: RangeCriteriaArgs {
+        /// Those that this server holds.
+        pub range_server: Option<RangeServer>,
+        /// Those of this stream; -1: of any.
+        pub stream_id: StreamId,
     }
-}
 
-/// Lists ranges, in pages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListRangesRequest {
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-    /// Which ranges, answered in this order.
-    pub range_criteria: Vec<RangeCriteria>,
-    /// Ranges in one page; 0: the server's default.
-    pub limit: i32,
-    /// Where the last page ended, as its answer said; empty: the first page.
-    pub continuation: Bytes,
-}
-
-/// The ranges that meet one of the criteria.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListRangesResult {
-    /// The criteria, repeated.
-    pub range_criteria: Option<RangeCriteria>,
-    /// The ranges, those of a stream in order.
-    pub ranges: Vec<Range>,
-    /// How it ended.
-    pub status: Status,
-}
-
-/// Answers a [`ListRangesRequest`], whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListRangesResponse {
-    /// How long the client is asked to wait before its next call of this kind, in milliseconds.
-    pub throttle_time_ms: i32,
-    /// Results in the order of the criteria.
-    pub list_responses: Vec<ListRangesResult>,
-    /// How the call as a whole ended.
-    pub status: Status,
-    /// Send it back for the next page; empty: that was all.
-    pub continuation: Bytes,
-}
-
-/// Describes ranges by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeRangesRequest {
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-    /// Which ranges.
-    pub ranges: Vec<RangeId>,
-}
-
-/// One range as it now is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribeRangeResult {
-    /// The stream asked for.
-    pub stream_id: StreamId,
-    /// The range; absent on errors.
-    pub range: Option<Range>,
-    /// How it ended.
-    pub status: Status,
-}
-
-impl Default for DescribeRangeResult {
-    fn default() -> Self {
-        Self {
-            stream_id: StreamId(-1),
-            range: None,
-            status: Status::success(),
-        }
+    /// Lists ranges, in pages.
+    pub struct ListRangesRequest: ListRangesRequestArgs, request of LIST_RANGES {
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+        /// Which ranges, answered in this order.
+        pub range_criteria: Vec<RangeCriteria>,
+        /// Ranges in one page; 0: the server's default.
+        pub limit: i32,
+        /// Where the last page ended, as its answer said; empty: the first page.
+        pub continuation: Bytes,
     }
-}
 
-/// Answers a [`DescribeRangesRequest`], whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeRangesResponse {
-    /// How long the client is asked to wait before its next call of this kind, in milliseconds.
-    pub throttle_time_ms: i32,
-    /// One result for each range asked for, in order.
-    pub describe_responses: Vec<DescribeRangeResult>,
-    /// How the call as a whole ended.
-    pub status: Status,
+    /// The ranges that meet one of the criteria.
+    pub struct ListRangesResult: ListRangesResultArgs {
+        /// The criteria, repeated.
+        pub range_criteria: Option<RangeCriteria>,
+        /// The ranges, those of a stream in order.
+        pub ranges: Vec<Range>,
+        /// How it ended.
+        pub status: Status,
+    }
+
+    /// Answers a [`ListRangesRequest`], whole or in part.
+    pub struct ListRangesResponse: ListRangesResponseArgs, response of LIST_RANGES {
+        /// How long the client is asked to wait before its next call of this kind, in milliseconds.
+        pub throttle_time_ms: i32,
+        /// Results in the order of the criteria.
+        pub list_responses: Vec<ListRangesResult>,
+        /// How the call as a whole ended.
+        pub status: Status,
+        /// Send it back for the next page; empty: that was all.
+        pub continuation: Bytes,
+    }
+
+    /// Describes ranges by name.
+    pub struct DescribeRangesRequest: DescribeRangesRequestArgs, request of DESCRIBE_RANGES {
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+        /// Which ranges.
+        pub ranges: Vec<RangeId>,
+    }
+
+    /// One range as it now is.
+    pub struct DescribeRangeResult: DescribeRangeResultArgs {
+        /// The stream asked for.
+        pub stream_id: StreamId,
+        /// The range; absent on errors.
+        pub range: Option<Range>,
+        /// How it ended.
+        pub status: Status,
+    }
+
+    /// Answers a [`DescribeRangesRequest`], whole or in part.
+    pub struct DescribeRangesResponse: DescribeRangesResponseArgs, response of DESCRIBE_RANGES {
+        /// How long the client is asked to wait before its next call of this kind, in milliseconds.
+        pub throttle_time_ms: i32,
+        /// One result for each range asked for, in order.
+        pub describe_responses: Vec<DescribeRangeResult>,
+        /// How the call as a whole ended.
+        pub status: Status,
+    }
 }

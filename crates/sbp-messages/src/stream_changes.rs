@@ -2,111 +2,96 @@
 
 use sbp_types::{Offset, StreamId};
 
+use crate::v01::tables;
 use crate::{Range, Status, Stream};
 
-/// Deletes streams.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteStreamsRequest {
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-    /// Which streams: only their numbers count.
-    pub streams: Vec<Stream>,
-}
-
-/// What became of one stream to be deleted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteStreamResult {
-    /// The stream that was; on errors its number at least.
-    pub deleted_stream: Option<Stream>,
-    /// How it ended.
-    pub status: Status,
-}
-
-/// Answers a [`DeleteStreamsRequest`], whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteStreamsResponse {
-    /// How long the client is asked to wait before its next call of this kind, in milliseconds.
-    pub throttle_time_ms: i32,
-    /// One result for each stream, in order.
-    pub delete_responses: Vec<DeleteStreamResult>,
-    /// How the call as a whole ended.
-    pub status: Status,
-}
-
-/// Changes settings of streams.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpdateStreamsRequest {
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-    /// The settings. What is 0 or absent stays as it is, but `retention_period_ms`, which is always taken.
-    pub streams: Vec<Stream>,
-}
-
-/// What became of one stream to be changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpdateStreamResult {
-    /// The stream as it now is; on errors its number at least.
-    pub stream: Option<Stream>,
-    /// How it ended.
-    pub status: Status,
-}
-
-/// Answers an [`UpdateStreamsRequest`], whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpdateStreamsResponse {
-    /// How long the client is asked to wait before its next call of this kind, in milliseconds.
-    pub throttle_time_ms: i32,
-    /// One result for each stream, in order.
-    pub update_responses: Vec<UpdateStreamResult>,
-    /// How the call as a whole ended.
-    pub status: Status,
-}
-
-/// Where a stream is to begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TrimmedStream {
-    /// The stream.
-    pub stream_id: StreamId,
-    /// The first offset that is kept.
-    pub trim_offset: Offset,
-}
-
-impl Default for TrimmedStream {
-    fn default() -> Self {
-        Self {
-            stream_id: StreamId(-1),
-            trim_offset: Offset::ZERO,
-        }
+tables! {
+    /// Deletes streams.
+    pub struct DeleteStreamsRequest: DeleteStreamsRequestArgs, request of DELETE_STREAMS {
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+        /// Which streams: only their numbers count.
+        pub streams: Vec<Stream>,
     }
-}
 
-/// Moves the start of streams forward.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrimStreamsRequest {
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-    /// Which streams, and where they are to begin.
-    pub trimmed_streams: Vec<TrimmedStream>,
-}
+    /// What became of one stream to be deleted.
+    pub struct DeleteStreamResult: DeleteStreamResultArgs {
+        /// The stream that was; on errors its number at least.
+        pub deleted_stream: Option<Stream>,
+        /// How it ended.
+        pub status: Status,
+    }
 
-/// What became of one stream to be trimmed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrimStreamResult {
-    /// The stream; on errors its number at least.
-    pub trimmed_stream: Option<Stream>,
-    /// The first range that is left.
-    pub range: Option<Range>,
-    /// How it ended.
-    pub status: Status,
-}
+    /// Answers a [`DeleteStreamsRequest`], whole or in part.
+    pub struct DeleteStreamsResponse: DeleteStreamsResponseArgs, response of DELETE_STREAMS {
+        /// How long the client is asked to wait before its next call of this kind, in milliseconds.
+        pub throttle_time_ms: i32,
+        /// One result for each stream, in order.
+        pub delete_responses: Vec<DeleteStreamResult>,
+        /// How the call as a whole ended.
+        pub status: Status,
+    }
 
-/// Answers a [`TrimStreamsRequest`], whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrimStreamsResponse {
-    /// How long the client is asked to wait before its next call of this kind, in milliseconds.
-    pub throttle_time_ms: i32,
-    /// One result for each stream, in order.
-    pub trim_responses: Vec<TrimStreamResult>,
-    /// How the call as a whole ended.
-    pub status: Status,
+    /// Changes settings of streams.
+    pub struct UpdateStreamsRequest: UpdateStreamsRequestArgs, request of UPDATE_STREAMS {
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+        /// The settings. What is 0 or absent stays as it is, but `retention_period_ms`, which is always taken.
+        pub streams: Vec<Stream>,
+    }
+
+    /// What became of one stream to be changed.
+    pub struct UpdateStreamResult: UpdateStreamResultArgs {
+        /// The stream as it now is; on errors its number at least.
+        pub stream: Option<Stream>,
+        /// How it ended.
+        pub status: Status,
+    }
+
+    /// Answers an [`UpdateStreamsRequest`], whole or in part.
+    pub struct UpdateStreamsResponse: UpdateStreamsResponseArgs, response of UPDATE_STREAMS {
+        /// How long the client is asked to wait before its next call of this kind, in milliseconds.
+        pub throttle_time_ms: i32,
+        /// One result for each stream, in order.
+        pub update_responses: Vec<UpdateStreamResult>,
+        /// How the call as a whole ended.
+        pub status: Status,
+    }
+
+    /// Where a stream is to begin.
+    #[derive(Copy)]
+    pub struct TrimmedStream: TrimmedStreamArgs {
+        /// The stream.
+        pub stream_id: StreamId,
+        /// The first offset that is kept.
+        pub trim_offset: Offset,
+    }
+
+    /// Moves the start of streams forward.
+    pub struct TrimStreamsRequest: TrimStreamsRequestArgs, request of TRIM_STREAMS {
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+        /// Which streams, and where they are to begin.
+        pub trimmed_streams: Vec<TrimmedStream>,
+    }
+
+    /// What became of one stream to be trimmed.
+    pub struct TrimStreamResult: TrimStreamResultArgs {
+        /// The stream; on errors its number at least.
+        pub trimmed_stream: Option<Stream>,
+        /// The first range that is left.
+        pub range: Option<Range>,
+        /// How it ended.
+        pub status: Status,
+    }
+
+    /// Answers a [`TrimStreamsRequest`], whole or in part.
+    pub struct TrimStreamsResponse: TrimStreamsResponseArgs, response of TRIM_STREAMS {
+        /// How long the client is asked to wait before its next call of this kind, in milliseconds.
+        pub throttle_time_ms: i32,
+        /// One result for each stream, in order.
+        pub trim_responses: Vec<TrimStreamResult>,
+        /// How the call as a whole ended.
+        pub status: Status,
+    }
 }

@@ -3,89 +3,70 @@
 use bytes::Bytes;
 use sbp_types::{StreamId, StreamIdentity, TimestampMs};
 
+use crate::v01::tables;
 use crate::{Range, Status};
 
-/// A property: a key and a value that only the user gives a meaning to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyValue {
-    /// The key.
-    pub key: String,
-    /// The value.
-    pub value: String,
-}
-
-/// A stream's settings. In a request 0 means the server's default; an answer shows what is in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stream {
-    /// Its number; -1 where it has none yet.
-    pub stream_id: StreamId,
-    /// How many servers hold each range.
-    pub replica_nums: i8,
-    /// How long records are kept, in milliseconds; 0: for ever.
-    pub retention_period_ms: i64,
-    /// How many servers confirm an append.
-    pub ack_count: i8,
-    /// Its name; empty: none.
-    pub name: String,
-    /// Its properties. Absent and empty differ in an update: absent leaves them as they are.
-    pub properties: Option<Vec<KeyValue>>,
-    /// How many bytes are kept; -1: no bound.
-    pub retention_bytes: i64,
-    /// The columns, as an Arrow IPC schema message; absent: the records are opaque.
-    pub schema: Option<Bytes>,
-    /// When it was created, by the placement driver's clock.
-    pub created_at_ms: TimestampMs,
-    /// What tells it from every other stream, also from one that has its number on a server that was set up anew. Means
-    /// nothing in a request. `None`: the server does not tell identities, or the stream is older than they are.
-    pub identity: Option<StreamIdentity>,
-}
-
-impl Default for Stream {
-    fn default() -> Self {
-        Self {
-            stream_id: StreamId(-1),
-            replica_nums: 0,
-            retention_period_ms: 0,
-            ack_count: 0,
-            name: String::new(),
-            properties: None,
-            retention_bytes: 0,
-            schema: None,
-            created_at_ms: TimestampMs(0),
-            identity: None,
-        }
+tables! {
+    /// A property: a key and a value that only the user gives a meaning to.
+    pub struct KeyValue: KeyValueArgs {
+        /// The key.
+        pub key: String,
+        /// The value.
+        pub value: String,
     }
-}
 
-/// Creates streams, each with an open first range.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CreateStreamsRequest {
-    /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
-    pub timeout_ms: i32,
-    /// Their settings, without numbers.
-    pub streams: Vec<Stream>,
-}
+    /// A stream's settings. In a request 0 means the server's default; an answer shows what is in force.
+    pub struct Stream: StreamArgs {
+        /// Its number; -1 where it has none yet.
+        pub stream_id: StreamId,
+        /// How many servers hold each range.
+        pub replica_nums: i8,
+        /// How long records are kept, in milliseconds; 0: for ever.
+        pub retention_period_ms: i64,
+        /// How many servers confirm an append.
+        pub ack_count: i8,
+        /// Its name; empty: none.
+        pub name: String,
+        /// Its properties. Absent and empty differ in an update: absent leaves them as they are.
+        pub properties: Option<Vec<KeyValue>>,
+        /// How many bytes are kept; -1: no bound.
+        pub retention_bytes: i64,
+        /// The columns, as an Arrow IPC schema message; absent: the records are opaque.
+        pub schema: Option<Bytes>,
+        /// When it was created, by the placement driver's clock.
+        pub created_at_ms: TimestampMs,
+        /// What tells it from every other stream, also from one that has its number on a server that was set up anew. Means
+        /// nothing in a request. `None`: the server does not tell identities, or the stream is older than they are.
+        pub identity: Option<StreamIdentity>,
+    }
 
-/// What became of one stream to be created.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CreateStreamResult {
-    /// The stream; on errors its name at least.
-    pub stream: Option<Stream>,
-    /// Its open range.
-    pub range: Option<Range>,
-    /// How it ended.
-    pub status: Status,
-}
+    /// Creates streams, each with an open first range.
+    pub struct CreateStreamsRequest: CreateStreamsRequestArgs, request of CREATE_STREAMS {
+        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        pub timeout_ms: i32,
+        /// Their settings, without numbers.
+        pub streams: Vec<Stream>,
+    }
 
-/// Answers a [`CreateStreamsRequest`], whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CreateStreamsResponse {
-    /// How long the client is asked to wait before its next call of this kind, in milliseconds.
-    pub throttle_time_ms: i32,
-    /// One result for each stream, in order.
-    pub create_responses: Vec<CreateStreamResult>,
-    /// How the call as a whole ended.
-    pub status: Status,
+    /// What became of one stream to be created.
+    pub struct CreateStreamResult: CreateStreamResultArgs {
+        /// The stream; on errors its name at least.
+        pub stream: Option<Stream>,
+        /// Its open range.
+        pub range: Option<Range>,
+        /// How it ended.
+        pub status: Status,
+    }
+
+    /// Answers a [`CreateStreamsRequest`], whole or in part.
+    pub struct CreateStreamsResponse: CreateStreamsResponseArgs, response of CREATE_STREAMS {
+        /// How long the client is asked to wait before its next call of this kind, in milliseconds.
+        pub throttle_time_ms: i32,
+        /// One result for each stream, in order.
+        pub create_responses: Vec<CreateStreamResult>,
+        /// How the call as a whole ended.
+        pub status: Status,
+    }
 }
 
 /// Describes streams by number and by name; with neither, lists all of them in pages.
@@ -103,24 +84,24 @@ pub struct DescribeStreamsRequest {
     pub continuation: Bytes,
 }
 
-/// One stream as it now is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeStreamResult {
-    /// The stream; on errors its number or name at least.
-    pub stream: Option<Stream>,
-    /// How it ended.
-    pub status: Status,
-}
+tables! {
+    /// One stream as it now is.
+    pub struct DescribeStreamResult: DescribeStreamResultArgs {
+        /// The stream; on errors its number or name at least.
+        pub stream: Option<Stream>,
+        /// How it ended.
+        pub status: Status,
+    }
 
-/// Answers a [`DescribeStreamsRequest`], whole or in part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DescribeStreamsResponse {
-    /// How long the client is asked to wait before its next call of this kind, in milliseconds.
-    pub throttle_time_ms: i32,
-    /// One result for each number, then for each name, in order; or a page of the list, by number.
-    pub describe_responses: Vec<DescribeStreamResult>,
-    /// How the call as a whole ended.
-    pub status: Status,
-    /// Send it back for the next page; empty: that was all.
-    pub continuation: Bytes,
+    /// Answers a [`DescribeStreamsRequest`], whole or in part.
+    pub struct DescribeStreamsResponse: DescribeStreamsResponseArgs, response of DESCRIBE_STREAMS {
+        /// How long the client is asked to wait before its next call of this kind, in milliseconds.
+        pub throttle_time_ms: i32,
+        /// One result for each number, then for each name, in order; or a page of the list, by number.
+        pub describe_responses: Vec<DescribeStreamResult>,
+        /// How the call as a whole ended.
+        pub status: Status,
+        /// Send it back for the next page; empty: that was all.
+        pub continuation: Bytes,
+    }
 }

@@ -1,30 +1,25 @@
 //! Profile "v0.1": the messages as the tables of `schemas/sbp.fbs`.
 //!
-//! The only module that names FlatBuffers. [`Wire`] is one struct's mapping, and [`decode`] the one way from bytes to a
-//! table: it verifies first.
+//! The only module that names FlatBuffers. [`Wire`] is one struct's mapping, which the macro [`tables!`] makes of the
+//! struct's fields, each of which is a [`Field`]. [`decode`] is the one way from bytes to a table: it verifies first.
 
-mod append;
-mod fetch;
-mod heartbeat;
-mod messages;
-mod notices;
-mod placement;
-mod range_changes;
-mod ranges;
-mod shared;
-mod stream_changes;
-mod streams;
+mod by_hand;
+mod field;
+mod table;
 mod template;
 #[cfg(test)]
 mod tests;
 
-use bytes::{Bytes, BytesMut};
-use flatbuffers::{FlatBufferBuilder, Follow, ForwardsUOffset, Vector, Verifiable, VerifierOptions, WIPOffset};
+use bytes::BytesMut;
+use flatbuffers::{FlatBufferBuilder, Follow, Verifiable, VerifierOptions, WIPOffset};
 
 use crate::{DecodeError, Encoder};
 
+pub(crate) use field::Field;
 /// The generated tables. They share their names with the structs that they become.
-use sbp_schema::v01 as fb;
+pub(crate) use sbp_schema::v01 as fb;
+pub(crate) use table::{message, tables};
+pub(crate) use template::{decode_templated, encode_templated};
 
 /// What a message is built in; reused, so that it allocates only while it grows.
 pub(crate) type Builder = FlatBufferBuilder<'static>;
@@ -39,6 +34,9 @@ const MAX_EXPANSION: usize = 4;
 /// Added to [`MAX_EXPANSION`], for short headers whose entries share everything they can.
 const EXPANSION_ALLOWANCE: usize = 64 * 1024;
 
+/// Where the table of a struct begins, in a header that is being built.
+pub(crate) type Written<T> = WIPOffset<<T as Wire>::Table<'static>>;
+
 /// One struct's mapping to its table.
 pub(crate) trait Wire: Sized {
     /// The generated table.
@@ -50,7 +48,7 @@ pub(crate) trait Wire: Sized {
     fn read(table: Self::Table<'_>) -> Self;
 
     /// Writes the table, scalars also at their default.
-    fn write(&self, builder: &mut Builder) -> WIPOffset<Self::Table<'static>>;
+    fn write(&self, builder: &mut Builder) -> Written<Self>;
 }
 
 /// A builder for this profile.
@@ -62,7 +60,7 @@ pub(crate) fn new_builder() -> Builder {
 }
 
 /// Verifies `header` and reads its root.
-fn decode<T: Wire>(header: &[u8]) -> Result<T, DecodeError> {
+pub(crate) fn decode<T: Wire>(header: &[u8]) -> Result<T, DecodeError> {
     let options = VerifierOptions {
         max_depth: MAX_DEPTH,
         max_tables: MAX_TABLES,
@@ -82,56 +80,10 @@ fn decode<T: Wire>(header: &[u8]) -> Result<T, DecodeError> {
 }
 
 /// Builds `message` and appends its bytes to `out`.
-fn encode<T: Wire>(message: &T, encoder: &mut Encoder, out: &mut BytesMut) {
+pub(crate) fn encode<T: Wire>(message: &T, encoder: &mut Encoder, out: &mut BytesMut) {
     let builder = &mut encoder.builder;
     builder.reset();
     let root = message.write(builder);
     builder.finish(root, None);
     out.extend_from_slice(builder.finished_data());
-}
-
-/// A vector of tables, as generated accessors return it.
-type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
-
-/// Reads a vector of tables; absent is empty.
-fn read_tables<'a, T: Wire, C: FromIterator<T>>(vector: Option<Tables<'a, T>>) -> C {
-    match vector {
-        // By index and not by the vector's iterator, which does not tell its length: one allocation instead of many.
-        Some(vector) => (0..vector.len()).map(|index| T::read(vector.get(index))).collect(),
-        None => C::from_iter([]),
-    }
-}
-
-/// Writes a vector of tables.
-fn write_tables<T: Wire>(items: &[T], builder: &mut Builder) -> WIPOffset<Tables<'static, T>> {
-    let offsets: Vec<_> = items.iter().map(|item| item.write(builder)).collect();
-    builder.create_vector(&offsets)
-}
-
-/// Reads a string; absent is empty.
-fn read_string(string: Option<&str>) -> String {
-    string.unwrap_or_default().to_owned()
-}
-
-/// Writes a string unless it is empty.
-fn write_string(string: &str, builder: &mut Builder) -> Option<WIPOffset<&'static str>> {
-    if string.is_empty() {
-        None
-    } else {
-        Some(builder.create_string(string))
-    }
-}
-
-/// Reads a byte vector; absent is empty, and an empty one allocates nothing.
-fn read_bytes(vector: Option<Vector<'_, u8>>) -> Bytes {
-    vector.map_or_else(Bytes::new, |vector| Bytes::copy_from_slice(vector.bytes()))
-}
-
-/// Writes a byte vector unless it is empty.
-fn write_bytes(bytes: &[u8], builder: &mut Builder) -> Option<WIPOffset<Vector<'static, u8>>> {
-    if bytes.is_empty() {
-        None
-    } else {
-        Some(builder.create_vector(bytes))
-    }
 }

@@ -29,7 +29,7 @@ use super::{Wire, decode, encode};
 use crate::{AppendRequest, AppendResponse, DecodeError, Encoder, FetchRequest, FetchResponse};
 
 /// A message that has a template.
-pub(super) trait Templated: Wire {
+pub(crate) trait Templated: Wire {
     /// Appends the message's bytes to `out`, if it can be said by the template.
     fn write_template(&self, out: &mut BytesMut) -> Option<()>;
 
@@ -38,14 +38,14 @@ pub(super) trait Templated: Wire {
 }
 
 /// Writes by template, or else by the builder.
-pub(super) fn encode_templated<T: Templated>(message: &T, encoder: &mut Encoder, out: &mut BytesMut) {
+pub(crate) fn encode_templated<T: Templated>(message: &T, encoder: &mut Encoder, out: &mut BytesMut) {
     if message.write_template(out).is_none() {
         encode(message, encoder, out);
     }
 }
 
 /// Reads by template, or else verifies.
-pub(super) fn decode_templated<T: Templated>(header: &[u8]) -> Result<T, DecodeError> {
+pub(crate) fn decode_templated<T: Templated>(header: &[u8]) -> Result<T, DecodeError> {
     T::read_template(header).map_or_else(|| decode(header), Ok)
 }
 

@@ -10,7 +10,6 @@ mod reader;
 use std::fmt::Debug;
 
 use bytes::BytesMut;
-use flatbuffers::WIPOffset;
 use sbp_types::{Epoch, Offset, RangeIndex, StreamId};
 use smallvec::smallvec;
 
@@ -18,7 +17,7 @@ use crate::{AppendInfo, AppendRequest, AppendResponse, Encoder, Profile, V01};
 
 /// The dialect's module: what a real one would be.
 mod renumbered {
-    use super::super::super::{Builder, Wire, decode, encode, fb, read_tables, write_tables};
+    use super::super::super::{Builder, Field, Wire, Written, decode, encode, fb};
     use super::*;
     use crate::DecodeError;
 
@@ -42,7 +41,7 @@ mod renumbered {
             })
         }
 
-        fn write(&self, builder: &mut Builder) -> WIPOffset<Self::Table<'static>> {
+        fn write(&self, builder: &mut Builder) -> Written<Self> {
             let args = fb::AppendInfoArgs {
                 stream_id: self.0.stream_id.0,
                 request_index: self.0.batch_length,
@@ -58,16 +57,16 @@ mod renumbered {
         const NAME: &'static str = "AppendRequest";
 
         fn read(table: Self::Table<'_>) -> Self {
-            let entries: Vec<Of<AppendInfo>> = read_tables(table.append_requests());
+            let entries: Vec<Of<AppendInfo>> = Field::read(table.append_requests());
             Self(AppendRequest {
                 timeout_ms: table.timeout_ms(),
                 append_requests: entries.into_iter().map(|entry| entry.0).collect(),
             })
         }
 
-        fn write(&self, builder: &mut Builder) -> WIPOffset<Self::Table<'static>> {
+        fn write(&self, builder: &mut Builder) -> Written<Self> {
             let entries: Vec<_> = self.0.append_requests.iter().copied().map(Of).collect();
-            let append_requests = Some(write_tables(&entries, builder));
+            let append_requests = entries.write(builder);
             let args = fb::AppendRequestArgs {
                 timeout_ms: self.0.timeout_ms,
                 append_requests,

@@ -1,0 +1,256 @@
+//! The types that a field of a table may have, each with what stands on the wire and what its absence reads as.
+
+use bytes::Bytes;
+use flatbuffers::{ForwardsUOffset, Vector, WIPOffset};
+use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, StreamIdentity, TimestampMs};
+use smallvec::SmallVec;
+
+use super::{Builder, Wire, Written, fb};
+use crate::{ClientRole, SealKind, Status};
+
+/// A vector of tables, as generated accessors return it.
+type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
+
+/// A value as one field of a table.
+///
+/// | type of the field | on the wire | absent |
+/// | --- | --- | --- |
+/// | numbers, `bool`, their newtypes, enumerations | a scalar, always written | the schema's default |
+/// | `Option` of a table | the table, if there is one | `None` |
+/// | [`Status`] | the table, always written | success |
+/// | `Vec`, `SmallVec` of tables | a vector, always written | empty |
+/// | `Option<Vec>` of tables, `Option<Bytes>` | a vector, also an empty one | `None` |
+/// | `String`, [`Bytes`] | written unless it is empty | empty |
+/// | `Option<StreamIdentity>` | 16 bytes | `None`, as with any other number of bytes |
+#[diagnostic::on_unimplemented(
+    message = "a message has no field of type `{Self}`",
+    label = "this type has no form on the wire",
+    note = "`v01/field.rs` lists the types that have one; another table is nested as `Option<Table>` or `Vec<Table>`"
+)]
+pub(crate) trait Field: Sized {
+    /// What the generated accessor of the field returns.
+    type Read<'a>;
+    /// What the generated code builds the field from.
+    type Written;
+
+    /// The value of a field that was read.
+    fn read(read: Self::Read<'_>) -> Self;
+
+    /// Writes what the table will refer to.
+    fn write(&self, builder: &mut Builder) -> Self::Written;
+
+    /// The value of an absent field, of which the schema has this default.
+    fn absent(default: Self::Written) -> Self;
+}
+
+/// A type of ours, and what the generated code has for it; how it is read and how it is written.
+macro_rules! scalar {
+    ($ours:ty, $wire:ty, |$read:ident| $reading:expr, |$value:ident| $writing:expr) => {
+        impl Field for $ours {
+            type Read<'a> = $wire;
+            type Written = $wire;
+
+            #[inline]
+            fn read($read: $wire) -> Self {
+                $reading
+            }
+
+            #[inline]
+            fn write(&self, _: &mut Builder) -> $wire {
+                let $value = *self;
+                $writing
+            }
+
+            #[inline]
+            fn absent(default: $wire) -> Self {
+                Self::read(default)
+            }
+        }
+    };
+}
+
+/// Numbers as they are.
+macro_rules! numbers {
+    ($($number:ty)*) => { $( scalar! { $number, $number, |read| read, |value| value } )* };
+}
+
+/// Types of ours around a number.
+macro_rules! newtypes {
+    ($($name:ident($number:ty))*) => { $( scalar! { $name, $number, |read| $name(read), |value| value.0 } )* };
+}
+
+/// Enumerations: a number in a type of ours, and in another one of the generated code.
+macro_rules! enumerations {
+    ($($name:ident)*) => { $( scalar! { $name, fb::$name, |read| $name(read.0), |value| fb::$name(value.0) } )* };
+}
+
+numbers! { bool i8 i16 i32 i64 }
+newtypes! { StreamId(i64) RangeIndex(i32) Epoch(i64) Offset(i64) TimestampMs(i64) ServerId(i32) }
+enumerations! { ClientRole SealKind }
+
+impl<T: Wire> Field for Option<T> {
+    type Read<'a> = Option<T::Table<'a>>;
+    type Written = Option<Written<T>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read.map(T::read)
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        self.as_ref().map(|table| table.write(builder))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        None
+    }
+}
+
+impl Field for Status {
+    type Read<'a> = Option<fb::Status<'a>>;
+    type Written = Option<Written<Self>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read.map_or_else(Self::success, <Self as Wire>::read)
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        Some(Wire::write(self, builder))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        Self::success()
+    }
+}
+
+impl<T: Wire> Field for Vec<T> {
+    type Read<'a> = Option<Tables<'a, T>>;
+    type Written = Option<WIPOffset<Tables<'static, T>>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read_tables(read)
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        Some(write_tables(self, builder))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Wire> Field for SmallVec<[T; 1]> {
+    type Read<'a> = Option<Tables<'a, T>>;
+    type Written = Option<WIPOffset<Tables<'static, T>>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read_tables(read)
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        Some(write_tables(self, builder))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Wire> Field for Option<Vec<T>> {
+    type Read<'a> = Option<Tables<'a, T>>;
+    type Written = Option<WIPOffset<Tables<'static, T>>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read.map(|tables| read_tables(Some(tables)))
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        self.as_ref().map(|tables| write_tables(tables, builder))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        None
+    }
+}
+
+impl Field for String {
+    type Read<'a> = Option<&'a str>;
+    type Written = Option<WIPOffset<&'static str>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read.unwrap_or_default().to_owned()
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        (!self.is_empty()).then(|| builder.create_string(self))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        Self::new()
+    }
+}
+
+impl Field for Bytes {
+    type Read<'a> = Option<Vector<'a, u8>>;
+    type Written = Option<WIPOffset<Vector<'static, u8>>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        // An empty one allocates nothing.
+        read.map_or_else(Self::new, |bytes| Self::copy_from_slice(bytes.bytes()))
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        (!self.is_empty()).then(|| builder.create_vector(self))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        Self::new()
+    }
+}
+
+impl Field for Option<Bytes> {
+    type Read<'a> = Option<Vector<'a, u8>>;
+    type Written = Option<WIPOffset<Vector<'static, u8>>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read.map(|bytes| Bytes::copy_from_slice(bytes.bytes()))
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        self.as_ref().map(|bytes| builder.create_vector(bytes))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        None
+    }
+}
+
+impl Field for Option<StreamIdentity> {
+    type Read<'a> = Option<Vector<'a, u8>>;
+    type Written = Option<WIPOffset<Vector<'static, u8>>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read.and_then(|bytes| bytes.bytes().try_into().ok()).map(StreamIdentity)
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        self.map(|identity| builder.create_vector(&identity.0))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        None
+    }
+}
+
+fn read_tables<T: Wire, C: FromIterator<T>>(vector: Option<Tables<'_, T>>) -> C {
+    match vector {
+        // By index and not by the vector's iterator, which does not tell its length: one allocation instead of many.
+        Some(vector) => (0..vector.len()).map(|index| T::read(vector.get(index))).collect(),
+        None => C::from_iter([]),
+    }
+}
+
+fn write_tables<T: Wire>(items: &[T], builder: &mut Builder) -> WIPOffset<Tables<'static, T>> {
+    let offsets: Vec<_> = items.iter().map(|item| item.write(builder)).collect();
+    builder.create_vector(&offsets)
+}
