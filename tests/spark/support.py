@@ -64,6 +64,14 @@ class Process:
         """How many threads it has."""
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
+    def stands_still(self) -> bool:
+        """Whether all of its threads are stopped, or it is gone: a signal that was sent is only on its way."""
+        try:
+            stats = [(task / "stat").read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
+        except (FileNotFoundError, ProcessLookupError):
+            return not Path(f"/proc/{self.pid}").exists()
+        return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
     def descriptors(self) -> int:
         """How many files and sockets it has open."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))

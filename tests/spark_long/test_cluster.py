@@ -136,6 +136,7 @@ def test_an_executor_that_sleeps_and_wakes_up(
                 asleep = [executor, *descendants(executor.pid)]
                 for process in asleep:
                     os.kill(process.pid, signal.SIGSTOP)
+                eventually(lambda: all(process.stands_still() for process in asleep), timeout=20)
                 for frame in frames:
                     frame.forward()
             assert running.answer(400) >= 2
