@@ -9,11 +9,13 @@ use std::time::Duration;
 use sbp_locks::Mutex;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
 
+use crate::claim::Claimed;
 use crate::files::{CLEAN, is_full, write_small_always};
 use crate::handle::OpenFiles;
 use crate::pen::Pen;
 use crate::prepare::{Maker, Prepared};
 use crate::queue::Queue;
+use crate::recover::Recovery;
 use crate::shared::{Shared, State};
 use crate::tail::HotTail;
 use crate::upkeep::{Job, JobSink, write_checkpoint};
@@ -58,6 +60,65 @@ impl<T> fmt::Debug for Log<T> {
     }
 }
 
+/// What the log's threads and its readers share, of what recovery found.
+fn share(
+    fs: Arc<dyn FileSystem>,
+    clock: Arc<dyn Clock>,
+    files: Arc<OpenFiles>,
+    config: LogConfig,
+    claimed: Claimed,
+    recovery: &mut Recovery,
+) -> Arc<Shared> {
+    let boot_id = claimed.superblock.boot_id;
+    let maker = Maker::new(
+        fs.clone(),
+        files,
+        clock.clone(),
+        &config,
+        boot_id,
+        recovery.next_segment,
+    );
+    let newest = recovery.segments.keys().next_back().copied().unwrap_or(0);
+    Arc::new(Shared {
+        fs,
+        prepared: Prepared::new(clock),
+        maker,
+        superblock: claimed.superblock.into(),
+        checkpoints: std::mem::take(&mut recovery.checkpoints).into(),
+        checkpoint_size: AtomicU64::new(recovery.checkpoint_size),
+        footers: Default::default(),
+        counters: Default::default(),
+        read_buffers: read::buffers(),
+        rewriting: Default::default(),
+        moved: AtomicU64::new(0),
+        synced_below: AtomicU64::new(newest),
+        state: State {
+            index: std::mem::take(&mut recovery.index),
+            tail: HotTail::new(config.hot_tail_bytes),
+            writers: std::mem::take(&mut recovery.writers),
+            segments: std::mem::take(&mut recovery.segments),
+            remains: std::mem::take(&mut recovery.remains),
+            retired: std::mem::take(&mut recovery.retired),
+            reclaimable: true,
+            last: recovery.last,
+        }
+        .into(),
+        config,
+        _lock: claimed.lock,
+    })
+}
+
+/// Writes down what is damaged: the marks must not depend on finding the same damage again.
+fn note_damage(shared: &Shared) -> std::io::Result<()> {
+    match write_checkpoint(shared) {
+        Err(error) if is_full(&error) => {
+            tracing::warn!("the disk is full: what is damaged is not noted; the next start finds it again");
+            Ok(())
+        }
+        written => written,
+    }
+}
+
 impl<T: Send + 'static> Log<T> {
     /// Takes the directory, recovers what it holds and starts the writer thread.
     pub fn open(
@@ -69,68 +130,24 @@ impl<T: Send + 'static> Log<T> {
         config.check()?;
         let claimed = claim::claim(&*fs, &config.directory)?;
         let files = OpenFiles::new(fs.clone());
-        let recovery = recover::recover(&*fs, &files, &config)?;
+        let mut recovery = recover::recover(&*fs, &files, &config)?;
 
         let mut recovered = Recovered {
-            notes: recovery.notes,
+            notes: std::mem::take(&mut recovery.notes),
             clean: recovery.clean,
             boot_id: claimed.superblock.boot_id,
             ..Recovered::default()
         };
-        let maker = Maker {
-            fs: fs.clone(),
-            files,
-            clock: clock.clone(),
-            directory: config.directory.clone(),
-            capacity: config.segment_bytes,
-            reserve: config.reserve_bytes.min(config.segment_bytes / 2),
-            durability: config.durability,
-            boot_id: claimed.superblock.boot_id,
-            next_number: AtomicU64::new(recovery.next_segment),
-        };
-        let newest = recovery.segments.keys().next_back().copied().unwrap_or(0);
         let room = recovery
             .active
             .as_ref()
             .map_or(0, |(segment, end)| segment.capacity.saturating_sub(*end));
-        let shared = Arc::new(Shared {
-            fs,
-            prepared: Prepared::new(clock),
-            maker,
-            superblock: claimed.superblock.into(),
-            checkpoints: recovery.checkpoints.into(),
-            checkpoint_size: AtomicU64::new(recovery.checkpoint_size),
-            footers: Default::default(),
-            counters: Default::default(),
-            read_buffers: read::buffers(),
-            rewriting: Default::default(),
-            moved: AtomicU64::new(0),
-            synced_below: AtomicU64::new(newest),
-            state: State {
-                index: recovery.index,
-                tail: HotTail::new(config.hot_tail_bytes),
-                writers: recovery.writers,
-                segments: recovery.segments,
-                remains: recovery.remains,
-                retired: recovery.retired,
-                reclaimable: true,
-                last: recovery.last,
-            }
-            .into(),
-            config,
-            _lock: claimed.lock,
-        });
+        let shared = share(fs, clock, files, config, claimed, &mut recovery);
         #[cfg(feature = "testing")]
         shared.forget_at_start();
         describe(&shared, &mut recovered);
         if recovery.damaged {
-            // The marks must not depend on finding the same damage again.
-            match write_checkpoint(&shared) {
-                Err(error) if is_full(&error) => {
-                    tracing::warn!("the disk is full: what is damaged is not noted; the next start finds it again");
-                }
-                written => written.map_err(files::at(&shared.config.directory))?,
-            }
+            note_damage(&shared).map_err(files::at(&shared.config.directory))?;
         }
 
         let queue = Arc::new(Queue::new(&shared.config, room));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sbp_locks::{Condvar, Mutex};
 
+use crate::LogConfig;
 use crate::files::{ASIDE, RESERVE, is_full, remove_if_there};
 use crate::format::segment::SegmentHeader;
 use crate::fs::{FileSystem, OpenMode};
@@ -34,6 +35,27 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        files: Arc<OpenFiles>,
+        clock: Arc<dyn Clock>,
+        config: &LogConfig,
+        boot_id: u64,
+        next_segment: u64,
+    ) -> Self {
+        Self {
+            fs,
+            files,
+            clock,
+            directory: config.directory.clone(),
+            capacity: config.segment_bytes,
+            reserve: config.reserve_bytes.min(config.segment_bytes / 2),
+            durability: config.durability,
+            boot_id,
+            next_number: AtomicU64::new(next_segment),
+        }
+    }
+
     /// Makes a segment, durable under its name. The reserve comes first, so that a full disk leaves room for it.
     pub(crate) fn make(&self) -> io::Result<Segment> {
         self.fill_reserve().and_then(|()| {

@@ -69,6 +69,20 @@ enum Gatherer {
     Typed(TypedGatherer),
 }
 
+impl Gatherer {
+    fn new(py: Python<'_>, cut: Cut, typed: bool, target: Option<&Described>) -> PyResult<Self> {
+        match target {
+            None if typed => Err(errors::invalid(py, "body \"arrow\" needs one stream to write to")),
+            Some(stream) if typed && stream.schema.is_none() => Err(errors::schema_mismatch(
+                py,
+                &format!("stream {} has no schema", stream.name),
+            )),
+            _ if typed => Ok(Self::Typed(TypedGatherer::new(cut))),
+            _ => Ok(Self::Records(RowGatherer::new(cut, target.is_some()))),
+        }
+    }
+}
+
 /// A frame and what became of it.
 type Outcome = (u64, AppendResultOf);
 
@@ -129,25 +143,11 @@ impl BatchAppender {
         let target = stream
             .map(|name| find(py, &core, Key::Name(name), create_streams))
             .transpose()?;
-        match &target {
-            None if typed => return Err(errors::invalid(py, "body \"arrow\" needs one stream to write to")),
-            Some(stream) if typed && stream.schema.is_none() => {
-                return Err(errors::schema_mismatch(
-                    py,
-                    &format!("stream {} has no schema", stream.name),
-                ));
-            }
-            _ => {}
-        }
         let cut = Cut {
             rows: batch_rows.max(1),
             bytes: batch_bytes.max(1),
         };
-        let rows = if typed {
-            Gatherer::Typed(TypedGatherer::new(cut))
-        } else {
-            Gatherer::Records(RowGatherer::new(cut, target.is_some()))
-        };
+        let rows = Gatherer::new(py, cut, typed, target.as_deref())?;
         let name = writer_id.is_none().then(lend);
         let (id, epoch) = match (&name, writer_id) {
             (None, Some(id)) => (named(id)?, epoch),

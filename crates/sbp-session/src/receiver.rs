@@ -302,16 +302,7 @@ impl Receiver {
                     placement,
                     gathered,
                     left,
-                } => {
-                    if self.block.len() < left {
-                        self.stage = Stage::Header {
-                            prelude,
-                            placement,
-                            gathered,
-                            left,
-                        };
-                        return Progress::NeedBytes;
-                    }
+                } if self.block.len() >= left => {
                     let header = join(gathered, self.take(left));
                     self.start_payload(prelude, placement, header);
                 }
@@ -321,17 +312,7 @@ impl Receiver {
                     mut payload,
                     mut sum,
                     left,
-                } => {
-                    if self.block.len() < left {
-                        self.stage = Stage::Blocks {
-                            prelude,
-                            header,
-                            payload,
-                            sum,
-                            left,
-                        };
-                        return Progress::NeedBytes;
-                    }
+                } if self.block.len() >= left => {
                     let last = self.take(left);
                     sum.update(&last);
                     payload.push(last);
@@ -348,24 +329,13 @@ impl Receiver {
                     buffer,
                     sum,
                     summed,
-                } => {
-                    return self.poll_own(prelude, header, buffer, sum, summed);
-                }
+                } => return self.poll_own(prelude, header, buffer, sum, summed),
                 Stage::Trailer {
                     prelude,
                     header,
                     payload,
                     found,
-                } => {
-                    if self.block.len() < CHECKSUM_LENGTH {
-                        self.stage = Stage::Trailer {
-                            prelude,
-                            header,
-                            payload,
-                            found,
-                        };
-                        return Progress::NeedBytes;
-                    }
+                } if self.block.len() >= CHECKSUM_LENGTH => {
                     let stated = self.block.get_u32();
                     return Progress::Complete(Received {
                         prelude,
@@ -374,6 +344,10 @@ impl Receiver {
                         stated,
                         found,
                     });
+                }
+                incomplete @ (Stage::Header { .. } | Stage::Blocks { .. } | Stage::Trailer { .. }) => {
+                    self.stage = incomplete;
+                    return Progress::NeedBytes;
                 }
             }
         }

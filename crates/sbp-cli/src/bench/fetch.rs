@@ -1,8 +1,10 @@
 //! `sbp bench fetch`
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use sbp_client::{ReaderOptions, Span};
+use sbp_client::{FetchedBatch, ReaderOptions, Span};
+use sbp_messages::Stream;
 use sbp_record::{Batch, StreamSchema};
 use sbp_types::StreamId;
 
@@ -15,18 +17,7 @@ use crate::terminal::{Terminal, progress};
 
 pub(crate) fn run(bench: &BenchFetch, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(&bench.connection)?;
-    let streams = if bench.streams.is_empty() {
-        let all = session.wait(session.client.list_streams(None))?;
-        all.into_iter()
-            .filter(|stream| stream.name.starts_with("bench/"))
-            .collect()
-    } else {
-        bench
-            .streams
-            .iter()
-            .map(|name| session.find(name))
-            .collect::<Result<Vec<_>, _>>()?
-    };
+    let streams = streams_of(bench, &session)?;
     let ids: Vec<StreamId> = streams.iter().map(|stream| stream.stream_id).collect();
     let mut spans = Vec::new();
     for found in session.wait(session.client.positions(&ids, None))? {
@@ -53,32 +44,30 @@ pub(crate) fn run(bench: &BenchFetch, terminal: &mut Terminal) -> Result<(), Cli
     let before = (session.client.stats(), cpu_time());
     let begin = Instant::now();
     let mut reader = session.client.reader(spans, ReaderOptions::default());
-    let (mut records, mut bytes, mut batches, mut rows, mut copied) = (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
+    let mut counted = Counted::default();
     while let Some(arrived) = session.wait(reader.next_many()) {
         for fetched in arrived? {
-            records += fetched.len();
-            bytes += u64::try_from(fetched.bytes.len()).unwrap_or(0);
-            batches += 1;
+            counted.records += fetched.len();
+            counted.bytes += u64::try_from(fetched.bytes.len()).unwrap_or(0);
+            counted.batches += 1;
             if bench.decode {
                 let schema = schemas.iter().find(|(stream, _)| *stream == fetched.stream);
-                let schema = schema.and_then(|(_, schema)| schema.as_ref());
-                let broken = |source| CliError::Batch {
-                    stream: format!("stream {}", fetched.stream),
-                    offset: fetched.base_offset.0,
-                    source,
-                };
-                let batch = Batch::decode(fetched.bytes.clone(), schema).map_err(broken)?;
-                let columns = batch.to_record_batch(fetched.from, fetched.to).map_err(broken)?;
-                rows += u64::try_from(columns.num_rows()).unwrap_or(0);
-                copied += u64::try_from(batch.copied_bytes()).unwrap_or(0);
+                counted.decode(&fetched, schema.and_then(|(_, schema)| schema.as_ref()))?;
             }
         }
-        bar.set_position(records);
+        bar.set_position(counted.records);
     }
     let time = begin.elapsed();
     bar.finish_and_clear();
     let after = (session.client.stats(), cpu_time());
 
+    let Counted {
+        records,
+        bytes,
+        batches,
+        rows,
+        copied,
+    } = counted;
     let mut report = Report::default();
     report.count("streams", u64::try_from(ids.len()).unwrap_or(0));
     report.count("records", records);
@@ -101,4 +90,40 @@ pub(crate) fn run(bench: &BenchFetch, terminal: &mut Terminal) -> Result<(), Cli
     report.number("reads/batch", ratio(after.0.reads - before.0.reads, batches));
     report.number("wake-ups/batch", ratio(after.0.wakeups - before.0.wakeups, batches));
     report.show(bench.json, terminal)
+}
+
+/// The streams that are to be read: those named, or all of `sbp bench append`.
+fn streams_of(bench: &BenchFetch, session: &Session) -> Result<Vec<Arc<Stream>>, CliError> {
+    if bench.streams.is_empty() {
+        let all = session.wait(session.client.list_streams(None))?;
+        let benched = all.into_iter().filter(|stream| stream.name.starts_with("bench/"));
+        return Ok(benched.collect());
+    }
+    bench.streams.iter().map(|name| session.find(name)).collect()
+}
+
+/// What was read.
+#[derive(Default)]
+struct Counted {
+    records: u64,
+    bytes: u64,
+    batches: u64,
+    rows: u64,
+    copied: u64,
+}
+
+impl Counted {
+    /// Makes columns of a batch.
+    fn decode(&mut self, fetched: &FetchedBatch, schema: Option<&StreamSchema>) -> Result<(), CliError> {
+        let broken = |source| CliError::Batch {
+            stream: format!("stream {}", fetched.stream),
+            offset: fetched.base_offset.0,
+            source,
+        };
+        let batch = Batch::decode(fetched.bytes.clone(), schema).map_err(broken)?;
+        let columns = batch.to_record_batch(fetched.from, fetched.to).map_err(broken)?;
+        self.rows += u64::try_from(columns.num_rows()).unwrap_or(0);
+        self.copied += u64::try_from(batch.copied_bytes()).unwrap_or(0);
+        Ok(())
+    }
 }

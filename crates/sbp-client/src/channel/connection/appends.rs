@@ -10,7 +10,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use sbp_frame::{OpCode, PayloadPart};
 use sbp_messages::{AppendInfo, AppendRequest, AppendResponse, AppendResult, Encoder, Message};
-use sbp_session::{Outgoing, Session};
+use sbp_session::{Outgoing, SendError, Session};
 use sbp_types::{Epoch, Offset, RangeIndex};
 use smallvec::SmallVec;
 
@@ -40,6 +40,40 @@ struct Batch {
     remaining: usize,
 }
 
+/// Writes APPEND requests, with memory that is used again.
+#[derive(Default)]
+struct RequestWriter {
+    encoder: Encoder,
+    request: AppendRequest,
+    header: BytesMut,
+}
+
+impl RequestWriter {
+    /// Gives the session one append, whose bodies lie in `arena`.
+    fn send(
+        &mut self,
+        session: &mut Session,
+        op: &AppendOp,
+        arena: &[u8],
+        user: u32,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        fill_request(&mut self.request, op, now);
+        self.header.clear();
+        self.request.encode(&mut self.encoder, &mut self.header);
+        let parts = payload_parts(op, arena);
+        let outgoing = Outgoing {
+            opcode: AppendRequest::OPCODE,
+            header: &self.header,
+            payload: &parts,
+            user: u64::from(user),
+            deadline: Some(op.deadline),
+            receive_charge: 0,
+        };
+        session.send_request(now, outgoing).map(|_call| ())
+    }
+}
+
 /// All appends of one connection.
 pub(super) struct AppendPipeline {
     batches: Slab<Batch>,
@@ -50,9 +84,7 @@ pub(super) struct AppendPipeline {
     /// Appends given to the session and not answered, and their bytes.
     calls: usize,
     bytes: usize,
-    encoder: Encoder,
-    request: AppendRequest,
-    header: BytesMut,
+    writing: RequestWriter,
     completions: Completions,
     /// Appends of which nothing was sent or started here: they go to another connection, before all that came later.
     unsent: Submissions,
@@ -74,9 +106,7 @@ impl AppendPipeline {
             queue_deadline: None,
             calls: 0,
             bytes: 0,
-            encoder: Encoder::new(),
-            request: AppendRequest::default(),
-            header: BytesMut::new(),
+            writing: RequestWriter::default(),
             completions: Completions::new(),
             unsent: Submissions::new(),
             released: (0, 0),
@@ -168,28 +198,14 @@ impl AppendPipeline {
             }
             let index = batch.next;
             batch.next += 1;
-            fill_request(&mut self.request, op, now);
-            self.header.clear();
-            self.request.encode(&mut self.encoder, &mut self.header);
             let user = calls.insert(InFlight::Append {
                 batch: key,
                 op: to_u32(index),
                 sent: now,
                 results: Vec::new(),
             });
-            let parts = payload_parts(op, &batch.submissions.arena);
-            let outgoing = Outgoing {
-                opcode: AppendRequest::OPCODE,
-                header: &self.header,
-                payload: &parts,
-                user: u64::from(user),
-                deadline: Some(op.deadline),
-                receive_charge: 0,
-            };
-            let sent = session.send_request(now, outgoing);
-            drop(parts);
-            match sent {
-                Ok(_call) => {
+            match self.writing.send(session, op, &batch.submissions.arena, user, now) {
+                Ok(()) => {
                     self.calls += 1;
                     self.bytes += bytes;
                     context.counters.add_call(bytes);
