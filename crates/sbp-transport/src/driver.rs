@@ -17,7 +17,6 @@ use tokio::{
     time::{Sleep, sleep_until, timeout},
 };
 
-use crate::lent::Lent;
 use crate::memory::{Memory, Room, Share};
 use crate::{Application, Inbox, TransportStats};
 
@@ -127,21 +126,6 @@ impl<IO, A: Application> fmt::Debug for Settled<IO, A> {
     }
 }
 
-/// As [`drive`], but a thread that posts to a driver that sleeps may do its next turn: see [`crate::Mailbox::post_for`].
-/// For one who posts and then waits, that is two changes of threads less.
-pub async fn drive_lent<IO, A>(io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
-where
-    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: Application,
-{
-    let lent = Lent::new(io, Box::new(Driver::new(session, app, inbox)));
-    poll_fn(|context| lent.poll(context)).await;
-    match lent.take() {
-        Some((io, driver)) => wind_up(io, driver).await,
-        None => CloseReason::Local,
-    }
-}
-
 async fn run<IO, A>(mut io: IO, mut driver: Box<Driver<A>>) -> CloseReason
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
@@ -152,7 +136,7 @@ where
 }
 
 /// What is left to do once nothing more is said.
-async fn wind_up<IO, A>(mut io: IO, driver: Box<Driver<A>>) -> CloseReason
+pub(crate) async fn wind_up<IO, A>(mut io: IO, driver: Box<Driver<A>>) -> CloseReason
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
     A: Application,
@@ -215,7 +199,7 @@ pub(crate) struct Driver<A: Application> {
 }
 
 impl<A: Application> Driver<A> {
-    fn new(session: Session, app: A, inbox: Inbox<A::Command>) -> Self {
+    pub(crate) fn new(session: Session, app: A, inbox: Inbox<A::Command>) -> Self {
         let stats = inbox.stats();
         Self {
             session,

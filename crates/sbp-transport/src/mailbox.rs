@@ -9,7 +9,12 @@ use std::{
 use sbp_locks::Mutex;
 
 use crate::TransportStats;
-use crate::lent::Turns;
+
+/// Whoever can be driven from outside.
+pub(crate) trait TakeTurn: Send + Sync {
+    /// Drives for one turn; wakes the task if there is more to do. False, with nothing done, when somebody else drives.
+    fn take_turn(&self) -> bool;
+}
 
 /// A new mailbox: the end that posts, and the end that a driver takes from.
 pub fn mailbox<C>() -> (Mailbox<C>, Inbox<C>) {
@@ -40,18 +45,18 @@ struct State<C> {
     /// Set exactly while the task sleeps and nothing was posted since: whoever posts first takes it and wakes.
     waker: Option<Waker>,
     /// A driver that others may drive for a turn.
-    turns: Option<Weak<dyn Turns>>,
+    turns: Option<Weak<dyn TakeTurn>>,
     closed: bool,
 }
 
 /// A driver that was asleep when something was posted to it. Dropped, it is woken.
 #[must_use = "a driver that is not driven is woken at once"]
-pub struct Sleeper {
+pub struct SleepingDriver {
     waker: Option<Waker>,
-    turns: Option<Weak<dyn Turns>>,
+    turns: Option<Weak<dyn TakeTurn>>,
 }
 
-impl Sleeper {
+impl SleepingDriver {
     /// Drives it for one turn on this thread, which will likely send what was posted. Where that is not possible, or not
     /// enough, the driver is woken.
     ///
@@ -64,15 +69,15 @@ impl Sleeper {
     }
 }
 
-impl Drop for Sleeper {
+impl Drop for SleepingDriver {
     fn drop(&mut self) {
         wake(self.waker.take());
     }
 }
 
-impl fmt::Debug for Sleeper {
+impl fmt::Debug for SleepingDriver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Sleeper").finish_non_exhaustive()
+        formatter.debug_struct("SleepingDriver").finish_non_exhaustive()
     }
 }
 
@@ -94,7 +99,7 @@ impl<C> Mailbox<C> {
     ///
     /// # Errors
     /// The command itself, when the connection has ended.
-    pub fn post_for(&self, command: C) -> Result<Option<Sleeper>, C> {
+    pub fn post_for(&self, command: C) -> Result<Option<SleepingDriver>, C> {
         let mut state = self.shared.state.lock();
         if state.closed {
             return Err(command);
@@ -103,7 +108,7 @@ impl<C> Mailbox<C> {
         let Some(waker) = state.waker.take() else {
             return Ok(None);
         };
-        Ok(Some(Sleeper {
+        Ok(Some(SleepingDriver {
             waker: Some(waker),
             turns: state.turns.clone(),
         }))
@@ -190,7 +195,7 @@ impl<C> Inbox<C> {
     }
 
     /// Lets whoever posts drive the one who takes.
-    pub(crate) fn lend(&self, turns: Weak<dyn Turns>) {
+    pub(crate) fn share(&self, turns: Weak<dyn TakeTurn>) {
         self.shared.state.lock().turns = Some(turns);
     }
 

@@ -32,7 +32,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
-use sbp_transport::{Descriptors, Mailbox, Sleeper, TransportStats};
+use sbp_transport::{Descriptors, Mailbox, SleepingDriver, TransportStats};
 use sbp_types::ServerId;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -200,12 +200,12 @@ impl Channel {
 
     /// As [`Self::post`], for one who waits for nothing else: a connection that sleeps is driven on this thread.
     pub(crate) fn post_and_drive(self: &Arc<Self>, command: Command) {
-        if let Some(sleeper) = self.post_for(command) {
-            sleeper.drive();
+        if let Some(sleeping) = self.post_for(command) {
+            sleeping.drive();
         }
     }
 
-    fn post_for(self: &Arc<Self>, command: Command) -> Option<Sleeper> {
+    fn post_for(self: &Arc<Self>, command: Command) -> Option<SleepingDriver> {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
@@ -215,7 +215,7 @@ impl Channel {
         let behind = matches!(command, Command::Appends(_)) && !state.appends.is_empty();
         let command = match &state.phase {
             Phase::Ready(ready) if !behind => match ready.mailbox.post_for(command) {
-                Ok(sleeper) => return sleeper,
+                Ok(sleeping) => return sleeping,
                 // It has just ended: its runner finds the command when it looks for work.
                 Err(command) => command,
             },

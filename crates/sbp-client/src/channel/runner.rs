@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sbp_messages::{ErrorCode, GoAway, Status};
 use sbp_session::{Session, SessionConfig};
-use sbp_transport::{CloseReason, DialError, Socket, drive_lent, mailbox};
+use sbp_transport::{CloseReason, DialError, Socket, drive_shared, mailbox};
 use tokio::net::TcpStream;
 
 use super::{Channel, Phase, Ready, State};
@@ -159,7 +159,7 @@ impl Channel {
         self.counters.add_connection();
         let endpoint: Arc<str> = Arc::from(address);
         let connection = Connection::new(Arc::clone(self), Arc::clone(&endpoint), generation);
-        let reason = drive_lent(Socket::new(socket, &self.sockets), session, connection, inbox).await;
+        let reason = drive_shared(Socket::new(socket, &self.sockets), session, connection, inbox).await;
         tracing::debug!(%endpoint, %reason, "connection ended");
         self.counters.keep(&driver);
         drop(listed);

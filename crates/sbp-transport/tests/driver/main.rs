@@ -1,9 +1,9 @@
 //! Connections driven by tokio: over a pipe in memory with a clock that only tests move, and over loopback.
 
 mod apps;
-mod lent;
 mod loopback;
 mod memory;
 mod over_time;
 mod pipe;
+mod shared;
 mod sockets;

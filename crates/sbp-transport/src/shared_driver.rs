@@ -1,6 +1,7 @@
 //! A driver that other threads may drive for a turn.
 
 use std::{
+    future::poll_fn,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -9,19 +10,30 @@ use std::{
 };
 
 use sbp_locks::Mutex;
+use sbp_session::{CloseReason, Session};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::Application;
-use crate::driver::Driver;
+use crate::application::Application;
+use crate::driver::{Driver, wind_up};
+use crate::mailbox::{Inbox, TakeTurn};
 
-/// Whoever can be driven from outside.
-pub(crate) trait Turns: Send + Sync {
-    /// Drives for one turn; wakes the task if there is more to do. False, with nothing done, when somebody else drives.
-    fn take_turn(&self) -> bool;
+/// As [`drive`](crate::drive()), but a thread that posts to a driver that sleeps may do its next turn: see
+/// [`crate::Mailbox::post_for`]. For one who posts and then waits, that is two changes of threads less.
+pub async fn drive_shared<IO, A>(io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Application,
+{
+    let shared = SharedDriver::new(io, Box::new(Driver::new(session, app, inbox)));
+    poll_fn(|context| shared.poll(context)).await;
+    match shared.take() {
+        Some((io, driver)) => wind_up(io, driver).await,
+        None => CloseReason::Local,
+    }
 }
 
 /// A connection that its task drives, and for single turns whoever posts to it.
-pub(crate) struct Lent<IO, A: Application> {
+pub(crate) struct SharedDriver<IO, A: Application> {
     engine: Mutex<Option<Engine<IO, A>>>,
     /// The task was polled while somebody else drove: it has to be polled again.
     missed: AtomicBool,
@@ -34,14 +46,14 @@ struct Engine<IO, A: Application> {
     waker: Option<Waker>,
 }
 
-impl<IO, A> Lent<IO, A>
+impl<IO, A> SharedDriver<IO, A>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Application,
 {
     pub(crate) fn new(io: IO, driver: Box<Driver<A>>) -> Arc<Self> {
-        Arc::new_cyclic(|lent: &Weak<Self>| {
-            driver.inbox.lend(lent.clone() as Weak<dyn Turns>);
+        Arc::new_cyclic(|shared: &Weak<Self>| {
+            driver.inbox.share(shared.clone() as Weak<dyn TakeTurn>);
             Self {
                 engine: Mutex::new(Some(Engine {
                     io,
@@ -80,7 +92,7 @@ where
     }
 }
 
-impl<IO, A> Turns for Lent<IO, A>
+impl<IO, A> TakeTurn for SharedDriver<IO, A>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Application,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sbp_session::{CloseReason, Session, SessionConfig};
-use sbp_transport::{Mailbox, accept_options, dial, drive, drive_lent, listen, mailbox};
+use sbp_transport::{Mailbox, accept_options, dial, drive, drive_shared, listen, mailbox};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 
@@ -12,7 +12,7 @@ use crate::apps::{Call, Caller, Echo, Ended, call};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client whose driver is lent, and an echoing server.
+/// A client whose driver is shared, and an echoing server.
 async fn connect() -> (Mailbox<Call>, JoinHandle<CloseReason>, Mailbox<()>) {
     let listener = listen("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -22,7 +22,7 @@ async fn connect() -> (Mailbox<Call>, JoinHandle<CloseReason>, Mailbox<()>) {
     let ((client, client_inbox), (server, server_inbox)) = (mailbox(), mailbox());
     let now = Instant::now();
     let session = Session::new(SessionConfig::client(), now);
-    let client_task = tokio::spawn(drive_lent(stream, session, Caller::default(), client_inbox));
+    let client_task = tokio::spawn(drive_shared(stream, session, Caller::default(), client_inbox));
     let session = Session::new(SessionConfig::server(), now);
     tokio::spawn(drive(accepted, session, Echo::default(), server_inbox));
     (client, client_task, server)
