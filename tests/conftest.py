@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 _PART = 0.9
 
 
-def pytest_sessionstart() -> None:
-    """Reports are of this run."""
-    stalls.REPORT.unlink(missing_ok=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Reports are of this run, from whichever of its processes."""
+    if not hasattr(session.config, "workerinput"):
+        stalls.REPORT.unlink(missing_ok=True)
 
 
 @pytest.hookimpl(wrapper=True)

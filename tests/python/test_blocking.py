@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 import sbp_native as sbp
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -109,6 +111,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.alone
 def test_ctrl_c_ends_a_wait(server: sbp.Server, name: str, run_python: Run) -> None:
     done = run_python(INTERRUPTED, server.address, name, "100", timeout=55)
     count, median, slow = done.stdout.split()

@@ -99,6 +99,7 @@ def elsewhere() -> Iterator[str]:
         process.communicate(timeout=30)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(3_600)
 def test_nothing_grows(elsewhere: str) -> None:
     async def main() -> tuple[dict[str, float], dict[str, float], int]:

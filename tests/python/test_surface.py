@@ -48,6 +48,7 @@ def test_the_version_is_the_distributions() -> None:
     assert importlib.metadata.version("sbp-native") == sbp.__version__
 
 
+@pytest.mark.alone
 def test_importing_starts_nothing_and_needs_nothing(run_python: Run) -> None:
     run_python("""
         import os, sys, threading, time

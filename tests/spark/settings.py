@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Sessions of tests live for minutes: the optimizing compiler and a parallel collector take more than they give back.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def session(place: Path, master: str, **given: str) -> SparkSession:
     """A quiet session that writes below `place`."""
@@ -22,6 +25,7 @@ def session(place: Path, master: str, **given: str) -> SparkSession:
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": _SHORT_LIVED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(place / "local"),

@@ -30,10 +30,10 @@ print("first row:", rows[0].decode())
 
 
 def newest_wheel() -> Path:
-    """The wheel that `make wheel` built last."""
-    wheels = sorted((ROOT / "target" / "wheels").glob("sbp_native-*.whl"), key=lambda p: p.stat().st_mtime)
+    """The wheel that was built last: the one that is tested, or the release."""
+    wheels = sorted((ROOT / "target").glob("wheels*/sbp_native-*.whl"), key=lambda p: p.stat().st_mtime)
     if not wheels:
-        pytest.fail("no wheel in target/wheels: run `make wheel` first")
+        pytest.fail("there is no wheel: run `make install-tested` or `make wheel` first")
     return wheels[-1]
 
 

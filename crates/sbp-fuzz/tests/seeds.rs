@@ -36,27 +36,27 @@ fn play(name: &str, changes: usize) {
 
 #[test]
 fn frame() {
-    play("frame", 20);
+    play("frame", 60);
 }
 
 #[test]
 fn message() {
-    play("message", 40);
+    play("message", 120);
 }
 
 #[test]
 fn batch() {
-    play("batch", 200);
+    play("batch", 400);
 }
 
 #[test]
 fn session() {
-    play("session", 40);
+    play("session", 120);
 }
 
 #[test]
 fn recovery() {
-    play("recovery", 2);
+    play("recovery", 6);
 }
 
 /// What fuzzing has found and what was then mended: `findings/<target>/<what it was>`.

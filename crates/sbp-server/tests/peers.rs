@@ -15,11 +15,12 @@ use bytes::BytesMut;
 use sbp_frame::{Flags, Frame, FrameHead, OpCode};
 use sbp_messages::{
     ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribePlacementDriverClusterRequest,
-    DescribePlacementDriverClusterResponse, DescribeStreamResult, DescribeStreamsRequest, DescribeStreamsResponse,
-    Encoder, ErrorCode, FetchResponse, HeartbeatRequest, HeartbeatResponse, IdAllocationRequest, IdAllocationResponse,
-    ListRangesRequest, ListRangesResponse, ListRangesResult, Message, PlacementDriverCluster, PlacementDriverNode,
-    Range, RangeId, RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest,
-    SealRangesResponse, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
+    DescribePlacementDriverClusterResponse, DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse,
+    DescribeStreamResult, DescribeStreamsRequest, DescribeStreamsResponse, Encoder, ErrorCode, FetchResponse,
+    HeartbeatRequest, HeartbeatResponse, IdAllocationRequest, IdAllocationResponse, ListRangesRequest,
+    ListRangesResponse, ListRangesResult, Message, PlacementDriverCluster, PlacementDriverNode, Range, RangeId,
+    RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest, SealRangesResponse,
+    Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
 };
 use sbp_server::{Roles, Server, ServerConfig};
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
@@ -194,6 +195,27 @@ fn answer(known: &mut Known, frame: &Frame) -> Option<BytesMut> {
             });
             encoded(&SyncRangesResponse {
                 sync_responses: results.collect(),
+                ..Default::default()
+            })
+        }
+        OpCode::DESCRIBE_RANGES => {
+            // Every range that it holds is open and empty. Without an answer each creation would wait for its time limit.
+            let request = DescribeRangesRequest::decode(&frame.header).unwrap();
+            let describe = |id: &RangeId| {
+                let held = known.synced.iter().flat_map(|told| &told.ranges);
+                let mut held =
+                    held.filter(|range| (range.stream_id, range.range_index) == (id.stream_id, id.range_index));
+                DescribeRangeResult {
+                    stream_id: id.stream_id,
+                    range: held.next().map(|range| Range {
+                        next_offset: range.start_offset,
+                        ..range.clone()
+                    }),
+                    status: Status::success(),
+                }
+            };
+            encoded(&DescribeRangesResponse {
+                describe_responses: request.ranges.iter().map(describe).collect(),
                 ..Default::default()
             })
         }

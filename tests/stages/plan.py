@@ -1,0 +1,138 @@
+"""Which stages there are and what each of them runs. The Makefile names plans and stages; the commands stand here."""
+
+from __future__ import annotations
+
+from .runner import Plan, Stage, flat
+
+#: What the threads of a test did that hung.
+_HUNG = "target/stalls.txt"
+
+ENVIRONMENT = Stage("environment", ("make --no-print-directory venv",))
+FORMATTING = Stage(
+    "formatting", ("cargo fmt --all --check", "{bin}/ruff format --check --quiet .", "{bin}/ruff check --quiet .")
+)
+RULES = Stage("layers and sizes", ("cargo xtask layers", "cargo xtask sizes"))
+GENERATED = Stage(
+    "generated code and vectors",
+    ("cargo xtask codegen --check", "{bin}/python -m tests.vectors.make --check"),
+    {"FLATC": "{bin}/flatc"},
+)
+CLIPPY = Stage("clippy", ("cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings",))
+RUST_BUILD = Stage("Rust tests, built", ("cargo test --workspace --locked --quiet --no-run",))
+RUST = Stage("Rust tests", ("python3 -m tests.stages.rust",))
+WHEEL = Stage("tested wheel", ("make --no-print-directory install-tested",))
+TYPES = Stage(
+    "Python types and stubs",
+    (
+        "{bin}/mypy",
+        "{bin}/mypy --explicit-package-bases --disable-error-code func-returns-value tests/python tests/stages",
+        "{bin}/basedpyright --level error",
+        "{bin}/python -m mypy.stubtest --allowlist tests/stubtest.txt --ignore-unused-allowlist sbp_native._native",
+        "{bin}/python -m tests.python.errors_page",
+        "{bin}/python -m tests.python.help_texts",
+    ),
+    {"MYPYPATH": "python:tests"},
+)
+SITE = Stage("documentation site", ("make --no-print-directory docs",))
+CLEAN_INSTALL = Stage("wheel in a clean environment", ("{bin}/python -m pytest tests/wheel",))
+PYTHON = Stage(
+    "Python tests",
+    (
+        "{bin}/python -m pytest tests/python -n 2 --dist worksteal -m 'not alone'",
+        "{bin}/python -m pytest tests/python -m alone",
+    ),
+    shows=_HUNG,
+)
+#: Two processes, each with a session and a server of its own.
+SPARK = Stage("Spark tests", ("{bin}/python -m pytest tests/spark -n 2 --dist loadfile",), shows=_HUNG)
+DEMO = Stage("demo", ("{bin}/python -m tests.demo",))
+
+#: What CI runs.
+TEST: Plan = (
+    (ENVIRONMENT, CLIPPY),  # the one waits for downloads, the other compiles
+    FORMATTING,
+    RULES,
+    GENERATED,
+    RUST_BUILD,
+    RUST,
+    WHEEL,
+    TYPES,
+    SITE,
+    CLEAN_INSTALL,
+    PYTHON,
+    SPARK,
+    DEMO,
+)
+
+#: Without a test: formatting, lints, types, generated code, the documentation.
+CHECK: Plan = (ENVIRONMENT, FORMATTING, RULES, GENERATED, CLIPPY, WHEEL, TYPES, SITE)
+
+QUICK: Plan = (FORMATTING, RULES, Stage("tests of changed crates", ("python3 -m tests.stages.changed",)))
+
+_CARGO = "cargo test --locked --quiet --package"
+
+#: What takes too long for each change. `runs` is how often each does what it does; a share of it shows that it works.
+LONG: Plan = (
+    Stage("installed release wheel", ("make --no-print-directory install",)),
+    Stage("command, release build", ("cargo build --release --locked --quiet --package sbp-cli",)),
+    Stage(
+        "sessions: scripts by chance",
+        (f"{_CARGO} sbp-session --test rules -- endpoints random",),
+        {"PROPTEST_CASES": "{runs}"},
+        5_000,
+    ),
+    Stage(
+        "connections closed while they begin",
+        (f"{_CARGO} sbp-client --test closing -- close_at_any_moment_returns",),
+        {"SBP_CLOSE_ROUNDS": "{runs}"},
+        10_000,
+    ),
+    Stage(
+        "power loss at every operation",
+        (f"{_CARGO} sbp-server --lib -- when_the_power_goes",),
+        {"SBP_POWER_LOSS_SEEDS": "{runs}"},
+        100,
+    ),
+    Stage("all Rust tests, with every kill and cut", ("python3 -m tests.stages.rust",), {"SBP_THOROUGH": "1"}),
+    Stage("fuzzer, seconds for each target", ("cargo xtask fuzz --seconds {runs}",), {}, 60),
+    Stage("fuzzer, batches", ("cargo xtask fuzz --target batch --seconds {runs}",), {}, 60),
+    Stage(
+        "operations of the bridge",
+        ("{bin}/python -m pytest -q -s tests/python/test_bridge_soak.py",),
+        {"SBP_SOAK": "{runs}"},
+        1_000_000,
+        _HUNG,
+    ),
+    Stage(
+        "outages under a named writer",
+        ("{bin}/python -m pytest -q -o faulthandler_timeout=0 tests/python/test_writer_lives.py",),
+        {"SBP_OUTAGES": "{runs}"},
+        200,
+        _HUNG,
+    ),
+    Stage("forks, exits, interrupts", ("{bin}/python -m tests.lifecycle --runs {runs}",), {}, 200),
+    Stage("dribblers, floods, idle connections", ("{bin}/python -m tests.long --connections {runs}",), {}, 10_000),
+    Stage(
+        "Spark: long tests",
+        ("{bin}/python -m pytest -q -s tests/spark_long",),
+        {"SBP_TEST_QUERIES": "{runs}"},
+        1_000,
+    ),
+    Stage("Spark: the oldest PySpark", ("make --no-print-directory test-spark-old",)),
+    Stage("demo: its check can fail", ("{bin}/python -m tests.demo --selftest",)),
+)
+
+PLANS: dict[str, Plan] = {"test": TEST, "check": CHECK, "quick": QUICK, "long": LONG}
+
+
+def stages() -> dict[str, Stage]:
+    """Every stage by its name."""
+    return {stage.name: stage for plan in PLANS.values() for stage in flat(plan)}
+
+
+def named(name: str) -> Plan:
+    """The plan of that name, or the stage as a plan of its own.
+
+    Raises `KeyError` if there is neither.
+    """
+    return PLANS[name] if name in PLANS else (stages()[name],)
