@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stages import __main__ as command
-from stages import changed, plan, runner
+from stages import changed, plan, runner, rust
 from stages.runner import Outcome, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,3 +165,38 @@ def test_files_belong_to_crates(files: list[str], crates: set[str]) -> None:
 def test_who_uses_a_crate_is_found_through_others() -> None:
     assert changed.dependents(["types"], CRATES) == {"log", "server"}
     assert changed.dependents(["server"], CRATES) == set()
+
+
+def message(kind: str, name: str, executable: str) -> dict[str, object]:
+    manifest = str(ROOT / "crates" / "sbp-log" / "Cargo.toml")
+    return {"manifest_path": manifest, "target": {"kind": [kind], "name": name}, "executable": executable}
+
+
+def test_rust_binaries_are_named_after_their_crates_and_files() -> None:
+    told = [message("test", "log", "/deps/log-1"), message("lib", "sbp_log", "/deps/sbp_log-2")]
+    told.append(message("bin", "tool", "/deps/tool-3"))
+    binaries = [rust._binary(one) for one in told]
+    assert [binary.name for binary in binaries] == ["sbp-log/log", "sbp-log", "sbp-log/main"]
+    assert {binary.crate for binary in binaries} == {ROOT / "crates" / "sbp-log"}
+
+
+def test_a_rust_binary_that_fails_is_told_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def binary(name: str, lines: str) -> rust.Binary:
+        program = tmp_path / name.replace("/", "-")
+        program.write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o755)
+        return rust.Binary(name, program, tmp_path)
+
+    good = binary("a/good", "echo fine; test $CARGO_MANIFEST_DIR = $PWD")
+    bad = binary("sbp-log/log", "echo left: 1, right: 2; exit 101")
+    monkeypatch.setattr(rust, "built", lambda packages: iter([good, bad]))
+    assert rust.play([], 1, examples=False) == 1
+    said = capfd.readouterr().out
+    assert re.findall(r"^(\w+)  (\S+)", said, re.MULTILINE)[:2] == [("FAILED", "sbp-log/log"), ("ok", "a/good")]
+    assert "left: 1, right: 2" in said
+    assert "fine" not in said
+    assert said.endswith("failed: sbp-log/log\n")
+    monkeypatch.setattr(rust, "built", lambda packages: iter([good]))
+    assert rust.play([], 1, examples=False) == 0

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from .runner import ROOT
 
-_CARGO = ("cargo", "test", "--workspace", "--locked", "--quiet")
+_CARGO = ("cargo", "test", "--locked", "--quiet")
 
 #: Binaries that take long, the longest first, so that none of them is left over at the end.
 LONG = ("sbp-server/places", "sbp-session/rules", "sbp-log/log", "sbp-server", "sbp-cli/exactly_once", "sbp-cli/cursor")
@@ -49,25 +49,31 @@ def main() -> int:
     """Builds and runs all tests; 1 if any failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.stages.rust", description=__doc__)
     parser.add_argument("--at-once", type=int, default=3, help="how many binaries run at once (3)")
-    asked = parser.parse_args()
-    binaries = sorted(built(), key=_place)
-    ended = run(binaries, asked.at_once)
+    return play(["--workspace"], parser.parse_args().at_once)
+
+
+def play(packages: Sequence[str], at_once: int = 3, *, examples: bool = True) -> int:
+    """Builds and runs the tests of packages, named in cargo's words, and the examples of their documentation.
+
+    Returns 1 if any failed.
+    """
+    ended = run(sorted(built(packages), key=_place), at_once)
     slowest = sorted(ended, key=lambda one: -one.seconds)[:10]
-    print("slowest: " + ", ".join(f"{one.binary.name} {one.seconds:.0f} s" for one in slowest))
+    print("slowest: " + ", ".join(f"{one.binary.name} {one.seconds:.0f} s" for one in slowest), flush=True)
     failed = [one.binary.name for one in ended if one.status != 0]
     if failed:
-        print(f"failed: {', '.join(failed)}")
+        print(f"failed: {', '.join(failed)}", flush=True)
         return 1
-    return subprocess.run([*_CARGO, "--doc"], cwd=ROOT, check=False).returncode
+    return subprocess.run([*_CARGO, "--doc", *packages], cwd=ROOT, check=False).returncode if examples else 0
 
 
 def _place(binary: Binary) -> tuple[int, str]:
     return (LONG.index(binary.name) if binary.name in LONG else len(LONG), binary.name)
 
 
-def built() -> Iterator[Binary]:
-    """Builds every test binary of the workspace and says where each is."""
-    command = [*_CARGO, "--no-run", "--message-format=json-render-diagnostics"]
+def built(packages: Sequence[str]) -> Iterator[Binary]:
+    """Builds the test binaries of packages and says where each is."""
+    command = [*_CARGO, *packages, "--no-run", "--message-format=json-render-diagnostics"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.returncode)
