@@ -34,6 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests begin first."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with an argument `code` runs once for each code that it provokes."""
     if "code" in metafunc.fixturenames and (mark := metafunc.definition.get_closest_marker("provokes")):

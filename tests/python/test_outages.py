@@ -72,6 +72,7 @@ def outside(tmp_path: Path) -> Iterator[Outside]:
     server.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 def test_a_writer_and_close_outlast_a_server_that_is_silent_for_longer_than_an_attempt_and_a_greeting(
     outside: Outside,

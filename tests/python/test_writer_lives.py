@@ -134,6 +134,7 @@ class Job:
         assert not self._thread.is_alive(), "the job has not ended"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + 5 * OUTAGES)
 def test_recipe_6_writes_each_line_once_whatever_the_outage(outside: ServerProcess) -> None:
     failures = 0
