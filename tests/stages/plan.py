@@ -43,8 +43,7 @@ PYTHON = Stage(
     ),
     shows=_HUNG,
 )
-#: Two processes, each with a session and a server of its own.
-SPARK = Stage("Spark tests", ("{bin}/python -m pytest tests/spark -n 2 --dist loadfile",), shows=_HUNG)
+SPARK = Stage("Spark tests", ("{bin}/python -m pytest tests/spark",), shows=_HUNG)
 DEMO = Stage("demo", ("{bin}/python -m tests.demo",))
 
 #: What CI runs.
