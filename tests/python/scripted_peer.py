@@ -259,3 +259,14 @@ class ScriptedPeer:
 def changed(frame: Frame, **parts: Any) -> Act:
     """The request goes on to the server with some of its parts changed."""
     return Act(up=(replace(frame, **parts),))
+
+
+def restamp(known: int, other: int) -> Script:
+    """An APPEND goes on with another time in its batches, in ms: one that no client of ours would send."""
+
+    def act(frame: Frame) -> Act:
+        known_bytes, other_bytes = struct.pack("<q", known), struct.pack("<q", other)
+        assert known_bytes in frame.payload
+        return changed(frame, payload=frame.payload.replace(known_bytes, other_bytes))
+
+    return act

@@ -12,6 +12,7 @@ import pytest
 
 from sbp_native.testing import eventually
 from spark.support import descendants, failure
+from spark.test_spark_positions import SECOND, append_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +83,32 @@ def test_limited_batches(client: sbp.Client, run: Callable, name: str) -> None:
     assert sink.all() == [row for number, each in enumerate(names) for row in expected(each, 0, 10 * (number + 1))]
     assert all(len(batch) <= 25 for batch in sink.batches)
     assert len(sink.batches) >= 3
+
+
+def test_limited_batches_from_a_time_on(client: sbp.Client, run: Callable, name: str) -> None:
+    """Times that do not rise, a start inside a batch, a limit: every record from the first of that time on, once."""
+    names = [f"{name}/{part}" for part in "ab"]
+    times = {names[0]: [[5, 1, 9], [2, 8, 3], [4, 7, 0], [6]], names[1]: [[0, 1], [2, 6], [3, 9, 9, 1]]}
+    streams = {each: client.create_stream(each) for each in names}
+    for each, batches in times.items():
+        for batch in batches:
+            rows: list[dict[str, object]] = [{"value": b"x", "timestamp": SECOND + time} for time in batch]
+            append_rows(streams[each], rows)
+    firsts = {names[0]: 2, names[1]: 3}
+    for each, first in firsts.items():
+        flat = [time for batch in times[each] for time in batch]
+        assert next(offset for offset, time in enumerate(flat) if time >= 6) == first, "inside a batch"
+    options = {"startingTimestamp": SECOND + 6, "maxOffsetsPerTrigger": 4}
+    sink, _ = run(",".join(names), **options)
+    assert sink.all() == expected(names[0], 2, 10) + expected(names[1], 3, 8)
+    assert all(len(batch) <= 4 for batch in sink.batches)
+    assert len(sink.batches) >= 4
+    # From its checkpoint it goes on behind them, whatever the times of the next ones are.
+    for each in names:
+        append_rows(streams[each], [{"value": b"y", "timestamp": SECOND + time} for time in (1, 20, 2)])
+    again, _ = run(",".join(names), **options)
+    assert again.all() == expected(names[0], 10, 13) + expected(names[1], 8, 11)
+    assert all(len(batch) <= 4 for batch in again.batches)
 
 
 def test_restart_from_the_checkpoint(client: sbp.Client, run: Callable, name: str) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import sbp_native as sbp
+from python.scripted_peer import APPEND, ScriptedPeer, restamp
+from spark.support import failure
 from spark.test_spark_positions import SECOND, append_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrameReader
-
-    import sbp_native as sbp
+    from pyspark.sql import DataFrameReader, SparkSession
 
 
 @pytest.mark.parametrize("columns", ["records", "kafka"])
@@ -34,3 +36,38 @@ def test_rows_are_those_of_the_window(
         wanted = [offset for offset, time in enumerate(flat) if start <= time < end]
         assert sorted(row.offset for row in frame.select("offset").collect()) == wanted
         assert frame.count() == len(wanted)
+
+
+@pytest.mark.parametrize("columns", ["records", "kafka"])
+@pytest.mark.parametrize("far", [2**63 - 1, 253_402_300_800_000, -62_135_596_800_001])
+def test_a_time_that_spark_cannot_show_is_named(
+    spark: SparkSession, tmp_path: Path, name: str, columns: str, far: int
+) -> None:
+    """In a batch that no client of ours writes; the row is named in a batch read and in a query."""
+    with ScriptedPeer() as peer, sbp.Server(advertise=peer.address, durability="none") as behind:
+        peer.upstream = behind.listening
+        with sbp.connect(peer.address, timeout=20) as client:
+            stream = client.create_stream(name)
+            stream.append([b"0", b"1", b"2"])
+            peer.once(APPEND, restamp(SECOND, far))
+            stream.append([b"3", b"4"], timestamp=SECOND)
+            stream.append(b"5")
+        options = {"servers": behind.listening, "columns": columns, "startingOffsets": "earliest"}
+        micros = max(min(far * 1000, 2**63 - 1), -(2**63))
+        told = f"the record at offset 3 of stream {name} ({stream.id}) has the time {micros} microseconds"
+        frame = spark.read.format("sbp").options(**options).load(name)
+        line = failure(frame.collect)
+        assert told in line
+        assert "not in the years 1 to 9999: not retriable, leave out the column 'timestamp'" in line
+        values = spark.read.format("sbp").options(**options).schema("value binary").load(name)
+        assert sorted(bytes(row.value) for row in values.collect()) == [b"%d" % n for n in range(6)]
+        query = (
+            spark.readStream.format("sbp")
+            .options(**options)
+            .load(name)
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert told in failure(lambda: query.awaitTermination(40))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from sbp_native._native import SpanReader, stream_bounds
+from sbp_native.errors import SbpError
 
 from . import gaps, runtime
 from .errors import DATA_LOSS, INCOMPLETE, INVALID_VALUE, SbpSparkError, explained
@@ -173,10 +175,18 @@ class _Task:
         stream, offset, _ = gaps.behind(spans, self.delivered - self._begun + place)[0]
         raise SbpSparkError(
             INVALID_VALUE,
-            f"the record at offset {offset} of stream {self._names.get(stream, stream)} has the time {time} "
+            f"the record at offset {offset} of {self._about(stream)} has the time {time} "
             "microseconds, which is not in the years 1 to 9999: not retriable, leave out the column "
             f"{self._time!r} with .schema(...), or read the spans before and behind it",
         )
+
+    def _about(self, stream: int) -> str:
+        """A stream for an error. A task is not told the names of its streams, which may be thousands: it asks."""
+        name = self._names.get(stream)
+        if name is None:
+            with contextlib.suppress(SbpError):
+                name = runtime.client(self._options).stream(stream, timeout=self._options.timeout).name
+        return f"stream {stream}" if name is None else f"stream {name} ({stream})"
 
     def _within(self, batch: pa.RecordBatch, window: TimeWindow) -> pa.RecordBatch:
         """The records of a batch whose own times lie in the window, wherever they stand."""
