@@ -43,6 +43,15 @@ class KeyedWriter:
         self._writers = writers
 
     @property
+    def next_sequence(self) -> dict[str, int]:
+        """For each stream, by name, the number of its next record: how many came before it.
+
+        With a ``writer_id``, in all lives of the writer. A job that is started again with the same input passes over so
+        many of the records whose :meth:`Keyed.stream_of` is that stream, and gives the rest.
+        """
+        return {name: writer.next_sequence for name, writer in self._writers.items()}
+
+    @property
     def unflushed(self) -> int:
         """Records that were appended and whose fate is not known yet."""
         return sum(writer.unflushed for writer in self._writers.values())
@@ -107,6 +116,15 @@ class AsyncKeyedWriter:
     def __init__(self, owner: AsyncKeyed, writers: dict[str, AsyncWriter]) -> None:
         self._owner = owner
         self._writers = writers
+
+    @property
+    def next_sequence(self) -> dict[str, int]:
+        """For each stream, by name, the number of its next record: how many came before it.
+
+        With a ``writer_id``, in all lives of the writer. A job that is started again with the same input passes over so
+        many of the records whose :meth:`Keyed.stream_of` is that stream, and gives the rest.
+        """
+        return {name: writer.next_sequence for name, writer in self._writers.items()}
 
     @property
     def unflushed(self) -> int:

@@ -410,3 +410,44 @@ def test_what_is_lost_when_the_process_ends_is_told_aloud(run_python: Run) -> No
     assert (
         "RuntimeWarning: a writer of stream orders was not closed, and 17 records were not acknowledged" in done.stderr
     )
+
+
+def stored(client: sbp.Client, keyed: sbp.Keyed) -> list[bytes | None]:
+    return [record.value for batch in client.keyed(keyed.name).read() for record in batch.records()]
+
+
+def test_a_keyed_writer_says_where_each_stream_goes_on(client: sbp.Client, name: str) -> None:
+    keyed = client.keyed(name, 3)
+    source = [(f"k{number % 7}", b"%d" % number) for number in range(50)]
+
+    def life(until: int) -> dict[str, int]:
+        """Gives the whole input, as far as it goes in this life, and returns where the streams went on."""
+        with keyed.writer(writer_id="job") as writer:
+            begun = writer.next_sequence
+            left = dict(begun)
+            for key, value in source[:until]:
+                if left[stream := keyed.stream_of(key)]:
+                    left[stream] -= 1
+                else:
+                    writer.append(key, value)
+            assert sum(writer.next_sequence.values()) == until
+        return begun
+
+    assert life(20) == dict.fromkeys(keyed.streams, 0)
+    begun = life(37)
+    assert sum(begun.values()) == 20
+    assert begun == {stream: sum(keyed.stream_of(key) == stream for key, _ in source[:20]) for stream in keyed.streams}
+    assert sum(life(50).values()) == 37
+    values = stored(client, keyed)
+    assert len(values) == 50, "none twice"
+    assert set(values) == {value for _, value in source}
+
+
+@pytest.mark.asyncio
+async def test_a_keyed_writer_says_where_each_stream_goes_on_for_asyncio(aclient: sbp.AsyncClient, name: str) -> None:
+    keyed = await aclient.keyed(name, 2)
+    for life in range(3):
+        async with keyed.writer(writer_id="job") as writer:
+            assert writer.next_sequence == {keyed.stream_of(b"a"): 2 * life, keyed.stream_of(b"d"): life}
+            for key in (b"a", b"a", b"d"):
+                await writer.append(key, b"x")
