@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sbp_locks::{Condvar, Mutex};
 
-use crate::connection::{ConnectionCommand, Port};
+use crate::connection::{ConnectionCommand, ConnectionHandle};
 
 /// Every open connection, so that all of them can be told when the server goes down.
 #[derive(Debug, Default)]
@@ -21,25 +21,29 @@ pub(crate) struct Connections {
 struct State {
     last_id: i64,
     going_down: bool,
-    open: HashMap<i64, Arc<Port>>,
+    open: HashMap<i64, Arc<ConnectionHandle>>,
     /// How many of them come from each address; none of the counts is 0.
     by_address: HashMap<IpAddr, usize>,
 }
 
 impl Connections {
     /// Takes a connection from `address` in. It is open until the second result is dropped.
-    pub(crate) fn open(self: &Arc<Self>, address: IpAddr, port: impl FnOnce(i64) -> Port) -> (Arc<Port>, Open) {
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        address: IpAddr,
+        handle: impl FnOnce(i64) -> ConnectionHandle,
+    ) -> (Arc<ConnectionHandle>, Open) {
         let mut state = self.state.lock();
         state.last_id += 1;
         let id = state.last_id;
-        let port = Arc::new(port(id));
-        state.open.insert(id, Arc::clone(&port));
+        let handle = Arc::new(handle(id));
+        state.open.insert(id, Arc::clone(&handle));
         *state.by_address.entry(address).or_default() += 1;
         if state.going_down {
-            let _new = port.mailbox.post(ConnectionCommand::GoAway);
+            handle.post(ConnectionCommand::GoAway);
         }
         (
-            port,
+            handle,
             Open {
                 id,
                 address,
@@ -62,8 +66,8 @@ impl Connections {
     pub(crate) fn go_away(&self) {
         let mut state = self.state.lock();
         state.going_down = true;
-        for port in state.open.values() {
-            let _gone = port.mailbox.post(ConnectionCommand::GoAway);
+        for handle in state.open.values() {
+            handle.post(ConnectionCommand::GoAway);
         }
     }
 

@@ -7,24 +7,28 @@
 //! Inside, the two roles are pure state machines with everything that blocks around them: the placement driver decides
 //! over streams, names and ranges, the range server over offsets and waiting fetches.
 
+mod background;
 mod config;
 mod connection;
 mod connections;
 mod data_dir;
 mod error;
 mod failure;
+mod identity;
 mod listener;
 mod meta;
 mod node;
+mod offer;
 mod peer;
 mod placement;
 mod range;
-mod readers;
 mod refusal;
+mod reject;
 mod roles;
 mod running;
 mod seldom;
 mod server;
+mod start;
 mod stats;
 mod storage;
 

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use crate::connection::{Connection, Port};
+use crate::connection::{Connection, ConnectionHandle};
 use crate::connections::{Connections, Open};
 use crate::node::Node;
 use crate::seldom::Seldom;
@@ -105,9 +105,9 @@ impl Acceptor {
             tracing::debug!(%error, "cannot set a connection's options");
         }
         let (mailbox, inbox) = mailbox();
-        let (port, open) = self.connections.open(address, |id| Port { id, mailbox });
+        let (handle, open) = self.connections.open(address, |id| ConnectionHandle { id, mailbox });
         let session = Session::new(self.session.clone(), Instant::now());
-        let application = Connection::new(Arc::clone(&self.node), port);
+        let application = Connection::new(Arc::clone(&self.node), handle);
         let socket = Socket::new(stream, &self.descriptors);
         let place = Place {
             node: Arc::clone(&self.node),

@@ -4,27 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_log::Clock;
-use sbp_messages::{ErrorCode, RangeServer as RangeServerName};
-use sbp_types::ServerId;
+use sbp_messages::ErrorCode;
 
-use crate::connection::Offer;
 use crate::failure::Health;
+use crate::identity::Identity;
+use crate::offer::Offer;
 use crate::placement::PlacementDriver;
-use crate::range::RangeServer;
-use crate::readers::Readers;
+use crate::range::{RangeServer, Readers};
 use crate::refusal::Refusal;
 use crate::roles::RangeRole;
 use crate::seldom::Seldom;
 use crate::stats::Counters;
-
-/// Who this server is.
-#[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    /// As a range server; a placement driver alone has no number.
-    pub(crate) server_id: Option<ServerId>,
-    /// Where clients are told to dial, `host:port`.
-    pub(crate) advertise: String,
-}
 
 /// What a connection may do.
 #[derive(Clone, Copy, Debug)]
@@ -58,16 +48,6 @@ pub(crate) struct Node {
     pub(crate) counters: Arc<Counters>,
     /// Warnings about peers that break the protocol.
     pub(crate) faults: Seldom,
-}
-
-impl Identity {
-    /// The range server as messages name it.
-    pub(crate) fn range_server(&self) -> Option<RangeServerName> {
-        self.server_id.map(|server_id| RangeServerName {
-            server_id,
-            advertise_addr: self.advertise.clone(),
-        })
-    }
 }
 
 impl Node {

@@ -14,6 +14,10 @@ pub(crate) struct Refusal {
     pub(crate) detail: Bytes,
 }
 
+/// Called once with how something ended, by whatever thread ended it; must not block. Dropped uncalled it counts as a
+/// refusal wherever somebody waits for it.
+pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Refusal>) + Send>;
+
 impl Refusal {
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {

@@ -15,19 +15,22 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
-use crate::connection::{Offer, ToldLimits};
+use crate::background::{scrub_what_is_sealed, trim_what_is_due, watch_itself};
+use crate::config::{Durability, Roles, ServerConfig};
 use crate::connections::Connections;
 use crate::data_dir::{DataDir, fit_to_disk};
+use crate::error::{ShutdownError, StartError};
 use crate::failure::Health;
+use crate::identity::Identity;
 use crate::listener::{Acceptor, CROSSING};
-use crate::node::{ConnectionLimits, Identity, Node};
-use crate::range::RangeServer;
-use crate::readers::Readers;
-use crate::roles::{Halves, Surroundings, keep_in_touch, scrub_what_is_sealed, trim_what_is_due, watch_itself};
+use crate::node::{ConnectionLimits, Node};
+use crate::offer::{Offer, ToldLimits};
+use crate::range::{RangeServer, Readers};
+use crate::roles::keep_in_touch;
 use crate::seldom::Seldom;
+use crate::start::{Halves, Surroundings};
 use crate::stats::{Counters, ServerStats};
 use crate::storage::StorageParts;
-use crate::{Durability, Roles, ServerConfig, ShutdownError, StartError};
 
 /// What connections may take beyond the grace to write their last bytes.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
@@ -144,7 +147,7 @@ impl Running {
             crossing: Arc::new(Semaphore::new(CROSSING)),
         };
         reception.spawn(acceptor.run(listener, stopped));
-        start_chores(&runtime, &node, config, data_dir.path());
+        start_background_tasks(&runtime, &node, config, data_dir.path());
         let (grace, durability) = (config.shutdown_grace, config.durability);
         Ok(Self {
             runtime,
@@ -247,7 +250,7 @@ impl Running {
 }
 
 /// Starts what a server does without being asked.
-fn start_chores(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, directory: &Path) {
+fn start_background_tasks(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, directory: &Path) {
     if node.ranges.is_some() {
         runtime.spawn(trim_what_is_due(Arc::downgrade(node), config.retention_interval));
         runtime.spawn(scrub_what_is_sealed(Arc::downgrade(node), config.scrub_interval));

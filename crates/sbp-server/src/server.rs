@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use sbp_locks::Mutex;
 
-use crate::failure::Health;
+use crate::config::ServerConfig;
+use crate::error::{ShutdownError, StartError};
+use crate::failure::{Health, ServerFailure};
 use crate::running::Running;
-use crate::{ServerConfig, ServerFailure, ServerStats, ShutdownError, StartError};
+use crate::stats::ServerStats;
 use sbp_transport::Descriptors;
 
 /// A running server. Dropping it shuts it down.

@@ -12,10 +12,9 @@ use sbp_session::Session;
 use sbp_types::{Offset, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
-use super::port::{AppendDone, Port};
 use super::replier::Replier;
 use crate::node::Node;
-use crate::range::{AppendEntry, AppendJob, Claim, HeadFacts};
+use crate::range::{AppendDone, AppendEntry, AppendJob, Claim, HeadFacts, Requester};
 use crate::refusal::Refusal;
 
 /// The APPENDs of one connection.
@@ -74,14 +73,20 @@ impl Appends {
     }
 
     /// Hands over what the turn gathered, and answers what can be answered at once.
-    pub(super) fn finish_turn(&mut self, session: &mut Session, replier: &mut Replier, node: &Node, port: &Arc<Port>) {
+    pub(super) fn finish_turn(
+        &mut self,
+        session: &mut Session,
+        replier: &mut Replier,
+        node: &Node,
+        requester: &Arc<dyn Requester>,
+    ) {
         if self.turn.is_empty() {
             return;
         }
         self.drop_expired(session, replier);
         let mut done = std::mem::take(&mut self.done);
         if let Ok(ranges) = node.ranges() {
-            ranges.append(port, &mut self.turn, &mut done);
+            ranges.append(requester, &mut self.turn, &mut done);
         }
         self.handle_done(session, replier, node, &mut done);
         self.done = done;

@@ -15,13 +15,13 @@ use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::ends::Ends;
 use super::fault::Fault;
-use super::port::Port;
+use super::handle::{ConnectionCommand, ConnectionHandle};
 use super::range_changes;
-use super::ranges::RangeTurn;
 use super::replier::Replier;
 use super::streams;
+use super::turn::RangeTurn;
 use crate::node::Node;
-use crate::placement::{MetadataJob, Outcome, RangeRecord, Reply, ReplyTo, Request};
+use crate::placement::{MetadataJob, Outcome, RangeRecord, Reply, Request};
 use crate::refusal::Refusal;
 
 /// The changes under way that a connection asked for.
@@ -63,7 +63,7 @@ impl Changes {
     pub(super) fn handle_request(
         &mut self,
         node: &Node,
-        port: &Arc<Port>,
+        handle: &Arc<ConnectionHandle>,
         now: Instant,
         frame: &Frame,
     ) -> Result<(), Fault> {
@@ -73,11 +73,9 @@ impl Changes {
             request,
             pending,
         } = read_change(frame)?;
+        let (handle, call) = (Arc::clone(handle), frame.call_id);
         let job = MetadataJob {
-            reply_to: ReplyTo::Call {
-                port: Arc::clone(port),
-                call: frame.call_id,
-            },
+            done: Box::new(move |answer| handle.post(ConnectionCommand::Changed { call, answer })),
             deadline: now + requested_timeout(timeout_ms).unwrap_or(node.limits.default_timeout),
             request,
         };

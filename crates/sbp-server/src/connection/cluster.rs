@@ -13,7 +13,7 @@ use sbp_types::ServerId;
 
 use super::replier::Replier;
 use crate::node::Node;
-use crate::placement::{Load, MetadataJob, PlacementDriver, ReplyTo, Request, ServerRecord};
+use crate::placement::{Load, MetadataJob, PlacementDriver, Request, ServerRecord};
 use crate::refusal::Refusal;
 
 /// Notes the range server that a HEARTBEAT comes from, and returns its number.
@@ -66,7 +66,7 @@ fn note_presence(node: &Node, placement: &PlacementDriver, connection: i64, serv
         };
         // Before it is heard: what it is told next goes where it is now. Repeated with the next HEARTBEAT if it fails.
         placement.submit(MetadataJob {
-            reply_to: ReplyTo::Caller(Box::new(|_| {})),
+            done: Box::new(|_| {}),
             deadline: Instant::now() + node.limits.default_timeout,
             request: Request::RegisterServer(record),
         });

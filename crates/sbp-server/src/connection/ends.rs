@@ -7,8 +7,8 @@ use sbp_frame::CallId;
 use sbp_messages::{ClientRole, ErrorCode, Range};
 use sbp_types::{Offset, RangeKey, ServerId};
 
-use super::port::ConnectionCommand;
-use super::ranges::RangeTurn;
+use super::handle::ConnectionCommand;
+use super::turn::RangeTurn;
 use super::wire_range::wire_range;
 use crate::node::Node;
 use crate::placement::{PlacementDriver, RangeRecord};
@@ -92,17 +92,14 @@ impl Ends {
 }
 
 fn ask(turn: &RangeTurn<'_>, placement: &PlacementDriver, call: CallId, server: ServerId, keys: Vec<RangeKey>) {
-    let port = Arc::clone(turn.port);
+    let handle = Arc::clone(turn.handle);
     let asked = keys.clone();
     let done = move |ends| {
         let keys = asked;
-        // A connection that is gone needs no answer.
-        let _gone = port.mailbox.post(ConnectionCommand::Ends { call, keys, ends });
+        handle.post(ConnectionCommand::Ends { call, keys, ends });
     };
-    if placement.is_up(server) {
-        placement.others().next_offsets(server, keys, Box::new(done));
-    } else {
-        let message = format!("range server {server} is down");
-        done(Err(Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)));
+    match placement.range_server(server) {
+        Ok(range_server) => range_server.next_offsets(keys, Box::new(done)),
+        Err(refusal) => done(Err(refusal)),
     }
 }

@@ -18,25 +18,28 @@ use super::changes::{Changes, decode};
 use super::cluster;
 use super::fault::Fault;
 use super::fetch::{FetchTurn, Fetches};
-use super::port::{ConnectionCommand, Port};
-use super::ranges::{RangeQueries, RangeTurn};
-use super::reject::reject_status;
+use super::handle::{ConnectionCommand, ConnectionHandle};
+use super::range_server;
+use super::ranges::RangeQueries;
 use super::replier::Replier;
 use super::streams;
+use super::turn::RangeTurn;
 use crate::node::Node;
+use crate::range::Requester;
 use crate::refusal::Refusal;
-use crate::roles;
+use crate::reject::reject_status;
 
 /// One connection: what its peer asked for and has not been answered yet.
 #[derive(Debug)]
 pub(crate) struct Connection {
     node: Arc<Node>,
-    port: Arc<Port>,
+    handle: Arc<ConnectionHandle>,
+    /// The same, as the range server knows it.
+    requester: Arc<dyn Requester>,
     replier: Replier,
     appends: Appends,
     fetches: Fetches,
-    changes: Changes,
-    range_queries: RangeQueries,
+    range_work: RangeWork,
     /// What the peer said that it is, in its first HEARTBEAT.
     peer_role: ClientRole,
     /// The range server that this is a connection of.
@@ -47,16 +50,23 @@ pub(crate) struct Connection {
     has_asked: bool,
 }
 
+/// What waits for the placement driver, or for range servers.
+#[derive(Debug, Default)]
+struct RangeWork {
+    queries: RangeQueries,
+    changes: Changes,
+}
+
 impl Connection {
-    pub(crate) fn new(node: Arc<Node>, port: Arc<Port>) -> Self {
+    pub(crate) fn new(node: Arc<Node>, handle: Arc<ConnectionHandle>) -> Self {
         Self {
             node,
-            port,
+            requester: Arc::clone(&handle) as Arc<dyn Requester>,
+            handle,
             replier: Replier::default(),
             appends: Appends::default(),
             fetches: Fetches::default(),
-            changes: Changes::default(),
-            range_queries: RangeQueries::default(),
+            range_work: RangeWork::default(),
             peer_role: ClientRole::UNSPECIFIED,
             present: None,
             greeting: None,
@@ -83,9 +93,9 @@ impl Connection {
     fn dispatch(&mut self, session: &mut Session, now: Instant, frame: Frame) -> Result<(), Fault> {
         let call = frame.call_id;
         if let Some(role) = &self.node.range_role
-            && roles::answers(frame.opcode)
+            && range_server::answers(frame.opcode)
         {
-            return roles::handle_request(role, &self.node, &self.port, self.peer_role, &frame);
+            return range_server::handle_request(role, &self.node, &self.handle, self.peer_role, &frame);
         }
         match frame.opcode {
             OpCode::APPEND => {
@@ -104,25 +114,28 @@ impl Connection {
             | OpCode::TRIM_STREAMS
             | OpCode::SEAL_RANGES
             | OpCode::CREATE_RANGE
-            | OpCode::ALLOCATE_ID => self.changes.handle_request(&self.node, &self.port, now, &frame),
+            | OpCode::ALLOCATE_ID => self
+                .range_work
+                .changes
+                .handle_request(&self.node, &self.handle, now, &frame),
             OpCode::DESCRIBE_STREAMS => {
                 let request = decode(&frame, DescribeStreamsRequest::validate)?;
                 streams::handle_describe(session, &mut self.replier, &self.node, call, request)
             }
             OpCode::LIST_RANGES => {
                 let request = decode(&frame, ListRangesRequest::validate)?;
-                let (queries, mut turn) = self.range_turn(session);
-                queries.handle_list(&mut turn, call, request)
+                let (work, mut turn) = self.range_turn(session);
+                work.queries.handle_list(&mut turn, call, request)
             }
             OpCode::DESCRIBE_RANGES => {
                 let request = decode(&frame, DescribeRangesRequest::validate)?;
-                let (queries, mut turn) = self.range_turn(session);
-                queries.handle_describe(&mut turn, call, &request)
+                let (work, mut turn) = self.range_turn(session);
+                work.queries.handle_describe(&mut turn, call, &request)
             }
             OpCode::SYNC_RANGES => {
                 let request = decode(&frame, SyncRangesRequest::validate)?;
-                let (queries, mut turn) = self.range_turn(session);
-                queries.handle_stored(&mut turn, call, &request)
+                let (work, mut turn) = self.range_turn(session);
+                work.queries.handle_stored(&mut turn, call, &request)
             }
             OpCode::REPORT_METRICS => {
                 let request = ReportMetricsRequest::decode(&frame.header)?;
@@ -147,7 +160,7 @@ impl Connection {
 
     fn handle_heartbeat(&mut self, session: &mut Session, frame: &Frame) -> Result<(), Fault> {
         let request = decode(frame, HeartbeatRequest::validate)?;
-        let (node, id) = (&self.node, self.port.id);
+        let (node, id) = (&self.node, self.handle.id);
         match cluster::handle_presence(node, id, &request) {
             Ok(Some(server)) => self.present = Some(server),
             Ok(None) => {}
@@ -183,26 +196,16 @@ impl Connection {
         fetches.end_all(&mut turn);
     }
 
-    fn range_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut RangeQueries, RangeTurn<'a>) {
+    /// The questions and the changes under way, with what answering them needs.
+    fn range_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut RangeWork, RangeTurn<'a>) {
         let turn = RangeTurn {
             session,
             replier: &mut self.replier,
             node: &self.node,
-            port: &self.port,
+            handle: &self.handle,
             asker: self.peer_role,
         };
-        (&mut self.range_queries, turn)
-    }
-
-    fn change_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut Changes, RangeTurn<'a>) {
-        let turn = RangeTurn {
-            session,
-            replier: &mut self.replier,
-            node: &self.node,
-            port: &self.port,
-            asker: self.peer_role,
-        };
-        (&mut self.changes, turn)
+        (&mut self.range_work, turn)
     }
 
     fn fetch_turn<'a>(&'a mut self, session: &'a mut Session, now: Instant) -> (&'a mut Fetches, FetchTurn<'a>) {
@@ -210,7 +213,7 @@ impl Connection {
             session,
             replier: &mut self.replier,
             node: &self.node,
-            port: &self.port,
+            requester: &self.requester,
             now,
         };
         (&mut self.fetches, turn)
@@ -235,14 +238,13 @@ impl Application for Connection {
                 fetches.handle_read(&mut turn, call, done);
             }
             ConnectionCommand::Changed { call, answer } => {
-                let (changes, mut turn) = self.change_turn(session);
-                changes.handle_changed(&mut turn, call, answer);
+                let (work, mut turn) = self.range_turn(session);
+                work.changes.handle_changed(&mut turn, call, answer);
             }
             ConnectionCommand::Ends { call, keys, ends } => {
-                let (queries, mut turn) = self.range_turn(session);
-                if !queries.handle_ends(&mut turn, call, &keys, &ends) {
-                    let (changes, mut turn) = self.change_turn(session);
-                    changes.handle_ends(&mut turn, call, &keys, &ends);
+                let (work, mut turn) = self.range_turn(session);
+                if !work.queries.handle_ends(&mut turn, call, &keys, &ends) {
+                    work.changes.handle_ends(&mut turn, call, &keys, &ends);
                 }
             }
             ConnectionCommand::Answered { call, answer } => answer.send(session, &mut self.replier, call),
@@ -269,7 +271,7 @@ impl Application for Connection {
                 if reason.is_peers_fault()
                     && let Some(left_out) = self.node.faults.due(now)
                 {
-                    tracing::warn!(connection = self.port.id, %reason, left_out, "closing a connection");
+                    tracing::warn!(connection = self.handle.id, %reason, left_out, "closing a connection");
                 }
                 let (fetches, mut turn) = self.fetch_turn(session, now);
                 fetches.abandon(&mut turn);
@@ -281,7 +283,7 @@ impl Application for Connection {
 
     fn finish_turn(&mut self, session: &mut Session, now: Instant) {
         self.appends
-            .finish_turn(session, &mut self.replier, &self.node, &self.port);
+            .finish_turn(session, &mut self.replier, &self.node, &self.requester);
         let (fetches, mut turn) = self.fetch_turn(session, now);
         fetches.finish_turn(&mut turn);
     }
@@ -304,10 +306,10 @@ impl Application for Connection {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        tracing::debug!(connection = self.port.id, %reason, "connection closed");
-        self.fetches.handle_closed(&self.node, &self.port);
+        tracing::debug!(connection = self.handle.id, %reason, "connection closed");
+        self.fetches.handle_closed(&self.node, &self.requester);
         if let (Some(server), Ok(placement)) = (self.present, self.node.placement()) {
-            placement.closed(server, self.port.id);
+            placement.closed(server, self.handle.id);
         }
     }
 }

@@ -2,29 +2,25 @@
 //!
 //! [`Connection`] is the application above a session. It decodes, asks the two halves of the server, and encodes; it
 //! never blocks. What takes time (the log, the metadata store, reads from disk) answers later through the connection's
-//! [`Port`].
+//! [`ConnectionHandle`].
 
+mod answer;
 mod append;
 mod changes;
 mod cluster;
 mod ends;
 mod fault;
 mod fetch;
+mod handle;
 mod handler;
-mod heartbeat;
-mod port;
 mod range_changes;
+mod range_server;
 mod ranges;
-mod reject;
 mod replier;
 mod results;
 mod streams;
+mod turn;
 mod wire_range;
 
-pub(crate) use fault::Fault;
-pub(crate) use fetch::ReadJob;
+pub(crate) use handle::{ConnectionCommand, ConnectionHandle};
 pub(crate) use handler::Connection;
-pub(crate) use heartbeat::{Offer, ToldLimits};
-pub(crate) use port::{AppendDone, ConnectionCommand, NotStored, Port, Stored};
-pub(crate) use reject::reject_status;
-pub(crate) use replier::Replier;

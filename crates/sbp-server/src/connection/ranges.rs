@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sbp_frame::CallId;
 use sbp_messages::{
-    ClientRole, DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ErrorCode, ListRangesRequest,
+    DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ErrorCode, ListRangesRequest,
     ListRangesResponse, ListRangesResult, Range, RangeCriteria, RangeId, Status, SyncRangesRequest, SyncRangesResult,
 };
 use sbp_session::Session;
@@ -14,12 +14,11 @@ use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
 use super::ends::Ends;
 use super::fault::Fault;
-use super::port::Port;
 use super::range_changes;
 use super::replier::Replier;
 use super::results::send_results;
+use super::turn::RangeTurn;
 use super::wire_range::range_weight;
-use crate::node::Node;
 use crate::placement::{Criterion, ListedPage, PlacementState, RangeRecord, list_ranges};
 use crate::refusal::Refusal;
 
@@ -50,16 +49,6 @@ enum Found {
 type Stored<T> = Result<T, Refusal>;
 /// What one of the criteria gave.
 type Listed = (Option<RangeCriteria>, Stored<Vec<Arc<RangeRecord>>>);
-
-/// What answering needs of its connection.
-pub(super) struct RangeTurn<'a> {
-    pub(super) session: &'a mut Session,
-    pub(super) replier: &'a mut Replier,
-    pub(super) node: &'a Arc<Node>,
-    pub(super) port: &'a Arc<Port>,
-    /// What the peer said that it is.
-    pub(super) asker: ClientRole,
-}
 
 impl RangeQueries {
     /// Answers LIST_RANGES.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use sbp_frame::{Flags, Frame, OpCode};
 use sbp_messages::{
     Encoder, ErrorCode, GoAway, HeartbeatRequest, HeartbeatResponse, Message, Status, SystemErrorResponse,
@@ -13,40 +13,9 @@ use sbp_session::{CallFailure, CloseReason, Event, Outgoing, RejectReason, SendE
 use sbp_transport::Application;
 use tokio::sync::oneshot;
 
-use super::link::Shared;
-use crate::connection::reject_status;
-
-/// A request on its way to the peer.
-#[derive(Debug)]
-pub(super) struct Call {
-    pub(super) opcode: OpCode,
-    pub(super) header: Bytes,
-    pub(super) deadline: Instant,
-    pub(super) reply: oneshot::Sender<Ended>,
-}
-
-/// How a request ended on one connection.
-#[derive(Debug)]
-pub(super) enum Ended {
-    /// All frames of its answer.
-    Answered(Vec<Frame>),
-    /// The peer said no with a system error.
-    Refused(Status),
-    /// This connection will not bring an answer; another one may.
-    Lost(String),
-    /// No connection would bring an answer.
-    Unusable(String),
-    /// The link was closed.
-    Closed,
-}
-
-/// What the link asks of a connection.
-#[derive(Debug)]
-pub(super) enum PeerCommand {
-    Call(Call),
-    /// Nothing more will be asked.
-    Close,
-}
+use super::call::{Call, Ended, PeerCommand};
+use super::shared::Shared;
+use crate::reject::reject_status;
 
 #[derive(Debug)]
 enum InFlight {

@@ -7,8 +7,10 @@ use sbp_session::{Session, SessionConfig};
 use sbp_transport::{CloseReason, Socket, dial, drive, mailbox};
 use tokio::net::TcpStream;
 
-use super::connection::{PeerCommand, PeerConnection};
-use super::link::{Phase, Shared};
+use super::call::{Call, PeerCommand};
+use super::connection::PeerConnection;
+use super::error::PeerError;
+use super::shared::{Phase, Shared, State};
 
 /// The first wait after a failure; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -16,6 +18,42 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Shared {
+    pub(super) fn submit(self: &Arc<Self>, call: Call) -> Result<(), PeerError> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(PeerError::Closed);
+        }
+        let unsent = match &state.phase {
+            Phase::Ready { mailbox, .. } => mailbox.post(PeerCommand::Call(call)).err(),
+            Phase::Idle | Phase::Connecting => Some(PeerCommand::Call(call)),
+        };
+        if let Some(PeerCommand::Call(call)) = unsent {
+            state.waiting.retain(|waiting| !waiting.reply.is_closed());
+            state.waiting.push(call);
+            self.ensure_runner(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Has a task dial unless one does.
+    pub(super) fn ensure_runner(self: &Arc<Self>, state: &mut State) {
+        if matches!(state.phase, Phase::Idle) && !state.closed {
+            state.phase = Phase::Connecting;
+            self.runtime.spawn(Arc::clone(self).run());
+        }
+    }
+
+    /// A connection takes nothing new any more: the next one is dialled while it finishes.
+    pub(super) fn drains(self: &Arc<Self>, generation: u64) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Ready { generation: ready, .. } if ready == generation) {
+            state.phase = Phase::Idle;
+            if self.config.stays || !state.waiting.is_empty() {
+                self.ensure_runner(&mut state);
+            }
+        }
+    }
+
     /// Connects, serves, and connects again while there is a reason to. One runner owns the phase `Connecting` at a
     /// time; one whose connection was replaced while it drained just ends.
     pub(super) async fn run(self: Arc<Self>) {

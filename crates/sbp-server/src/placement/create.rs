@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sbp_messages::ErrorCode;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, StreamIdentity, TimestampMs};
 
-use super::apply::{Effects, Order, Outcome};
 use super::choose::{Candidate, choose};
+use super::effects::{Effects, Order, Outcome};
 use super::name::check_name;
 use super::records::{RangeRecord, StreamRecord};
 use super::settings::{RequestedSettings, Settings};

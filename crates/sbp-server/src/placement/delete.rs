@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sbp_types::StreamId;
 
-use super::apply::{Action, Effects, Order, Outcome};
+use super::effects::{Action, Effects, Order, Outcome};
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 

@@ -8,43 +8,21 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use sbp_locks::{Mutex, RwLock};
-use sbp_log::Clock;
 use sbp_types::ServerId;
 
 use super::choose::Load;
-use super::range_servers::RangeServers;
+use super::range_servers::{RangeServer, RangeServers, reach};
 use super::registry::Registry;
 use super::request::MetadataJob;
 use super::state::PlacementState;
-use super::worker::{Event, Worker};
-use crate::failure::Health;
-use crate::meta::MetadataStore;
-use crate::range::{HeldRange, Phase, RangeServer, RangeState};
-
-/// The range server in this process.
-#[derive(Clone, Debug)]
-pub(crate) struct LocalRanges {
-    pub(crate) id: ServerId,
-    pub(crate) ranges: Arc<RangeServer>,
-}
-
-/// What a placement driver is made of.
-#[derive(Debug)]
-pub(crate) struct DriverParts {
-    pub(crate) state: PlacementState,
-    pub(crate) store: Box<dyn MetadataStore>,
-    /// Its metadata is in the same store, and changes in the same transactions.
-    pub(crate) local: Option<LocalRanges>,
-    pub(crate) others: Arc<dyn RangeServers>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) health: Arc<Health>,
-}
+use super::worker::{DriverParts, Event, Worker};
+use crate::refusal::Refusal;
 
 /// The placement driver: anybody may look, one thread changes.
 pub(crate) struct PlacementDriver {
     state: Arc<RwLock<PlacementState>>,
     registry: Arc<Mutex<Registry>>,
-    others: Arc<dyn RangeServers>,
+    range_servers: Arc<dyn RangeServers>,
     events: Mutex<Option<mpsc::Sender<Event>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -59,13 +37,12 @@ impl PlacementDriver {
     /// Starts the thread. Operations of one stream are done in the order in which they are [submitted](Self::submit).
     pub(crate) fn start(parts: DriverParts) -> io::Result<Self> {
         for server in parts.state.servers() {
-            parts.others.locate(server.id, &server.address);
+            parts.range_servers.locate(server.id, &server.address);
         }
         let state = Arc::new(RwLock::new(parts.state.clone()));
-        let own = parts.local.as_ref().map(|local| local.id);
-        let registry = Arc::new(Mutex::new(Registry::new(own)));
+        let registry = Arc::new(Mutex::new(Registry::new(parts.always_up)));
         let (sender, inbox) = mpsc::channel();
-        let others = Arc::clone(&parts.others);
+        let range_servers = Arc::clone(&parts.range_servers);
         let worker = Worker::new(parts, Arc::clone(&state), Arc::clone(&registry), sender.clone());
         let thread = std::thread::Builder::new()
             .name("sbp-metadata".to_owned())
@@ -73,7 +50,7 @@ impl PlacementDriver {
         Ok(Self {
             state,
             registry,
-            others,
+            range_servers,
             events: Mutex::new(Some(sender)),
             thread: Mutex::new(Some(thread)),
         })
@@ -105,14 +82,9 @@ impl PlacementDriver {
         self.registry.lock().closed(server, connection);
     }
 
-    /// The range servers in other processes.
-    pub(crate) fn others(&self) -> &Arc<dyn RangeServers> {
-        &self.others
-    }
-
-    /// Whether the range server is up, as far as the placement driver knows.
-    pub(crate) fn is_up(&self, server: ServerId) -> bool {
-        self.registry.lock().is_up(server, Instant::now())
+    /// A range server, where it is up and can be reached.
+    pub(crate) fn range_server(&self, server: ServerId) -> Result<Arc<dyn RangeServer>, Refusal> {
+        reach(&*self.range_servers, &self.registry, server)
     }
 
     /// Looks for deleted streams that can be forgotten, as is done now and then.
@@ -136,20 +108,5 @@ impl PlacementDriver {
     fn send(&self, event: Event) -> bool {
         let events = self.events.lock();
         events.as_ref().is_some_and(|events| events.send(event).is_ok())
-    }
-}
-
-impl HeldRange {
-    /// The range without records.
-    pub(crate) fn fresh(&self) -> RangeState {
-        RangeState {
-            index: self.key.range,
-            epoch: self.epoch,
-            start: self.start,
-            next: self.start,
-            confirmed: self.start,
-            phase: if self.end.is_some() { Phase::Sealed } else { Phase::Open },
-            generation: 0,
-        }
     }
 }

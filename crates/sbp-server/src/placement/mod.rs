@@ -12,6 +12,7 @@ mod create;
 mod delete;
 mod describe;
 mod driver;
+mod effects;
 mod identity;
 mod list_ranges;
 mod name;
@@ -20,9 +21,11 @@ mod range_servers;
 mod records;
 mod registry;
 mod request;
+mod schema;
 mod seal;
 mod settings;
 mod state;
+mod store;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -30,23 +33,26 @@ mod trim;
 mod update;
 mod worker;
 
-pub(crate) use apply::Outcome;
 pub(crate) use choose::Load;
 pub(crate) use create::NewStream;
 pub(crate) use describe::{Described, StreamQuery, describe_streams};
-pub(crate) use driver::{DriverParts, LocalRanges, PlacementDriver};
+pub(crate) use driver::PlacementDriver;
+pub(crate) use effects::Outcome;
 pub(crate) use identity::identify_streams;
 pub(crate) use list_ranges::{Criterion, ListedPage, list_ranges};
 #[cfg(test)]
 pub(crate) use range_servers::NoOthers;
-pub(crate) use range_servers::{Done, RangeServers};
-pub(crate) use records::{RangeRecord, SchemaRecord, ServerRecord, StreamRecord};
-pub(crate) use request::{MetadataJob, Reply, ReplyTo, Request};
+pub(crate) use range_servers::{AbandonedEnd, RangeServer, RangeServers};
+pub(crate) use records::{RangeRecord, ServerRecord, StreamRecord};
+pub(crate) use request::{MetadataJob, Reply, Request};
+pub(crate) use schema::SchemaRecord;
 pub(crate) use seal::{NewRange, SealFor, SealTarget};
 pub(crate) use settings::{RequestedSettings, Settings, SettingsUpdate};
 pub(crate) use state::{Change, PlacementState};
+pub(crate) use store::{CommitError, PlacementStore};
 pub(crate) use token::TokenError;
 pub(crate) use update::StreamUpdate;
+pub(crate) use worker::DriverParts;
 
 /// Entries in a page of DESCRIBE_STREAMS or LIST_RANGES when the request names no limit, and the most it may name.
 const MAX_PAGE: usize = 1_000;

@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 
 use sbp_types::StreamId;
 
-use super::apply::Outcome;
-use super::request::{Reply, ReplyTo, Task};
-use crate::refusal::Refusal;
+use super::effects::Outcome;
+use super::request::{Reply, Task};
+use crate::refusal::{Done, Refusal};
 
 /// One entry of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,18 +32,18 @@ pub(super) struct Operations {
 }
 
 struct OpenRequest {
-    reply_to: ReplyTo,
+    done: Done<Reply>,
     results: Vec<Option<Result<Outcome, Refusal>>>,
     missing: usize,
 }
 
 impl Operations {
     /// Takes a request.
-    pub(super) fn admit(&mut self, reply_to: ReplyTo, tasks: Vec<Result<Task, Refusal>>) {
+    pub(super) fn admit(&mut self, done: Done<Reply>, tasks: Vec<Result<Task, Refusal>>) {
         let request = self.next;
         self.next += 1;
         let mut open = OpenRequest {
-            reply_to,
+            done,
             results: Vec::with_capacity(tasks.len()),
             missing: 0,
         };
@@ -116,7 +116,7 @@ impl Operations {
     /// Answers what is still open with this.
     pub(super) fn give_up(&mut self, refusal: &Refusal) {
         for (_, open) in self.open.drain() {
-            open.reply_to.answer(Err(refusal.clone()));
+            (open.done)(Err(refusal.clone()));
         }
         self.turns.clear();
         self.ready.clear();
@@ -130,7 +130,7 @@ impl OpenRequest {
             .into_iter()
             .map(|result| result.unwrap_or_else(|| Err(Refusal::unanswered())))
             .collect();
-        self.reply_to.answer(Ok(results));
+        (self.done)(Ok(results));
     }
 }
 
@@ -159,12 +159,9 @@ mod tests {
             .collect()
     }
 
-    fn caller() -> (ReplyTo, mpsc::Receiver<Result<Reply, Refusal>>) {
+    fn caller() -> (Done<Reply>, mpsc::Receiver<Result<Reply, Refusal>>) {
         let (sender, receiver) = mpsc::channel();
-        (
-            ReplyTo::Caller(Box::new(move |answer| sender.send(answer).unwrap())),
-            receiver,
-        )
+        (Box::new(move |answer| sender.send(answer).unwrap()), receiver)
     }
 
     #[test]
@@ -199,8 +196,8 @@ mod tests {
     #[test]
     fn a_request_without_sound_entries_is_answered_at_once() {
         let mut operations = Operations::default();
-        let (reply_to, answer) = caller();
-        operations.admit(reply_to, vec![Err(Refusal::no_stream(StreamId(0)))]);
+        let (done, answer) = caller();
+        operations.admit(done, vec![Err(Refusal::no_stream(StreamId(0)))]);
         let results = answer.try_recv().unwrap().unwrap();
         assert_eq!(results[0].as_ref().unwrap_err().code, ErrorCode::NOT_FOUND);
         assert!(operations.is_empty());
@@ -209,8 +206,8 @@ mod tests {
     #[test]
     fn what_is_given_up_is_told_once() {
         let mut operations = Operations::default();
-        let (reply_to, answer) = caller();
-        operations.admit(reply_to, vec![trim(1, 1), trim(1, 2)]);
+        let (done, answer) = caller();
+        operations.admit(done, vec![trim(1, 1), trim(1, 2)]);
         let ready = starts(&mut operations);
         operations.give_up(&Refusal::unanswered());
         assert!(answer.try_recv().unwrap().is_err());

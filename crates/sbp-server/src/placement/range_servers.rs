@@ -1,38 +1,88 @@
-//! How the placement driver reaches range servers in other processes.
+//! Range servers as a placement driver sees them: behind one trait, whichever process they are in.
 
-use std::fmt;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Instant;
 
+use sbp_locks::Mutex;
+use sbp_messages::ErrorCode;
 use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId};
 
+use super::registry::Registry;
 use crate::range::{HeldRange, StreamFacts};
-use crate::refusal::Refusal;
+use crate::refusal::{Done, Refusal};
 
-/// Called once with how it ended, on any thread. Dropped uncalled it counts as a refusal.
-pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Refusal>) + Send>;
-
-/// The range servers in other processes, as the placement driver orders them about.
+/// One range server.
 ///
-/// No call blocks; each ends by its `done`, after a while at the latest: an operation of a stream waits for it, and the
-/// stream's next operation behind it. A server that does not answer is [`PD_NO_AVAILABLE_RS`](sbp_messages::ErrorCode::PD_NO_AVAILABLE_RS).
-pub(crate) trait RangeServers: fmt::Debug + Send + Sync {
+/// A placement driver tells it what is durable: which ranges it holds, where a stream begins, that a stream is gone.
+/// What only a range server knows, where a range ends, it is asked for. A range on several servers is several of these,
+/// each told and asked by itself.
+///
+/// No method blocks. Each `done` is called after a while at the latest, on any thread: an operation of a stream waits for
+/// it, and the stream's next operation behind it. A server that does not answer is
+/// [`PD_NO_AVAILABLE_RS`](sbp_messages::ErrorCode::PD_NO_AVAILABLE_RS).
+pub(crate) trait RangeServer: Debug + Send + Sync {
+    /// Has the range take no more appends, and gives its end once everything that it accepted is synced. `seen` is the
+    /// end that somebody else saw: a server that makes the end durable itself does so only if it is this one. The caller
+    /// compares too, and then says what becomes of the end: [`sync`](Self::sync), [`publish_end`](Self::publish_end) or
+    /// [`abandon_seal`](Self::abandon_seal).
+    fn seal(&self, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<Offset>);
+
+    /// The end that a seal gave was not made durable by the placement driver. A server that has made it durable itself
+    /// stays with it.
+    fn abandon_seal(&self, key: RangeKey, end: AbandonedEnd);
+
+    /// The end that a seal gave is durable, and the next range is on another server: readers may see the end. A server
+    /// that cannot be reached learns of it when it asks what belongs to it.
+    fn publish_end(&self, key: RangeKey, end: Offset);
+
+    /// The server holds these ranges of the stream, whose settings may have changed; durable when this is done.
+    fn sync(&self, stream: StreamId, facts: StreamFacts, ranges: Vec<HeldRange>, done: Done<()>);
+
+    /// The stream begins at `start`.
+    fn trim(&self, stream: StreamId, start: Offset, done: Done<()>);
+
+    /// The streams are gone.
+    fn delete(&self, streams: Vec<StreamId>, done: Done<()>);
+
+    /// Where readers of these open ranges stand; `None` for one that the server does not hold.
+    fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>);
+}
+
+/// What is known about an end that was not made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AbandonedEnd {
+    /// It is not on the placement driver's disk: the range may take appends again.
+    NotStored,
+    /// It may be on the disk, and a restart finds out: records behind it would be lost then.
+    Unknown,
+}
+
+/// The range servers that a placement driver can reach.
+pub(crate) trait RangeServers: Debug + Send + Sync {
     /// The server is to be dialled here from now on.
     fn locate(&self, server: ServerId, address: &str);
 
-    /// Seals the range; it is durable at the range server when this is done. With `seen`, the end must be this one, else
-    /// nothing is done. Gives the end.
-    fn seal(&self, server: ServerId, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<Offset>);
+    /// The server; `None` if it never said where it is.
+    fn server(&self, server: ServerId) -> Option<Arc<dyn RangeServer>>;
 
-    /// The server holds these ranges of the stream, whose settings may have changed; durable when this is done.
-    fn sync(&self, server: ServerId, stream: StreamId, facts: StreamFacts, ranges: Vec<HeldRange>, done: Done<()>);
+    /// Whether a deleted stream may be forgotten: no start of the placement driver's directory could find anything of it.
+    /// A range server with a directory of its own remembers for itself what it was told to delete.
+    fn may_forget(&self, stream: StreamId) -> bool;
+}
 
-    /// The stream begins at `start`.
-    fn trim(&self, server: ServerId, stream: StreamId, start: Offset, done: Done<()>);
-
-    /// The streams are gone.
-    fn delete(&self, server: ServerId, streams: Vec<StreamId>, done: Done<()>);
-
-    /// Where readers of these open ranges stand; `None` for one that the server does not hold.
-    fn next_offsets(&self, server: ServerId, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>);
+/// The range server, where it is up and can be reached.
+pub(super) fn reach(
+    servers: &dyn RangeServers,
+    registry: &Mutex<Registry>,
+    server: ServerId,
+) -> Result<Arc<dyn RangeServer>, Refusal> {
+    let unavailable = |message| Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message);
+    if !registry.lock().is_up(server, Instant::now()) {
+        return Err(unavailable(format!("range server {server} is down")));
+    }
+    let found = servers.server(server);
+    found.ok_or_else(|| unavailable(format!("range server {server} never said where it is")))
 }
 
 /// There are no range servers in other processes.
@@ -41,34 +91,14 @@ pub(crate) trait RangeServers: fmt::Debug + Send + Sync {
 pub(crate) struct NoOthers;
 
 #[cfg(test)]
-impl NoOthers {
-    fn refuse<T>(server: ServerId, done: Done<T>) {
-        let message = format!("range server {server} cannot be reached from here");
-        done(Err(Refusal::new(sbp_messages::ErrorCode::PD_NO_AVAILABLE_RS, message)));
-    }
-}
-
-#[cfg(test)]
 impl RangeServers for NoOthers {
     fn locate(&self, _: ServerId, _: &str) {}
 
-    fn seal(&self, server: ServerId, _: RangeKey, _: Epoch, _: Option<Offset>, done: Done<Offset>) {
-        Self::refuse(server, done);
+    fn server(&self, _: ServerId) -> Option<Arc<dyn RangeServer>> {
+        None
     }
 
-    fn sync(&self, server: ServerId, _: StreamId, _: StreamFacts, _: Vec<HeldRange>, done: Done<()>) {
-        Self::refuse(server, done);
-    }
-
-    fn trim(&self, server: ServerId, _: StreamId, _: Offset, done: Done<()>) {
-        Self::refuse(server, done);
-    }
-
-    fn delete(&self, server: ServerId, _: Vec<StreamId>, done: Done<()>) {
-        Self::refuse(server, done);
-    }
-
-    fn next_offsets(&self, server: ServerId, _: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
-        Self::refuse(server, done);
+    fn may_forget(&self, _: StreamId) -> bool {
+        true
     }
 }

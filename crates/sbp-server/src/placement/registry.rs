@@ -13,8 +13,8 @@ const SILENCE: Duration = Duration::from_secs(90);
 /// The range servers as they are right now. Nothing in here is durable: after a restart they say it again.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// The range server in this process, which is up as long as the registry is.
-    own: Option<ServerId>,
+    /// The range server that is up as long as the registry is: that of the same process.
+    always_up: Option<ServerId>,
     servers: BTreeMap<ServerId, Presence>,
 }
 
@@ -33,8 +33,11 @@ impl Presence {
 }
 
 impl Registry {
-    pub(crate) fn new(own: Option<ServerId>) -> Self {
-        Self { own, ..Self::default() }
+    pub(crate) fn new(always_up: Option<ServerId>) -> Self {
+        Self {
+            always_up,
+            ..Self::default()
+        }
     }
 
     /// The server said that it is there. True when it was not up before.
@@ -62,17 +65,17 @@ impl Registry {
 
     /// Whether the server is up.
     pub(crate) fn is_up(&self, server: ServerId, now: Instant) -> bool {
-        self.own == Some(server) || self.servers.get(&server).is_some_and(|presence| presence.is_up(now))
+        self.always_up == Some(server) || self.servers.get(&server).is_some_and(|presence| presence.is_up(now))
     }
 
     /// The servers that new ranges can be placed on.
     pub(crate) fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let load_of = |id: &ServerId| self.servers.get(id).map(|presence| presence.load).unwrap_or_default();
-        let own = self.own.map(|id| Candidate { id, load: load_of(&id) });
+        let own = self.always_up.map(|id| Candidate { id, load: load_of(&id) });
         let others = self
             .servers
             .iter()
-            .filter(|(id, presence)| self.own != Some(**id) && presence.is_up(now))
+            .filter(|(id, presence)| self.always_up != Some(**id) && presence.is_up(now))
             .map(|(id, presence)| Candidate {
                 id: *id,
                 load: presence.load,

@@ -1,21 +1,18 @@
 //! What the placement driver is asked for.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use sbp_frame::CallId;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId};
 
-use super::apply::{Command, Outcome};
+use super::apply::Command;
 use super::create::NewStream;
+use super::effects::Outcome;
 use super::identity::new_identity;
-use super::range_servers::Done;
 use super::records::ServerRecord;
 use super::seal::{NewRange, SealFor, SealTarget};
 use super::update::StreamUpdate;
-use crate::connection::{ConnectionCommand, Port};
-use crate::refusal::Refusal;
+use crate::refusal::{Done, Refusal};
 
 /// Entries of one request. What was refused while it was read stays refused.
 type Entries<T> = Vec<Result<T, Refusal>>;
@@ -37,32 +34,13 @@ pub(crate) enum Request {
 /// How the entries of a request ended, in their order.
 pub(crate) type Reply = Entries<Outcome>;
 
-/// A request, and where the answer goes.
+/// A request, and who is told how it ended.
 pub(crate) struct MetadataJob {
-    pub(crate) reply_to: ReplyTo,
+    /// Told on the metadata thread; must not block.
+    pub(crate) done: Done<Reply>,
     /// When it is no longer worth starting.
     pub(crate) deadline: Instant,
     pub(crate) request: Request,
-}
-
-/// Who waits for an answer.
-pub(crate) enum ReplyTo {
-    /// A call of a connection.
-    Call { port: Arc<Port>, call: CallId },
-    /// Somebody in this process.
-    Caller(Done<Reply>),
-}
-
-impl ReplyTo {
-    pub(super) fn answer(self, answer: Result<Reply, Refusal>) {
-        match self {
-            Self::Call { port, call } => {
-                // A connection that is gone does not undo what is durable.
-                let _gone = port.mailbox.post(ConnectionCommand::Changed { call, answer });
-            }
-            Self::Caller(done) => done(answer),
-        }
-    }
 }
 
 /// One entry on its way.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sbp_messages::ErrorCode;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId};
 
-use super::apply::{Action, Effects, Order, Outcome};
+use super::effects::{Action, Effects, Order, Outcome};
 use super::records::RangeRecord;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sbp_messages::ErrorCode;
 
-use super::records::SchemaRecord;
+use super::schema::SchemaRecord;
 use crate::refusal::Refusal;
 
 /// A stream's settings in force: nothing in here means "the default" any more.

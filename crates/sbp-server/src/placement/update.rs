@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sbp_messages::ErrorCode;
 use sbp_types::StreamId;
 
-use super::apply::{Effects, Order, Outcome};
+use super::effects::{Effects, Order, Outcome};
 use super::name::check_name;
 use super::records::StreamRecord;
 use super::settings::SettingsUpdate;

@@ -4,9 +4,9 @@ use sbp_messages::ErrorCode;
 use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
+use super::outcome::{NotStored, Stored};
 use super::stream::{HostedStream, Phase, RangeState};
 use super::writers::{Claim, Standing, Until, Writer, expected, stand};
-use crate::connection::{NotStored, Stored};
 use crate::refusal::Refusal;
 
 /// One entry, as far as the decision looks at it.

@@ -5,16 +5,24 @@
 
 mod activity;
 mod append;
-mod burial;
 mod command;
 mod fetch;
-mod letters;
+mod found;
+mod hub;
+mod job;
 mod log_errors;
+mod notifications;
 mod observer;
 mod orders;
+mod outcome;
 mod parked;
 mod pending;
 mod pressure;
+mod questions;
+mod ranges;
+mod read;
+mod readers;
+mod requester;
 mod retention;
 mod seals;
 mod server;
@@ -22,19 +30,26 @@ mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
+mod throttle;
+mod tombstones;
 mod upstream;
 mod waiting;
 mod writers;
 
 pub(crate) use activity::RangeActivity;
 pub(crate) use append::{AppendEntry, HeadFacts};
-pub(crate) use burial::{Graves, SWEEP};
-pub(crate) use fetch::{
-    FetchEntry, Limits, Positions, Read, Readiness, Search, Start, judge_fetch, resolve_start, time_elsewhere,
-};
-pub(crate) use log_errors::read_refusal;
-pub(crate) use server::{AppendJob, RangeHub, RangeServer, Ranges};
+pub(crate) use fetch::{FetchEntry, Limits, Readiness, Start, judge_fetch, resolve_start};
+pub(crate) use found::{FetchOutcome, Found, ReadDone};
+pub(crate) use hub::RangeHub;
+pub(crate) use job::AppendJob;
+pub(crate) use outcome::AppendDone;
+pub(crate) use ranges::Ranges;
+pub(crate) use read::{LogRead, ReadJob};
+pub(crate) use readers::Readers;
+pub(crate) use requester::{Notification, Requester};
+pub(crate) use server::RangeServer;
 pub(crate) use stream::{HeldRange, Phase, RangeState, StreamFacts};
+pub(crate) use tombstones::SWEEP;
 pub(crate) use upstream::Upstream;
 pub(crate) use writers::Claim;
 #[cfg(test)]
@@ -42,4 +57,5 @@ pub(crate) use {
     append::Verdict,
     command::{Command, Effect, SealStep},
     table::{RangeTable, Scope},
+    tests::Listener,
 };

@@ -6,17 +6,20 @@ use sbp_log::{GroupObserver, LogError};
 use sbp_types::{Offset, RangeKey};
 
 use super::command::{Command, Effect, SealStep};
-use super::letters::Letters;
+use super::hub::RangeHub;
+use super::job::{AppendContext, FenceContext, LogContext};
 use super::log_errors;
+use super::notifications::Notifications;
+use super::outcome::{AppendDone, Stored};
+use super::ranges::Ranges;
+use super::requester::Requester;
 use super::seals::{SealAnswers, seal_end};
-use super::server::{AppendContext, FenceContext, LogContext, RangeHub, Ranges};
-use crate::connection::{AppendDone, Port, Stored};
 use crate::refusal::Refusal;
 
 impl GroupObserver<LogContext> for RangeHub {
     fn group_ended(&self, contexts: Vec<LogContext>, outcome: Result<(), Arc<LogError>>) {
-        let (letters, seals) = self.end_group(contexts, outcome);
-        letters.post();
+        let (notifications, seals) = self.end_group(contexts, outcome);
+        notifications.send();
         seals.give();
     }
 }
@@ -26,34 +29,34 @@ impl RangeHub {
     /// posted to it but added to `done`.
     pub(super) fn group_ended_here(
         &self,
-        port: &Arc<Port>,
+        requester: &Arc<dyn Requester>,
         contexts: Vec<LogContext>,
         outcome: Result<(), Arc<LogError>>,
         done: &mut Vec<AppendDone>,
     ) {
-        let (mut letters, seals) = self.end_group(contexts, outcome);
-        done.append(&mut letters.take_appended(port));
-        letters.post();
+        let (mut notifications, seals) = self.end_group(contexts, outcome);
+        done.append(&mut notifications.take_appended(requester));
+        notifications.send();
         seals.give();
     }
 
     /// Notes how a group ended: whom to tell.
-    fn end_group(&self, contexts: Vec<LogContext>, outcome: Result<(), Arc<LogError>>) -> (Letters, SealAnswers) {
+    fn end_group(&self, contexts: Vec<LogContext>, outcome: Result<(), Arc<LogError>>) -> (Notifications, SealAnswers) {
         if let Err(error) = &outcome
             && log_errors::is_final(error)
         {
             self.health.fail("the log", error.to_string());
         }
-        let mut letters = Letters::default();
+        let mut notifications = Notifications::default();
         let failed = outcome.as_ref().err().map(|error| log_errors::append_refusal(error));
-        let seals = self.settle(&contexts, failed.as_ref(), &mut letters);
+        let seals = self.settle(&contexts, failed.as_ref(), &mut notifications);
         let (mut records, mut batches) = (0_u64, 0);
         for context in contexts {
             let context = match context {
                 LogContext::Append(context) => context,
                 LogContext::Fence(context) => {
-                    letters
-                        .to(Arc::clone(&context.port))
+                    notifications
+                        .to(Arc::clone(&context.requester))
                         .appended
                         .push(context.done(failed.as_ref()));
                     continue;
@@ -73,7 +76,7 @@ impl RangeHub {
                 }
                 Some(refusal) => Err(refusal.clone().into()),
             };
-            letters.to(context.port).appended.push(AppendDone {
+            notifications.to(context.requester).appended.push(AppendDone {
                 call: context.call,
                 request_index: context.request_index,
                 stream: context.key.stream,
@@ -86,17 +89,22 @@ impl RangeHub {
         self.counters
             .records_appended
             .add(usize::try_from(records).unwrap_or(usize::MAX));
-        (letters, seals)
+        (notifications, seals)
     }
 
     /// Makes a group visible to readers, or takes its offsets back; notes who waited for the streams that grew. Returns
     /// the seals that know their end now.
-    fn settle(&self, contexts: &[LogContext], failed: Option<&Refusal>, letters: &mut Letters) -> SealAnswers {
+    fn settle(
+        &self,
+        contexts: &[LogContext],
+        failed: Option<&Refusal>,
+        notifications: &mut Notifications,
+    ) -> SealAnswers {
         let mut ranges = self.ranges.lock();
         let mut contexts_left = contexts.iter().peekable();
         while let Some(context) = contexts_left.next() {
             if let LogContext::Fence(context) = context {
-                ranges.fence_ended(context, failed, letters);
+                ranges.fence_ended(context, failed, notifications);
             }
             let LogContext::Append(context) = context else { continue };
             let AppendContext {
@@ -113,14 +121,14 @@ impl RangeHub {
                     generation,
                 };
                 if let Effect::TakenBack { from, .. } = ranges.table.apply(abandon) {
-                    ranges.answer_lost(key.stream, from, why, letters);
+                    ranges.answer_lost(key.stream, from, why, notifications);
                 }
                 continue;
             }
             // Of neighbours in one range the last one says it all.
             let same = |next: &&LogContext| matches!(next, LogContext::Append(next) if next.key == key);
             if !contexts_left.peek().is_some_and(same) {
-                ranges.confirm(key, next_offset, letters);
+                ranges.confirm(key, next_offset, notifications);
             }
         }
         let mut seals = SealAnswers::default();
@@ -135,15 +143,20 @@ impl RangeHub {
 }
 
 impl Ranges {
-    fn confirm(&mut self, key: RangeKey, end: Offset, letters: &mut Letters) {
+    fn confirm(&mut self, key: RangeKey, end: Offset, notifications: &mut Notifications) {
         if let Effect::Advanced(stream) = self.table.apply(Command::Confirm { key, end }) {
-            self.wake(stream, letters);
-            self.answer_synced(stream, end, letters);
+            self.wake(stream, notifications);
+            self.answer_synced(stream, end, notifications);
         }
     }
 
     /// The log has ended a writer's fence.
-    pub(super) fn fence_ended(&mut self, context: &FenceContext, failed: Option<&Refusal>, letters: &mut Letters) {
+    pub(super) fn fence_ended(
+        &mut self,
+        context: &FenceContext,
+        failed: Option<&Refusal>,
+        notifications: &mut Notifications,
+    ) {
         let FenceContext {
             stream, writer, epoch, ..
         } = *context;
@@ -151,7 +164,7 @@ impl Ranges {
             None => Command::Fenced { stream, writer, epoch },
             Some(_) => Command::Unfence { stream, writer, epoch },
         });
-        self.answer_fenced(stream, writer, epoch, failed, letters);
+        self.answer_fenced(stream, writer, epoch, failed, notifications);
     }
 
     /// The log has nothing more of what a range accepted before it was sealed.

@@ -7,19 +7,21 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::command::{Command, Effect, SealStep};
-use super::letters::Letters;
+use super::job::LogContext;
 use super::log_errors;
-use super::seals::{SealAnswers, SealDone, seal_end};
-use super::server::{LogContext, RangeServer, Ranges};
+use super::notifications::Notifications;
+use super::ranges::Ranges;
+use super::seals::{SealAnswers, seal_end};
+use super::server::RangeServer;
 use super::stream::{HeldRange, StreamFacts};
-use crate::refusal::Refusal;
+use crate::refusal::{Done, Refusal};
 
 impl RangeServer {
     /// Takes over what is durable about a stream: its facts, new ranges, a start that was raised, an end that was
     /// decided. Appends that waited for the next range are judged again, so after a seal the sealed range and the next
     /// one belong into one call.
     pub(crate) fn install(&self, stream: StreamId, facts: StreamFacts, ranges: &[HeldRange]) {
-        let mut letters = Letters::default();
+        let mut notifications = Notifications::default();
         let mut released = Vec::new();
         let queued = {
             let mut held = self.hub.ranges.lock();
@@ -28,19 +30,19 @@ impl RangeServer {
             for range in ranges.iter().filter(|range| range.key.stream == id) {
                 held.install(&described, range, &mut released);
             }
-            held.wake(stream, &mut letters);
-            self.judge_parked(&mut held, stream, &mut letters)
+            held.wake(stream, &mut notifications);
+            self.judge_parked(&mut held, stream, &mut notifications)
         };
         for (key, below) in released {
             self.log.release(key, below);
         }
-        self.post(letters, queued);
+        self.post(notifications, queued);
     }
 
     /// Seals a range: it takes no more appends, and `done` gets its end when everything it accepted is synced (after a
     /// failure of the log, the end of what is). Nobody else hears of it before [`publish_seal`](Self::publish_seal). A
     /// range sealed before answers with the same end.
-    pub(crate) fn seal(&self, key: RangeKey, done: SealDone) {
+    pub(crate) fn seal(&self, key: RangeKey, done: Done<Offset>) {
         let mut answers = SealAnswers::default();
         {
             let mut ranges = self.hub.ranges.lock();
@@ -80,62 +82,74 @@ impl RangeServer {
     /// The end of a sealed range is durable: readers learn of it. Where the next range is here too,
     /// [`install`](Self::install) both instead.
     pub(crate) fn publish_seal(&self, key: RangeKey, end: Offset) {
-        let mut letters = Letters::default();
+        let mut notifications = Notifications::default();
         let queued = {
             let mut ranges = self.hub.ranges.lock();
             if let Effect::Advanced(stream) = ranges.table.apply(Command::Publish { key, end }) {
-                ranges.wake(stream, &mut letters);
+                ranges.wake(stream, &mut notifications);
             }
-            self.judge_parked(&mut ranges, key.stream, &mut letters)
+            self.judge_parked(&mut ranges, key.stream, &mut notifications)
         };
-        self.post(letters, queued);
+        self.post(notifications, queued);
     }
 
     /// The end of a range could not be made durable: it goes on as before.
     pub(crate) fn unseal(&self, key: RangeKey) {
-        let mut letters = Letters::default();
+        let mut notifications = Notifications::default();
         let queued = {
             let mut ranges = self.hub.ranges.lock();
             ranges.table.apply(Command::Unseal { key });
-            self.judge_parked(&mut ranges, key.stream, &mut letters)
+            self.judge_parked(&mut ranges, key.stream, &mut notifications)
         };
-        self.post(letters, queued);
+        self.post(notifications, queued);
     }
 
     /// Nothing of the stream below `start` is needed any more. Its ranges that end there go, except the last one.
     pub(crate) fn trim(&self, stream: StreamId, start: Offset) {
-        let mut letters = Letters::default();
+        let mut notifications = Notifications::default();
         let mut released = Vec::new();
         {
             let mut ranges = self.hub.ranges.lock();
             ranges.trim(stream, start, &mut released);
-            ranges.wake(stream, &mut letters);
+            ranges.wake(stream, &mut notifications);
         }
         for (key, below) in released {
             self.log.release(key, below);
         }
-        letters.post();
+        notifications.send();
     }
 
     /// The stream is gone: appends and fetches, also those that wait, hear it at once.
     pub(crate) fn delete(&self, stream: StreamId) {
-        let mut letters = Letters::default();
-        let queued = {
+        let mut notifications = Notifications::default();
+        let (queued, was_here) = {
             let mut ranges = self.hub.ranges.lock();
             let effect = ranges.table.apply(Command::Delete { stream });
-            ranges.wake(stream, &mut letters);
-            let queued = self.judge_parked(&mut ranges, stream, &mut letters);
-            ranges.answer_deleted(stream, &mut letters);
-            if let Effect::Deleted(keys) = effect {
-                ranges.given_up.extend(keys);
-            }
-            queued
+            ranges.wake(stream, &mut notifications);
+            let queued = self.judge_parked(&mut ranges, stream, &mut notifications);
+            ranges.answer_deleted(stream, &mut notifications);
+            let was_here = match effect {
+                Effect::Deleted(keys) => {
+                    ranges.given_up.extend(keys);
+                    true
+                }
+                _ => false,
+            };
+            (queued, was_here)
         };
+        if was_here {
+            self.tombstones.lock().note(stream, &self.log);
+        }
         self.log.release_stream(stream);
-        self.post(letters, queued);
+        self.post(notifications, queued);
     }
 
-    /// Every range held, in order.
+    /// Whether a deleted stream may be forgotten: no start of this directory could find anything of it. Whoever is told so
+    /// forgets it, or asks again later.
+    pub(crate) fn may_forget(&self, stream: StreamId) -> bool {
+        self.tombstones.lock().may_forget(stream, &self.log)
+    }
+
     /// Those of the streams whose beginning is not known here.
     pub(crate) fn without_start(&self, mut streams: Vec<StreamId>) -> Vec<StreamId> {
         let ranges = self.hub.ranges.lock();
@@ -143,6 +157,7 @@ impl RangeServer {
         streams
     }
 
+    /// Every range held, in order.
     pub(crate) fn all_held(&self) -> Vec<HeldRange> {
         self.hub.ranges.lock().table.all_held()
     }
@@ -150,9 +165,9 @@ impl RangeServer {
 
 impl Ranges {
     /// Tells everybody who waits for a stream to look again.
-    pub(super) fn wake(&mut self, stream: StreamId, letters: &mut Letters) {
-        for port in self.waiting.take(stream) {
-            letters.to(port).advanced.push(stream);
+    pub(super) fn wake(&mut self, stream: StreamId, notifications: &mut Notifications) {
+        for requester in self.waiting.take(stream) {
+            notifications.to(requester).advanced.push(stream);
         }
     }
 

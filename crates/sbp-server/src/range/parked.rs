@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use sbp_types::StreamId;
 
-use super::server::AppendJob;
-use crate::connection::Port;
+use super::job::AppendJob;
+use super::requester::Requester;
 
 /// Bytes of batches that may be parked, over all streams.
 const MAX_PARKED: usize = 64 << 20;
@@ -21,7 +21,7 @@ pub(super) struct Parked {
 /// One of them.
 #[derive(Debug)]
 pub(super) struct ParkedJob {
-    pub(super) port: Arc<Port>,
+    pub(super) requester: Arc<dyn Requester>,
     pub(super) job: AppendJob,
     /// It waits for the answer to a question, and is judged by what is known then.
     pub(super) asked: bool,
@@ -34,13 +34,13 @@ impl Parked {
     }
 
     /// Keeps an append.
-    pub(super) fn park(&mut self, port: &Arc<Port>, job: AppendJob, asked: bool) {
+    pub(super) fn park(&mut self, requester: &Arc<dyn Requester>, job: AppendJob, asked: bool) {
         self.bytes = self.bytes.saturating_add(job.entry.length);
-        let port = Arc::clone(port);
+        let requester = Arc::clone(requester);
         self.by_stream
             .entry(job.entry.stream)
             .or_default()
-            .push(ParkedJob { port, job, asked });
+            .push(ParkedJob { requester, job, asked });
     }
 
     /// Takes everything that waits for the stream.

@@ -1,15 +1,9 @@
 //! How busy the log is, and what that means for those who append.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::server::RangeServer;
-
 /// The longest that a client is asked to wait.
-const MAX_THROTTLE: Duration = Duration::from_secs(1);
-
-/// The shortest that a client is asked to wait whose append was refused.
-const MIN_THROTTLE: Duration = Duration::from_millis(10);
+pub(super) const MAX_THROTTLE: Duration = Duration::from_secs(1);
 
 /// What a new append meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,28 +31,6 @@ pub(super) fn pressure(pending: u64, most: u64) -> Pressure {
         Ok(0) => Pressure::None,
         Ok(asked) => Pressure::Throttled(Duration::from_millis(asked)),
         Err(_) => Pressure::Throttled(MAX_THROTTLE),
-    }
-}
-
-impl RangeServer {
-    pub(super) fn pressure(&self) -> Pressure {
-        pressure(self.log.pending_bytes(), self.max_pending.load(Ordering::Relaxed))
-    }
-
-    /// How long who was refused is asked to wait, in milliseconds: never not at all.
-    pub(crate) fn refused_throttle_ms(&self) -> i32 {
-        self.throttle_ms()
-            .max(i32::try_from(MIN_THROTTLE.as_millis()).unwrap_or(i32::MAX))
-    }
-
-    /// How long who appends is asked to wait before the next append, in milliseconds; 0: not at all.
-    pub(crate) fn throttle_ms(&self) -> i32 {
-        let asked = match self.pressure() {
-            Pressure::None => Duration::ZERO,
-            Pressure::Throttled(asked) => asked,
-            Pressure::TooHigh => MAX_THROTTLE,
-        };
-        i32::try_from(asked.as_millis()).unwrap_or(i32::MAX)
     }
 }
 

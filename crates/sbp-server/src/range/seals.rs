@@ -8,21 +8,18 @@ use sbp_types::{Offset, RangeKey};
 
 use super::command::SealStep;
 use super::table::RangeTable;
-use crate::refusal::Refusal;
-
-/// Told the end of a sealed range, on whatever thread; must not block.
-pub(crate) type SealDone = Box<dyn FnOnce(Result<Offset, Refusal>) + Send>;
+use crate::refusal::{Done, Refusal};
 
 /// Seals that wait for the log.
 #[derive(Default)]
-pub(super) struct Seals(HashMap<RangeKey, Vec<SealDone>>);
+pub(super) struct Seals(HashMap<RangeKey, Vec<Done<Offset>>>);
 
 /// How a seal ended.
 pub(super) type SealEnd = Result<Offset, Refusal>;
 
 impl Seals {
     /// Answers `done` when the log is through.
-    pub(super) fn wait(&mut self, key: RangeKey, done: SealDone) {
+    pub(super) fn wait(&mut self, key: RangeKey, done: Done<Offset>) {
         self.0.entry(key).or_default().push(done);
     }
 }
@@ -35,7 +32,7 @@ impl fmt::Debug for Seals {
 
 /// Answers to be given when no lock is held.
 #[derive(Default)]
-pub(super) struct SealAnswers(Vec<(SealDone, SealEnd)>);
+pub(super) struct SealAnswers(Vec<(Done<Offset>, SealEnd)>);
 
 impl SealAnswers {
     /// Takes those who wait for a range: this is their answer.
@@ -45,7 +42,7 @@ impl SealAnswers {
     }
 
     /// One more answer.
-    pub(super) fn push(&mut self, done: SealDone, end: SealEnd) {
+    pub(super) fn push(&mut self, done: Done<Offset>, end: SealEnd) {
         self.0.push((done, end));
     }
 

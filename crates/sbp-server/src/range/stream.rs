@@ -171,3 +171,18 @@ pub(crate) struct HeldRange {
     /// One past its last offset, once it is sealed.
     pub(crate) end: Option<Offset>,
 }
+
+impl HeldRange {
+    /// The range without records.
+    pub(crate) fn fresh(&self) -> RangeState {
+        RangeState {
+            index: self.key.range,
+            epoch: self.epoch,
+            start: self.start,
+            next: self.start,
+            confirmed: self.start,
+            phase: if self.end.is_some() { Phase::Sealed } else { Phase::Open },
+            generation: 0,
+        }
+    }
+}

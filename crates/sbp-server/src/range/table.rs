@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use super::append::{AppendEntry, Verdict, fenced, judge_append};
 use super::command::{Command, Effect, SealStep};
+use super::outcome::{NotStored, Stored};
 use super::stream::{HeldRange, HostedStream, Phase, RangeState, StreamFacts};
 use super::writers::{Question, Writer};
-use crate::connection::{NotStored, Stored};
 use crate::refusal::Refusal;
 
 /// Every range this server holds, by stream.

@@ -5,16 +5,19 @@ use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
-use super::fetch::SearchedRange;
+use super::fetch::{Read, Search, SearchedRange};
 use super::*;
 use crate::refusal::Refusal;
 
 mod alone;
 mod held_back;
 mod invariants;
+mod listener;
 mod orders;
 mod rig;
 mod writers;
+
+pub(crate) use listener::Listener;
 
 const OPAQUE: StreamId = StreamId(1);
 const TYPED: StreamId = StreamId(2);

@@ -15,11 +15,8 @@ use super::holdings::{Holdings, News};
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::Change;
-use crate::range::{Graves, HeldRange, RangeServer, SWEEP};
-use crate::refusal::Refusal;
-
-/// Told how a job ended, on the keeper's thread; must not block.
-pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Refusal>) + Send>;
+use crate::range::{HeldRange, RangeServer, SWEEP};
+use crate::refusal::{Done, Refusal};
 
 /// Something about the ranges held here that has to become durable.
 pub(crate) enum Job {
@@ -72,7 +69,6 @@ impl Keeper {
             health,
             jobs: sender.clone(),
             sealing: HashMap::new(),
-            graves: Graves::default(),
         };
         let thread = std::thread::Builder::new()
             .name("sbp-metadata".to_owned())
@@ -112,7 +108,6 @@ struct Worker {
     jobs: mpsc::Sender<Job>,
     /// Who waits for the end of which range.
     sealing: HashMap<RangeKey, Vec<Sealer>>,
-    graves: Graves,
 }
 
 impl Worker {
@@ -133,13 +128,10 @@ impl Worker {
     /// Forgets deleted streams of which nothing is held.
     fn sweep(&mut self) {
         let mut gone: Vec<_> = self.holdings.streams.buried().collect();
-        gone.retain(|stream| self.graves.is_gone(*stream, &self.ranges));
-        let forget = |stream: &StreamId| MetadataChange::Placement(Change::ForgetStream(*stream));
-        if self.commit(gone.iter().map(forget).collect()).is_ok() {
-            for stream in gone {
-                self.graves.forget(stream);
-            }
-        }
+        gone.retain(|stream| self.ranges.may_forget(*stream));
+        let forget = |stream: StreamId| MetadataChange::Placement(Change::ForgetStream(stream));
+        // Those that are not forgotten now, because the disk is full or has failed, are looked at again.
+        let _committed = self.commit(gone.into_iter().map(forget).collect());
     }
 
     fn handle_job(&mut self, job: Job) {
@@ -236,7 +228,6 @@ impl Worker {
     fn delete(&mut self, stream: StreamId) -> Result<(), Refusal> {
         if !self.holdings.of(stream).is_empty() {
             self.commit(vec![MetadataChange::Placement(Change::BuryStream(stream))])?;
-            self.graves.note(stream, &self.ranges);
         }
         self.ranges.delete(stream);
         Ok(())

@@ -12,13 +12,13 @@ use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::greeting::allocate_id;
 use super::holdings::News;
-use super::keeper::{Done, Job, Keeper};
-use super::registration::allocate_id;
+use super::keeper::{Job, Keeper};
 use super::wire::{held_range, stream_record};
 use crate::peer::{PeerError, PeerLink};
 use crate::range::{HeldRange, RangeServer, Upstream};
-use crate::refusal::Refusal;
+use crate::refusal::{Done, Refusal};
 
 /// How long the placement driver may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ impl RangeRole {
     }
 
     /// The ranges of a stream that are here.
-    pub(super) fn held_of(&self, stream: StreamId) -> Result<Vec<HeldRange>, Refusal> {
+    pub(crate) fn held_of(&self, stream: StreamId) -> Result<Vec<HeldRange>, Refusal> {
         let server = self.ranges()?;
         let ranges = server.hub.ranges.lock();
         match ranges.table.stream(stream) {
@@ -61,7 +61,7 @@ impl RangeRole {
     }
 
     /// Where readers of a range stand.
-    pub(super) fn next_offset(&self, key: RangeKey) -> Option<Offset> {
+    pub(crate) fn next_offset(&self, key: RangeKey) -> Option<Offset> {
         self.ranges().ok()?.hub.ranges.lock().table.next_offset(key)
     }
 
@@ -71,13 +71,13 @@ impl RangeRole {
     }
 
     /// Has a range sealed.
-    pub(super) async fn seal(&self, job: impl FnOnce(Done<HeldRange>) -> Job) -> Result<HeldRange, Refusal> {
+    pub(crate) async fn seal(&self, job: impl FnOnce(Done<HeldRange>) -> Job) -> Result<HeldRange, Refusal> {
         self.keep(job).await
     }
 
     /// Takes over what was told about a stream, with what the placement driver says when it is asked. Answers with the
     /// stream's ranges held here.
-    pub(super) async fn sync(&self, stream: StreamId, told: Vec<HeldRange>) -> Result<Vec<HeldRange>, Refusal> {
+    pub(crate) async fn sync(&self, stream: StreamId, told: Vec<HeldRange>) -> Result<Vec<HeldRange>, Refusal> {
         let mut news = self
             .look_up(stream, PATIENCE)
             .await
@@ -108,7 +108,7 @@ impl RangeRole {
     }
 
     /// Has a stream forgotten.
-    pub(super) async fn delete(&self, stream: StreamId) -> Result<(), Refusal> {
+    pub(crate) async fn delete(&self, stream: StreamId) -> Result<(), Refusal> {
         self.keep(|done| Job::Delete { stream, done }).await
     }
 
@@ -232,7 +232,7 @@ impl RangeRole {
     }
 
     /// Learns everything anew: ranges that came, starts that moved, streams that went.
-    pub(super) async fn learn_everything(&self) -> Result<(), Refusal> {
+    pub(crate) async fn learn_everything(&self) -> Result<(), Refusal> {
         let Some(ranges) = self.ranges.upgrade() else {
             return Ok(());
         };
@@ -295,7 +295,7 @@ impl RangeRole {
     }
 
     /// Asks the placement driver to let streams begin later; it tells this server when that is durable.
-    pub(super) async fn ask_to_trim(&self, streams: &[(StreamId, Offset)]) -> Result<(), PeerError> {
+    pub(crate) async fn ask_to_trim(&self, streams: &[(StreamId, Offset)]) -> Result<(), PeerError> {
         for chunk in streams.chunks(MAX_ENTRIES) {
             let request = TrimStreamsRequest {
                 trimmed_streams: chunk

@@ -17,22 +17,31 @@ use tokio::runtime::Handle;
 
 use super::wire::wire_range;
 use crate::peer::{PeerConfig, PeerLink};
-use crate::placement::{Done, RangeServers};
+use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
 use crate::range::{HeldRange, StreamFacts};
-use crate::refusal::Refusal;
+use crate::refusal::{Done, Refusal};
 
 /// How long a range server may take: after it, it counts as one that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A link to each range server that said where it is.
+/// The range servers that said where they are, each behind a link of its own.
 #[derive(Debug)]
 pub(crate) struct RemoteServers {
     hello: HeartbeatRequest,
     runtime: Handle,
     descriptors: Arc<Descriptors>,
-    links: Mutex<HashMap<ServerId, (String, Arc<PeerLink>)>>,
+    servers: Mutex<HashMap<ServerId, Arc<RemoteServer>>>,
+}
+
+/// A range server in another process. It makes durable itself what it is told, and the ends that it finds.
+#[derive(Debug)]
+struct RemoteServer {
+    id: ServerId,
+    address: String,
+    link: Arc<PeerLink>,
+    runtime: Handle,
 }
 
 impl RemoteServers {
@@ -42,27 +51,54 @@ impl RemoteServers {
             hello,
             runtime,
             descriptors,
-            links: Mutex::default(),
+            servers: Mutex::default(),
         }
     }
+}
 
-    /// Asks a server in a task of its own.
-    fn ask<T, F>(&self, server: ServerId, done: Done<T>, ask: impl FnOnce(Arc<PeerLink>) -> F)
+impl RangeServers for RemoteServers {
+    fn locate(&self, server: ServerId, address: &str) {
+        let mut servers = self.servers.lock();
+        if servers.get(&server).is_some_and(|known| known.address == address) {
+            return;
+        }
+        let config = PeerConfig {
+            addresses: vec![address.to_owned()],
+            hello: self.hello.clone(),
+            heartbeat_interval: HEARTBEAT_INTERVAL,
+            connect_timeout: CONNECT_TIMEOUT,
+            stays: false,
+        };
+        let link = PeerLink::new(config, self.runtime.clone(), Arc::clone(&self.descriptors));
+        let located = RemoteServer {
+            id: server,
+            address: address.to_owned(),
+            link: Arc::new(link),
+            runtime: self.runtime.clone(),
+        };
+        // What was asked of the old one ends when its last caller is through.
+        servers.insert(server, Arc::new(located));
+    }
+
+    fn server(&self, server: ServerId) -> Option<Arc<dyn RangeServer>> {
+        let located = self.servers.lock().get(&server).map(Arc::clone);
+        located.map(|located| located as _)
+    }
+
+    fn may_forget(&self, _: StreamId) -> bool {
+        true
+    }
+}
+
+impl RemoteServer {
+    /// Asks the server in a task of its own.
+    fn ask<T, F>(&self, done: Done<T>, ask: impl FnOnce(Arc<PeerLink>) -> F)
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Refusal>> + Send + 'static,
     {
-        let link = self.links.lock().get(&server).map(|(_, link)| Arc::clone(link));
-        match link {
-            Some(link) => {
-                let asked = ask(link);
-                self.runtime.spawn(async move { done(asked.await) });
-            }
-            None => {
-                let message = format!("range server {server} never said where it is");
-                done(Err(Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)));
-            }
-        }
+        let asked = ask(Arc::clone(&self.link));
+        self.runtime.spawn(async move { done(asked.await) });
     }
 }
 
@@ -85,25 +121,8 @@ fn incomplete() -> Refusal {
     Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, "the range server's answer is incomplete")
 }
 
-impl RangeServers for RemoteServers {
-    fn locate(&self, server: ServerId, address: &str) {
-        let mut links = self.links.lock();
-        if links.get(&server).is_some_and(|(known, _)| known == address) {
-            return;
-        }
-        let config = PeerConfig {
-            addresses: vec![address.to_owned()],
-            hello: self.hello.clone(),
-            heartbeat_interval: HEARTBEAT_INTERVAL,
-            connect_timeout: CONNECT_TIMEOUT,
-            stays: false,
-        };
-        let link = PeerLink::new(config, self.runtime.clone(), Arc::clone(&self.descriptors));
-        // What was asked of the old one ends when its last caller is through.
-        links.insert(server, (address.to_owned(), Arc::new(link)));
-    }
-
-    fn seal(&self, server: ServerId, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<Offset>) {
+impl RangeServer for RemoteServer {
+    fn seal(&self, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<Offset>) {
         let request = SealRangesRequest {
             ranges: vec![RangeId {
                 stream_id: key.stream,
@@ -114,7 +133,7 @@ impl RangeServers for RemoteServers {
             kind: SealKind::RANGE_SERVER,
             ..Default::default()
         };
-        self.ask(server, done, |link| async move {
+        self.ask(done, |link| async move {
             let answers: Vec<SealRangesResponse> = call(&link, &request).await?;
             let answer = answers.iter().flat_map(|answer| &answer.seal_responses).next();
             let Some(result) = answer else {
@@ -129,10 +148,16 @@ impl RangeServers for RemoteServers {
         });
     }
 
+    /// Its end is durable there: it stays with it.
+    fn abandon_seal(&self, _: RangeKey, _: AbandonedEnd) {}
+
+    /// It has published the end itself.
+    fn publish_end(&self, _: RangeKey, _: Offset) {}
+
     /// The facts are not told: the range server asks for the stream itself.
-    fn sync(&self, server: ServerId, stream: StreamId, _: StreamFacts, ranges: Vec<HeldRange>, done: Done<()>) {
+    fn sync(&self, stream: StreamId, _: StreamFacts, ranges: Vec<HeldRange>, done: Done<()>) {
         let me = sbp_messages::RangeServer {
-            server_id: server,
+            server_id: self.id,
             ..Default::default()
         };
         let ranges = ranges
@@ -146,7 +171,7 @@ impl RangeServers for RemoteServers {
             }],
             ..Default::default()
         };
-        self.ask(server, done, |link| async move {
+        self.ask(done, |link| async move {
             let answers: Vec<SyncRangesResponse> = call(&link, &request).await?;
             let answer = answers.iter().flat_map(|answer| &answer.sync_responses).next();
             match answer {
@@ -160,12 +185,12 @@ impl RangeServers for RemoteServers {
     }
 
     /// Told that there is something new about the stream, the range server asks what.
-    fn trim(&self, server: ServerId, stream: StreamId, _: Offset, done: Done<()>) {
-        self.sync(server, stream, StreamFacts::default(), Vec::new(), done);
+    fn trim(&self, stream: StreamId, _: Offset, done: Done<()>) {
+        self.sync(stream, StreamFacts::default(), Vec::new(), done);
     }
 
-    fn delete(&self, server: ServerId, streams: Vec<StreamId>, done: Done<()>) {
-        self.ask(server, done, |link| async move {
+    fn delete(&self, streams: Vec<StreamId>, done: Done<()>) {
+        self.ask(done, |link| async move {
             for chunk in streams.chunks(MAX_ENTRIES) {
                 let streams = chunk.iter().map(|stream_id| Stream {
                     stream_id: *stream_id,
@@ -188,8 +213,8 @@ impl RangeServers for RemoteServers {
         });
     }
 
-    fn next_offsets(&self, server: ServerId, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
-        self.ask(server, done, |link| async move {
+    fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
+        self.ask(done, |link| async move {
             let mut offsets = Vec::with_capacity(keys.len());
             for chunk in keys.chunks(MAX_ENTRIES) {
                 let ranges = chunk.iter().map(|key| RangeId {

@@ -10,7 +10,7 @@ use crate::placement::{SchemaRecord, Settings, StreamRecord};
 use crate::range::HeldRange;
 
 /// A range as it is remembered.
-pub(super) fn held_range(range: &Range) -> HeldRange {
+pub(crate) fn held_range(range: &Range) -> HeldRange {
     HeldRange {
         key: sbp_types::RangeKey {
             stream: range.stream_id,
@@ -23,7 +23,7 @@ pub(super) fn held_range(range: &Range) -> HeldRange {
 }
 
 /// A range that is remembered, as it is told; `next` is its confirmed end.
-pub(super) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::RangeServer) -> Range {
+pub(crate) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::RangeServer) -> Range {
     Range {
         stream_id: held.key.stream,
         range_index: held.key.range,
@@ -40,14 +40,14 @@ pub(super) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::R
 }
 
 /// Whether a range names a server.
-pub(super) fn is_on(range: &Range, server: ServerId) -> bool {
+pub(crate) fn is_on(range: &Range, server: ServerId) -> bool {
     let ids = range.servers.iter().filter_map(|replica| replica.range_server.as_ref());
     ids.into_iter().any(|replica| replica.server_id == server)
 }
 
 /// A stream as a range server remembers it: settings in force, without what only users look at. The error says what
 /// cannot be read.
-pub(super) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
+pub(crate) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
     let schema = match &stream.schema {
         None => None,
         Some(ipc) => {

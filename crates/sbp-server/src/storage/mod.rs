@@ -7,14 +7,12 @@ use std::sync::Arc;
 use sbp_log::{Clock, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
 use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
 
-use crate::StartError;
+use crate::error::StartError;
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
-use crate::placement::{
-    Change, DriverParts, LocalRanges, PlacementDriver, PlacementState, RangeServers, identify_streams,
-};
+use crate::placement::{Change, DriverParts, PlacementDriver, PlacementState, RangeServers, identify_streams};
 use crate::range::{HeldRange, Phase, RangeHub, RangeServer, RangeState};
-use crate::roles::Holdings;
+use crate::roles::{Holdings, LocalAndOthers, LocalRangeServer, SharedStore};
 use crate::stats::Counters;
 
 /// The first number that a server can have: until it is given, a placement driver has done nothing.
@@ -102,7 +100,11 @@ pub(crate) fn open(
     {
         ranges.hub.share();
     }
-    let placement = start_placement(parts, &directory, state, store, Some((server_id, &ranges)), others)?;
+    let local = LocalRangeServer {
+        id: server_id,
+        ranges: Arc::clone(&ranges),
+    };
+    let placement = start_placement(parts, &directory, state, store, Some(local), others)?;
     Ok(Storage {
         server_id,
         placement,
@@ -200,18 +202,18 @@ fn start_placement(
     directory: &Path,
     mut state: PlacementState,
     mut store: Box<dyn MetadataStore>,
-    local: Option<(ServerId, &Arc<RangeServer>)>,
+    local: Option<LocalRangeServer>,
     others: Arc<dyn RangeServers>,
 ) -> Result<PlacementDriver, StartError> {
     identify(directory, &mut state, store.as_mut())?;
     let parts = DriverParts {
         state,
-        store,
-        local: local.map(|(id, ranges)| LocalRanges {
-            id,
-            ranges: Arc::clone(ranges),
-        }),
-        others,
+        always_up: local.as_ref().map(|local| local.id),
+        range_servers: match local.clone() {
+            Some(local) => Arc::new(LocalAndOthers::new(local, others)),
+            None => others,
+        },
+        store: Box::new(SharedStore { store, local }),
         clock: Arc::clone(&parts.clock),
         health: Arc::clone(&parts.health),
     };

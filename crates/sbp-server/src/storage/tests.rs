@@ -16,16 +16,13 @@ use sbp_log::testing::{ManualClock, Operation, SimFileSystem, Survival};
 use sbp_log::{FileSystem, Helpers, LogConfig};
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, encode_raw, inspect};
-use sbp_session::{CloseReason, Event, Session, SessionConfig};
-use sbp_transport::{Application, drive, mailbox};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 use smallvec::smallvec;
 
 use super::{Storage, StorageParts, open};
-use crate::StartError;
-use crate::connection::{AppendDone, ConnectionCommand, Port};
-use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Reply, ReplyTo, Request, RequestedSettings};
-use crate::range::{AppendEntry, AppendJob, HeadFacts};
+use crate::error::StartError;
+use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Reply, Request, RequestedSettings};
+use crate::range::{AppendDone, AppendEntry, AppendJob, HeadFacts, Listener};
 use crate::refusal::Refusal;
 
 mod burial;
@@ -33,61 +30,6 @@ mod metadata;
 mod range_server;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// An application that hands every command to the test.
-struct Forward(mpsc::Sender<ConnectionCommand>);
-
-impl Application for Forward {
-    type Command = ConnectionCommand;
-
-    fn handle_command(&mut self, _: &mut Session, _: Instant, command: ConnectionCommand) {
-        self.0.send(command).unwrap();
-    }
-
-    fn handle_event(&mut self, _: &mut Session, _: Instant, _: Event) {}
-
-    fn finish_turn(&mut self, _: &mut Session, _: Instant) {}
-
-    fn handle_closed(&mut self, _: &CloseReason) {}
-}
-
-/// Stands for a connection: what the server tells it, the test reads.
-struct Listener {
-    port: Arc<Port>,
-    commands: mpsc::Receiver<ConnectionCommand>,
-    _runtime: tokio::runtime::Runtime,
-    _peer: tokio::io::DuplexStream,
-}
-
-impl Listener {
-    fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let (mailbox, inbox) = mailbox();
-        let (sender, commands) = mpsc::channel();
-        let (io, peer) = tokio::io::duplex(64);
-        // Its peer never says anything; that must not end it.
-        let config = SessionConfig {
-            heartbeat_interval: PATIENCE * 60,
-            ..SessionConfig::server()
-        };
-        let session = Session::new(config, Instant::now());
-        runtime.spawn(drive(io, session, Forward(sender), inbox));
-        Self {
-            port: Arc::new(Port { id: 1, mailbox }),
-            commands,
-            _runtime: runtime,
-            _peer: peer,
-        }
-    }
-
-    fn next(&self) -> ConnectionCommand {
-        self.commands.recv_timeout(PATIENCE).expect("the server says nothing")
-    }
-}
 
 /// What was promised to somebody.
 #[derive(Debug, Default)]
@@ -135,7 +77,7 @@ fn live(disk: &SimFileSystem, listener: &Listener, seed: u64, promised: &mut Pro
     let alive = (0..12).all(|step| {
         if step % 4 == 0 {
             let names = (0..=step / 4).map(|n| format!("s{n}")).collect();
-            create(&storage, listener, names, promised)
+            create(&storage, names, promised)
         } else {
             append(&storage, listener, &mut random, promised)
         }
@@ -145,14 +87,14 @@ fn live(disk: &SimFileSystem, listener: &Listener, seed: u64, promised: &mut Pro
 }
 
 /// Creates streams in one step, some of which exist already.
-fn create(storage: &Storage, listener: &Listener, names: Vec<String>, promised: &mut Promised) -> bool {
+fn create(storage: &Storage, names: Vec<String>, promised: &mut Promised) -> bool {
     let wanted = names.iter().map(|name| {
         Ok(NewStream {
             name: name.clone(),
             ..NewStream::default()
         })
     });
-    let answer = change(storage, listener, wanted.collect(), Instant::now() + PATIENCE);
+    let answer = change(storage, wanted.collect(), Instant::now() + PATIENCE);
     let Ok(results) = answer else {
         return false;
     };
@@ -167,25 +109,20 @@ fn create(storage: &Storage, listener: &Listener, names: Vec<String>, promised: 
 }
 
 /// Asks for streams, and waits for the answer.
-fn change(
-    storage: &Storage,
-    listener: &Listener,
-    wanted: Vec<Result<NewStream, Refusal>>,
-    deadline: Instant,
-) -> Result<Reply, Refusal> {
+fn change(storage: &Storage, wanted: Vec<Result<NewStream, Refusal>>, deadline: Instant) -> Result<Reply, Refusal> {
+    ask(storage, Request::CreateStreams(wanted), deadline)
+}
+
+/// Asks the placement driver, and waits for the answer.
+fn ask(storage: &Storage, request: Request, deadline: Instant) -> Result<Reply, Refusal> {
+    let (sender, answer) = mpsc::channel();
     let job = MetadataJob {
-        reply_to: ReplyTo::Call {
-            port: Arc::clone(&listener.port),
-            call: CallId::FIRST,
-        },
+        done: Box::new(move |answer| sender.send(answer).unwrap()),
         deadline,
-        request: Request::CreateStreams(wanted),
+        request,
     };
     assert!(storage.placement.submit(job));
-    match listener.next() {
-        ConnectionCommand::Changed { answer, .. } => answer,
-        other => panic!("{other:?}"),
-    }
+    answer.recv_timeout(PATIENCE).expect("the server says nothing")
 }
 
 /// Appends a few batches to random streams, in one hand-over.
@@ -201,12 +138,9 @@ fn append(storage: &Storage, listener: &Listener, random: &mut fastrand::Rng, pr
         })
         .collect();
     let mut done = Vec::new();
-    storage.ranges.append(&listener.port, &mut jobs, &mut done);
+    storage.ranges.append(&listener.requester, &mut jobs, &mut done);
     while done.len() < bodies.len() {
-        match listener.next() {
-            ConnectionCommand::Appended(more) => done.extend(more),
-            other => panic!("{other:?}"),
-        }
+        done.extend(listener.next());
     }
     let mut alive = true;
     for AppendDone {
@@ -396,7 +330,7 @@ fn the_same_test_notices_a_disk_that_does_not_sync() {
 fn with_two_records(parts: &StorageParts, listener: &Listener) -> (Storage, StreamId) {
     let storage = open(parts, small_log(), Arc::new(NoOthers)).unwrap();
     let mut promised = Promised::default();
-    assert!(create(&storage, listener, vec!["s".to_owned()], &mut promised));
+    assert!(create(&storage, vec!["s".to_owned()], &mut promised));
     let stream = promised.streams["s"];
     // When the second one is answered, the log has prepared its next segment and does nothing of its own accord.
     assert_eq!(append_one(&storage, listener, stream), Ok(Offset(0)));
@@ -408,15 +342,12 @@ fn with_two_records(parts: &StorageParts, listener: &Listener) -> (Storage, Stre
 fn append_one(storage: &Storage, listener: &Listener, stream: StreamId) -> Result<Offset, ErrorCode> {
     let mut done = Vec::new();
     storage.ranges.append(
-        &listener.port,
+        &listener.requester,
         &mut vec![job(stream, 0, &Bytes::from(vec![b'x'; 1_024]))],
         &mut done,
     );
     while done.is_empty() {
-        match listener.next() {
-            ConnectionCommand::Appended(more) => done = more,
-            other => panic!("{other:?}"),
-        }
+        done = listener.next();
     }
     done.remove(0)
         .outcome
@@ -493,7 +424,7 @@ fn a_disk_without_a_byte_left_does_not_keep_a_server_from_starting() {
         let storage = open(&parts, small_log(), Arc::new(NoOthers)).unwrap();
         assert_eq!(read(&storage, stream).len(), 2, "reads go on");
         assert_eq!(
-            create_large(&storage, &listener, "large", 100_000),
+            create_large(&storage, "large", 100_000),
             Err(ErrorCode::INSUFFICIENT_STORAGE)
         );
         assert_eq!(parts.health.failure(), None, "a full disk is no failure");
@@ -506,7 +437,7 @@ fn a_disk_without_a_byte_left_does_not_keep_a_server_from_starting() {
 }
 
 /// Asks for a stream with as large a property as this; its id, or the code it was refused with.
-fn create_large(storage: &Storage, listener: &Listener, name: &str, bytes: usize) -> Result<StreamId, ErrorCode> {
+fn create_large(storage: &Storage, name: &str, bytes: usize) -> Result<StreamId, ErrorCode> {
     let properties = BTreeMap::from([("large".to_owned(), "x".repeat(bytes))]);
     let wanted = NewStream {
         name: name.to_owned(),
@@ -515,7 +446,7 @@ fn create_large(storage: &Storage, listener: &Listener, name: &str, bytes: usize
             ..RequestedSettings::default()
         },
     };
-    match change(storage, listener, vec![Ok(wanted)], Instant::now() + PATIENCE).map(|mut reply| reply.remove(0)) {
+    match change(storage, vec![Ok(wanted)], Instant::now() + PATIENCE).map(|mut reply| reply.remove(0)) {
         Ok(Ok(Outcome::StreamRange(stream, _))) => Ok(stream.id),
         Err(refusal) | Ok(Err(refusal)) => Err(refusal.code),
         other => panic!("{other:?}"),
@@ -529,20 +460,18 @@ fn a_full_disk_refuses_streams_and_makes_them_again_when_it_has_room() {
     let (storage, _) = with_two_records(&parts, &listener);
     disk.set_capacity(Some(0));
     let mut made = 0;
-    let refused = (0..1_000).find_map(
-        |n| match create_large(&storage, &listener, &format!("large{n}"), 100_000) {
-            Ok(_) => {
-                made += 1;
-                None
-            }
-            Err(code) => Some(code),
-        },
-    );
+    let refused = (0..1_000).find_map(|n| match create_large(&storage, &format!("large{n}"), 100_000) {
+        Ok(_) => {
+            made += 1;
+            None
+        }
+        Err(code) => Some(code),
+    });
     assert_eq!(refused, Some(ErrorCode::INSUFFICIENT_STORAGE));
     assert_eq!(parts.health.failure(), None, "a full disk is no failure");
     assert_eq!(storage.placement.read(|state| state.stream_count()), made + 1);
     disk.set_capacity(None);
-    let next = create_large(&storage, &listener, "again", 100_000).unwrap();
+    let next = create_large(&storage, "again", 100_000).unwrap();
     assert_eq!(next.0, i64::try_from(made).unwrap() + 2, "what was refused took no id");
     stop(storage);
     let storage = open(&parts, small_log(), Arc::new(NoOthers)).unwrap();
@@ -556,13 +485,13 @@ fn a_full_disk_refuses_streams_and_makes_them_again_when_it_has_room() {
 
 #[test]
 fn a_change_whose_time_is_up_is_not_started() {
-    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let disk = SimFileSystem::new();
     let storage = start(&disk).unwrap();
     let wanted = NewStream {
         name: "late".to_owned(),
         ..NewStream::default()
     };
-    let answer = change(&storage, &listener, vec![Ok(wanted)], Instant::now());
+    let answer = change(&storage, vec![Ok(wanted)], Instant::now());
     assert_eq!(answer.unwrap_err().code, ErrorCode::REQUEST_TIMEOUT);
     assert_eq!(storage.placement.read(|state| state.stream_count()), 0);
     stop(storage);
@@ -574,19 +503,9 @@ fn metadata_that_cannot_be_written_is_final_and_nothing_of_it_is_seen() {
     let parts = parts(&disk);
     let (storage, stream) = with_two_records(&parts, &listener);
     disk.fail(Operation::Sync, 0, io::ErrorKind::Other);
-    assert!(!create(
-        &storage,
-        &listener,
-        vec!["t".to_owned()],
-        &mut Promised::default()
-    ));
+    assert!(!create(&storage, vec!["t".to_owned()], &mut Promised::default()));
     assert_eq!(parts.health.failure().unwrap().what, "the metadata store");
-    assert!(!create(
-        &storage,
-        &listener,
-        vec!["u".to_owned()],
-        &mut Promised::default()
-    ));
+    assert!(!create(&storage, vec!["u".to_owned()], &mut Promised::default()));
     assert_eq!(storage.placement.read(|state| state.stream_count()), 1);
     assert_eq!(
         append_one(&storage, &listener, stream),

@@ -3,13 +3,15 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use sbp_messages::{FetchInfo, FetchRequest, FetchResult, Status};
+use sbp_messages::{FetchInfo, FetchRequest, FetchResult};
 use sbp_types::{Offset, StreamId};
 use smallvec::SmallVec;
 
 use super::attention::Attention;
-use super::read::{Found, LogRead, ReadDone, ReadJob};
-use crate::range::{FetchEntry, Limits, Positions, RangeServer, Ranges, Readiness, Start, judge_fetch, resolve_start};
+use crate::range::{
+    FetchEntry, FetchOutcome, Found, Limits, LogRead, RangeServer, Ranges, ReadDone, ReadJob, Readiness, Start,
+    judge_fetch, resolve_start,
+};
 use crate::refusal::Refusal;
 
 /// Payload over all frames of a call that names no limit.
@@ -56,17 +58,6 @@ enum SlotState {
     Answered,
 }
 
-/// How an entry ended.
-#[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) status: Status,
-    pub(super) positions: Positions,
-    pub(super) record_count: i32,
-    /// Bytes in `chunks`.
-    pub(super) length: usize,
-    pub(super) chunks: SmallVec<[Bytes; 1]>,
-}
-
 /// A result and its part of the payload.
 #[derive(Debug)]
 pub(super) struct ReadyResult {
@@ -84,32 +75,6 @@ pub(super) struct Plan {
     pub(super) waits_for: SmallVec<[StreamId; 4]>,
     /// Streams that somebody else has to be asked about; entries wait for them too.
     pub(super) asks: SmallVec<[StreamId; 1]>,
-}
-
-impl Outcome {
-    pub(super) fn empty(positions: Positions) -> Self {
-        Self {
-            status: Status::success(),
-            positions,
-            record_count: 0,
-            length: 0,
-            chunks: SmallVec::new(),
-        }
-    }
-
-    pub(super) fn refused(refusal: Refusal, bounds: Option<Positions>) -> Self {
-        let unknown = Positions {
-            base_offset: Offset(-1),
-            next_offset: Offset(-1),
-            start_offset: Offset(-1),
-            high_watermark: Offset(-1),
-            end_of_range: false,
-        };
-        Self {
-            status: refusal.into(),
-            ..Self::empty(bounds.unwrap_or(unknown))
-        }
-    }
 }
 
 impl FetchCall {
@@ -219,14 +184,14 @@ impl FetchCall {
         self.slots.iter().map(|slot| slot.info.stream_id)
     }
 
-    fn answer(&mut self, index: usize, outcome: Outcome) {
+    fn answer(&mut self, index: usize, outcome: FetchOutcome) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         if matches!(slot.state, SlotState::Answered) {
             return;
         }
         slot.state = SlotState::Answered;
         self.unanswered -= 1;
-        let Outcome {
+        let FetchOutcome {
             status,
             positions,
             record_count,
@@ -256,7 +221,7 @@ enum Look {
     /// Its stream is not here; somebody else may know better.
     Ask,
     Read(LogRead),
-    Answer(Outcome),
+    Answer(FetchOutcome),
 }
 
 impl Slot {
@@ -264,7 +229,7 @@ impl Slot {
         let stream = self.info.stream_id;
         let first_look = matches!(self.state, SlotState::New);
         if first_look && let Some(status) = self.info.fault() {
-            return Look::Answer(Outcome::refused(Refusal::new(status.code, status.message), None));
+            return Look::Answer(FetchOutcome::refused(Refusal::new(status.code, status.message), None));
         }
         if first_look && ranges.worth_asking(stream) {
             return Look::Ask;
@@ -275,7 +240,7 @@ impl Slot {
             }
             let time = (self.info.start_timestamp_ms.0 >= 0).then_some(self.info.start_timestamp_ms);
             match resolve_start(&ranges.table, stream, self.info.fetch_offset, time) {
-                Err((refusal, bounds)) => return Look::Answer(Outcome::refused(refusal, bounds)),
+                Err((refusal, bounds)) => return Look::Answer(FetchOutcome::refused(refusal, bounds)),
                 Ok(Start::At(offset)) => self.resolve(offset),
                 Ok(Start::Search(search)) => return Look::Read(LogRead::Start(stream, search)),
             }
@@ -287,8 +252,8 @@ impl Slot {
             server.log.bytes_from(key, from)
         }) {
             Readiness::Wait => Look::Wait,
-            Readiness::Empty(positions) => Look::Answer(Outcome::empty(positions)),
-            Readiness::Refused(refusal, bounds) => Look::Answer(Outcome::refused(refusal, bounds)),
+            Readiness::Empty(positions) => Look::Answer(FetchOutcome::empty(positions)),
+            Readiness::Refused(refusal, bounds) => Look::Answer(FetchOutcome::refused(refusal, bounds)),
             Readiness::Read(read) => Look::Read(LogRead::Batches(read)),
         }
     }

@@ -13,17 +13,16 @@ use smallvec::SmallVec;
 
 use super::call::FetchCall;
 use super::frames::send_results;
-use super::read::{ReadDone, ReadJob};
-use crate::connection::port::Port;
 use crate::connection::replier::Replier;
 use crate::node::Node;
+use crate::range::{ReadDone, ReadJob, Requester};
 
 /// What every step of a fetch needs.
 pub(in crate::connection) struct FetchTurn<'a> {
     pub(in crate::connection) session: &'a mut Session,
     pub(in crate::connection) replier: &'a mut Replier,
     pub(in crate::connection) node: &'a Node,
-    pub(in crate::connection) port: &'a Arc<Port>,
+    pub(in crate::connection) requester: &'a Arc<dyn Requester>,
     pub(in crate::connection) now: Instant,
 }
 
@@ -140,11 +139,11 @@ impl Fetches {
     }
 
     /// The connection is gone.
-    pub(in crate::connection) fn handle_closed(&mut self, node: &Node, port: &Arc<Port>) {
+    pub(in crate::connection) fn handle_closed(&mut self, node: &Node, requester: &Arc<dyn Requester>) {
         let Ok(ranges) = node.ranges() else { return };
         let mut ranges = ranges.hub.ranges.lock();
         for (stream, _) in self.waiting.drain() {
-            ranges.waiting.forget(stream, port);
+            ranges.waiting.forget(stream, requester);
         }
         self.calls.clear();
     }
@@ -189,7 +188,7 @@ impl Fetches {
                 // Under the same lock as the look: nothing can be confirmed between the two and be missed.
                 for stream in &plan.waits_for {
                     let calls = self.waiting.entry(*stream).or_insert_with(|| {
-                        ranges.waiting.register(*stream, turn.port);
+                        ranges.waiting.register(*stream, turn.requester);
                         SmallVec::new()
                     });
                     if !calls.contains(&call) {
@@ -234,7 +233,7 @@ impl Fetches {
             let weight = job.weight();
             state.reading = Some(weight);
             self.reading += weight;
-            readers.submit(Arc::clone(turn.port), call, job, turn.now);
+            readers.submit(Arc::clone(turn.requester), call, job, turn.now);
         }
     }
 

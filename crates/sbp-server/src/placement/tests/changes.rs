@@ -4,7 +4,7 @@ use arrow_schema::{DataType, Field, Schema};
 use sbp_record::StreamSchema;
 use sbp_types::Epoch;
 
-use super::super::apply::{Action, Effects, Order};
+use super::super::effects::{Action, Effects, Order};
 use super::super::seal::{SealPlan, check_end, plan_seal};
 use super::super::trim::{TrimPlan, plan_trim};
 use super::*;

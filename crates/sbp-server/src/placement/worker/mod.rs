@@ -3,11 +3,11 @@
 //! It never waits for a range server: requests and the answers of range servers arrive in one queue. What can be decided
 //! is gathered and made durable together, then the range servers are told, then the callers.
 
-mod burial;
 mod orders;
 mod promise;
 #[cfg(test)]
 mod tests;
+mod tombstones;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,24 +19,36 @@ use sbp_log::Clock;
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
-use super::apply::{Command, Effects, Order, Outcome, apply};
-use super::driver::{DriverParts, LocalRanges};
+use super::apply::{Command, apply};
+use super::effects::{Effects, Order, Outcome};
 use super::operations::{OperationId, Operations};
-use super::range_servers::{Done, RangeServers};
+use super::range_servers::{AbandonedEnd, RangeServer, RangeServers, reach};
 use super::registry::Registry;
 use super::request::{MetadataJob, Task};
 use super::seal::{SealFor, SealPlan, SealTarget, check_end, plan_seal};
 use super::state::{Change, PlacementState};
+use super::store::{CommitError, PlacementStore};
 use super::trim::{TrimPlan, plan_trim};
 use crate::failure::Health;
-use crate::meta::{MetadataChange, MetadataError, MetadataStore};
-use crate::range::{Graves, SWEEP};
-use crate::refusal::Refusal;
+use crate::range::SWEEP;
+use crate::refusal::{Done, Refusal};
 
 /// Events taken before what they came to is made durable.
 const EVENTS_AT_ONCE: usize = 1_024;
 /// How long a server that goes down waits for answers of range servers.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a placement driver is made of.
+#[derive(Debug)]
+pub(crate) struct DriverParts {
+    pub(crate) state: PlacementState,
+    pub(crate) store: Box<dyn PlacementStore>,
+    pub(crate) range_servers: Arc<dyn RangeServers>,
+    /// The range server that is up for as long as the placement driver is: that of the same process.
+    pub(crate) always_up: Option<ServerId>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) health: Arc<Health>,
+}
 
 /// What can happen.
 pub(super) enum Event {
@@ -63,7 +75,7 @@ enum Waiting {
         target: SealTarget,
         key: RangeKey,
         open_next: bool,
-        here: bool,
+        server: ServerId,
     },
     /// The end of what readers see.
     TrimEnd { stream: StreamId, start: Offset },
@@ -84,8 +96,15 @@ struct StagedOperation {
     id: Option<OperationId>,
     orders: Vec<Order>,
     outcome: Outcome,
-    /// The range in this process that goes on should the disk be full.
-    sealing: Option<RangeKey>,
+    /// The range that it ends, which may have to go on should the end not become durable.
+    sealed: Option<SealedRange>,
+}
+
+/// A range that its server has sealed, while its end is not durable here.
+#[derive(Clone, Copy)]
+struct SealedRange {
+    server: ServerId,
+    key: RangeKey,
 }
 
 pub(super) struct Worker {
@@ -96,9 +115,8 @@ pub(super) struct Worker {
     state: PlacementState,
     staged: Staged,
     registry: Arc<Mutex<Registry>>,
-    store: Box<dyn MetadataStore>,
-    local: Option<LocalRanges>,
-    others: Arc<dyn RangeServers>,
+    store: Box<dyn PlacementStore>,
+    range_servers: Arc<dyn RangeServers>,
     clock: Arc<dyn Clock>,
     health: Arc<Health>,
     operations: Operations,
@@ -106,7 +124,6 @@ pub(super) struct Worker {
     /// Streams that a server was not told about.
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
     last_sweep: Instant,
-    graves: Graves,
 }
 
 impl Worker {
@@ -119,10 +136,10 @@ impl Worker {
         let DriverParts {
             state,
             store,
-            local,
-            others,
+            range_servers,
             clock,
             health,
+            always_up: _,
         } = parts;
         Self {
             events,
@@ -131,15 +148,13 @@ impl Worker {
             staged: Staged::default(),
             registry,
             store,
-            local,
-            others,
+            range_servers,
             clock,
             health,
             operations: Operations::default(),
             waiting: HashMap::new(),
             owed: BTreeMap::new(),
             last_sweep: Instant::now(),
-            graves: Graves::default(),
         }
     }
 
@@ -212,15 +227,15 @@ impl Worker {
 
     fn admit(&mut self, job: MetadataJob) {
         let MetadataJob {
-            reply_to,
+            done,
             deadline,
             request,
         } = job;
         if Instant::now() >= deadline {
             let message = "the time was up before the request was started";
-            reply_to.answer(Err(Refusal::new(ErrorCode::REQUEST_TIMEOUT, message)));
+            done(Err(Refusal::new(ErrorCode::REQUEST_TIMEOUT, message)));
         } else {
-            self.operations.admit(reply_to, request.into_tasks());
+            self.operations.admit(done, request.into_tasks());
         }
     }
 
@@ -241,19 +256,17 @@ impl Worker {
                 Ok(SealPlan::Done(range)) => self.operations.finish(id, Ok(Outcome::Range(range))),
                 Ok(SealPlan::OpenNext(key)) => self.stage(Some(id), Command::OpenNext(key), None),
                 Ok(SealPlan::Seal { server, key, epoch }) => {
-                    let here = self.here(server).is_some();
                     let waiting = Waiting::Seal {
                         target,
                         key,
                         open_next: on_behalf == SealFor::PlacementDriver,
-                        here,
+                        server,
                     };
                     self.waiting.insert(id, waiting);
                     let done = self.promise(move |end| Event::Sealed(id, end));
-                    match self.here(server) {
-                        Some(local) => local.ranges.seal(key, done),
-                        None if self.is_up(server) => self.others.seal(server, key, epoch, target.end, done),
-                        None => done(Err(Self::is_down(server))),
+                    match self.reach(server) {
+                        Ok(range_server) => range_server.seal(key, epoch, target.end, done),
+                        Err(refusal) => done(Err(refusal)),
                     }
                 }
             },
@@ -262,15 +275,12 @@ impl Worker {
 
     fn ask_end(&mut self, id: OperationId, server: ServerId, key: RangeKey, start: Offset) {
         let stream = key.stream;
-        if let Some(local) = self.here(server) {
-            let end = local.ranges.hub.ranges.lock().table.next_offset(key);
-            return self.stage(Some(id), Command::TrimStream { stream, start, end }, None);
-        }
         self.waiting.insert(id, Waiting::TrimEnd { stream, start });
         let told = self.promise(move |end| Event::End(id, end));
-        if !self.is_up(server) {
-            return told(Err(Self::is_down(server)));
-        }
+        let range_server = match self.reach(server) {
+            Ok(range_server) => range_server,
+            Err(refusal) => return told(Err(refusal)),
+        };
         let done: Done<Vec<Option<Offset>>> = Box::new(move |ends| {
             let end = ends.and_then(|ends| {
                 let message = || format!("range server {server} does not hold range {key}");
@@ -279,7 +289,7 @@ impl Worker {
             });
             told(end);
         });
-        self.others.next_offsets(server, vec![key], done);
+        range_server.next_offsets(vec![key], done);
     }
 
     fn handle_end(&mut self, id: OperationId, end: Result<Offset, Refusal>) {
@@ -300,30 +310,27 @@ impl Worker {
             target,
             key,
             open_next,
-            here,
+            server,
         }) = self.waiting.remove(&id)
         else {
             return;
         };
+        let sealed = SealedRange { server, key };
         let checked = end.and_then(|end| match check_end(key, end, target.end) {
             Ok(()) => Ok(end),
             Err(refusal) => {
-                self.go_on(here.then_some(key));
+                self.abandon(sealed, AbandonedEnd::NotStored);
                 Err(refusal)
             }
         });
         match checked {
-            Ok(end) => self.stage(
-                Some(id),
-                Command::FinishSeal { key, end, open_next },
-                here.then_some(key),
-            ),
+            Ok(end) => self.stage(Some(id), Command::FinishSeal { key, end, open_next }, Some(sealed)),
             Err(refusal) => self.operations.finish(id, Err(refusal)),
         }
     }
 
     /// Decides, and keeps what is to become durable.
-    fn stage(&mut self, id: Option<OperationId>, command: Command, sealing: Option<RangeKey>) {
+    fn stage(&mut self, id: Option<OperationId>, command: Command, sealed: Option<SealedRange>) {
         let decided = self.decide(command);
         match decided {
             Ok(Effects {
@@ -339,11 +346,13 @@ impl Worker {
                     id,
                     orders,
                     outcome,
-                    sealing,
+                    sealed,
                 });
             }
             Err(refusal) => {
-                self.go_on(sealing);
+                if let Some(sealed) = sealed {
+                    self.abandon(sealed, AbandonedEnd::NotStored);
+                }
                 if self.staged.operations.is_empty() {
                     self.finish(id, Err(refusal));
                 } else {
@@ -375,16 +384,14 @@ impl Worker {
             operations,
             refused,
         } = std::mem::take(&mut self.staged);
-        if let Err((refusal, undone)) = self.commit(&changes) {
+        if let Err((refusal, end)) = self.commit(&changes) {
             self.state = self.published.read().clone();
             for (id, _) in refused {
                 self.finish(id, Err(refusal.clone()));
             }
             for operation in operations {
-                if undone {
-                    self.go_on(operation.sealing);
-                } else {
-                    self.strand(operation.sealing);
+                if let Some(sealed) = operation.sealed {
+                    self.abandon(sealed, end);
                 }
                 self.finish(operation.id, Err(refusal.clone()));
             }
@@ -397,10 +404,8 @@ impl Worker {
             }
         }
         for change in changes {
-            match change {
-                Change::PutServer(server) => self.others.locate(server.id, &server.address),
-                Change::BuryStream(stream) => self.note_burial(stream),
-                _ => {}
+            if let Change::PutServer(server) = change {
+                self.range_servers.locate(server.id, &server.address);
             }
         }
         for operation in operations {
@@ -411,41 +416,23 @@ impl Worker {
         }
     }
 
-    /// On an error says also whether it is known that nothing was written.
-    fn commit(&mut self, changes: &[Change]) -> Result<(), (Refusal, bool)> {
+    /// On an error says also what is known about the ends among the changes.
+    fn commit(&mut self, changes: &[Change]) -> Result<(), (Refusal, AbandonedEnd)> {
         if changes.is_empty() {
             return Ok(());
         }
-        let held = changes.iter().filter_map(|change| self.held_here(change));
-        let durable: Vec<_> = changes
-            .iter()
-            .cloned()
-            .map(MetadataChange::Placement)
-            .chain(held)
-            .collect();
-        match self.store.commit(&durable) {
-            Ok(()) => Ok(()),
-            Err(error @ MetadataError::DiskFull) => {
+        self.store.commit(changes).map_err(|error| match error {
+            CommitError::DiskFull => {
                 let refusal = Refusal::new(ErrorCode::INSUFFICIENT_STORAGE, error.to_string());
-                Err((refusal, true))
+                (refusal, AbandonedEnd::NotStored)
             }
-            Err(error) => {
+            CommitError::Failed(reason) => {
                 // Nobody knows what the disk holds now; a restart reads it.
-                self.health.fail("the metadata store", error.to_string());
-                let refusal = Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, error.to_string());
-                Err((refusal, false))
+                self.health.fail("the metadata store", reason.clone());
+                let refusal = Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, reason);
+                (refusal, AbandonedEnd::Unknown)
             }
-        }
-    }
-
-    /// The range server's part of a change, where it is in this process.
-    fn held_here(&self, change: &Change) -> Option<MetadataChange> {
-        match change {
-            Change::PutRange(range) if range.servers.iter().any(|server| self.here(*server).is_some()) => {
-                Some(MetadataChange::Hold(range.held()))
-            }
-            _ => None,
-        }
+        })
     }
 
     fn finish(&mut self, id: Option<OperationId>, result: Result<Outcome, Refusal>) {
@@ -454,32 +441,14 @@ impl Worker {
         }
     }
 
-    /// A range in this process that was to be sealed takes appends again.
-    fn go_on(&self, sealing: Option<RangeKey>) {
-        if let (Some(key), Some(local)) = (sealing, &self.local) {
-            local.ranges.unseal(key);
+    /// The end of a range that its server has sealed is not durable.
+    fn abandon(&self, sealed: SealedRange, end: AbandonedEnd) {
+        if let Some(range_server) = self.range_servers.server(sealed.server) {
+            range_server.abandon_seal(sealed.key, end);
         }
     }
 
-    /// A range in this process that was to be sealed, and may be on the disk, takes no appends, and nobody waits for its
-    /// next one: a restart finds out.
-    fn strand(&self, sealing: Option<RangeKey>) {
-        if let (Some(key), Some(local)) = (sealing, &self.local) {
-            local.ranges.hub.set_knows_all(false);
-            local.ranges.answered(key.stream);
-        }
-    }
-
-    fn here(&self, server: ServerId) -> Option<&LocalRanges> {
-        self.local.as_ref().filter(|local| local.id == server)
-    }
-
-    fn is_up(&self, server: ServerId) -> bool {
-        self.registry.lock().is_up(server, Instant::now())
-    }
-
-    fn is_down(server: ServerId) -> Refusal {
-        let message = format!("range server {server} is down");
-        Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)
+    fn reach(&self, server: ServerId) -> Result<Arc<dyn RangeServer>, Refusal> {
+        reach(&*self.range_servers, &self.registry, server)
     }
 }

@@ -3,7 +3,7 @@
 use sbp_types::{ServerId, StreamId};
 
 use super::{Event, StagedOperation, Waiting, Worker};
-use crate::placement::apply::{Action, Order};
+use crate::placement::effects::{Action, Order};
 use crate::placement::operations::OperationId;
 use crate::refusal::Refusal;
 
@@ -24,34 +24,25 @@ impl Worker {
         }
     }
 
-    /// Has a range server do its part. True when its answer comes later.
+    /// Has a range server do its part. True when its answer is to be waited for.
     fn give(&mut self, id: Option<OperationId>, order: Order) -> bool {
         let Order { server, stream, action } = order;
-        if let Some(local) = self.here(server) {
-            match action {
-                Action::Install(facts, ranges) => local.ranges.install(stream, facts, &ranges),
-                Action::Publish(key, end) => local.ranges.publish_seal(key, end),
-                Action::Trim(start) => local.ranges.trim(stream, start),
-                Action::Delete => local.ranges.delete(stream),
+        let Ok(range_server) = self.reach(server) else {
+            // A server that cannot be reached is told later, but for an end: it asks for those itself.
+            if !matches!(action, Action::Publish(..)) {
+                self.owed.entry(server).or_default().insert(stream);
             }
             return false;
-        }
-        if let Some(local) = &self.local {
-            local.ranges.hub.share();
-        }
-        // A range server elsewhere has published the end of its own seal.
-        if matches!(action, Action::Publish(..)) {
-            return false;
-        }
-        if !self.is_up(server) {
-            self.owed.entry(server).or_default().insert(stream);
-            return false;
-        }
-        let done = self.promise(move |result| Event::Told(id, server, stream, result));
+        };
+        let told = move |result| Event::Told(id, server, stream, result);
         match action {
-            Action::Install(facts, ranges) => self.others.sync(server, stream, facts, ranges, done),
-            Action::Trim(start) => self.others.trim(server, stream, start, done),
-            Action::Delete | Action::Publish(..) => self.others.delete(server, vec![stream], done),
+            Action::Install(facts, ranges) => range_server.sync(stream, facts, ranges, self.promise(told)),
+            Action::Trim(start) => range_server.trim(stream, start, self.promise(told)),
+            Action::Delete => range_server.delete(vec![stream], self.promise(told)),
+            Action::Publish(key, end) => {
+                range_server.publish_end(key, end);
+                return false;
+            }
         }
         true
     }

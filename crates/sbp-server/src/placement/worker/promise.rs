@@ -4,8 +4,7 @@ use std::marker::PhantomData;
 use std::sync::mpsc;
 
 use super::{Event, Worker};
-use crate::placement::range_servers::Done;
-use crate::refusal::Refusal;
+use crate::refusal::{Done, Refusal};
 
 impl Worker {
     /// Something to be called when a range server has answered. Given up uncalled, it counts as a refusal.

@@ -2,9 +2,9 @@
 
 use std::io::{self, IoSlice};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use sbp_frame::CallId;
@@ -13,13 +13,13 @@ use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{File, FileLock, FileSystem, Helpers, Log, LogConfig, OpenMode};
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, encode_raw};
-use sbp_session::{CloseReason, Event, Session, SessionConfig};
-use sbp_transport::{Application, drive, mailbox};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 use smallvec::smallvec;
 
-use crate::connection::{AppendDone, ConnectionCommand, Port};
-use crate::range::{AppendEntry, AppendJob, Claim, HeadFacts, HeldRange, RangeHub, RangeServer, StreamFacts};
+use super::listener::Listener;
+use crate::range::{
+    AppendDone, AppendEntry, AppendJob, Claim, HeadFacts, HeldRange, RangeHub, RangeServer, StreamFacts,
+};
 
 /// Longer than anything takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,10 +34,7 @@ pub(super) const FIRST: RangeKey = RangeKey {
 pub(super) struct Rig {
     pub(super) server: Arc<RangeServer>,
     gate: Arc<Gate>,
-    port: Arc<Port>,
-    commands: mpsc::Receiver<ConnectionCommand>,
-    _runtime: tokio::runtime::Runtime,
-    _peer: tokio::io::DuplexStream,
+    listener: Listener,
 }
 
 impl Rig {
@@ -59,14 +56,10 @@ impl Rig {
         hub.open(STREAM, StreamFacts::default(), held(0, 0, None).fresh());
         hub.set_knows_all(true);
         let server = Arc::new(RangeServer::new(hub, log, clock));
-        let (port, commands, runtime, peer) = listener();
         Self {
             server,
             gate,
-            port,
-            commands,
-            _runtime: runtime,
-            _peer: peer,
+            listener: Listener::new(),
         }
     }
 
@@ -88,22 +81,21 @@ impl Rig {
     /// Appends one batch; what is answered at once.
     pub(super) fn append(&self, job: AppendJob) -> Option<AppendDone> {
         let mut done = Vec::new();
-        self.server.append(&self.port, &mut vec![job], &mut done);
+        self.server.append(&self.listener.requester, &mut vec![job], &mut done);
         assert!(done.len() <= 1);
         done.pop()
     }
 
     /// What has been answered already.
     pub(super) fn answered(&self) -> Vec<AppendDone> {
-        self.commands.try_iter().flat_map(appended).collect()
+        self.listener.ended()
     }
 
     /// The next `count` answers.
     pub(super) fn wait(&self, count: usize) -> Vec<AppendDone> {
         let mut done = Vec::new();
         while done.len() < count {
-            let command = self.commands.recv_timeout(PATIENCE).expect("the server says nothing");
-            done.extend(appended(command));
+            done.extend(self.listener.next());
         }
         assert_eq!(done.len(), count);
         done
@@ -114,13 +106,6 @@ impl Drop for Rig {
     fn drop(&mut self) {
         // The log's writer thread is joined next.
         self.resume();
-    }
-}
-
-fn appended(command: ConnectionCommand) -> Vec<AppendDone> {
-    match command {
-        ConnectionCommand::Appended(done) => done,
-        other => panic!("{other:?}"),
     }
 }
 
@@ -185,49 +170,6 @@ pub(super) fn of_writer(request_index: i32, epoch: i64, sequence: i64, record_co
         }),
     });
     job
-}
-
-/// An application that hands every command to the test.
-struct Forward(mpsc::Sender<ConnectionCommand>);
-
-impl Application for Forward {
-    type Command = ConnectionCommand;
-
-    fn handle_command(&mut self, _: &mut Session, _: Instant, command: ConnectionCommand) {
-        let _test_is_over = self.0.send(command);
-    }
-
-    fn handle_event(&mut self, _: &mut Session, _: Instant, _: Event) {}
-
-    fn finish_turn(&mut self, _: &mut Session, _: Instant) {}
-
-    fn handle_closed(&mut self, _: &CloseReason) {}
-}
-
-type Listener = (
-    Arc<Port>,
-    mpsc::Receiver<ConnectionCommand>,
-    tokio::runtime::Runtime,
-    tokio::io::DuplexStream,
-);
-
-/// A connection whose peer never says anything.
-fn listener() -> Listener {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let (mailbox, inbox) = mailbox();
-    let (sender, commands) = mpsc::channel();
-    let (io, peer) = tokio::io::duplex(64);
-    let config = SessionConfig {
-        heartbeat_interval: PATIENCE * 60,
-        ..SessionConfig::server()
-    };
-    let session = Session::new(config, Instant::now());
-    runtime.spawn(drive(io, session, Forward(sender), inbox));
-    (Arc::new(Port { id: 1, mailbox }), commands, runtime, peer)
 }
 
 #[derive(Debug, Default)]

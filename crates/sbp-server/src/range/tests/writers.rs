@@ -3,8 +3,8 @@
 use sbp_types::WriterId;
 
 use super::*;
-use crate::connection::Stored;
 use crate::range::append::Fence;
+use crate::range::outcome::Stored;
 use crate::range::writers::{Question, Until};
 
 const ME: WriterId = WriterId { high: 1, low: 1 };

@@ -69,19 +69,8 @@ struct Life<'a> {
 
 impl Life<'_> {
     fn request(&self, request: Request) -> Result<Result<Outcome, Refusal>, Dead> {
-        let job = MetadataJob {
-            reply_to: ReplyTo::Call {
-                port: Arc::clone(&self.listener.port),
-                call: CallId::FIRST,
-            },
-            deadline: Instant::now() + PATIENCE,
-            request,
-        };
-        assert!(self.storage.placement.submit(job));
-        let result = match self.listener.next() {
-            ConnectionCommand::Changed { answer, .. } => answer.map_err(|_| Dead)?.remove(0),
-            other => panic!("{other:?}"),
-        };
+        let answer = ask(self.storage, request, Instant::now() + PATIENCE);
+        let result = answer.map_err(|_| Dead)?.remove(0);
         match result {
             Err(refusal) if is_health(refusal.code) => Err(Dead),
             result => Ok(result),
@@ -144,13 +133,10 @@ impl Life<'_> {
         let body = Bytes::from(format!("{:016x}", self.random.u64(..)).repeat(self.random.usize(1..50)));
         self.model.sent.insert(body.clone());
         let mut done = Vec::new();
-        let (port, mut jobs) = (&self.listener.port, vec![job(id, 0, &body)]);
+        let (port, mut jobs) = (&self.listener.requester, vec![job(id, 0, &body)]);
         self.storage.ranges.append(port, &mut jobs, &mut done);
         while done.is_empty() {
-            match self.listener.next() {
-                ConnectionCommand::Appended(more) => done = more,
-                other => panic!("{other:?}"),
-            }
+            done = self.listener.next();
         }
         match done.remove(0).outcome {
             Ok(stored) => {
@@ -469,19 +455,8 @@ fn a_deleted_stream_is_forgotten_when_nothing_of_it_is_left() {
     let (disk, listener) = (SimFileSystem::new(), Listener::new());
     let mut storage = start(&disk).unwrap();
     let ask = |storage: &Storage, request| {
-        let job = MetadataJob {
-            reply_to: ReplyTo::Call {
-                port: Arc::clone(&listener.port),
-                call: CallId::FIRST,
-            },
-            deadline: Instant::now() + PATIENCE,
-            request,
-        };
-        assert!(storage.placement.submit(job));
-        match listener.next() {
-            ConnectionCommand::Changed { answer, .. } => answer.unwrap().remove(0).unwrap(),
-            other => panic!("{other:?}"),
-        }
+        let answer = ask(storage, request, Instant::now() + PATIENCE);
+        answer.unwrap().remove(0).unwrap()
     };
     let stream = |storage: &Storage, name: &str| {
         let name = name.to_owned();

@@ -53,12 +53,9 @@ impl Life {
     pub(super) fn append(&self, listener: &Listener, stream: StreamId, body: &Bytes) -> Result<Offset, ErrorCode> {
         let mut done = Vec::new();
         let mut jobs = vec![job(stream, 0, body)];
-        self.ranges.append(&listener.port, &mut jobs, &mut done);
+        self.ranges.append(&listener.requester, &mut jobs, &mut done);
         while done.is_empty() {
-            match listener.next() {
-                ConnectionCommand::Appended(more) => done = more,
-                other => panic!("{other:?}"),
-            }
+            done = listener.next();
         }
         let outcome = done.remove(0).outcome;
         let stored = outcome.map_err(|refused| refused.refusal.code)?;

@@ -2,7 +2,7 @@
 
 use sbp_messages::{Feature, HeartbeatRequest, HeartbeatResponse, Status, features};
 
-use crate::node::Identity;
+use crate::identity::Identity;
 
 /// The protocol's revision that this server speaks.
 const REVISION: i32 = 1;
@@ -55,7 +55,7 @@ impl Offer {
     }
 
     /// The answer to a HEARTBEAT that is refused: nothing was agreed.
-    pub(super) fn refusal(&self, request: HeartbeatRequest, status: Status) -> HeartbeatResponse {
+    pub(crate) fn refusal(&self, request: HeartbeatRequest, status: Status) -> HeartbeatResponse {
         HeartbeatResponse {
             client_id: request.client_id,
             client_role: request.client_role,
@@ -66,7 +66,7 @@ impl Offer {
     }
 
     /// The answer to a connection's first HEARTBEAT. It is given again to every later one.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &self,
         identity: &Identity,
         connection_id: i64,

@@ -6,46 +6,33 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId};
 use smallvec::SmallVec;
 
-use super::call::Outcome;
-use crate::range::{Positions, RangeServer, Read, Search, read_refusal, time_elsewhere};
+use super::fetch::{Positions, Read, Search, time_elsewhere};
+use super::found::{FetchOutcome, Found, ReadDone};
+use super::log_errors::read_refusal;
+use super::server::RangeServer;
 use crate::refusal::Refusal;
 
 /// What one call wants from the log, entry by entry.
 #[derive(Debug)]
 pub(crate) struct ReadJob {
     /// Payload the call may still spend, exceeded by one batch at most.
-    pub(super) budget: usize,
+    pub(crate) budget: usize,
     /// Which entry, and what.
-    pub(super) reads: Vec<(usize, LogRead)>,
+    pub(crate) reads: Vec<(usize, LogRead)>,
 }
 
 /// One look into the log.
 #[derive(Clone, Debug)]
-pub(super) enum LogRead {
+pub(crate) enum LogRead {
     /// Batches.
     Batches(Read),
     /// Where an entry begins.
     Start(StreamId, Search),
 }
 
-/// What a [`ReadJob`] found.
-#[derive(Debug)]
-pub(crate) struct ReadDone {
-    pub(super) budget: usize,
-    pub(super) found: Vec<(usize, Found)>,
-}
-
-#[derive(Debug)]
-pub(super) enum Found {
-    /// The entry is answered.
-    Answer(Outcome),
-    /// The entry begins here.
-    Start(Offset),
-}
-
 impl ReadJob {
     /// Bytes that the job may bring into memory.
-    pub(super) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let each = self.reads.iter().map(|(_, read)| match read {
             LogRead::Batches(read) => read.max_bytes,
             LogRead::Start(..) => 0,
@@ -54,13 +41,13 @@ impl ReadJob {
     }
 
     /// Does what memory alone can answer; what is left has to be [`run`](Self::run) where the disk may be waited for.
-    pub(super) fn run_hot(self, ranges: &RangeServer) -> (ReadDone, Option<Self>) {
+    pub(crate) fn run_hot(self, ranges: &RangeServer) -> (ReadDone, Option<Self>) {
         let Self { mut budget, reads } = self;
         let mut found = Vec::with_capacity(reads.len());
         let mut cold = Vec::new();
         for (entry, read) in reads {
             let outcome = match &read {
-                LogRead::Batches(read) if budget == 0 => Some(Outcome::empty(read.positions)),
+                LogRead::Batches(read) if budget == 0 => Some(FetchOutcome::empty(read.positions)),
                 LogRead::Batches(read) => ranges
                     .log
                     .read_hot(read.key, read.from, read.max_bytes.min(budget), true)
@@ -93,15 +80,15 @@ impl ReadJob {
     }
 }
 
-fn read_batches(ranges: &RangeServer, read: &Read, budget: &mut usize) -> Outcome {
+fn read_batches(ranges: &RangeServer, read: &Read, budget: &mut usize) -> FetchOutcome {
     if *budget == 0 {
-        return Outcome::empty(read.positions);
+        return FetchOutcome::empty(read.positions);
     }
     let batches = ranges.log.read(read.key, read.from, read.max_bytes.min(*budget), true);
     finish_read(read, batches, budget)
 }
 
-fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget: &mut usize) -> Outcome {
+fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget: &mut usize) -> FetchOutcome {
     let Read {
         key,
         from,
@@ -114,7 +101,7 @@ fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget
         Ok(batches) if batches.is_empty() => {
             // Confirmed and not there: what would loop for ever has to end.
             let message = format!("the records of range {key} from offset {from} on are missing");
-            Outcome::refused(Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message), Some(positions))
+            FetchOutcome::refused(Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message), Some(positions))
         }
         Ok(batches) => {
             // The log may have synced more than was confirmed when this was judged; whoever was given that would ask next
@@ -142,13 +129,17 @@ fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget
                 },
                 _ => bounds,
             };
-            Outcome::refused(read_refusal(&error), Some(bounds))
+            FetchOutcome::refused(read_refusal(&error), Some(bounds))
         }
     }
 }
 
-fn gather(batches: impl Iterator<Item = StoredBatch>, sealed_end: Option<Offset>, positions: Positions) -> Outcome {
-    let mut outcome = Outcome::empty(positions);
+fn gather(
+    batches: impl Iterator<Item = StoredBatch>,
+    sealed_end: Option<Offset>,
+    positions: Positions,
+) -> FetchOutcome {
+    let mut outcome = FetchOutcome::empty(positions);
     let mut records = 0_i64;
     let mut chunks: SmallVec<[Bytes; 1]> = SmallVec::new();
     for batch in batches {
@@ -174,11 +165,11 @@ fn find_start(ranges: &RangeServer, stream: StreamId, search: &Search) -> Found 
                 return Found::Start(found.max(search.from));
             }
             Ok(_) => {}
-            Err(error) => return Found::Answer(Outcome::refused(read_refusal(&error), None)),
+            Err(error) => return Found::Answer(FetchOutcome::refused(read_refusal(&error), None)),
         }
     }
     match search.otherwise {
         Some(offset) => Found::Start(offset),
-        None => Found::Answer(Outcome::refused(time_elsewhere(stream), None)),
+        None => Found::Answer(FetchOutcome::refused(time_elsewhere(stream), None)),
     }
 }

@@ -9,15 +9,13 @@ use sbp_transport::Descriptors;
 use sbp_types::ServerId;
 use tokio::runtime::{Handle, Runtime};
 
-use super::keeper::Keeper;
-use super::range_role::{AskPlacementDriver, RangeRole};
-use super::registration::{allocate_id, greeting};
-use super::remote::RemoteServers;
+use crate::config::{Roles, ServerConfig};
+use crate::error::StartError;
 use crate::peer::{PeerConfig, PeerLink};
 use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
+use crate::roles::{AskPlacementDriver, Keeper, RangeRole, RemoteServers, allocate_id, greeting};
 use crate::storage::{self, PlacementStorage, RangeStorage, Storage, StorageParts};
-use crate::{Roles, ServerConfig, StartError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 

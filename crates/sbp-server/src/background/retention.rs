@@ -7,7 +7,7 @@ use sbp_types::{Offset, StreamId};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::node::Node;
-use crate::placement::{MetadataJob, ReplyTo, Request};
+use crate::placement::{MetadataJob, Request};
 
 /// Looks at retention every so often, and has trimmed what is due. Ends with the server.
 pub(crate) async fn trim_what_is_due(node: Weak<Node>, every: Duration) {
@@ -46,12 +46,12 @@ async fn trim(node: &Node, due: Vec<(StreamId, Offset)>) {
         }
     } else if let Some(placement) = &node.placement {
         let job = MetadataJob {
-            reply_to: ReplyTo::Caller(Box::new(|reply| {
+            done: Box::new(|reply| {
                 let refusals = reply.into_iter().flatten().filter_map(Result::err);
                 for refusal in refusals {
                     tracing::debug!(refusal = refusal.message, "a stream is not trimmed");
                 }
-            })),
+            }),
             deadline: std::time::Instant::now() + node.limits.default_timeout,
             request: Request::TrimStreams(due.into_iter().map(Ok).collect()),
         };

@@ -4,14 +4,14 @@ use sbp_frame::CallId;
 use sbp_transport::Mailbox;
 use sbp_types::{Offset, RangeKey, StreamId};
 
-use super::fetch::ReadDone;
+use super::answer::Answer;
 use crate::placement::Reply;
+use crate::range::{AppendDone, Notification, ReadDone, Requester};
 use crate::refusal::Refusal;
-use crate::roles::Answer;
 
 /// A connection's address inside the server.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct ConnectionHandle {
     /// Above 0, never given twice while the server runs; told to the peer in HEARTBEAT.
     pub(crate) id: i64,
     pub(crate) mailbox: Mailbox<ConnectionCommand>,
@@ -44,44 +44,31 @@ pub(crate) enum ConnectionCommand {
     GoAway,
 }
 
-/// How one batch of an APPEND ended.
-#[derive(Debug)]
-pub(crate) struct AppendDone {
-    pub(crate) call: CallId,
-    pub(crate) request_index: i32,
-    pub(crate) stream: StreamId,
-    /// Where it is, or why it is nowhere.
-    pub(crate) outcome: Result<Stored, NotStored>,
+impl ConnectionHandle {
+    /// Tells the connection something. One that is gone is told in vain: that undoes nothing that is durable.
+    pub(crate) fn post(&self, command: ConnectionCommand) {
+        let _gone = self.mailbox.post(command);
+    }
 }
 
-/// Where a batch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
-    /// -1 for an empty batch, and for one that was stored so long ago that nobody remembers where.
-    pub(crate) base_offset: Offset,
-    pub(crate) next_offset: Offset,
-    /// It was there before.
-    pub(crate) duplicate: bool,
-    /// What the writer has to send next; -1 without a writer.
-    pub(crate) next_sequence: i64,
-}
-
-/// Why a batch is nowhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotStored {
-    pub(crate) refusal: Refusal,
-    /// The stream's next offset, where that is the reason.
-    pub(crate) next_offset: Option<Offset>,
-    /// What the writer has to send next; -1 where that does not help.
-    pub(crate) next_sequence: i64,
-}
-
-impl From<Refusal> for NotStored {
-    fn from(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            next_offset: None,
-            next_sequence: -1,
+impl Requester for ConnectionHandle {
+    fn notify(&self, notification: Notification) {
+        let Notification { appended, advanced } = notification;
+        let mut commands = Vec::with_capacity(2);
+        if !appended.is_empty() {
+            commands.push(ConnectionCommand::Appended(appended));
         }
+        if !advanced.is_empty() {
+            commands.push(ConnectionCommand::Advanced(advanced));
+        }
+        let _gone = self.mailbox.post_all(&mut commands);
+    }
+
+    fn deliver(&self, call: CallId, found: ReadDone) {
+        self.post(ConnectionCommand::Read { call, done: found });
+    }
+
+    fn is_gone(&self) -> bool {
+        self.mailbox.is_closed()
     }
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use sbp_frame::CallId;
 use sbp_locks::{Condvar, Mutex};
 
-use crate::connection::{ConnectionCommand, Port, ReadJob};
-use crate::range::RangeServer;
+use super::read::ReadJob;
+use super::requester::Requester;
+use super::server::RangeServer;
 
 /// Enough to keep a disk busy while a result is being handed over.
 const THREADS: usize = 2;
@@ -23,7 +24,7 @@ const MAX_THROTTLE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Order {
-    port: Arc<Port>,
+    requester: Arc<dyn Requester>,
     call: CallId,
     job: ReadJob,
     /// When it came.
@@ -64,10 +65,10 @@ impl Readers {
         })
     }
 
-    /// Has a job done; the connection is told.
-    pub(crate) fn submit(&self, port: Arc<Port>, call: CallId, job: ReadJob, now: Instant) {
+    /// Has a job done; the requester is given what it found.
+    pub(crate) fn submit(&self, requester: Arc<dyn Requester>, call: CallId, job: ReadJob, now: Instant) {
         self.shared.orders.lock().waiting.push_back(Order {
-            port,
+            requester,
             call,
             job,
             since: now,
@@ -114,12 +115,14 @@ impl Shared {
     }
 
     fn serve(&self, ranges: &RangeServer) {
-        while let Some(Order { port, call, job, .. }) = self.next() {
-            if port.mailbox.is_closed() {
+        while let Some(Order {
+            requester, call, job, ..
+        }) = self.next()
+        {
+            if requester.is_gone() {
                 continue;
             }
-            let done = job.run(ranges);
-            let _gone = port.mailbox.post(ConnectionCommand::Read { call, done });
+            requester.deliver(call, job.run(ranges));
         }
     }
 }

@@ -9,37 +9,15 @@ use sbp_messages::{
     SealRangesResponse, SealRangesResult, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse,
     SyncRangesResult,
 };
-use sbp_session::Session;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
-use super::keeper::Job;
-use super::range_role::RangeRole;
-use super::wire::{held_range, is_on, wire_range};
-use crate::connection::{ConnectionCommand, Fault, Port, Replier};
+use super::answer::Answer;
+use super::fault::Fault;
+use super::handle::{ConnectionCommand, ConnectionHandle};
 use crate::node::Node;
 use crate::range::HeldRange;
 use crate::refusal::Refusal;
-
-/// An answer that is complete.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Sealed(SealRangesResponse),
-    Synced(SyncRangesResponse),
-    Deleted(DeleteStreamsResponse),
-    Described(DescribeRangesResponse),
-}
-
-impl Answer {
-    /// Sends it.
-    pub(crate) fn send(&self, session: &mut Session, replier: &mut Replier, call: CallId) {
-        match self {
-            Self::Sealed(response) => replier.finish(session, call, response),
-            Self::Synced(response) => replier.finish(session, call, response),
-            Self::Deleted(response) => replier.finish(session, call, response),
-            Self::Described(response) => replier.finish(session, call, response),
-        }
-    }
-}
+use crate::roles::{Job, RangeRole, held_range, is_on, wire_range};
 
 /// Whether a range server alone answers this itself, with [`handle_request`].
 pub(crate) fn answers(opcode: OpCode) -> bool {
@@ -52,18 +30,18 @@ pub(crate) fn answers(opcode: OpCode) -> bool {
     .contains(&opcode)
 }
 
-/// Has a request done, and answered through `port`. `asker` is what the peer said that it is.
+/// Has a request done, and answered through `handle`. `asker` is what the peer said that it is.
 pub(crate) fn handle_request(
     role: &Arc<RangeRole>,
     node: &Node,
-    port: &Arc<Port>,
+    handle: &Arc<ConnectionHandle>,
     asker: ClientRole,
     frame: &Frame,
 ) -> Result<(), Fault> {
     let later = Later {
         role: Arc::clone(role),
         me: node.identity.range_server().unwrap_or_default(),
-        port: Arc::clone(port),
+        handle: Arc::clone(handle),
         call: frame.call_id,
     };
     match frame.opcode {
@@ -107,17 +85,14 @@ pub(crate) fn handle_request(
 struct Later {
     role: Arc<RangeRole>,
     me: sbp_messages::RangeServer,
-    port: Arc<Port>,
+    handle: Arc<ConnectionHandle>,
     call: CallId,
 }
 
 impl Later {
     fn answer(&self, answer: Answer) {
-        // A connection that is gone does not undo what is durable.
-        let _gone = self.port.mailbox.post(ConnectionCommand::Answered {
-            call: self.call,
-            answer,
-        });
+        let call = self.call;
+        self.handle.post(ConnectionCommand::Answered { call, answer });
     }
 
     async fn seal(self, request: SealRangesRequest) {

@@ -1,0 +1,40 @@
+//! What a link and its connections tell each other.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use sbp_frame::{Frame, OpCode};
+use sbp_messages::Status;
+use tokio::sync::oneshot;
+
+/// A request on its way to the peer.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) opcode: OpCode,
+    pub(super) header: Bytes,
+    pub(super) deadline: Instant,
+    pub(super) reply: oneshot::Sender<Ended>,
+}
+
+/// How a request ended on one connection.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// All frames of its answer.
+    Answered(Vec<Frame>),
+    /// The peer said no with a system error.
+    Refused(Status),
+    /// This connection will not bring an answer; another one may.
+    Lost(String),
+    /// No connection would bring an answer.
+    Unusable(String),
+    /// The link was closed.
+    Closed,
+}
+
+/// What the link asks of a connection.
+#[derive(Debug)]
+pub(super) enum PeerCommand {
+    Call(Call),
+    /// Nothing more will be asked.
+    Close,
+}

@@ -1,0 +1,26 @@
+//! Deleted streams are remembered until no start could find anything of theirs.
+
+use std::time::Instant;
+
+use super::Worker;
+use crate::placement::apply::Command;
+use crate::range::SWEEP;
+
+impl Worker {
+    /// Whether it is time to look again.
+    pub(super) fn sweep_is_due(&self) -> bool {
+        self.last_sweep.elapsed() >= SWEEP
+    }
+
+    /// Forgets deleted streams of which every range server was told, and of which nothing is left.
+    pub(super) fn sweep(&mut self) {
+        self.last_sweep = Instant::now();
+        let buried: Vec<_> = self.state.buried().collect();
+        for stream in buried {
+            let is_owed = self.owed.values().any(|streams| streams.contains(&stream));
+            if !is_owed && self.range_servers.may_forget(stream) {
+                self.stage(None, Command::ForgetStream(stream), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What reads of the log find, entry by entry of a FETCH.
+
+use bytes::Bytes;
+use sbp_messages::Status;
+use sbp_types::Offset;
+use smallvec::SmallVec;
+
+use super::fetch::Positions;
+use crate::refusal::Refusal;
+
+/// What a [`ReadJob`](super::ReadJob) found.
+#[derive(Debug)]
+pub(crate) struct ReadDone {
+    pub(crate) budget: usize,
+    pub(crate) found: Vec<(usize, Found)>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The entry is answered.
+    Answer(FetchOutcome),
+    /// The entry begins here.
+    Start(Offset),
+}
+
+/// How an entry ended.
+#[derive(Debug)]
+pub(crate) struct FetchOutcome {
+    pub(crate) status: Status,
+    pub(crate) positions: Positions,
+    pub(crate) record_count: i32,
+    /// Bytes in `chunks`.
+    pub(crate) length: usize,
+    pub(crate) chunks: SmallVec<[Bytes; 1]>,
+}
+
+impl FetchOutcome {
+    pub(crate) fn empty(positions: Positions) -> Self {
+        Self {
+            status: Status::success(),
+            positions,
+            record_count: 0,
+            length: 0,
+            chunks: SmallVec::new(),
+        }
+    }
+
+    pub(crate) fn refused(refusal: Refusal, bounds: Option<Positions>) -> Self {
+        let unknown = Positions {
+            base_offset: Offset(-1),
+            next_offset: Offset(-1),
+            start_offset: Offset(-1),
+            high_watermark: Offset(-1),
+            end_of_range: false,
+        };
+        Self {
+            status: refusal.into(),
+            ..Self::empty(bounds.unwrap_or(unknown))
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The part of a range server that the log calls back.
+
+use std::sync::Arc;
+
+use sbp_locks::Mutex;
+use sbp_log::{WriterKey, WriterState};
+use sbp_types::StreamId;
+
+use super::command::Command;
+use super::ranges::Ranges;
+use super::stream::{RangeState, StreamFacts};
+use super::table::Scope;
+use crate::failure::Health;
+use crate::stats::Counters;
+
+/// The part of the range server that the log's writer thread calls back.
+#[derive(Debug)]
+pub(crate) struct RangeHub {
+    pub(crate) ranges: Mutex<Ranges>,
+    pub(super) health: Arc<Health>,
+    pub(super) counters: Arc<Counters>,
+}
+
+impl RangeHub {
+    pub(crate) fn new(health: Arc<Health>, counters: Arc<Counters>) -> Arc<Self> {
+        Arc::new(Self {
+            ranges: Mutex::default(),
+            health,
+            counters,
+        })
+    }
+
+    /// Opens a range as it was found at the start.
+    pub(crate) fn open(&self, stream: StreamId, facts: StreamFacts, range: RangeState) {
+        self.ranges.lock().table.apply(Command::Open { stream, facts, range });
+    }
+
+    /// Takes over the writers that the log remembers, after their streams' ranges are [open](Self::open).
+    pub(crate) fn recall(&self, writers: Vec<(WriterKey, WriterState)>) {
+        let mut ranges = self.ranges.lock();
+        for (WriterKey { stream, writer }, state) in writers {
+            ranges.table.apply(Command::Recall { stream, writer, state });
+        }
+    }
+
+    /// Says whether every range that exists is here, so that what is not here does not exist.
+    pub(crate) fn set_knows_all(&self, knows_all: bool) {
+        self.ranges.lock().table.scope = if knows_all { Scope::Everything } else { Scope::Told };
+    }
+
+    /// The placement driver in this process has placed a range on another server.
+    pub(crate) fn share(&self) {
+        let scope = &mut self.ranges.lock().table.scope;
+        if *scope == Scope::Everything {
+            *scope = Scope::Shared;
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What a range server holds, and who waits for it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use sbp_log::{EntryHead, LogEntry};
+use sbp_messages::ErrorCode;
+use sbp_record::{stamp_base_offset, without_stamp};
+use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
+use smallvec::SmallVec;
+
+use super::append::Verdict;
+use super::command::{Command, Effect};
+use super::job::{AppendContext, AppendJob, LogContext, fence_entry};
+use super::notifications::Notifications;
+use super::outcome::{AppendDone, NotStored};
+use super::parked::Parked;
+use super::pending::{Answer, Pending};
+use super::requester::Requester;
+use super::seals::Seals;
+use super::table::RangeTable;
+use super::waiting::Waiting;
+use super::writers::{Claim, Question, Until};
+use crate::refusal::Refusal;
+
+/// Ranges and those who wait for them, under one lock: a fetch that looks, sees nothing and registers cannot miss what
+/// is confirmed in between. Held for moments, never across a read or a write.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    pub(crate) table: RangeTable,
+    pub(crate) waiting: Waiting,
+    pub(super) parked: Parked,
+    pub(super) pending: Pending,
+    pub(super) seals: Seals,
+    /// Whether there is somebody to ask.
+    pub(super) has_upstream: bool,
+    /// Streams that the placement driver is being asked about.
+    pub(super) asking: HashSet<StreamId>,
+    /// Ranges that are gone, until the log holds nothing of them.
+    pub(super) given_up: Vec<RangeKey>,
+}
+
+impl Ranges {
+    /// Keeps an append until it can be judged.
+    pub(super) fn park(&mut self, requester: &Arc<dyn Requester>, job: AppendJob, asked: bool) -> Option<AppendDone> {
+        if !self.parked.has_room(job.entry.length) {
+            let message = "too many appends wait to learn which range is theirs; send again later";
+            return Some(job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message)));
+        }
+        self.parked.park(requester, job, asked);
+        None
+    }
+
+    /// Decides over one append: it goes into `entries`, or waits, or is answered at once.
+    pub(super) fn judge(
+        &mut self,
+        requester: &Arc<dyn Requester>,
+        job: AppendJob,
+        append_time: TimestampMs,
+        entries: &mut Vec<LogEntry<LogContext>>,
+    ) -> Option<AppendDone> {
+        let Effect::Judged(verdict) = self.table.apply(Command::Append(&job.entry)) else {
+            return None;
+        };
+        match verdict {
+            Verdict::Store {
+                key,
+                epoch,
+                generation,
+                base_offset,
+                next_offset,
+                next_sequence,
+            } => {
+                let claim = job.entry.head.as_ref().ok().and_then(|facts| facts.claim);
+                let Claim {
+                    writer,
+                    epoch: writer_epoch,
+                    sequence,
+                } = claim.unwrap_or_default();
+                let head = EntryHead {
+                    key,
+                    epoch,
+                    base_offset,
+                    count: next_offset.0 - base_offset.0,
+                    append_time,
+                    max_timestamp: job.max_timestamp,
+                    writer,
+                    writer_epoch,
+                    base_sequence: sequence,
+                };
+                let context = LogContext::Append(AppendContext {
+                    requester: Arc::clone(requester),
+                    call: job.call,
+                    request_index: job.request_index,
+                    key,
+                    generation,
+                    base_offset,
+                    next_offset,
+                    next_sequence,
+                });
+                let prefix = SmallVec::from_slice(&stamp_base_offset(base_offset));
+                entries.push(LogEntry {
+                    head,
+                    prefix,
+                    chunks: without_stamp(&job.chunks),
+                    context,
+                });
+                None
+            }
+            Verdict::Done(stored) => Some(job.done(Ok(stored))),
+            Verdict::Fence(fence) => {
+                entries.push(fence_entry(requester, &job, append_time, &fence));
+                None
+            }
+            Verdict::After { until, stored } => {
+                self.pending
+                    .wait(requester, &job, Until::Synced(until), Answer::Repeat(stored));
+                None
+            }
+            Verdict::Ask { until } => {
+                let facts = job.entry.head.as_ref().ok();
+                let question = Question {
+                    claim: facts.and_then(|facts| facts.claim).unwrap_or_default(),
+                    is_fence: facts.is_some_and(|facts| facts.is_fence),
+                };
+                self.pending.wait(requester, &job, until, Answer::Question(question));
+                None
+            }
+            Verdict::Park => self.park(requester, job, false),
+            Verdict::Refuse(refused) => Some(job.done(Err(refused))),
+        }
+    }
+}
+
+impl Ranges {
+    /// Everything before `end` is synced.
+    pub(super) fn answer_synced(&mut self, stream: StreamId, end: Offset, notifications: &mut Notifications) {
+        let over = |until| matches!(until, Until::Synced(until) if until <= end);
+        self.answer(stream, over, None, notifications);
+    }
+
+    /// Nothing from `from` on is there, for this reason.
+    pub(super) fn answer_lost(
+        &mut self,
+        stream: StreamId,
+        from: Offset,
+        why: &Refusal,
+        notifications: &mut Notifications,
+    ) {
+        let over = |until| matches!(until, Until::Synced(until) if until > from);
+        self.answer(stream, over, Some(why), notifications);
+    }
+
+    /// A writer's fence is synced, or for this reason it is not there.
+    pub(super) fn answer_fenced(
+        &mut self,
+        stream: StreamId,
+        writer: WriterId,
+        epoch: i64,
+        why: Option<&Refusal>,
+        notifications: &mut Notifications,
+    ) {
+        self.answer(
+            stream,
+            |until| until == Until::Fenced { writer, epoch },
+            why,
+            notifications,
+        );
+    }
+
+    /// The stream is gone.
+    pub(super) fn answer_deleted(&mut self, stream: StreamId, notifications: &mut Notifications) {
+        self.answer(stream, |_| true, Some(&Refusal::no_stream(stream)), notifications);
+    }
+
+    fn answer(
+        &mut self,
+        stream: StreamId,
+        over: impl Fn(Until) -> bool,
+        lost: Option<&Refusal>,
+        notifications: &mut Notifications,
+    ) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let not_there = || Err(NotStored::from(lost.cloned().unwrap_or_else(Refusal::unanswered)));
+        for pending in self.pending.take(stream, over) {
+            let outcome = match pending.answer {
+                Answer::Repeat(_) if lost.is_some() => not_there(),
+                Answer::Repeat(stored) => Ok(stored),
+                Answer::Question(question) => {
+                    let answer = self.table.answer_question(stream, &question);
+                    answer.unwrap_or_else(not_there)
+                }
+            };
+            pending.send(stream, outcome, notifications);
+        }
+    }
+}
+
+impl Ranges {
+    /// Whether somebody else may know what this server does not know about a stream.
+    pub(crate) fn worth_asking(&self, stream: StreamId) -> bool {
+        self.has_upstream && self.table.is_unknown(stream)
+    }
+
+    /// Whether the answer to a question about the stream is still to come.
+    pub(crate) fn is_asking(&self, stream: StreamId) -> bool {
+        self.asking.contains(&stream)
+    }
+
+    /// Notes that a stream is asked about. False where that is under way already.
+    pub(crate) fn begin_asking(&mut self, stream: StreamId) -> bool {
+        self.asking.insert(stream)
+    }
+}

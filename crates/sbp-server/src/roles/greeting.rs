@@ -1,0 +1,43 @@
+//! What servers tell each other first, and how a range server gets its number.
+
+use std::time::Duration;
+
+use sbp_messages::{ClientRole, HeartbeatRequest, IdAllocationRequest, IdAllocationResponse, RangeServer};
+use sbp_types::ServerId;
+
+use crate::peer::{PeerError, PeerLink};
+
+/// The protocol's revision that is spoken among servers.
+const REVISION: i32 = 1;
+/// What a server tells another one first.
+pub(crate) fn greeting(role: ClientRole, server: Option<RangeServer>) -> HeartbeatRequest {
+    let name = server.as_ref().map_or("placement-driver", |_| "range-server");
+    HeartbeatRequest {
+        client_id: format!("{name}@{}", std::process::id()),
+        client_role: role,
+        range_server: server,
+        protocol_revision: REVISION,
+        ..HeartbeatRequest::default()
+    }
+}
+
+/// Asks for a number that no server had before.
+pub(crate) async fn allocate_id(link: &PeerLink, host: &str, patience: Duration) -> Result<ServerId, PeerError> {
+    let request = IdAllocationRequest {
+        timeout_ms: 0,
+        host: host.to_owned(),
+    };
+    let answers: Vec<IdAllocationResponse> = link.call(&request, patience).await?;
+    let unusable = |what: String| PeerError::Unusable {
+        peer: "the placement driver".to_owned(),
+        what,
+    };
+    match answers.first() {
+        Some(answer) if answer.status.is_success() && answer.id > 0 => Ok(ServerId(answer.id)),
+        Some(answer) if !answer.status.is_success() => Err(PeerError::Refused {
+            peer: "the placement driver".to_owned(),
+            status: answer.status.clone(),
+        }),
+        _ => Err(unusable("it has no number".to_owned())),
+    }
+}

@@ -1,0 +1,141 @@
+//! A range server in the process of its placement driver: called directly, and durable in the same transactions.
+
+use std::sync::Arc;
+
+use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId};
+
+use crate::meta::{MetadataChange, MetadataError, MetadataStore};
+use crate::placement::{AbandonedEnd, Change, CommitError, PlacementStore, RangeServer, RangeServers};
+use crate::range::{self, HeldRange, StreamFacts};
+use crate::refusal::Done;
+
+/// The range server of the same process. What it is told is durable already: see [`SharedStore`].
+#[derive(Clone, Debug)]
+pub(crate) struct LocalRangeServer {
+    pub(crate) id: ServerId,
+    pub(crate) ranges: Arc<range::RangeServer>,
+}
+
+impl RangeServer for LocalRangeServer {
+    fn seal(&self, key: RangeKey, _: Epoch, _: Option<Offset>, done: Done<Offset>) {
+        self.ranges.seal(key, done);
+    }
+
+    fn abandon_seal(&self, key: RangeKey, end: AbandonedEnd) {
+        match end {
+            AbandonedEnd::NotStored => self.ranges.unseal(key),
+            AbandonedEnd::Unknown => {
+                // The range takes no appends, and nobody waits for its next one.
+                self.ranges.hub.set_knows_all(false);
+                self.ranges.answered(key.stream);
+            }
+        }
+    }
+
+    fn publish_end(&self, key: RangeKey, end: Offset) {
+        self.ranges.publish_seal(key, end);
+    }
+
+    fn sync(&self, stream: StreamId, facts: StreamFacts, ranges: Vec<HeldRange>, done: Done<()>) {
+        self.ranges.install(stream, facts, &ranges);
+        done(Ok(()));
+    }
+
+    fn trim(&self, stream: StreamId, start: Offset, done: Done<()>) {
+        self.ranges.trim(stream, start);
+        done(Ok(()));
+    }
+
+    fn delete(&self, streams: Vec<StreamId>, done: Done<()>) {
+        for stream in streams {
+            self.ranges.delete(stream);
+        }
+        done(Ok(()));
+    }
+
+    fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
+        let ends = {
+            let ranges = self.ranges.hub.ranges.lock();
+            keys.iter().map(|key| ranges.table.next_offset(*key)).collect()
+        };
+        done(Ok(ends));
+    }
+}
+
+/// The range server of the same process, and those elsewhere.
+#[derive(Debug)]
+pub(crate) struct LocalAndOthers {
+    local: Arc<LocalRangeServer>,
+    others: Arc<dyn RangeServers>,
+}
+
+impl LocalAndOthers {
+    pub(crate) fn new(local: LocalRangeServer, others: Arc<dyn RangeServers>) -> Self {
+        Self {
+            local: Arc::new(local),
+            others,
+        }
+    }
+}
+
+impl RangeServers for LocalAndOthers {
+    fn locate(&self, server: ServerId, address: &str) {
+        self.others.locate(server, address);
+    }
+
+    fn server(&self, server: ServerId) -> Option<Arc<dyn RangeServer>> {
+        if server == self.local.id {
+            return Some(Arc::clone(&self.local) as _);
+        }
+        self.others.server(server)
+    }
+
+    fn may_forget(&self, stream: StreamId) -> bool {
+        self.local.ranges.may_forget(stream) && self.others.may_forget(stream)
+    }
+}
+
+/// A placement driver's metadata in the store of its directory. The range server of the same process, where there is one,
+/// has its ranges in there too: what it holds changes in the same transaction as what is decided.
+#[derive(Debug)]
+pub(crate) struct SharedStore {
+    pub(crate) store: Box<dyn MetadataStore>,
+    pub(crate) local: Option<LocalRangeServer>,
+}
+
+impl PlacementStore for SharedStore {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), CommitError> {
+        let held = changes.iter().filter_map(|change| self.held(change));
+        let placement = changes.iter().cloned().map(MetadataChange::Placement);
+        let durable: Vec<_> = placement.chain(held).collect();
+        self.store.commit(&durable).map_err(|error| match error {
+            MetadataError::DiskFull => CommitError::DiskFull,
+            error => CommitError::Failed(error.to_string()),
+        })?;
+        if let Some(local) = &self.local
+            && changes.iter().any(|change| is_elsewhere(change, local.id))
+        {
+            local.ranges.hub.share();
+        }
+        Ok(())
+    }
+}
+
+impl SharedStore {
+    /// The range server's part of a change.
+    fn held(&self, change: &Change) -> Option<MetadataChange> {
+        let local = self.local.as_ref()?;
+        match change {
+            Change::PutRange(range) if range.servers.contains(&local.id) => Some(MetadataChange::Hold(range.held())),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a change is of a range on other servers alone.
+fn is_elsewhere(change: &Change, server: ServerId) -> bool {
+    matches!(change, Change::PutRange(range) if !range.servers.contains(&server))
+}
+
+#[cfg(test)]
+mod tests;
