@@ -102,6 +102,24 @@ impl Holdings {
         held.map(|(_, range)| *range).collect()
     }
 
+    /// The ranges in front of the stream's first one go. The last one that is held here stays, without its records, where
+    /// the stream goes on elsewhere: a start that finds records of a stream of which nothing is held takes the metadata for
+    /// an old copy and refuses.
+    fn trimmed(&self, id: StreamId, first: RangeIndex, news: &News) -> Vec<MetadataChange> {
+        let held = self.of(id);
+        let told = news.ranges.iter().map(|told| told.key);
+        let last = held.iter().map(|held| held.key).chain(told).max();
+        let in_front = held.into_iter().filter(|held| held.key.range < first);
+        let change = |held: HeldRange| {
+            if Some(held.key) != last {
+                return Some(MetadataChange::Placement(Change::RemoveRange(held.key)));
+            }
+            let end = held.end.filter(|end| *end > held.start)?;
+            Some(MetadataChange::Hold(HeldRange { start: end, ..held }))
+        };
+        in_front.filter_map(change).collect()
+    }
+
     /// What has to become durable when the placement driver says this about a stream. Empty: nothing is new.
     pub(crate) fn learn(&self, id: StreamId, news: &News) -> Result<Vec<MetadataChange>, Refusal> {
         if self.streams.is_buried(id) {
@@ -138,8 +156,7 @@ impl Holdings {
             }
         }
         if let Some((first, _)) = news.first {
-            let trimmed = self.of(id).into_iter().filter(|held| held.key.range < first);
-            changes.extend(trimmed.map(|held| MetadataChange::Placement(Change::RemoveRange(held.key))));
+            changes.extend(self.trimmed(id, first, news));
         }
         Ok(changes)
     }
@@ -254,6 +271,33 @@ mod tests {
             learn(&mut holdings, &late),
             Ok(0),
             "what was trimmed does not come back"
+        );
+    }
+
+    #[test]
+    fn of_a_stream_that_goes_on_elsewhere_the_last_range_stays_without_its_records() {
+        let mut holdings = Holdings::default();
+        let news = News {
+            ranges: vec![range(0, 0, Some(4)), range(1, 4, Some(8))],
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &news), Ok(2));
+        let elsewhere = News {
+            first: Some((RangeIndex(2), Offset(8))),
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &elsewhere), Ok(2));
+        assert_eq!(holdings.of(S), [range(1, 8, Some(8))]);
+        let back = News {
+            ranges: vec![range(4, 12, None)],
+            first: Some((RangeIndex(3), Offset(10))),
+            ..News::default()
+        };
+        assert_eq!(learn(&mut holdings, &back), Ok(2));
+        assert_eq!(
+            holdings.of(S),
+            [range(4, 12, None)],
+            "there is a later one to know the stream by"
         );
     }
 
