@@ -27,7 +27,7 @@ ROWS = 2_000
 PATIENCE = 200
 DELIVERIES = ("exactly-once", "at-least-once")
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = [pytest.mark.timeout(500), pytest.mark.slow]
 
 
 class Drivers:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import sbp_native as sbp
 
+pytestmark = pytest.mark.slow
 WITHIN = 40
 ERRORS = Path(__file__).parents[2] / "docs" / "spark" / "errors.md"
 

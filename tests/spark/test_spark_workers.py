@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import sbp_native as sbp
 
+pytestmark = pytest.mark.slow
+
 
 def appended_by(tasks: int) -> Counter[bytes]:
     """What the uses of `forks` leave in the stream; a child that tries its parent's client leaves nothing."""

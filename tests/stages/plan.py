@@ -43,7 +43,10 @@ PYTHON = Stage(
     ),
     shows=_HUNG,
 )
-SPARK = Stage("Spark tests", ("{bin}/python -m pytest tests/spark",), shows=_HUNG)
+#: Two processes, each with a session and a server of its own. A file stays whole; slow files begin.
+SPARK = Stage(
+    "Spark tests", ("{bin}/python -m pytest tests/spark -n 2 --dist loadfile --no-loadscope-reorder",), shows=_HUNG
+)
 DEMO = Stage("demo", ("{bin}/python -m tests.demo",))
 
 #: What CI runs.
