@@ -149,7 +149,7 @@ pub(crate) struct Shared {
 /// The checkpoints on the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
-    /// Oldest first, at most two.
+    /// Oldest first, two: until two have been written, the start without any is the first of them.
     pub(crate) kept: Vec<KeptCheckpoint>,
     /// The largest sequence number ever seen.
     pub(crate) sequence: u64,
@@ -178,6 +178,15 @@ impl KeptCheckpoint {
         }
     }
 
+    /// What a start needs that finds no readable checkpoint: the chain from its first segment on.
+    pub(crate) fn none() -> Self {
+        Self {
+            sequence: 0,
+            covered: 0,
+            files: Vec::new(),
+        }
+    }
+
     /// One that cannot be read, so that no start will begin from it.
     pub(crate) fn unreadable(sequence: u64) -> Self {
         Self {
@@ -187,9 +196,30 @@ impl KeptCheckpoint {
         }
     }
 
+    /// Whether a start can begin from this file.
+    fn is_readable(&self) -> bool {
+        self.sequence > 0 && self.covered != u64::MAX
+    }
+
     /// Whether a start from it would read a file: what it lists, and every later part of the chain.
     pub(crate) fn needs(&self, id: SegmentId) -> bool {
         self.files.contains(&id) || matches!(id, SegmentId::Chain(number) if number > self.covered)
+    }
+}
+
+impl Checkpoints {
+    /// Whether the newest may be damaged, and a start begins from the one before it.
+    pub(crate) fn are_two(&self) -> bool {
+        self.kept.iter().filter(|kept| kept.is_readable()).count() > 1
+    }
+
+    /// Takes out what is kept beyond two: first those that no start can begin from, then the oldest.
+    pub(crate) fn take_surplus(&mut self) -> Option<KeptCheckpoint> {
+        if self.kept.len() <= 2 {
+            return None;
+        }
+        let unreadable = self.kept.iter().position(|kept| kept.covered == u64::MAX);
+        Some(self.kept.remove(unreadable.unwrap_or(0)))
     }
 }
 

@@ -120,7 +120,8 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a checkpoint at the last synced group, forgets the oldest one, and removes files that nothing needs.
+/// Writes a checkpoint at the last synced group, forgets the oldest one, and removes files that no start needs, also not
+/// one that finds the newest checkpoint damaged.
 pub(crate) fn write_checkpoint(shared: &Shared) -> io::Result<()> {
     let mut checkpoints = shared.checkpoints.lock();
     let mut checkpoint = {
@@ -145,9 +146,8 @@ pub(crate) fn write_checkpoint(shared: &Shared) -> io::Result<()> {
         .kept
         .push(KeptCheckpoint::of(checkpoint.sequence, &checkpoint));
     let mut removed = false;
-    while checkpoints.kept.len() > 2 {
-        let oldest = checkpoints.kept.remove(0);
-        remove_if_there(&*shared.fs, &directory.join(checkpoint_name(oldest.sequence)))?;
+    while let Some(surplus) = checkpoints.take_surplus() {
+        remove_if_there(&*shared.fs, &directory.join(checkpoint_name(surplus.sequence)))?;
         removed = true;
     }
     if removed {

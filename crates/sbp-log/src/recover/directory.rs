@@ -76,6 +76,9 @@ impl Directory {
                 found.add_checkpoint(fs, &file, sequence)?;
             }
         }
+        if found.checkpoints.kept.len() < 2 {
+            found.checkpoints.kept.insert(0, KeptCheckpoint::none());
+        }
         let clean = path.join(CLEAN);
         if let Some(bytes) = read_small(fs, &clean).map_err(at(&clean))? {
             found.clean = Some(GroupMark::parse_clean(&bytes).map_err(|why| unreadable(&clean, why))?);
@@ -143,7 +146,7 @@ impl Directory {
             self.retire_unlisted(newest);
             return Ok(Some(newest.clone()));
         }
-        if self.checkpoints.kept.is_empty() {
+        if self.checkpoints.sequence == 0 {
             // No checkpoint ever listed them, so the segments they were made from are all there.
             let unlisted = std::mem::take(&mut self.remains);
             self.litter.extend(unlisted.into_values().map(|file| file.path));
@@ -164,7 +167,8 @@ impl Directory {
     /// checkpoint needs them.
     fn retire_unlisted(&mut self, newest: &Checkpoint) {
         let listed = KeptCheckpoint::of(0, newest);
-        let older: Vec<_> = self.read.iter().map(|older| KeptCheckpoint::of(0, older)).collect();
+        let kept = self.checkpoints.kept.iter();
+        let older: Vec<_> = kept.filter(|kept| kept.sequence < newest.sequence).cloned().collect();
         let chain = self.segments.keys().map(|number| SegmentId::Chain(*number));
         let remains = self.remains.keys().map(|number| SegmentId::Remains(*number));
         let unlisted: Vec<_> = chain.chain(remains).filter(|id| !listed.needs(*id)).collect();

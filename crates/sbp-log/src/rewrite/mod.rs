@@ -72,6 +72,10 @@ pub(crate) fn rewrite(shared: &Shared) -> io::Result<usize> {
         state.segments.len() + state.remains.len()
     };
     let mut gone = 0;
+    // What no checkpoint lists is litter to a start from the one before the newest, so there has to be one.
+    while !shared.checkpoints.lock().are_two() && !choose_now(shared).is_empty() {
+        write_checkpoint(shared)?;
+    }
     // Every pass takes at least one file, so it ends by itself; should it not, this ends it.
     for _ in 0..files {
         let chosen = choose_now(shared);

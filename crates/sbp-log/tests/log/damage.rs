@@ -417,9 +417,79 @@ fn what_lived_and_died_between_two_checkpoints_stays_for_the_older_one() {
 }
 
 fn newest_checkpoint(fs: &SimFileSystem) -> String {
-    let names = fs.list(Path::new("/log")).unwrap();
-    let checkpoints = names.into_iter().filter(|name| name.starts_with("checkpoint-"));
-    checkpoints.max().unwrap()
+    checkpoints(fs).pop().unwrap()
+}
+
+/// The names of the checkpoints, oldest first.
+fn checkpoints(fs: &SimFileSystem) -> Vec<String> {
+    let mut names = fs.list(Path::new("/log")).unwrap();
+    names.retain(|name| name.starts_with("checkpoint-") && !name.ends_with(".tmp"));
+    names.sort();
+    names
+}
+
+/// The first life of a log, from its first byte on: stream 1 is given up again and again, so that its segments go and
+/// what is left of the others in them is rewritten; stream 2 stays. What was acknowledged of that.
+fn first_life(fs: &SimFileSystem, config: &LogConfig) -> Sent {
+    let mut kept = Sent::new();
+    let Ok((log, _, acks)) = open(fs, config) else {
+        return kept;
+    };
+    for number in 0..30_u64 {
+        let (stream, length) = if number % 5 == 4 { (2, 500) } else { (1, 8_000) };
+        let end = log.synced_end(key(stream)).unwrap_or_default().0;
+        let bytes = batch(number, length);
+        if log.append(vec![entry(stream, end, 1, number, bytes.clone())]).is_err() {
+            return kept;
+        }
+        acks.wait(usize::try_from(number).unwrap() + 1);
+        if acks.all().last().unwrap().1.is_err() {
+            return kept;
+        }
+        if stream == 2 {
+            kept.insert((key(2), end), (1, bytes.to_vec()));
+        }
+        if number % 6 == 5 {
+            log.release(key(1), log.synced_end(key(1)).unwrap());
+            if log.reclaim().is_err() {
+                return kept;
+            }
+        }
+    }
+    kept
+}
+
+#[test]
+fn the_newest_checkpoint_may_be_damaged_from_the_first_one_on() {
+    let config = LogConfig {
+        checkpoint_bytes: 1 << 30,
+        ..small_config()
+    };
+    let whole = SimFileSystem::new();
+    let all = first_life(&whole, &config);
+    assert_eq!(all.len(), 6);
+    assert!(!segments(&whole)[0].ends_with("segment-0000000000000001"), "files went");
+    for operation in 1..=whole.operations() {
+        let fs = SimFileSystem::new();
+        fs.power_off_at(operation);
+        let kept = first_life(&fs, &config);
+        for survival in [Survival::Nothing, Survival::Everything, Survival::Random(operation)] {
+            let mut disk = fs.power_cut(survival);
+            // The second time it is the one that the start from the one before it has written.
+            for again in 0..2 {
+                if let Some(newest) = checkpoints(&disk).pop() {
+                    disk.damage(&Path::new("/log").join(newest), |bytes| bytes[40] ^= 1)
+                        .unwrap();
+                }
+                let (log, recovered, _) = open(&disk, &config)
+                    .unwrap_or_else(|error| panic!("power off at {operation}, {survival:?}, {again}: {error}"));
+                assert_eq!(recovered.damage, sbp_log::Damage::default(), "power off at {operation}");
+                assert_eq!(check_served(&log, &kept).len(), kept.len(), "power off at {operation}");
+                log.checkpoint().unwrap();
+                disk = disk.power_cut(Survival::Everything);
+            }
+        }
+    }
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn everybody_who_waits_hears_of_a_failure_once_and_in_order() {
     let config = LogConfig {
         helpers: Helpers::Threads,
         group_bytes: 4_096,
-        // No footer and no checkpoint may be what the sync that fails belongs to: that would cost nobody anything.
+        // No footer and no checkpoint may be what the sync that fails belongs to: nobody waits for those.
         segment_bytes: 8 << 20,
         checkpoint_bytes: u64::MAX,
         ..small_config()
@@ -142,6 +142,61 @@ fn everybody_who_waits_hears_of_a_failure_once_and_in_order() {
     );
     assert_eq!(log.pending_bytes(), 0);
     assert_eq!(log.synced_end(key(1)).unwrap_or_default(), Offset(good as i64));
+}
+
+#[test]
+fn whichever_sync_fails_who_waits_is_told_the_truth_and_what_was_acknowledged_is_kept() {
+    // Syncs of groups, next segments, the reserve, footers and checkpoints: the last two cost nobody anything.
+    let mut forgiven = 0;
+    for helpers in [Helpers::Inline, Helpers::Threads] {
+        let config = LogConfig {
+            helpers,
+            group_bytes: 4_096,
+            ..small_config()
+        };
+        for after in 0..60 {
+            let fs = SimFileSystem::new();
+            let (log, _, acks) = open(&fs, &config).unwrap();
+            fs.fail(Operation::Sync, after, ErrorKind::Other);
+            let mut accepted = 0;
+            for number in 0..150_u64 {
+                let bytes = batch(number, 900);
+                let offset = i64::try_from(number).unwrap();
+                if log.append(vec![entry(1, offset, 1, number, bytes)]).is_err() {
+                    break;
+                }
+                accepted += 1;
+            }
+            acks.wait(accepted);
+            let ended = acks.all();
+            assert_eq!(
+                ended.len(),
+                accepted,
+                "sync {after}, {helpers:?}: everybody is told once"
+            );
+            let good = ended.iter().take_while(|(_, outcome)| outcome.is_ok()).count();
+            assert!(
+                ended[good..]
+                    .iter()
+                    .all(|(_, outcome)| outcome.as_ref().is_err_and(|error| error.may_have_been_done())),
+                "sync {after}, {helpers:?}"
+            );
+            assert_eq!(log.failure().is_some(), good < accepted, "sync {after}, {helpers:?}");
+            forgiven += usize::from(good == accepted);
+            drop(log);
+            fs.power_off();
+            for survival in [Survival::Nothing, Survival::Everything, Survival::Random(after)] {
+                let (log, ..) = open(&fs.power_cut(survival), &config)
+                    .unwrap_or_else(|error| panic!("sync {after}, {helpers:?}, {survival:?}: {error}"));
+                let found = served(&log);
+                assert!(
+                    (0..good).all(|number| found.contains_key(&(key(1), i64::try_from(number).unwrap()))),
+                    "sync {after}, {helpers:?}, {survival:?}"
+                );
+            }
+        }
+    }
+    assert!(forgiven > 0, "the fault reached footers and checkpoints");
 }
 
 #[test]
