@@ -74,6 +74,8 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         .iter()
         .filter_map(|file| Some(scanner.live.get(&file.segment.number)?.end))
         .sum();
+    // A log begins with segment 1: by that a start without a readable checkpoint knows that it has the whole chain.
+    let is_empty = directory.checkpoints.sequence == 0 && scanner.live.is_empty();
     let mut recovery = Recovery {
         index: std::mem::take(&mut scanner.index),
         writers: std::mem::take(&mut scanner.writers),
@@ -84,7 +86,11 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         active: None,
         unsealed: Vec::new(),
         full: Vec::new(),
-        next_segment: directory.newest.saturating_add(1),
+        next_segment: if is_empty {
+            1
+        } else {
+            directory.newest.saturating_add(1)
+        },
         checkpoints: std::mem::take(&mut directory.checkpoints),
         checkpoint_size: directory.checkpoint_size,
         notes: std::mem::take(&mut directory.notes),

@@ -460,6 +460,28 @@ fn first_life(fs: &SimFileSystem, config: &LogConfig) -> Sent {
 }
 
 #[test]
+fn a_log_begins_with_its_first_segment_however_often_it_was_opened_before() {
+    let config = LogConfig {
+        checkpoint_bytes: 1 << 30,
+        ..small_config()
+    };
+    let fs = SimFileSystem::new();
+    for _ in 0..3 {
+        // The segment that each of them prepares is never used.
+        drop(open(&fs, &config).unwrap());
+    }
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    let mut sent = Sent::new();
+    append(&log, &acks, THREE, &mut sent);
+    log.checkpoint().unwrap();
+    drop(log);
+    let only = Path::new("/log").join(newest_checkpoint(&fs));
+    fs.damage(&only, |bytes| bytes[40] ^= 1).unwrap();
+    let (log, ..) = open(&fs, &config).unwrap();
+    assert_eq!(check_served(&log, &sent).len(), sent.len());
+}
+
+#[test]
 fn the_newest_checkpoint_may_be_damaged_from_the_first_one_on() {
     let config = LogConfig {
         checkpoint_bytes: 1 << 30,
