@@ -228,3 +228,52 @@ def test_payloads_equal_their_bytes(client: sbp.Client, name: str) -> None:
     assert hash(one) == hash(b"one")
     assert {one, again, two, b"one"} == {b"one", b"two"}
     assert one in {b"one": 1}
+
+
+def test_what_is_read_is_one_arrow_stream(client: sbp.Client, name: str) -> None:
+    plain = client.create_stream(name)
+    plain.append([b"a", b"b"], timestamp=1_000)
+    plain.append(b"c", key=b"k", timestamp=2_000)
+    rows = pa.table(plain.read())
+    assert rows.column("offset").to_pylist() == [0, 1, 2]
+    assert rows.column("value").to_pylist() == [b"a", b"b", b"c"]
+    assert rows == pa.Table.from_batches([batch.to_arrow() for batch in plain.read()])
+    assert pa.table(plain.read(1, 2)).column("value").to_pylist() == [b"b"]
+    reader = pa.RecordBatchReader.from_stream(plain.read())
+    assert [batch.num_rows for batch in reader] == [2, 1], "one at a time"
+    # What was handed out before is not read again, and nothing is left behind it.
+    batches = plain.read()
+    assert next(batches).values == [b"a", b"b"]
+    assert pa.table(batches).column("value").to_pylist() == [b"c"]
+    assert pa.table(batches).num_rows == 0
+    cursor = client.cursor(name, [name])
+    assert pa.table(cursor.read()).num_rows == 3
+    assert cursor.reached == {name: 3}
+
+
+def test_an_arrow_stream_has_one_schema(client: sbp.Client, name: str) -> None:
+    typed = client.create_stream(name, schema=SCHEMA)
+    first = pa.table({"n": [1], "text": ["a"]}, schema=SCHEMA)
+    typed.append(first)
+    tail = typed.tail("earliest", timeout=20)
+    grown = SCHEMA.append(pa.field("more", pa.int64()))
+    typed.update(schema=grown)
+    typed.append(pa.table({"n": [2], "text": ["b"], "more": [7]}, schema=grown))
+    assert pa.table(typed.read()).to_pydict() == {"n": [1, 2], "text": ["a", "b"], "more": [None, 7]}
+    # A tail that began before the update has the columns that it began with.
+    reader = pa.RecordBatchReader.from_stream(tail)
+    assert reader.schema.names == ["n", "text"]
+    assert [next(reader).to_pydict() for _ in range(2)] == [{"n": [1], "text": ["a"]}, {"n": [2], "text": ["b"]}]
+    client.create_stream(f"{name}/plain").append(b"x")
+    client.create_stream(f"{name}/twin").append(b"y")
+    with pytest.raises(sbp.SchemaMismatchError, match="have not the same columns"):
+        pa.table(client.read([name, f"{name}/plain"]))
+    assert pa.table(client.read([f"{name}/plain", f"{name}/twin"])).column("value").to_pylist() == [b"x", b"y"]
+
+
+def test_an_arrow_stream_goes_to_polars(client: sbp.Client, name: str) -> None:
+    polars = pytest.importorskip("polars")
+    stream = client.create_stream(name, schema=SCHEMA)
+    assert polars.DataFrame(stream.read()).columns == ["n", "text"]
+    stream.append(pa.table({"n": [1], "text": ["a"]}, schema=SCHEMA))
+    assert polars.DataFrame(stream.read()).rows() == [(1, "a")]

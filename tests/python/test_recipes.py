@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import sbp_native as sbp
@@ -101,6 +102,28 @@ def test_ours_does_what_the_page_says(number: int) -> None:
                 assert "second" in output
             case 10:
                 assert output.startswith("[SBP-")
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns"),
+    [
+        ({}, ["offset", "timestamp", "key", "value", "headers"]),
+        ({"schema": pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string())])}, ["n", "text"]),
+    ],
+    ids=["records", "columns"],
+)
+def test_a_stream_without_records_is_a_frame_without_rows(settings: dict[str, pa.Schema], columns: list[str]) -> None:
+    with sbp.Server(durability="none") as server:
+        with sbp.connect(server.address) as client:
+            stream = client.create_stream("orders", **settings)
+        code = RECIPES[9][1]["sbp-native"].replace("127.0.0.1:12378", server.address)
+        assert re.sub(r"\s+", " ", _run(code, 9)) == f"Empty DataFrame Columns: [{', '.join(columns)}] Index: [] "
+        with sbp.connect(server.address) as client:
+            stream = client.stream("orders")
+            rows = pa.table(stream.read())
+            assert (rows.num_rows, rows.column_names) == (0, columns)
+            stream.append(pa.table({"n": [1], "text": ["a"]}) if settings else b"first")
+            assert pa.table(stream.read()).schema == rows.schema, "as with records"
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "aiokafka"])

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sbp_native as sbp
+from python.scripted_peer import APPEND, ScriptedPeer, restamp
 
 HOUR = datetime(2026, 1, 1, tzinfo=UTC)
 _numbers = itertools.count()
@@ -220,3 +221,47 @@ def test_arguments_that_make_no_sense(client: sbp.Client, name: str) -> None:
         stream.fetch(0, max_bytes=-1)
     with pytest.raises(sbp.InvalidRequestError, match=r"a place in a stream is an offset .* not 1\.0"):
         stream.read(1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("far", [2**63 - 1, 253_402_300_800_000, -62_135_596_800_001])
+def test_a_time_that_columns_cannot_show_is_named(peer: ScriptedPeer, name: str, far: int) -> None:
+    """Batches of earlier versions and of other clients may hold one; ours refuse to append it."""
+    with sbp.connect(peer.address, timeout=20) as client:
+        stream = client.create_stream(name)
+        stream.append([b"0", b"1"], timestamp=5)
+        peer.once(APPEND, restamp(1_700_000_000_123, far))
+        stream.append([b"2", b"3"], timestamp=1_700_000_000_123)
+        micros = max(min(far * 1000, 2**63 - 1), -(2**63))
+        fine, batch = stream.read()
+        assert fine.to_arrow().num_rows == 2
+        uses: list[Callable[[], object]] = [
+            batch.to_arrow,
+            batch.to_pandas,
+            lambda: pa.table(batch),
+            lambda: pa.record_batch(batch),
+        ]
+        for use in uses:
+            with pytest.raises(
+                sbp.InvalidRequestError, match=f"has the time {micros} microseconds, which is not in"
+            ) as no:
+                use()
+            assert (no.value.stream, no.value.offset, no.value.retriable) == (name, 2, False)
+        # All of it, as one Arrow stream: Arrow carries the text alone.
+        with pytest.raises(Exception, match=f"has the time {micros} microseconds.*stream {name}.*offset 2"):
+            pa.table(stream.read())
+        # The records themselves are read as they are.
+        assert batch.values == [b"2", b"3"]
+        assert batch.timestamps == [record.timestamp for record in batch.records()] == [micros] * 2
+        assert [batch.to_arrow().num_rows for batch in stream.read(end=2)] == [2]
+
+
+def test_a_time_in_a_typed_batch_hinders_nobody(peer: ScriptedPeer, name: str) -> None:
+    """Times of records are no columns of a stream with a schema."""
+    table = pa.table({"n": [1, 2]})
+    with sbp.connect(peer.address, timeout=20) as client:
+        stream = client.create_stream(name, schema=table.schema)
+        peer.once(APPEND, restamp(1_700_000_000_123, 2**63 - 1))
+        stream.append(table, timestamp=1_700_000_000_123)
+        [batch] = stream.read()
+        assert batch.to_arrow().to_pydict() == {"n": [1, 2]}
+        assert batch.timestamps == [2**63 - 1] * 2

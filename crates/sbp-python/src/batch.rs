@@ -3,12 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
-use sbp_client::FetchedBatch;
-use sbp_record::BatchError;
+use sbp_client::{ClientError, FetchedBatch};
+use sbp_messages::ErrorCode;
+use sbp_record::{BatchError, first_outside_calendar};
 use sbp_types::{Offset, StreamId};
 
 use crate::attach::attach;
@@ -64,8 +67,44 @@ impl Batch {
         Ok(records.between(self.from, self.to))
     }
 
+    /// The records as columns.
+    ///
+    /// # Errors
+    ///
+    /// They are damaged, or a time is none that columns can show: batches of other clients, and of earlier versions, may
+    /// hold such times.
+    pub(crate) fn rows(&self) -> Result<RecordBatch, ClientError> {
+        let about = |error: ClientError, offset| {
+            let error = error.with_stream(self.stream.stream.stream_id).with_offset(offset);
+            error.with_stream_name(&self.stream.name)
+        };
+        let rows = self.batch.to_record_batch(self.from, self.to).map_err(|error| {
+            let error = ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string());
+            about(error, self.from)
+        })?;
+        if self.batch.is_typed() {
+            // The columns are the stream's own; times of records are none of them.
+            return Ok(rows);
+        }
+        let times = rows.column_by_name("timestamp");
+        let times = times.and_then(|times| times.as_primitive_opt::<TimestampMicrosecondType>());
+        let Some(row) = times.and_then(|times| first_outside_calendar(times.values())) else {
+            return Ok(rows);
+        };
+        let time = times
+            .and_then(|times| times.values().get(row).copied())
+            .unwrap_or_default();
+        let what = format!(
+            "the record has the time {time} microseconds, which is not in the years 1 to 9999, and columns cannot show \
+             it; records() and values can be read"
+        );
+        let offset = Offset(self.from.0.saturating_add(i64::try_from(row).unwrap_or(i64::MAX)));
+        Err(about(ClientError::invalid(what), offset))
+    }
+
     fn columns(&self) -> PyResult<RecordBatch> {
-        self.batch.to_record_batch(self.from, self.to).map_err(refused)
+        let explain = |error: ClientError| attach(|py| errors::from_client(py, error, Some(&*self.stream.name)));
+        self.rows().map_err(explain)
     }
 }
 
@@ -159,6 +198,9 @@ impl Batch {
     }
 
     /// The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow.
+    ///
+    /// Raises ``InvalidRequestError``, with stream and offset, for a time outside the years 1 to 9999, which columns
+    /// cannot show. No append takes such a time; batches of earlier versions and of other clients may hold one.
     fn to_arrow(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
         imports::library(py, "pyarrow", "Batch.to_arrow", "'sbp-native[arrow]'")?

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
 
 use crate::batch::Batch;
 use crate::blocking::block_on;
 use crate::bridge::{Here, Operation};
 use crate::core::{Core, duration};
 use crate::read::{Source, Wanted};
+use crate::record_batches::RecordBatches;
 use crate::step::{SharedSource, Taken};
+use crate::{arrow, errors, runtime};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
 
@@ -18,6 +21,13 @@ fn source(py: Python<'_>, core: &Core, wanted: Wanted) -> PyResult<Source> {
 }
 
 /// Batches as they are read. Closing it, or leaving its ``with`` block, frees what was read ahead.
+///
+/// It is an Arrow stream as well: ``pyarrow.table(batches)`` or ``polars.DataFrame(batches)`` has all that is left to
+/// read, in the columns of :meth:`Batch.to_arrow`, and those columns without rows when there is nothing.
+///
+/// >>> import pyarrow
+/// >>> pyarrow.table(client.create_stream("orders").read()).column_names
+/// ['offset', 'timestamp', 'key', 'value', 'headers']
 #[pyclass(frozen, module = "sbp_native", name = "Batches")]
 pub(crate) struct Batches {
     core: Arc<Core>,
@@ -64,6 +74,24 @@ impl Batches {
         // A step that a signal ends is dropped, which gives back what it took.
         let stepped = block_on(py, async move { source.next(timeout).await })?;
         Ok(stepped.map_err(|failure| failure.into_python(py))?.take())
+    }
+
+    /// What is left to read as record batches, in the stream's own columns or ``offset, timestamp, key, value, headers``.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // A wish that the protocol allows an exporter not to grant.
+        let _ = requested_schema;
+        self.core.client(py)?;
+        let source = Arc::clone(&self.source);
+        let schema = block_on(py, async move { source.columns().await })?;
+        let schema = schema.map_err(|what| errors::schema_mismatch(py, &what))?;
+        let (handle, timeout) = (runtime::handle(py)?, duration(self.timeout)?);
+        let batches = RecordBatches::new(&self.core, handle, Arc::clone(&self.source), timeout, schema);
+        arrow::export_stream(py, Box::new(batches))
     }
 
     /// Stops reading.
@@ -118,7 +146,7 @@ impl AsyncBatches {
         let limit = duration(timeout)?;
         let source = SharedSource::new(source(py, core, wanted)?, taken);
         let opened = Arc::clone(&source);
-        crate::runtime::handle(py)?.spawn(async move {
+        runtime::handle(py)?.spawn(async move {
             let _ = opened.open(limit).await;
         });
         Ok(Self {
@@ -146,7 +174,7 @@ impl AsyncBatches {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.core.client(py).is_ok() {
             let source = Arc::clone(&self.source);
-            crate::runtime::handle(py)?.spawn(async move { source.close().await });
+            runtime::handle(py)?.spawn(async move { source.close().await });
         }
         Ok(())
     }

@@ -48,6 +48,7 @@ mod pen;
 mod proxy;
 mod read;
 mod record;
+mod record_batches;
 mod relative;
 mod repeats;
 mod rows;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arrow_schema::SchemaRef;
 use pyo3::prelude::*;
 use sbp_client::{
     Client, ClientError, FetchEntry, FetchOptions, FetchedBatch, Position, Reader, ReaderOptions, Tail, TailOptions,
@@ -149,6 +150,31 @@ impl Source {
             ready: VecDeque::new(),
             behind: None,
             copied,
+        }
+    }
+
+    /// The columns that all batches have, once reading was begun.
+    ///
+    /// # Errors
+    ///
+    /// They have not all the same columns; the text says which do not.
+    pub(crate) fn columns(&self) -> Result<SchemaRef, String> {
+        let mut streams: Vec<_> = self.streams.values().collect();
+        streams.sort_unstable_by_key(|stream| stream.stream.stream_id);
+        let columns = |stream: &Described| match &stream.schema {
+            Some(schema) => Arc::clone(schema.arrow()),
+            None => sbp_record::Batch::record_schema(),
+        };
+        let Some((first, rest)) = streams.split_first() else {
+            return Ok(sbp_record::Batch::record_schema());
+        };
+        let common = columns(first);
+        match rest.iter().find(|stream| columns(stream) != common) {
+            Some(other) => Err(format!(
+                "streams {} and {} have not the same columns, so that they are no one table: read them one by one",
+                first.name, other.name
+            )),
+            None => Ok(common),
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arrow_schema::SchemaRef;
 use sbp_locks::Mutex;
 use tokio::sync::Notify;
 
@@ -52,6 +53,11 @@ impl SharedSource {
     /// See [`Source::open`].
     pub(crate) async fn open(&self, timeout: Option<Duration>) -> Result<(), Failure> {
         self.source.lock().await.open(timeout).await
+    }
+
+    /// See [`Source::columns`].
+    pub(crate) async fn columns(&self) -> Result<SchemaRef, String> {
+        self.source.lock().await.columns()
     }
 
     /// See [`Source::next`]; after a close, and when one comes while it waits, there is nothing more.

@@ -52,6 +52,6 @@ pub use restamp::{Stamped, stamp_writer};
 pub use schema::StreamSchema;
 pub use shared::make_shared;
 pub use split::{SplitBatches, split_batches};
-pub use time::{is_calendar_time, other_unit};
+pub use time::{first_outside_calendar, is_calendar_time, other_unit};
 pub use typed::encode_arrow;
 pub use window::TimeWindow;

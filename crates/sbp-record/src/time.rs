@@ -11,6 +11,20 @@ pub fn is_calendar_time(time: TimestampMs) -> bool {
     (CALENDAR.0..=CALENDAR.1).contains(&time.0)
 }
 
+/// The place of the first of these times, in microseconds, that lies outside the years 1 to 9999.
+#[must_use]
+pub fn first_outside_calendar(times: &[i64]) -> Option<usize> {
+    let outside = |time: &i64| !is_calendar_time(TimestampMs(time.div_euclid(1_000)));
+    // Nearly always none: the least and the largest are found without a branch for each.
+    let (least, largest) = times
+        .iter()
+        .fold((0, 0), |(least, largest), &time| (time.min(least), time.max(largest)));
+    if outside(&least) || outside(&largest) {
+        return times.iter().position(outside);
+    }
+    None
+}
+
 /// In which unit a number would be a time of our days that is none in milliseconds, in words.
 #[must_use]
 pub fn other_unit(time: i64) -> &'static str {

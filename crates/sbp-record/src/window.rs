@@ -69,7 +69,7 @@ mod tests {
     use sbp_types::{Offset, TimestampMs};
 
     use super::TimeWindow;
-    use crate::time::{CALENDAR, is_calendar_time, other_unit};
+    use crate::time::{CALENDAR, first_outside_calendar, is_calendar_time, other_unit};
     use crate::{Batch, EncodeOptions, RecordsBuilder, encode_raw};
 
     fn batch(times: &[Option<i64>], base: i64) -> Batch {
@@ -94,6 +94,18 @@ mod tests {
         assert!(other_unit(1_712_345_678_123_456).contains("microseconds"));
         assert!(other_unit(1_712_345_678_123_456_789).contains("nanoseconds"));
         assert_eq!(other_unit(i64::MAX), "");
+    }
+
+    #[test]
+    fn the_first_time_outside_is_found() {
+        let micros = |milliseconds: i64| milliseconds * 1_000;
+        let (first, last) = (micros(CALENDAR.0), micros(CALENDAR.1) + 999);
+        assert_eq!(first_outside_calendar(&[]), None);
+        assert_eq!(first_outside_calendar(&[first, 0, last]), None);
+        assert_eq!(first_outside_calendar(&[0, first - 1, last + 1]), Some(1));
+        assert_eq!(first_outside_calendar(&[first, last, last + 1]), Some(2));
+        assert_eq!(first_outside_calendar(&[i64::MAX]), Some(0));
+        assert_eq!(first_outside_calendar(&[5, i64::MIN]), Some(1));
     }
 
     #[test]
