@@ -364,7 +364,11 @@ class Batch:
     def records(self) -> list[Record]:
         """The records, copied out."""
     def to_arrow(self) -> _PaRecordBatch:
-        """The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow."""
+        """The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow.
+
+        Raises ``InvalidRequestError``, with stream and offset, for a time outside the years 1 to 9999, which columns
+        cannot show. No append takes such a time; batches of earlier versions and of other clients may hold one.
+        """
     def to_pandas(self) -> Any:
         """The same as a data frame. Imports pyarrow and pandas."""
     def to_polars(self) -> Any:
@@ -743,10 +747,24 @@ class Stream:
 
 @final
 class Batches(Iterator[Batch]):
-    """Batches as they are read. Closing it, or leaving its ``with`` block, frees what was read ahead."""
+    """Batches as they are read. Closing it, or leaving its ``with`` block, frees what was read ahead.
+
+    It is an Arrow stream as well: ``pyarrow.table(batches)`` or ``polars.DataFrame(batches)`` has all that is left to
+    read, in the columns of :meth:`Batch.to_arrow`, and those columns without rows when there is nothing.
+
+    >>> import pyarrow
+    >>> pyarrow.table(client.create_stream("orders").read()).column_names
+    ['offset', 'timestamp', 'key', 'value', 'headers']
+    """
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Batch: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """What is left to read, as record batches of one schema: that of the stream when reading began.
+
+        A failure ends the Arrow stream with an error of the library that reads it, which has the text of ours. Raises
+        ``SchemaMismatchError`` for several streams whose columns are not the same.
+        """
     def close(self) -> None:
         """Stops reading."""
     def __enter__(self) -> Self: ...
@@ -1533,7 +1551,11 @@ class AsyncWriter:
         headers: _Headers | Sequence[_Headers | None] | None = None,
         timestamp: _Time | None = None,
     ) -> Operation[int]:
-        """Takes one record, a list of them, or the rows of a table at once; done when there is room for more."""
+        """Takes one record, a list of them, or the rows of a table at once; done when there is room for more.
+
+        Columns that the client has not seen may have been given to the stream since: then it is described again first,
+        and what is called meanwhile waits behind.
+        """
     def append_nowait(
         self,
         value: _Data,
@@ -1542,7 +1564,10 @@ class AsyncWriter:
         headers: _Headers | Sequence[_Headers | None] | None = None,
         timestamp: _Time | None = None,
     ) -> int:
-        """As :meth:`append`, but raises ``BackPressureError`` while ``max_in_flight`` batches are on their way."""
+        """As :meth:`append`, but raises ``BackPressureError`` while ``max_in_flight`` batches are on their way.
+
+        It raises that, too, while the stream is described again for columns that the client has not seen.
+        """
     def flush(self, *, timeout: float | None = None) -> Operation[None]:
         """Sends what is gathered; done when everything appended so far is stored or has failed."""
     def close(self) -> Operation[None]:

@@ -18,6 +18,7 @@ mod arrow;
 mod astream;
 mod attach;
 mod awriter;
+mod awriter_queue;
 mod batch;
 mod batch_appender;
 mod batches;

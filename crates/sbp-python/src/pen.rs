@@ -1,6 +1,6 @@
 //! What both faces of a writer share: a writer of the client, and what Python hands to it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(crate) struct Pen {
     warned: AtomicBool,
     /// Why a record was refused that a writer with a name was to take: it takes nothing behind it.
     refused: Mutex<Option<String>>,
+    /// Records that an asynchronous writer was given and has not taken yet.
+    waiting: AtomicU64,
 }
 
 struct Open {
@@ -59,6 +61,7 @@ impl Pen {
             open: OnceLock::new(),
             warned: AtomicBool::new(false),
             refused: Mutex::default(),
+            waiting: AtomicU64::new(0),
         });
         let mut pens = PENS.lock();
         pens.retain(|known| known.strong_count() > 0);
@@ -126,7 +129,13 @@ impl Pen {
 
     /// Records whose fate is not known.
     pub(crate) fn unfinished(&self) -> u64 {
-        self.open.get().map_or(0, |open| open.writer.unfinished())
+        let taken = self.open.get().map_or(0, |open| open.writer.unfinished());
+        taken.saturating_add(self.waiting.load(Ordering::Relaxed))
+    }
+
+    /// Says how many records were given and wait to be taken.
+    pub(crate) fn set_waiting(&self, records: u64) {
+        self.waiting.store(records, Ordering::Relaxed);
     }
 
     /// Takes records; returns the number of the last one. Those of a list wait for room as the caller says: what is taken
@@ -134,24 +143,39 @@ impl Pen {
     ///
     /// The number of a record under a name is its place in the input, in all lives of the writer. So a record that is
     /// refused keeps its place, and nothing is taken behind it: the next life begins with it.
-    pub(crate) fn take(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
+    ///
+    /// # Errors
+    ///
+    /// [`NotEncoded::Unknown`] only where the stream is to be described later; nothing is decided then.
+    pub(crate) fn take(&self, py: Python<'_>, given: &Given<'_, '_>) -> Result<i64, NotEncoded> {
         let refused = self.refused.lock().clone();
         if let Some(why) = refused {
             let what = format!(
                 "the writer has stopped and this was not stored: append refused a record before it ({why}); open the \
                  writer again, and go on at its next_sequence, which is that record"
             );
-            return Err(self.explain(py, ClientError::local(sbp_messages::ErrorCode::CLOSED, what)));
+            let error = ClientError::local(sbp_messages::ErrorCode::CLOSED, what);
+            return Err(self.explain(py, error).into());
         }
-        self.take_records(py, given).inspect_err(|error| {
+        self.take_records(py, given).inspect_err(|not| {
             let is_empty = given.appending.data.len().is_ok_and(|items| items == 0);
-            if self.options.writer_id.is_some() && !is_empty && is_about_the_record(py, error) {
-                *self.refused.lock() = Some(error.value(py).to_string());
+            if let NotEncoded::Raised(error) = not
+                && !is_empty
+                && is_about_the_record(py, error)
+            {
+                self.refuse(py, error);
             }
         })
     }
 
-    fn take_records(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
+    /// Notes that a record was refused: a writer with a name takes nothing behind it.
+    pub(crate) fn refuse(&self, py: Python<'_>, error: &PyErr) {
+        if self.options.writer_id.is_some() {
+            *self.refused.lock() = Some(error.value(py).to_string());
+        }
+    }
+
+    fn take_records(&self, py: Python<'_>, given: &Given<'_, '_>) -> Result<i64, NotEncoded> {
         let data = given.appending.data;
         let is_bytes = data.is_instance_of::<PyBytes>();
         let items = items_of(data).filter(|_| !is_bytes);
@@ -159,21 +183,19 @@ impl Pen {
             return self.take_columns(py, given);
         }
         if self.opened()?.stream.schema.is_some() {
-            return Err(errors::schema_mismatch(
-                py,
-                &format!(
-                    "stream {} has typed columns: give a table or a record batch",
-                    self.stream()
-                ),
-            ));
+            let what = format!(
+                "stream {} has typed columns: give a table or a record batch",
+                self.stream()
+            );
+            return Err(errors::schema_mismatch(py, &what).into());
         }
         if let Some(items) = items {
-            return self.take_list(py, &items, given);
+            return Ok(self.take_list(py, &items, given)?);
         }
         let (key, headers) = of_one(&given.appending)?;
         let value = (!data.is_none()).then_some(data);
         if value.is_none() && key.is_none() {
-            return Err(PyTypeError::new_err("a record without a value needs a key"));
+            return Err(PyTypeError::new_err("a record without a value needs a key").into());
         }
         let given = OneRecord {
             value,
@@ -240,14 +262,23 @@ impl Pen {
         Ok(pushed)
     }
 
+    /// Describes the stream again, so that the next append knows its columns.
+    pub(crate) async fn describe_again(self: Arc<Self>, client: sbp_client::Client) -> Result<(), Failure> {
+        let key = match self.open.get() {
+            Some(open) => Key::Known(Arc::clone(&open.stream)),
+            None => self.key.clone(),
+        };
+        calls::describe(&client, &key, None).await.map(drop)
+    }
+
     /// The stream as it is now.
-    pub(crate) fn describe(&self, py: Python<'_>, key: &Key) -> PyResult<Arc<Described>> {
+    fn describe(&self, py: Python<'_>, key: &Key) -> PyResult<Arc<Described>> {
         let (client, key) = (self.client(py)?, key.clone());
         let described = block_on(py, async move { calls::describe(&client, &key, None).await })?;
         described.map_err(|failure| failure.into_python(py))
     }
 
-    fn take_columns(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<i64> {
+    fn take_columns(&self, py: Python<'_>, given: &Given<'_, '_>) -> Result<i64, NotEncoded> {
         let open = self.opened()?;
         let appending = Appending {
             how: How {
@@ -261,23 +292,28 @@ impl Pen {
         let stream = self.core.known(py, &key)?;
         let stream = stream.as_ref().unwrap_or(&open.stream);
         let encoded = encode::encode(&appending, id, stream.schema.as_ref()).or_else(|not| match not {
-            NotEncoded::Raised(error) => Err(error),
+            NotEncoded::Raised(error) => Err(NotEncoded::Raised(error)),
             // The stream may have been given these columns since.
-            NotEncoded::Unknown(error, data) => match (given.describe)(py, &key)? {
-                Some(now) if now.schema != stream.schema => {
-                    let appending = Appending {
-                        data: data.bind(py),
-                        ..appending
-                    };
-                    encode::encode(&appending, id, now.schema.as_ref()).map_err(NotEncoded::into_error)
-                }
-                _ => Err(error),
+            NotEncoded::Unknown(error, data) => match given.describe {
+                Describe::Later => Err(NotEncoded::Unknown(error, data)),
+                Describe::Done => Err(NotEncoded::Raised(error)),
+                Describe::Now => match self.describe(py, &key)? {
+                    now if now.schema != stream.schema => {
+                        let appending = Appending {
+                            data: data.bind(py),
+                            ..appending
+                        };
+                        let encoded = encode::encode(&appending, id, now.schema.as_ref());
+                        encoded.map_err(|not| NotEncoded::Raised(not.into_error()))
+                    }
+                    _ => Err(NotEncoded::Raised(error)),
+                },
             },
         })?;
         let count = encoded.records;
         let batch = encoded.into_bytes();
         let taken = self.writer(py)?.push_batch(batch, count);
-        taken.map_err(|error| self.explain(py, error))
+        taken.map_err(|error| self.explain(py, error).into())
     }
 
     /// Tells what became of batches, in their order. Every report is told, whatever is made of those before it; then the
@@ -318,6 +354,15 @@ impl Pen {
             "a writer of stream {} has {} records on their way, in as many batches as may be",
             self.stream(),
             self.unfinished()
+        );
+        errors::back_pressure(py, &what)
+    }
+
+    /// The exception for columns that the client has not seen, while the stream is described again.
+    pub(crate) fn being_described(&self, py: Python<'_>) -> PyErr {
+        let what = format!(
+            "stream {} is asked whether it was given columns that this client has not seen; nothing was taken",
+            self.stream()
         );
         errors::back_pressure(py, &what)
     }
@@ -439,12 +484,19 @@ pub(crate) struct Given<'a, 'py> {
     pub(crate) appending: Appending<'a, 'py>,
     /// Called before each record of a list.
     pub(crate) wait: &'a dyn Fn(Python<'_>) -> PyResult<()>,
-    /// Describes the stream again, for columns that it did not have; `None`: that cannot be waited for here.
-    pub(crate) describe: &'a Describe<'a>,
+    pub(crate) describe: Describe,
 }
 
-/// Describes a stream again.
-type Describe<'a> = dyn Fn(Python<'_>, &Key) -> PyResult<Option<Arc<Described>>> + 'a;
+/// What is done about columns that the client does not know: the stream may have been given them since it was described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Describe {
+    /// The stream is described again, and the caller waits.
+    Now,
+    /// The caller is told, describes it, and comes again.
+    Later,
+    /// That was just done.
+    Done,
+}
 
 /// One record on its way into a writer.
 struct OneRecord<'a, 'py> {

@@ -201,7 +201,7 @@ fn submit<'py>(
 }
 
 /// What is kept of data that is encoded later: what its owner could change meanwhile is copied.
-fn snapshot<'py>(data: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+pub(crate) fn snapshot<'py>(data: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
     if data.is_instance_of::<PyByteArray>() || data.is_instance_of::<PyMemoryView>() {
         let copied = crate::buffer::with_bytes(data, |bytes| PyBytes::new(data.py(), bytes));
         // What is no buffer is refused when it is encoded.

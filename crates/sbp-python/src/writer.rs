@@ -10,7 +10,8 @@ use crate::append::Appending;
 use crate::blocking::block_on;
 use crate::calls::Key;
 use crate::core::{Core, duration};
-use crate::pen::{Given, Pen, WriterArguments, abandon, uuid};
+use crate::encode::NotEncoded;
+use crate::pen::{Describe, Given, Pen, WriterArguments, abandon, uuid};
 use crate::{arguments, errors};
 
 /// Gathers records into batches and stores them in order, for blocking code; see :meth:`Client.writer`.
@@ -138,9 +139,9 @@ impl Writer {
                 how: arguments::how(timestamp, None, None)?,
             },
             wait: &wait,
-            describe: &|py, key| self.pen.describe(py, key).map(Some),
+            describe: Describe::Now,
         };
-        self.pen.take(py, &given)
+        self.pen.take(py, &given).map_err(NotEncoded::into_error)
     }
 
     /// Sends what is gathered and waits until everything appended so far is stored or has failed.
