@@ -104,7 +104,7 @@ test-spark-old: wheel $(OLD)/.installed ## One Spark job on the oldest supported
 	@SBP_TEST_PYSPARK=$(OLD_SPARK) $(OLD)/bin/python -m pytest -q tests/spark_long/test_versions.py
 
 docs: venv ## Build the documentation site into target/site, with warnings as errors.
-	@echo "== documentation site"
+	@mkdir -p target
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2> target/site.log || { cat target/site.log; exit 1; }
 
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
