@@ -70,7 +70,8 @@ CHECK: Plan = (ENVIRONMENT, FORMATTING, RULES, GENERATED, CLIPPY, WHEEL, TYPES, 
 
 QUICK: Plan = (FORMATTING, RULES, Stage("tests of changed crates", ("python3 -m tests.stages.changed",)))
 
-_CARGO = "cargo test --locked --quiet --package"
+#: Of the whole workspace, so that what `make test` has built is used: packages alone have other features.
+_CARGO = "cargo test --workspace --locked --quiet"
 
 #: What takes too long for each change. `runs` is how often each does what it does; a share of it shows that it works.
 LONG: Plan = (
@@ -78,19 +79,19 @@ LONG: Plan = (
     Stage("command, release build", ("cargo build --release --locked --quiet --package sbp-cli",)),
     Stage(
         "sessions: scripts by chance",
-        (f"{_CARGO} sbp-session --test rules -- endpoints random",),
+        (f"{_CARGO} --test rules -- endpoints random",),
         {"PROPTEST_CASES": "{runs}"},
         5_000,
     ),
     Stage(
         "connections closed while they begin",
-        (f"{_CARGO} sbp-client --test closing -- close_at_any_moment_returns",),
+        (f"{_CARGO} --test closing -- close_at_any_moment_returns",),
         {"SBP_CLOSE_ROUNDS": "{runs}"},
         10_000,
     ),
     Stage(
         "power loss at every operation",
-        (f"{_CARGO} sbp-server --lib -- when_the_power_goes",),
+        (f"{_CARGO} --lib -- when_the_power_goes",),
         {"SBP_POWER_LOSS_SEEDS": "{runs}"},
         100,
     ),
