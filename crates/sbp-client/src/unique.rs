@@ -9,16 +9,21 @@ pub fn unique_writer_id() -> WriterId {
     WriterId { high, low }
 }
 
-/// 128 bits that no other call returns, in this process or any other.
+/// 128 random bits of the operating system, not all of them zero. Two writers of one name would take each other's records
+/// for repeats, and two holders of one name each other's commits for their own: nothing that begins equal in two processes
+/// will do, such as a generator that a forked child inherits or that is seeded by the clock.
 ///
-/// A forked child begins with its parent's random state, so chance alone would give both the same name: the process id
-/// and the clock are part of it.
+/// # Panics
+///
+/// The operating system gives no random bytes, which it does from its start to its end; nothing safe could be done without.
 pub(crate) fn unique() -> (u64, u64) {
-    let process = u64::from(std::process::id());
-    let now = crate::clock::wall_clock().0.unsigned_abs();
-    let high = fastrand::u64(..) ^ process.rotate_left(32);
-    let low = fastrand::u64(1..) ^ now.rotate_left(20);
-    (high, low.max(1))
+    loop {
+        let random = || getrandom::u64().expect("the operating system gives random bytes");
+        let (high, low) = (random(), random());
+        if (high, low) != (0, 0) {
+            return (high, low);
+        }
+    }
 }
 
 #[cfg(test)]
