@@ -13,6 +13,7 @@ use sbp_record::{Batch, EncodeOptions, RecordsBuilder, encode_raw};
 use sbp_server::{Durability, Server, ServerConfig};
 use sbp_types::{Offset, StreamId, WriterId};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -417,6 +418,7 @@ async fn single_records_are_gathered_and_answered_one_by_one() {
 /// Shut down and started again under writers that never wait; every append is acknowledged and stored once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_of_the_server_are_nothing_to_a_writer() {
+    const EACH: usize = 600;
     let dir = tempfile::tempdir().unwrap();
     let mut server = server_at(Some(dir.path()), "127.0.0.1:0");
     let listen = server.address().to_owned();
@@ -424,30 +426,34 @@ async fn restarts_of_the_server_are_nothing_to_a_writer() {
     bounded(async {
         let stream = stream(&client).await;
         let writer = client.writer(stream, WriterOptions::default());
+        // Each restart comes in the middle of what the writer may take until the next one.
+        let (allow, mut allowed) = watch::channel(EACH);
+        let (taken, mut taking) = watch::channel(0);
         let writing = tokio::spawn({
             let writer = writer.clone();
             async move {
                 let mut appends = Vec::new();
-                for number in 0..3_000 {
+                for number in 0..5 * EACH {
+                    allowed.wait_for(|&most| number < most).await.unwrap();
                     writer.ready().await;
                     appends.push(writer.append(record(number)));
-                    if number % 50 == 0 {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
+                    taken.send_replace(number + 1);
                 }
                 for append in appends {
                     append.await.unwrap();
                 }
             }
         });
-        for _ in 0..5 {
-            tokio::time::sleep(Duration::from_millis(40)).await;
+        for round in 0..5 {
+            let middle = round * EACH + EACH / 2;
+            taking.wait_for(|&number| number >= middle).await.unwrap();
             server.shutdown().unwrap();
             server = server_at(Some(dir.path()), &listen);
+            allow.send_replace((round + 2) * EACH);
         }
         writing.await.unwrap();
         assert_eq!(writer.epoch(), 0, "nothing was in doubt");
-        assert_eq!(values(&client, stream).await, numbers(0..3_000));
+        assert_eq!(values(&client, stream).await, numbers(0..5 * EACH));
         server.shutdown().unwrap();
     })
     .await;

@@ -10,7 +10,7 @@ use sbp_client::{AppendOptions, Client, ClientConfig, ErrorKind, Position, TailO
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{AppendRequest, ErrorCode, Message, Status};
 use sbp_types::{Offset, StreamId};
-use support::{Peer, bounded, listener, stored};
+use support::{LIMIT, Peer, bounded, listener, stored};
 use tokio::net::TcpListener;
 
 const STREAM: StreamId = StreamId(3);
@@ -127,9 +127,12 @@ async fn close_while_dialling_returns() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let taker = listener.try_clone().unwrap();
+    let (sender, connected) = std::sync::mpsc::channel();
     // Keeps each connection open until the client ends it. Ends with the test's process.
     std::thread::spawn(move || {
         for mut socket in taker.incoming().flatten() {
+            // The test may be over.
+            let _ = sender.send(());
             std::thread::spawn(move || std::io::copy(&mut socket, &mut std::io::sink()));
         }
     });
@@ -143,8 +146,10 @@ async fn close_while_dialling_returns() {
         for _ in 0..round % 3 {
             tokio::task::yield_now().await;
         }
-        // The kernel connects, and nobody looks.
-        std::thread::sleep(Duration::from_micros(500));
+        if round % 3 == 2 {
+            // The kernel connects, and nobody looks.
+            connected.recv_timeout(LIMIT).expect("the runner has begun to connect");
+        }
         // The runtime learns of it, and goes on here before it wakes the runner.
         tokio::task::yield_now().await;
         bounded(client.close()).await;
