@@ -1054,7 +1054,8 @@ class Client:
         forgets the cursor.
 
         Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
-        characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
+        characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else,
+        ``OffsetOutOfRangeError`` for a ``start`` beyond the end of a stream that was not committed before.
 
         >>> ack = client.create_stream("orders").append([b"first", b"second"])
         >>> client.cursor("billing", "orders", start="latest").positions
@@ -1420,7 +1421,8 @@ class AsyncClient:
         forgets the cursor.
 
         Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
-        characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
+        characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else,
+        ``OffsetOutOfRangeError`` for a ``start`` beyond the end of a stream that was not committed before.
         """
     def keyed(self, name: str, streams: int | None = None, *, timeout: float | None = None) -> Operation[AsyncKeyed]:
         """The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
@@ -1668,9 +1670,10 @@ class Cursor:
         everything that was handed out. Places of other streams stay. It may go back: then records are read once more.
 
         Raises ``CursorTakenError`` when another holder has committed; nothing was stored then, and nothing will be
-        through this holder: open the cursor anew. An answer that is lost is resolved by reading back;
-        ``IndeterminateError`` only when that could not be done in time either. The next commit finds out, and builds on
-        what it finds.
+        through this holder: open the cursor anew. ``OffsetOutOfRangeError`` for a place beyond the end of its stream,
+        which is asked for only where the place is further than what was handed out. An answer that is lost is resolved
+        by reading back; ``IndeterminateError`` only when that could not be done in time either. The next commit finds
+        out, and builds on what it finds.
         """
     def read(self, *, timeout: float | None = None) -> Batches:
         """From where reading got to, up to the end of each stream as it is now, one stream after the other."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -133,6 +134,83 @@ def test_what_makes_no_sense_is_refused(client: sbp.Client, streams: list[str], 
     assert client.positions([f"_sbp/cursors/{name}"])[f"_sbp/cursors/{name}"].latest == 0
 
 
+@pytest.mark.provokes(1463, by="client")
+def test_a_commit_beyond_the_end_is_refused(client: sbp.Client, streams: list[str], name: str) -> None:
+    orders, payments = streams
+    cursor = client.cursor(name, streams)
+    with pytest.raises(
+        sbp.OffsetOutOfRangeError, match=f"cursor {name} cannot stand at offset 11: .* ends at 10"
+    ) as no:
+        cursor.commit({payments: 3, orders: 11})
+    assert (no.value.code, no.value.stream, no.value.offset) == (1463, orders, 11)
+    assert (no.value.retriable, no.value.indeterminate) == (False, False)
+    assert cursor.positions == {orders: 0, payments: 0}
+    assert client.positions([f"_sbp/cursors/{name}"])[f"_sbp/cursors/{name}"].latest == 0, "nothing was stored"
+    cursor.commit({orders: 10})
+    client.append(orders, b"10")
+    cursor.commit({orders: 11})
+    with pytest.raises(sbp.OffsetOutOfRangeError):
+        cursor.commit({orders: 12})
+    assert client.cursor(name, streams).positions == {orders: 11, payments: 0}
+    # Nor does one begin there, and be committed with the rest.
+    with pytest.raises(sbp.OffsetOutOfRangeError, match="ends at 10") as no:
+        client.cursor(f"{name}-2", [orders, payments], start=11)
+    assert (no.value.stream, no.value.offset) == (payments, 11)
+    assert client.cursor(f"{name}-2", [orders], start=11).positions == {orders: 11}
+
+
+@pytest.mark.asyncio
+async def test_a_commit_beyond_the_end_is_refused_for_asyncio(
+    aclient: sbp.AsyncClient, streams: list[str], name: str
+) -> None:
+    orders, payments = streams
+    cursor = await aclient.cursor(name, streams)
+    commits: list[Any] = [{orders: 9}, {orders: 11}, {payments: 4}, {payments: 5, orders: 99}, {orders: 10}]
+    outcomes = await asyncio.gather(*(cursor.commit(places) for places in commits), return_exceptions=True)
+    refused = [isinstance(outcome, sbp.OffsetOutOfRangeError) for outcome in outcomes]
+    assert refused == [False, True, False, True, False], "each for itself, whether they were stored together or not"
+    assert cursor.positions == (await aclient.cursor(name, streams)).positions == {orders: 10, payments: 4}
+
+
+def test_what_was_read_is_committed_without_a_question(proxied: tuple[sbp.Proxy, sbp.Client]) -> None:
+    proxy, client = proxied
+    client.append("orders", [b"more"])
+    cursor = client.cursor("job", ["orders"])
+    batches = list(cursor.read())
+    assert cursor.reached == {"orders": 11}
+    proxy.add("delay=1ms request FETCH")
+    for batch in batches:
+        cursor.commit(batch)
+        cursor.commit({"orders": batch.base_offset})
+    cursor.commit()
+    assert proxy.rules[0].matched == 0, "no FETCH asks where the stream ends"
+    client.append("orders", [b"more"] * 2)
+    cursor.commit({"orders": 13})
+    cursor.commit({"orders": 12})
+    assert proxy.rules[0].matched == 1, "only a place that was not read is asked for, and once"
+
+
+@pytest.mark.parametrize("fault", ["drop request FETCH", "cut request FETCH"])
+def test_a_stream_that_cannot_be_asked_stops_no_commit(proxied: tuple[sbp.Proxy, sbp.Client], fault: str) -> None:
+    proxy, client = proxied
+    cursor = client.cursor("job", ["orders"])
+    proxy.add(fault)
+    cursor.commit({"orders": 10}, timeout=4)
+    assert proxy.rules[0].fired > 0
+    proxy.clear()
+    assert client.cursor("job", ["orders"]).positions == {"orders": 10}
+
+
+def test_a_stream_that_was_deleted_stops_no_commit(client: sbp.Client, streams: list[str], name: str) -> None:
+    orders, payments = streams
+    cursor = client.cursor(name, streams)
+    client.delete_stream(orders)
+    cursor.commit({orders: 7, payments: 3})
+    assert client.cursor(name, [payments]).positions == {payments: 3}
+    with pytest.raises(sbp.OffsetOutOfRangeError, match="ends at 10"):
+        client.cursor(name, [payments]).commit({payments: 11})
+
+
 def test_records_that_are_gone_are_told(client: sbp.Client, streams: list[str], name: str) -> None:
     orders = streams[0]
     cursor = client.cursor(name, [orders])
@@ -144,13 +222,13 @@ def test_records_that_are_gone_are_told(client: sbp.Client, streams: list[str], 
 
 @pytest.fixture
 def proxied() -> Iterator[tuple[sbp.Proxy, sbp.Client]]:
-    """A proxy in front of a server of its own, and a client that goes through it."""
+    """A proxy in front of a server of its own, and a client that goes through it; the stream has ten records."""
     with (
         sbp.Server() as server,
         sbp.Proxy(server) as proxy,
         sbp.connect(proxy.address, timeout=20) as client,
     ):
-        client.create_stream("orders")
+        client.create_stream("orders").append([b"%d" % n for n in range(10)])
         yield proxy, client
 
 
@@ -169,7 +247,7 @@ def test_a_lost_answer_is_resolved_by_reading_back(proxied: tuple[sbp.Proxy, sbp
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_commit_in_doubt_is_settled_by_the_next(proxied: tuple[sbp.Proxy, sbp.Client], arrives: bool) -> None:
     proxy, client = proxied
-    client.create_stream("payments")
+    client.create_stream("payments").append([b"%d" % n for n in range(10)])
     cursor = client.cursor("job", ["orders", "payments"])
     held = proxy.hold("request APPEND nth=1")
     with pytest.raises(sbp.IndeterminateError) as doubt:
@@ -212,6 +290,7 @@ with sbp.connect(address) as client:
 def test_two_processes_never_commit_the_same_place(
     server: sbp.Server, client: sbp.Client, streams: list[str], name: str
 ) -> None:
+    client.append(streams[0], [b"more"] * 50)
     command = [sys.executable, "-c", RACER, server.address, name, streams[0]]
     racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
@@ -295,6 +374,7 @@ async def test_commits_that_are_not_awaited_keep_their_order(
     aclient: sbp.AsyncClient, streams: list[str], name: str
 ) -> None:
     orders = streams[0]
+    await aclient.append(orders, [b"more"] * 190)
     cursor = await aclient.cursor(name, [orders])
     await asyncio.gather(*(cursor.commit({orders: place}) for place in range(200)))
     assert cursor.positions == {orders: 199}

@@ -66,8 +66,9 @@ def test_what_was_made_before_is_refused(rebuilt: Rebuilt) -> None:
         for use in (lambda: list(a.read()), lambda: a.fetch(0), a.positions, lambda: a.writer().append(b"wrong")):
             with replaced(a):
                 use()
-        with replaced(a):
-            cursor.commit({"a": 4})
+        for place in (4, 5, 1_000):
+            with replaced(a):
+                cursor.commit({"a": place})
         # Names are whatever has them now.
         assert client.append("a", b"right").base_offset == 5
         assert client.stream("b").append(b"right").base_offset == before.base_offset

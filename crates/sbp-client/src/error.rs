@@ -254,6 +254,13 @@ impl ClientError {
         error.with_stream(gap.stream).with_offset(gap.from).with_gap(Some(gap))
     }
 
+    /// Adds what can be done about it in this place.
+    pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
+        self.0.what.push_str("; ");
+        self.0.what.push_str(remedy);
+        self
+    }
+
     /// Adds that it stops a writer with a name.
     pub(crate) fn that_stops_a_writer(mut self) -> Self {
         self.0

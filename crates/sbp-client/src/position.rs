@@ -11,7 +11,7 @@ pub enum Position {
     Latest,
     /// One offset.
     At(Offset),
-    /// The first batch whose newest record is at least this old.
+    /// The first record of this time or later.
     Time(TimestampMs),
     /// So many records behind the earliest that is kept; the end, if there are fewer.
     AfterEarliest(u64),

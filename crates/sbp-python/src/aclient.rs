@@ -386,7 +386,8 @@ impl AsyncClient {
     /// forgets the cursor.
     ///
     /// Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
-    /// characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
+    /// characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else,
+    /// ``OffsetOutOfRangeError`` for a ``start`` beyond the end of a stream that was not committed before.
     #[pyo3(
         signature = (name, streams, *, start = None, timeout = None),
         text_signature = "($self, name, streams, *, start='earliest', timeout=None)"

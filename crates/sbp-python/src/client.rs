@@ -479,7 +479,8 @@ impl Client {
     /// forgets the cursor.
     ///
     /// Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
-    /// characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else.
+    /// characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else,
+    /// ``OffsetOutOfRangeError`` for a ``start`` beyond the end of a stream that was not committed before.
     ///
     /// >>> ack = client.create_stream("orders").append([b"first", b"second"])
     /// >>> client.cursor("billing", "orders", start="latest").positions

@@ -55,6 +55,7 @@ pub(crate) fn open(
     let options = CursorOptions {
         start: position_or(start, Position::Earliest)?,
         timeout: duration(timeout)?,
+        ..CursorOptions::default()
     };
     let core = Arc::clone(core);
     let work = async move {
@@ -292,9 +293,10 @@ impl Cursor {
     /// everything that was handed out. Places of other streams stay. It may go back: then records are read once more.
     ///
     /// Raises ``CursorTakenError`` when another holder has committed; nothing was stored then, and nothing will be
-    /// through this holder: open the cursor anew. An answer that is lost is resolved by reading back;
-    /// ``IndeterminateError`` only when that could not be done in time either. The next commit finds out, and builds on
-    /// what it finds.
+    /// through this holder: open the cursor anew. ``OffsetOutOfRangeError`` for a place beyond the end of its stream,
+    /// which is asked for only where the place is further than what was handed out. An answer that is lost is resolved
+    /// by reading back; ``IndeterminateError`` only when that could not be done in time either. The next commit finds
+    /// out, and builds on what it finds.
     #[pyo3(signature = (positions = None, *, timeout = None))]
     fn commit<'py>(
         &self,

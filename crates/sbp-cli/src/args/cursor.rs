@@ -41,6 +41,10 @@ pub(crate) enum CursorAction {
         /// The first record that is not done: an offset, a time, earliest or latest.
         #[arg(long, value_name = "WHERE")]
         to: When,
+        /// Also for a stream that has the number of another one, for which a place was committed before the server lost
+        /// its data or was set up anew: the old place is given up.
+        #[arg(long)]
+        replaced: bool,
     },
     /// Forget a cursor: a job of that name begins anew.
     Forget {

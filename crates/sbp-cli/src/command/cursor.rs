@@ -22,7 +22,8 @@ pub(crate) fn run(cursor: Cursor, terminal: &mut Terminal) -> Result<(), CliErro
             name,
             streams,
             to,
-        } => set(&connection, &name, &streams, to, terminal),
+            replaced,
+        } => set(&connection, &name, &streams, to, replaced, terminal),
         CursorAction::Forget { connection, name } => forget(&connection, &name, terminal),
     }
 }
@@ -75,6 +76,7 @@ fn set(
     name: &str,
     streams: &[String],
     to: When,
+    replaced: bool,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
     let session = Session::new(connection)?;
@@ -89,7 +91,11 @@ fn set(
     let places = found.iter().map(|stream| stream.stream_id).zip(offsets.iter().copied());
     let places = places.collect();
     session.wait(async {
-        let opened = session.client.cursor(name, found.clone(), CursorOptions::default());
+        let options = CursorOptions {
+            forget_replaced: replaced,
+            ..CursorOptions::default()
+        };
+        let opened = session.client.cursor(name, found.clone(), options);
         opened.await?.commit(places, None).await
     })?;
     for (stream, offset) in found.iter().zip(&offsets) {

@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
 
 use sbp_client::CursorOptions;
 use sbp_messages::ErrorCode;
@@ -81,15 +80,10 @@ impl Holder {
 
     /// Waits for its own end, after it said everything.
     pub(crate) fn join(mut self) {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert!(status.success(), "a holder failed: {status}");
-                return;
-            }
-            assert!(Instant::now() < deadline, "a holder did not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        // It has closed its output when nothing more comes.
+        while self.next().is_some() {}
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "a holder failed: {status}");
     }
 }
 

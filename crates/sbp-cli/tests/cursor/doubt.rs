@@ -1,17 +1,20 @@
 //! Commits whose answers are lost, or come late, or not at all.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use sbp_client::{Client, Cursor, ErrorKind};
 use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, Stream};
-use sbp_proxy::{Fault, Held, Hook, Proxy, ProxyConfig, Rule};
+use sbp_proxy::{Held, Proxy, ProxyConfig};
 use sbp_server::Server;
 use sbp_types::Offset;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{bounded, bounds, client, commit, open, places, server, streams};
+use super::{bounded, bounds, client, commit, fill, hold, open, places, server, streams, watch};
+
+/// What each of the streams holds: more than any test commits.
+const RECORDS: usize = 200;
 
 /// A holder behind a proxy, and a client that goes to the server itself.
 struct Scene {
@@ -30,6 +33,9 @@ impl Scene {
         proxy.set_target(Some(address.clone()));
         let direct = client(&address);
         let streams = streams(&direct, &["orders", "payments"]).await;
+        for stream in &streams {
+            fill(&direct, stream, RECORDS).await;
+        }
         let holder = open(&client(&proxy.address()), "job", &streams).await;
         Self {
             _server: server,
@@ -41,20 +47,13 @@ impl Scene {
     }
 
     /// Lets the first APPEND go no further than the proxy, and returns it when it is there.
-    fn hold_append(&self) -> Receiver<Held> {
-        let (sender, held) = channel();
-        let hook = Hook::new(move |frame| {
-            // The test may be over.
-            let _ = sender.send(frame);
-        });
-        self.proxy
-            .add(Rule::new(Fault::Hold(hook)).opcode(OpCode::APPEND).requests().nth(1));
-        held
+    fn hold_append(&self) -> UnboundedReceiver<Held> {
+        hold(&self.proxy, |rule| rule.opcode(OpCode::APPEND).requests())
     }
 
     /// A commit that finds no end in time, and its APPEND, which the proxy still holds.
     async fn doubtful(&self) -> Held {
-        let held = self.hold_append();
+        let mut held = self.hold_append();
         let orders = vec![(self.streams[0].stream_id, Offset(7))];
         let error = bounded(self.holder.commit(orders, Some(Duration::from_secs(2)))).await;
         let error = error.unwrap_err();
@@ -96,13 +95,11 @@ async fn a_lost_answer_is_resolved_by_reading_and_the_commit_stored_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_commit_that_arrives_after_it_was_given_up_counts_and_is_built_on() {
     let scene = Scene::set().await;
-    scene.doubtful().await.pass();
-    bounded(async {
-        while scene.records().await == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    let held = scene.doubtful().await;
+    let mut answered = watch(&scene.proxy, |rule| rule.opcode(OpCode::APPEND).answers());
+    held.pass();
+    bounded(answered.recv()).await.unwrap();
+    assert_eq!(scene.records().await, 1);
     // The next commit, about another stream, does not undo what the first one said.
     commit(&scene.holder, &scene.streams[1], 3).await.unwrap();
     assert_eq!(scene.records().await, 2);
@@ -136,22 +133,14 @@ async fn a_commit_that_arrives_after_another_holders_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_commit_behind_one_that_hangs_is_taken_back_when_its_time_is_over() {
     let scene = Scene::set().await;
-    let held = scene.hold_append();
+    let mut held = scene.hold_append();
     let orders = scene.streams[0].stream_id;
     let first = tokio::spawn(
         scene
             .holder
             .commit(vec![(orders, Offset(1))], Some(Duration::from_secs(30))),
     );
-    let frame = bounded(async {
-        loop {
-            match held.try_recv() {
-                Ok(frame) => return frame,
-                Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
-            }
-        }
-    })
-    .await;
+    let frame = bounded(held.recv()).await.unwrap();
     let second = scene
         .holder
         .commit(vec![(orders, Offset(2))], Some(Duration::from_millis(20)));

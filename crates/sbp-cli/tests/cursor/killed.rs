@@ -1,28 +1,18 @@
 //! Holders and servers that are killed.
 
 use std::collections::HashMap;
-use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use sbp_frame::OpCode;
-use sbp_proxy::{Fault, Held, Hook, Proxy, ProxyConfig, Rule};
+use sbp_proxy::{Proxy, ProxyConfig};
 use sbp_types::Offset;
 
 use super::child::{Holder, Said};
 use super::support::Serving;
-use super::{LIMIT, bounded, bounds, client, commit, open, places, server, streams};
+use super::{bounded, bounds, client, commit, fill, hold, open, places, server, streams, watch};
 
-/// Holds the first frame that a rule takes, and returns it when it is there.
-fn hold(proxy: &Proxy, rule: impl FnOnce(Rule) -> Rule) -> std::sync::mpsc::Receiver<Held> {
-    let (sender, held) = channel();
-    let hook = Hook::new(move |frame| {
-        // The test may be over.
-        let _ = sender.send(frame);
-    });
-    proxy.add(rule(Rule::new(Fault::Hold(hook)).nth(1)));
-    held
-}
+/// More records than a holder commits before it is killed.
+const PLENTY: usize = 100_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_killed_between_append_and_trim_leaves_nothing_but_work() {
@@ -32,18 +22,19 @@ async fn a_holder_killed_between_append_and_trim_leaves_nothing_but_work() {
     proxy.set_target(Some(address.clone()));
     let direct = client(&address);
     let orders = streams(&direct, &["orders"]).await;
+    fill(&direct, &orders[0], PLENTY).await;
 
-    let trim = hold(&proxy, |rule| rule.opcode(OpCode::TRIM_STREAMS).requests());
+    let mut trim = hold(&proxy, |rule| rule.opcode(OpCode::TRIM_STREAMS).requests());
     let mut holder = Holder::start(&proxy.address(), i64::MAX, false);
     holder.go();
-    let trim = trim.recv_timeout(LIMIT).expect("it trims after so many commits");
+    let trim = bounded(trim.recv()).await.expect("it trims after so many commits");
     let said = holder.kill();
     trim.discard();
     let Some(&Said::Committed(last)) = said.last() else {
         panic!("it committed before it trimmed")
     };
 
-    let next = open(&direct, "job", &orders).await;
+    let next = open(&client(&proxy.address()), "job", &orders).await;
     let (earliest, latest) = bounds(&direct, next.stream()).await;
     assert_eq!(earliest, 0, "nothing was trimmed");
     let found = places(&next)[0];
@@ -51,13 +42,10 @@ async fn a_holder_killed_between_append_and_trim_leaves_nothing_but_work() {
         found == latest && (last..=last + 1).contains(&found),
         "the last commit counts, told or not: {found} of {latest}, {last} told"
     );
+    let mut trimmed = watch(&proxy, |rule| rule.opcode(OpCode::TRIM_STREAMS).answers());
     commit(&next, &orders[0], found + 1).await.unwrap();
-    bounded(async {
-        while bounds(&direct, next.stream()).await.0 < latest {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    bounded(trimmed.recv()).await.unwrap();
+    assert_eq!(bounds(&direct, next.stream()).await, (latest, latest + 1));
     assert_eq!(places(&open(&direct, "job", &orders).await), [found + 1]);
 }
 
@@ -69,11 +57,12 @@ async fn a_commit_whose_holder_was_killed_before_the_answer_counts() {
     proxy.set_target(Some(address.clone()));
     let direct = client(&address);
     let orders = streams(&direct, &["orders"]).await;
+    fill(&direct, &orders[0], PLENTY).await;
 
-    let answer = hold(&proxy, |rule| rule.opcode(OpCode::APPEND).answers());
+    let mut answer = hold(&proxy, |rule| rule.opcode(OpCode::APPEND).answers());
     let mut holder = Holder::start(&proxy.address(), i64::MAX, false);
     holder.go();
-    let answer = answer.recv_timeout(LIMIT).expect("the server answers");
+    let answer = bounded(answer.recv()).await.expect("the server answers");
     assert!(holder.kill().is_empty(), "nobody was told");
     drop(answer);
     let next = open(&direct, "job", &orders).await;
@@ -92,6 +81,7 @@ async fn two_processes_never_commit_the_same_place() {
     let address = server.address.clone();
     let client = client(&address);
     let orders = streams(&client, &["orders"]).await;
+    fill(&client, &orders[0], usize::try_from(GOAL).unwrap()).await;
 
     let start = || Holder::start(&address, GOAL, true);
     let mut holders = vec![start(), start()];

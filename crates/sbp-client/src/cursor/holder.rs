@@ -10,9 +10,10 @@ use sbp_types::{Offset, StreamId};
 use tokio::sync::oneshot;
 
 use super::commits::{bounds, commits, is_trimmed};
+use super::ends::Ends;
 use super::record::{CommitRecord, Place, Places};
 use super::standing::{AppendEnd, Found, Standing, Step, Taken};
-use super::stream_name;
+use super::{beyond_the_end, stream_name};
 use crate::append::AppendOptions;
 use crate::client::Client;
 use crate::clock::{left, now};
@@ -64,6 +65,8 @@ struct Request {
 struct View {
     committed: BTreeMap<StreamId, Offset>,
     reached: BTreeMap<StreamId, Offset>,
+    /// What was handed out, committed, or told by the streams' servers.
+    ends: Ends,
     lost: Option<ClientError>,
 }
 
@@ -103,6 +106,7 @@ impl Shared {
             streams,
             queue: Mutex::default(),
             view: Mutex::new(View {
+                ends: committed.iter().map(|(&stream, &next)| (stream, next)).collect(),
                 reached: committed.clone(),
                 committed,
                 lost: None,
@@ -140,8 +144,10 @@ impl Shared {
     }
 
     pub(super) fn advance(&self, stream: StreamId, next: Offset) {
-        if let Some(reached) = self.view.lock().reached.get_mut(&stream) {
+        let mut view = self.view.lock();
+        if let Some(reached) = view.reached.get_mut(&stream) {
             *reached = next;
+            view.ends.note(stream, next);
         }
     }
 
@@ -203,13 +209,20 @@ impl Shared {
         let Some(deadline) = requests.iter().map(|request| request.deadline).max() else {
             return;
         };
-        let changes: Vec<_> = requests
-            .iter()
-            .flat_map(|request| &request.positions)
-            .copied()
-            .collect();
-        state.commits += 1;
-        let result = self.commit(&mut state, &changes, deadline).await;
+        let (requests, result) = match self.confirm(deadline).await {
+            Ok(()) => {
+                let requests = self.refuse_beyond(requests, deadline).await;
+                if requests.is_empty() {
+                    return;
+                }
+                let changes = requests.iter().flat_map(|request| &request.positions);
+                let changes: Vec<_> = changes.copied().collect();
+                state.commits += 1;
+                let result = self.commit(&mut state, &changes, deadline).await;
+                (requests, result)
+            }
+            Err(error) => (requests, Err(error)),
+        };
         self.view.lock().committed = offsets(state.standing.committed());
         if result.is_ok() {
             self.trim_now_and_then(&mut state);
@@ -220,6 +233,70 @@ impl Shared {
         }
     }
 
+    /// Makes sure, as far as that can be asked, that the streams are those that the cursor was opened for.
+    async fn confirm(&self, deadline: Instant) -> Result<(), ClientError> {
+        for stream in &self.streams {
+            let confirmed = self.client.confirm(stream, left(deadline)).await;
+            // What is known for sure not to be so is not committed.
+            confirmed.map_err(|error| self.about(error))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses commits of places that are beyond the ends of their streams; returns the others. Only for places further
+    /// than what was handed out the streams are asked, and one that cannot be asked, or is gone, stops no commit: that
+    /// would make the cursor depend on servers that it does not need.
+    async fn refuse_beyond(&self, requests: Vec<Request>, deadline: Instant) -> Vec<Request> {
+        let in_question = {
+            let view = self.view.lock();
+            if view.lost.is_some() {
+                // They all are refused for that.
+                return requests;
+            }
+            let places = requests.iter().flat_map(|request| &request.positions);
+            view.ends.in_question(places)
+        };
+        if in_question.is_empty() {
+            return requests;
+        }
+        let ends: Ends = match self.client.positions(&in_question, Some(attempt(deadline))).await {
+            Ok(held) => {
+                let held = held.into_iter().flatten();
+                held.map(|held| (held.stream, held.latest)).collect()
+            }
+            Err(error) => {
+                tracing::debug!(%error, cursor = self.name, "where a cursor's streams end could not be asked");
+                return requests;
+            }
+        };
+        let (mut within, mut beyond) = (Vec::new(), Vec::new());
+        for request in requests {
+            match self.beyond(&ends, &request.positions) {
+                None => within.push(request),
+                Some(error) => beyond.push((request, error)),
+            }
+        }
+        // An end that is nearer than it was may be another stream's: a connection may have been lost in between.
+        let confirmed = if beyond.is_empty() {
+            Ok(())
+        } else {
+            self.confirm(deadline).await
+        };
+        for (request, error) in beyond {
+            // Whoever asked may have given up.
+            let _ = request.reply.send(confirmed.clone().and(Err(error)));
+        }
+        self.view.lock().ends.extend(ends);
+        within
+    }
+
+    /// Why these places cannot be committed, if one is beyond the end of its stream.
+    fn beyond(&self, ends: &Ends, positions: &[(StreamId, Offset)]) -> Option<ClientError> {
+        let (stream, next, end) = ends.first_beyond(positions)?;
+        let stream = self.streams.iter().find(|own| own.stream_id == stream)?;
+        Some(beyond_the_end(&self.name, stream, next, end))
+    }
+
     /// Takes the steps of one commit until it is stored, refused, or its time is over.
     async fn commit(
         &self,
@@ -227,11 +304,6 @@ impl Shared {
         changes: &[(StreamId, Offset)],
         deadline: Instant,
     ) -> Result<(), ClientError> {
-        for stream in &self.streams {
-            let confirmed = self.client.confirm(stream, left(deadline)).await;
-            // What is known for sure not to be so is not committed.
-            confirmed.map_err(|error| self.about(error))?;
-        }
         let State { standing, commits, .. } = state;
         let commit = *commits;
         let mut trouble = None;

@@ -5,6 +5,7 @@
 //! both commit. Records before the last are trimmed now and then; a crash before that leaves a few more to trim.
 
 mod commits;
+mod ends;
 mod holder;
 mod open;
 mod record;
@@ -14,7 +15,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sbp_messages::{Stream, is_valid_stream_name};
+use sbp_messages::{ErrorCode, Stream, is_valid_stream_name};
 use sbp_types::{Offset, StreamId, StreamIdentity};
 
 use self::holder::Shared;
@@ -43,6 +44,9 @@ pub struct CommittedPlace {
 pub struct CursorOptions {
     /// Where streams begin that have not been committed under this name.
     pub start: Position,
+    /// Give up places that were committed for streams whose numbers these have taken: they begin at `start`, and the next
+    /// commit stores that. Without it such a cursor is not opened.
+    pub forget_replaced: bool,
     /// How long opening may take; `None`: the client's default.
     pub timeout: Option<Duration>,
 }
@@ -51,6 +55,7 @@ impl Default for CursorOptions {
     fn default() -> Self {
         Self {
             start: Position::Earliest,
+            forget_replaced: false,
             timeout: None,
         }
     }
@@ -78,7 +83,9 @@ impl Client {
     ///
     /// That the name cannot be one, that its stream holds something that is no commit, or that a call failed.
     /// [`ErrorCode::STREAM_REPLACED`](sbp_messages::ErrorCode::STREAM_REPLACED): a place was committed for a stream that
-    /// had the number of one of these, and was another one.
+    /// had the number of one of these, and was another one; see [`CursorOptions::forget_replaced`].
+    /// [`ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS`](sbp_messages::ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS): `options.start`
+    /// is an offset beyond the end of a stream that was not committed before.
     pub async fn cursor(
         &self,
         name: &str,
@@ -152,13 +159,18 @@ impl Cursor {
     /// Commits that everything before these offsets is done; places of streams that are not named stay as they are. A
     /// place may lie before the one committed last: then its records will be read once more.
     ///
+    /// Places that were handed out (see [`Cursor::advance`]) or committed before are taken as they are; for places further
+    /// on, the streams are asked where they end. A stream that cannot be asked in half the time, or is gone, stops nothing.
+    ///
     /// The order of calls is the order of commits. The future only waits: a commit that was begun goes on without it.
     /// Commits that wait for an earlier one are stored together.
     ///
     /// # Errors
     ///
     /// [`ErrorCode::CURSOR_TAKEN`](sbp_messages::ErrorCode::CURSOR_TAKEN): another holder has committed; nothing was,
-    /// and nothing ever will be through this holder. Kind [`Indeterminate`](crate::ErrorKind::Indeterminate): it may
+    /// and nothing ever will be through this holder.
+    /// [`ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS`](sbp_messages::ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS): a place lies beyond
+    /// the end of its stream; nothing was committed, of the other places neither. Kind [`Indeterminate`](crate::ErrorKind::Indeterminate): it may
     /// have been committed, which the next commit finds out. Any other: it was not.
     pub fn commit(
         &self,
@@ -168,6 +180,15 @@ impl Cursor {
         let answer = Shared::submit(&self.shared, positions, timeout);
         async move { answer?.wait().await }
     }
+}
+
+/// That a place lies beyond the end of its stream.
+fn beyond_the_end(cursor: &str, stream: &Stream, next: Offset, end: Offset) -> ClientError {
+    let what = format!("cursor {cursor} cannot stand at offset {next}: the stream ends at {end}");
+    ClientError::local(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, what)
+        .with_stream(stream.stream_id)
+        .with_stream_name(&stream.name)
+        .with_offset(next)
 }
 
 /// The name of the stream that a cursor is kept in.

@@ -10,7 +10,7 @@ use super::commits::{bounds, commits, is_trimmed};
 use super::holder::Shared;
 use super::record::{Holder, Place, Places};
 use super::standing::Standing;
-use super::{CursorOptions, stream_name};
+use super::{CursorOptions, beyond_the_end, stream_name};
 use crate::call::answers::only;
 use crate::client::Client;
 use crate::clock::left;
@@ -35,28 +35,38 @@ pub(super) async fn open(
     let stream = find_or_create(client, &stream_name, deadline).await.map_err(about)?;
     let (bounds, mut places) = last_commit(client, stream, deadline).await.map_err(about)?;
     for stream in &streams {
-        recognise(name, stream, &mut places)?;
+        recognise(name, stream, &mut places, options.forget_replaced)?;
     }
     // The first commit stores where they begin, too: "latest" is settled once, not by each holder anew.
-    places.extend(starts(client, &streams, &places, options.start, deadline).await?);
+    places.extend(starts(client, name, &streams, &places, options.start, deadline).await?);
     let untrimmed = bounds.latest.distance_from(bounds.earliest).saturating_sub(1);
     let standing = Standing::new(Holder::new(), bounds.latest, places);
     Shared::new(client.clone(), name.to_owned(), stream, streams, standing, untrimmed)
 }
 
 /// Makes sure that a place is kept for this very stream, and not for one that had its number before. A place of which
-/// that was not noted is taken for the stream's, and notes it from now on.
-fn recognise(cursor: &str, stream: &Stream, places: &mut Places) -> Result<(), ClientError> {
+/// that was not noted is taken for the stream's, and notes it from now on. One of another stream is forgotten if that is
+/// wanted.
+fn recognise(cursor: &str, stream: &Stream, places: &mut Places, forget_replaced: bool) -> Result<(), ClientError> {
     let Some(place) = places.get_mut(&stream.stream_id) else {
         return Ok(());
     };
     match (place.identity, stream.identity) {
+        (Some(meant), Some(found)) if meant != found && forget_replaced => {
+            places.remove(&stream.stream_id);
+            Ok(())
+        }
         (Some(meant), Some(found)) if meant != found => {
             let what = format!(
                 "the stream {:?} in which cursor {cursor} came to offset {}",
                 place.name, place.next
             );
-            Err(ClientError::replaced(stream, meant, &what).with_offset(place.next))
+            let remedy = format!(
+                "\"sbp cursor set {cursor} {} --to earliest --replaced\" gives the old place up",
+                stream.name
+            );
+            let error = ClientError::replaced(stream, meant, &what).with_remedy(&remedy);
+            Err(error.with_offset(place.next))
         }
         (known, found) => {
             place.identity = known.or(found);
@@ -114,6 +124,7 @@ async fn last_commit(client: &Client, stream: StreamId, deadline: Instant) -> Re
 /// Where each of the streams begins that was not committed before.
 async fn starts(
     client: &Client,
+    name: &str,
     streams: &[Arc<Stream>],
     committed: &Places,
     start: Position,
@@ -123,8 +134,22 @@ async fn starts(
         .iter()
         .filter(|stream| !committed.contains_key(&stream.stream_id));
     let new: Vec<_> = new.collect();
-    let wanted: Vec<_> = new.iter().map(|stream| (stream.stream_id, start)).collect();
-    let settled = client.settle(&wanted, left(deadline)).await?;
+    let ids: Vec<_> = new.iter().map(|stream| stream.stream_id).collect();
+    let settled = match start {
+        // No stream ends before its first offset.
+        Position::At(next) if next > Offset(0) => {
+            let held = client.positions(&ids, left(deadline)).await?;
+            let within = |(held, stream): (Result<Positions, _>, &&Arc<Stream>)| match held?.latest {
+                end if next > end => Err(beyond_the_end(name, stream, next, end)),
+                _ => Ok(next),
+            };
+            held.into_iter().zip(&new).map(within).collect()
+        }
+        _ => {
+            let wanted: Vec<_> = ids.iter().map(|&stream| (stream, start)).collect();
+            client.settle(&wanted, left(deadline)).await?
+        }
+    };
     let place = |(stream, next): (&&Arc<Stream>, Result<Offset, ClientError>)| {
         let place = Place {
             name: stream.name.clone(),
