@@ -17,8 +17,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::connection::{Connection, ConnectionHandle};
 use crate::connections::{Connections, Open};
+use crate::log_rate_limiter::LogRateLimiter;
 use crate::node::Node;
-use crate::seldom::Seldom;
 
 /// The first pause after the system had nothing left to accept a connection with; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Connections that may be on their way to the thread that serves. Were it any number, those who connect, ask and leave
 /// would be accepted faster than they are served, and wait in a row before everybody else.
-pub(crate) const CROSSING: usize = 16;
+pub(crate) const HANDOVERS: usize = 16;
 
 /// What the accept loop needs.
 ///
@@ -44,10 +44,10 @@ pub(crate) struct Acceptor {
     pub(crate) session: SessionConfig,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
-    pub(crate) exhausted: Seldom,
-    pub(crate) too_many: Seldom,
-    /// Places on the way to the thread that serves, [`CROSSING`] in all.
-    pub(crate) crossing: Arc<Semaphore>,
+    pub(crate) exhausted: LogRateLimiter,
+    pub(crate) too_many: LogRateLimiter,
+    /// Places on the way to the thread that serves, [`HANDOVERS`] in all.
+    pub(crate) handover: Arc<Semaphore>,
 }
 
 impl Acceptor {
@@ -84,7 +84,7 @@ impl Acceptor {
     /// The next connection, once the thread that serves has taken over those before it.
     async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
         // Never closed.
-        drop(self.crossing.acquire().await);
+        drop(self.handover.acquire().await);
         listener.accept().await
     }
 
@@ -113,15 +113,15 @@ impl Acceptor {
             node: Arc::clone(&self.node),
             open,
         };
-        let (home, memory, crossing) = (self.home.clone(), Arc::clone(&self.memory), Arc::clone(&self.crossing));
+        let (home, memory, handover) = (self.home.clone(), Arc::clone(&self.memory), Arc::clone(&self.handover));
         tokio::spawn(async move {
             match drive_until_settled(socket, session, application, inbox, &memory).await {
                 Driven::Over(_reason) => place.leave(),
                 Driven::Settled(settled) => {
-                    let crosses = crossing.acquire_owned().await;
+                    let handed_over = handover.acquire_owned().await;
                     home.spawn(async move {
                         let driven = settled.drive(Socket::rehome);
-                        after_first_poll(driven, || drop(crosses)).await;
+                        after_first_poll(driven, || drop(handed_over)).await;
                         place.leave();
                     });
                 }

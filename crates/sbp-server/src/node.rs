@@ -8,12 +8,12 @@ use sbp_messages::ErrorCode;
 
 use crate::failure::Health;
 use crate::identity::Identity;
+use crate::log_rate_limiter::LogRateLimiter;
 use crate::offer::Offer;
 use crate::placement::PlacementDriver;
 use crate::range::{RangeServer, Readers};
 use crate::refusal::Refusal;
 use crate::roles::RangeRole;
-use crate::seldom::Seldom;
 use crate::stats::Counters;
 
 /// What a connection may do.
@@ -47,11 +47,11 @@ pub(crate) struct Node {
     pub(crate) health: Arc<Health>,
     pub(crate) counters: Arc<Counters>,
     /// Warnings about peers that break the protocol.
-    pub(crate) faults: Seldom,
+    pub(crate) faults: LogRateLimiter,
 }
 
 impl Node {
-    /// The placement driver's half.
+    /// The placement driver in this process.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Node {
         })
     }
 
-    /// The range server's half.
+    /// The range server in this process.
     ///
     /// # Errors
     ///

@@ -27,7 +27,7 @@ pub(crate) struct ToldLimits {
 }
 
 impl Offer {
-    /// What requests may say is the same for both halves of the server: a half that does not serve an operation refuses
+    /// What requests may say is the same for both roles: a role that does not serve an operation refuses
     /// it, and the peer goes to the other one. Only a range server has a number, and a durability.
     pub(crate) fn new(durability: &str, identity: &Identity, limits: ToldLimits) -> Self {
         let mut offered = vec![

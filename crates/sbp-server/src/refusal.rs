@@ -48,7 +48,7 @@ impl Refusal {
         )
     }
 
-    /// Somebody who had to answer did not. What was asked for may have been done.
+    /// An answer that an operation depends on did not come. The operation may have been carried out.
     pub(crate) fn unanswered() -> Self {
         Self::new(
             ErrorCode::PD_INTERNAL_SERVER_ERROR,

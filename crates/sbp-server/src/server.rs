@@ -11,7 +11,7 @@ use sbp_locks::Mutex;
 use crate::config::ServerConfig;
 use crate::error::{ShutdownError, StartError};
 use crate::failure::{Health, ServerFailure};
-use crate::running::Running;
+use crate::runtime::ServerRuntime;
 use crate::stats::ServerStats;
 use sbp_transport::Descriptors;
 
@@ -24,7 +24,7 @@ pub struct Server {
     /// The process that started it: in any other, one that was forked, its threads do not exist.
     process: u32,
     /// Taken out by a shutdown, and never dropped in place: a forked child must leave it as it is.
-    running: ManuallyDrop<Mutex<Option<Running>>>,
+    runtime: ManuallyDrop<Mutex<Option<ServerRuntime>>>,
 }
 
 impl Server {
@@ -39,21 +39,21 @@ impl Server {
         // On a thread of its own: where a start fails, a runtime is taken down, and the caller may be inside another one.
         let starting = std::thread::Builder::new()
             .name("sbp-start".to_owned())
-            .spawn(move || Running::start(&config));
+            .spawn(move || ServerRuntime::start(&config));
         let starting = starting.map_err(|source| StartError::Io {
             what: "start a thread".to_owned(),
             source,
         })?;
-        let running = starting
+        let runtime = starting
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(Self {
-            address: running.advertise().to_owned(),
-            local: running.local_addr(),
-            health: running.health(),
-            descriptors: running.descriptors(),
+            address: runtime.advertise().to_owned(),
+            local: runtime.local_addr(),
+            health: runtime.health(),
+            descriptors: runtime.descriptors(),
             process: std::process::id(),
-            running: ManuallyDrop::new(Mutex::new(Some(running))),
+            runtime: ManuallyDrop::new(Mutex::new(Some(runtime))),
         })
     }
 
@@ -84,7 +84,11 @@ impl Server {
     /// Counters; all zero after a shutdown.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.running.lock().as_ref().map(Running::stats).unwrap_or_default()
+        self.runtime
+            .lock()
+            .as_ref()
+            .map(ServerRuntime::stats)
+            .unwrap_or_default()
     }
 
     /// The descriptors that the server holds now: listener, connections, lock file. Takes no lock, so that a child
@@ -105,13 +109,13 @@ impl Server {
         if std::process::id() != self.process {
             return Ok(());
         }
-        let Some(running) = self.running.lock().take() else {
+        let Some(runtime) = self.runtime.lock().take() else {
             return Ok(());
         };
         // On a thread of its own: a runtime must not be taken down from inside another one, where the caller may be.
         let ended = std::thread::Builder::new()
             .name("sbp-shutdown".to_owned())
-            .spawn(move || running.shutdown());
+            .spawn(move || runtime.shutdown());
         let result = match ended.map(std::thread::JoinHandle::join) {
             Ok(Ok(result)) => result,
             Ok(Err(_panic)) => Err(ShutdownError::Log {

@@ -1,4 +1,4 @@
-//! The halves of a server that its configuration asks for, opened.
+//! The roles that the configuration of a server asks for, opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::error::StartError;
 use crate::peer::{PeerConfig, PeerLink};
 use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
-use crate::roles::{AskPlacementDriver, Keeper, RangeRole, RemoteServers, allocate_id, greeting};
+use crate::roles::{AskPlacementDriver, RangeRole, RangeStore, RemoteServers, allocate_id, greeting};
 use crate::storage::{self, PlacementStorage, RangeStorage, Storage, StorageParts};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a server consists of.
 #[derive(Debug)]
-pub(crate) struct Halves {
+pub(crate) struct OpenedRoles {
     /// As a range server; a placement driver alone has no number.
     pub(crate) server_id: Option<ServerId>,
     pub(crate) placement: Option<PlacementDriver>,
@@ -33,7 +33,7 @@ pub(crate) struct Halves {
 
 /// What opening needs besides the directory.
 #[derive(Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct StartContext<'a> {
     pub(crate) config: &'a ServerConfig,
     pub(crate) runtime: &'a Runtime,
     pub(crate) descriptors: &'a Arc<Descriptors>,
@@ -41,7 +41,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) advertise: &'a str,
 }
 
-impl Surroundings<'_> {
+impl StartContext<'_> {
     fn remote_servers(&self) -> Arc<RemoteServers> {
         let hello = greeting(ClientRole::PLACEMENT_DRIVER, None);
         let runtime = self.runtime.handle().clone();
@@ -62,17 +62,17 @@ impl Surroundings<'_> {
     }
 }
 
-impl Halves {
+impl OpenedRoles {
     /// Opens a directory in the configured role.
-    pub(crate) fn open(around: &Surroundings<'_>, parts: &StorageParts, log: LogConfig) -> Result<Self, StartError> {
-        match &around.config.roles {
+    pub(crate) fn open(context: &StartContext<'_>, parts: &StorageParts, log: LogConfig) -> Result<Self, StartError> {
+        match &context.config.roles {
             Roles::Both => {
                 let Storage {
                     server_id,
                     placement,
                     ranges,
-                } = storage::open(parts, log, around.remote_servers())?;
-                ranges.set_max_pending(around.config.max_pending_bytes);
+                } = storage::open(parts, log, context.remote_servers())?;
+                ranges.set_max_pending(context.config.max_pending_bytes);
                 Ok(Self {
                     server_id: Some(server_id),
                     placement: Some(placement),
@@ -83,7 +83,7 @@ impl Halves {
             }
             Roles::PlacementDriver => {
                 let PlacementStorage { placement, owner } =
-                    storage::open_placement_driver(parts, log, around.remote_servers())?;
+                    storage::open_placement_driver(parts, log, context.remote_servers())?;
                 Ok(Self {
                     server_id: None,
                     placement: Some(placement),
@@ -92,12 +92,12 @@ impl Halves {
                     owner,
                 })
             }
-            Roles::RangeServer { placement_driver } => Self::open_range_server(around, parts, log, placement_driver),
+            Roles::RangeServer { placement_driver } => Self::open_range_server(context, parts, log, placement_driver),
         }
     }
 
     fn open_range_server(
-        around: &Surroundings<'_>,
+        context: &StartContext<'_>,
         parts: &StorageParts,
         log: LogConfig,
         placement_driver: &[String],
@@ -106,16 +106,16 @@ impl Halves {
         let RangeStorage {
             server_id,
             ranges,
-            holdings,
+            hosted_ranges,
             store,
         } = storage::open_range_server(parts, log)?;
-        ranges.set_max_pending(around.config.max_pending_bytes);
+        ranges.set_max_pending(context.config.max_pending_bytes);
         let server_id = match server_id {
             Some(id) => id,
             None => {
-                let link = around.link(placement_driver, None);
-                let asked = allocate_id(&link, around.advertise, around.config.default_timeout);
-                let id = around
+                let link = context.link(placement_driver, None);
+                let asked = allocate_id(&link, context.advertise, context.config.default_timeout);
+                let id = context
                     .runtime
                     .block_on(asked)
                     .map_err(|error| StartError::PlacementDriver {
@@ -125,20 +125,20 @@ impl Halves {
                 id
             }
         };
-        let keeper = Keeper::start(holdings, store, Arc::clone(&ranges), Arc::clone(&parts.health));
-        let keeper = keeper.map_err(|source| StartError::Io {
+        let range_store = RangeStore::start(hosted_ranges, store, Arc::clone(&ranges), Arc::clone(&parts.health));
+        let range_store = range_store.map_err(|source| StartError::Io {
             what: "start the metadata thread".to_owned(),
             source,
         })?;
         let me = RangeServerName {
             server_id,
-            advertise_addr: around.advertise.to_owned(),
+            advertise_addr: context.advertise.to_owned(),
         };
-        let runtime: Handle = around.runtime.handle().clone();
+        let runtime: Handle = context.runtime.handle().clone();
         let role = Arc::new(RangeRole {
             server_id,
-            link: around.link(placement_driver, Some(me)),
-            keeper,
+            link: context.link(placement_driver, Some(me)),
+            range_store,
             ranges: Arc::downgrade(&ranges),
             runtime,
         });

@@ -1,4 +1,4 @@
-//! Reading what nobody reads, so that damage is found while there may be somebody with another copy.
+//! Checks sealed files of the log that no client reads, so that damage is found while another copy may still exist.
 
 use std::sync::Weak;
 use std::time::Duration;

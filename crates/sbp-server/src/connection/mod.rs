@@ -1,6 +1,6 @@
 //! One connection: requests in, answers out.
 //!
-//! [`Connection`] is the application above a session. It decodes, asks the two halves of the server, and encodes; it
+//! [`Connection`] is the application above a session. It decodes, asks the two roles of the server, and encodes; it
 //! never blocks. What takes time (the log, the metadata store, reads from disk) answers later through the connection's
 //! [`ConnectionHandle`].
 

@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use crate::placement;
 use crate::range::HeldRange;
 
-/// One durable step of either half of the server.
+/// One durable change of either role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MetadataChange {
     /// The placement driver's.

@@ -25,7 +25,7 @@ const CACHE_BYTES: usize = 16 << 20;
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const STREAMS: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("streams");
 const RANGES: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("ranges");
-const BURIED: TableDefinition<'_, i64, ()> = TableDefinition::new("buried_streams");
+const TOMBSTONES: TableDefinition<'_, i64, ()> = TableDefinition::new("buried_streams");
 const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_ranges");
 /// Range servers, and where they are. Made with the first of them.
 const SERVERS: TableDefinition<'_, i32, &str> = TableDefinition::new("range_servers");
@@ -115,7 +115,7 @@ fn prepare(database: &Database) -> Result<u64, MetadataError> {
             transaction.open_table(NUMBERS)?.insert(FORMAT_KEY, FORMAT)?;
             transaction.open_table(STREAMS)?;
             transaction.open_table(RANGES)?;
-            transaction.open_table(BURIED)?;
+            transaction.open_table(TOMBSTONES)?;
             transaction.open_table(HELD)?;
             transaction.commit()?;
         }
@@ -151,8 +151,10 @@ impl MetadataStore for RedbStore {
             let range = codec::decode_range(key, bytes.value()).ok_or_else(|| unreadable(format!("range {key}")))?;
             changes.push(MetadataChange::Placement(Change::PutRange(Arc::new(range))));
         }
-        for row in transaction.open_table(BURIED)?.iter()? {
-            changes.push(MetadataChange::Placement(Change::BuryStream(StreamId(row?.0.value()))));
+        for row in transaction.open_table(TOMBSTONES)?.iter()? {
+            changes.push(MetadataChange::Placement(Change::PutTombstone(StreamId(
+                row?.0.value(),
+            ))));
         }
         for row in transaction.open_table(HELD)?.iter()? {
             let (key, bytes) = row?;
@@ -194,7 +196,7 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
         numbers.insert(COMMITS_KEY, commits)?;
         let mut streams = transaction.open_table(STREAMS)?;
         let mut ranges = transaction.open_table(RANGES)?;
-        let mut buried = transaction.open_table(BURIED)?;
+        let mut tombstones = transaction.open_table(TOMBSTONES)?;
         let mut held_ranges = transaction.open_table(HELD)?;
         for change in changes {
             match change {
@@ -209,8 +211,8 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                     ranges.remove(row_key(*key))?;
                     held_ranges.remove(row_key(*key))?;
                 }
-                MetadataChange::Placement(Change::ForgetStream(stream)) => {
-                    buried.remove(stream.0)?;
+                MetadataChange::Placement(Change::DropTombstone(stream)) => {
+                    tombstones.remove(stream.0)?;
                 }
                 MetadataChange::Placement(Change::PutStream(stream)) => {
                     streams.insert(stream.id.0, codec::encode_stream(stream).as_slice())?;
@@ -221,12 +223,12 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                 MetadataChange::Placement(Change::NextStreamId(next)) => {
                     numbers.insert(NEXT_STREAM_KEY, u64::try_from(next.0).unwrap_or(0))?;
                 }
-                MetadataChange::Placement(Change::BuryStream(stream)) => {
+                MetadataChange::Placement(Change::PutTombstone(stream)) => {
                     streams.remove(stream.0)?;
                     let rows = (stream.0, i32::MIN)..=(stream.0, i32::MAX);
                     ranges.retain_in(rows.clone(), |_, _| false)?;
                     held_ranges.retain_in(rows, |_, _| false)?;
-                    buried.insert(stream.0, ())?;
+                    tombstones.insert(stream.0, ())?;
                 }
                 MetadataChange::Started(starts) => {
                     numbers.insert(STARTS_KEY, starts)?;

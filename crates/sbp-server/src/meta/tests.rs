@@ -86,10 +86,10 @@ fn a_store_that_is_opened_again_has_what_was_committed() {
     let mut store = RedbStore::open(&files, directory.path()).unwrap();
     assert_eq!(store.load().unwrap(), changes);
     store
-        .commit(&[MetadataChange::Placement(Change::BuryStream(StreamId(1)))])
+        .commit(&[MetadataChange::Placement(Change::PutTombstone(StreamId(1)))])
         .unwrap();
     let left = store.load().unwrap();
-    assert!(left.contains(&MetadataChange::Placement(Change::BuryStream(StreamId(1)))));
+    assert!(left.contains(&MetadataChange::Placement(Change::PutTombstone(StreamId(1)))));
     assert!(!left.contains(&stream(1, Some("a"))) && !left.contains(&range(1, 0, Some(10))));
     assert!(left.contains(&stream(2, None)) && left.contains(&range(2, 0, None)));
 }

@@ -52,7 +52,8 @@ impl PeerConnection {
         }
     }
 
-    /// Who dialled serves nothing; who asks nevertheless is told so and does not wait.
+    /// Refuses a request of the peer: only the side that accepted a connection serves requests on it. Without an answer
+    /// the peer would wait.
     fn refuse(&mut self, session: &mut Session, raw_call_id: u32, opcode: OpCode, reason: RejectReason) {
         self.header.clear();
         let status = reject_status(reason);
@@ -72,7 +73,7 @@ impl PeerConnection {
             deadline,
             reply,
         } = call;
-        // Whoever asked has given up meanwhile.
+        // The caller has stopped waiting for the answer.
         if reply.is_closed() {
             return;
         }

@@ -12,7 +12,7 @@ pub(crate) enum PeerError {
     /// Its time was up. It may have been carried out if it was sent.
     #[error("{peer} did not answer within {waited:?}{}", last.as_deref().map(|last| format!(" ({last})")).unwrap_or_default())]
     TimedOut {
-        /// Who was asked.
+        /// The addresses of the server that was asked.
         peer: String,
         /// How long.
         waited: Duration,
@@ -22,7 +22,7 @@ pub(crate) enum PeerError {
     /// The peer said no to the call as a whole.
     #[error("{peer} refuses: {status}")]
     Refused {
-        /// Who was asked.
+        /// The addresses of the server that was asked.
         peer: String,
         /// Its words.
         status: Status,
@@ -30,7 +30,7 @@ pub(crate) enum PeerError {
     /// The answer, or the request, is none.
     #[error("no usable answer of {peer}: {what}")]
     Unusable {
-        /// Who was asked.
+        /// The addresses of the server that was asked.
         peer: String,
         /// What is wrong.
         what: String,

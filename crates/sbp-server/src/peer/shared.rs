@@ -23,7 +23,7 @@ pub(crate) struct PeerConfig {
     pub(crate) heartbeat_interval: Duration,
     /// How long dialling, and the answer to a greeting, may take.
     pub(crate) connect_timeout: Duration,
-    /// Whether to be connected while nobody calls.
+    /// Whether to stay connected while no call is under way.
     pub(crate) stays: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct State {
 
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// Nobody has anything to say.
+    /// Not connected, and no call waits for a connection.
     Idle,
     /// A runner dials, or waits to dial again.
     Connecting,

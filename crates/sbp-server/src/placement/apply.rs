@@ -40,14 +40,14 @@ pub(crate) enum Command {
     },
     /// Open the range behind this one, which is sealed.
     OpenNext(RangeKey),
-    /// Open a range that somebody describes.
+    /// Open a range as a CREATE_RANGE request describes it.
     CreateRange(NewRange),
     /// Give out the number of a range server.
     AllocateServerId,
     /// A range server says where it is.
     RegisterServer(ServerRecord),
     /// No segment holds records of the deleted stream any more.
-    ForgetStream(StreamId),
+    DropTombstone(StreamId),
 }
 
 /// Decides what `command` does to `state`, and changes nothing.
@@ -69,8 +69,8 @@ pub(crate) fn apply(
         Command::CreateRange(range) => create_range(state, range),
         Command::AllocateServerId => allocate_server_id(state),
         Command::RegisterServer(server) => Ok(register_server(state, server)),
-        Command::ForgetStream(stream) => Ok(Effects {
-            changes: vec![Change::ForgetStream(stream)],
+        Command::DropTombstone(stream) => Ok(Effects {
+            changes: vec![Change::DropTombstone(stream)],
             orders: Vec::new(),
             outcome: Outcome::Done,
         }),

@@ -13,7 +13,7 @@ use super::settings::{RequestedSettings, Settings};
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
-/// A stream that somebody wants.
+/// A stream that is to be created.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewStream {
     /// Empty: no name.

@@ -21,7 +21,7 @@ pub(super) fn delete_stream(state: &PlacementState, id: StreamId) -> Result<Effe
         action: Action::Delete,
     };
     Ok(Effects {
-        changes: vec![Change::BuryStream(id)],
+        changes: vec![Change::PutTombstone(id)],
         orders: servers.into_iter().map(order).collect(),
         outcome: Outcome::Stream(Arc::clone(stream)),
     })

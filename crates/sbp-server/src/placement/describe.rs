@@ -12,7 +12,7 @@ use super::state::PlacementState;
 use super::token::{TokenError, read_stream_token, write_stream_token};
 use crate::refusal::Refusal;
 
-/// Which streams somebody wants to see. Without ids and names: all of them, a page at a time.
+/// Which streams are asked for. Without ids and names: all of them, a page at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamQuery {
     pub(crate) ids: Vec<StreamId>,

@@ -10,7 +10,7 @@ use super::state::PlacementState;
 use super::token::{RangePlace, TokenError, read_range_token, write_range_token};
 use crate::refusal::Refusal;
 
-/// Which ranges somebody wants to see: those of a stream, those on a server, or with both those of the stream on the
+/// Which ranges are asked for: those of a stream, those on a server, or with both those of the stream on the
 /// server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Criterion {

@@ -10,7 +10,7 @@ use super::records::RangeRecord;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
-/// The range that somebody wants sealed.
+/// The range that is to be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SealTarget {
     pub(crate) stream: StreamId,
@@ -159,7 +159,7 @@ pub(super) fn open_next(state: &PlacementState, key: RangeKey) -> Result<Effects
     })
 }
 
-/// A range that somebody wants opened.
+/// A range that is to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewRange {
     pub(crate) key: RangeKey,

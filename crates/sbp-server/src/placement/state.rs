@@ -20,9 +20,9 @@ pub(crate) enum Change {
     /// The next stream gets this id. Ids are never reused, so this never falls.
     NextStreamId(StreamId),
     /// The stream is gone; its id is remembered until no segment holds its records.
-    BuryStream(StreamId),
+    PutTombstone(StreamId),
     /// No segment holds records of the deleted stream any more.
-    ForgetStream(StreamId),
+    DropTombstone(StreamId),
     /// A range server can be reached as given from now on.
     PutServer(Arc<ServerRecord>),
     /// The next range server gets this id. Never falls.
@@ -40,7 +40,7 @@ pub(crate) struct PlacementState {
     streams: BTreeMap<StreamId, Arc<StreamRecord>>,
     names: HashMap<Arc<str>, StreamId>,
     ranges: BTreeMap<RangeKey, Arc<RangeRecord>>,
-    buried: BTreeSet<StreamId>,
+    tombstones: BTreeSet<StreamId>,
     servers: BTreeMap<ServerId, Arc<ServerRecord>>,
     /// Open ranges by the server that takes their appends.
     open_ranges: HashMap<ServerId, usize>,
@@ -54,7 +54,7 @@ impl Default for PlacementState {
             streams: BTreeMap::new(),
             names: HashMap::new(),
             ranges: BTreeMap::new(),
-            buried: BTreeSet::new(),
+            tombstones: BTreeSet::new(),
             servers: BTreeMap::new(),
             open_ranges: HashMap::new(),
         }
@@ -86,7 +86,7 @@ impl PlacementState {
                 self.ranges.remove(&key);
             }
             Change::NextStreamId(next) => self.next_stream_id = self.next_stream_id.max(next),
-            Change::BuryStream(stream) => {
+            Change::PutTombstone(stream) => {
                 if let Some(old_name) = self.streams.remove(&stream).and_then(|old| old.name.clone()) {
                     self.names.remove(&old_name);
                 }
@@ -95,10 +95,10 @@ impl PlacementState {
                     self.uncount(key);
                     self.ranges.remove(&key);
                 }
-                self.buried.insert(stream);
+                self.tombstones.insert(stream);
             }
-            Change::ForgetStream(stream) => {
-                self.buried.remove(&stream);
+            Change::DropTombstone(stream) => {
+                self.tombstones.remove(&stream);
             }
             Change::PutServer(record) => {
                 self.servers.insert(record.id, record);
@@ -182,13 +182,13 @@ impl PlacementState {
     }
 
     /// Whether the stream existed once, was deleted, and may still have records on a disk.
-    pub(crate) fn is_buried(&self, stream: StreamId) -> bool {
-        self.buried.contains(&stream)
+    pub(crate) fn has_tombstone(&self, stream: StreamId) -> bool {
+        self.tombstones.contains(&stream)
     }
 
     /// The deleted streams that may still have records on a disk.
-    pub(crate) fn buried(&self) -> impl Iterator<Item = StreamId> {
-        self.buried.iter().copied()
+    pub(crate) fn tombstones(&self) -> impl Iterator<Item = StreamId> {
+        self.tombstones.iter().copied()
     }
 
     /// The range server with this id, if it ever said where it is.

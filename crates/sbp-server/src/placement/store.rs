@@ -16,7 +16,7 @@ pub(crate) enum CommitError {
     /// There is no room. Nothing was written, and the store can be used on.
     #[error("the disk is full")]
     DiskFull,
-    /// Nobody knows what was written before a restart reads it; the store takes no more.
+    /// The changes may or may not be on the disk; a restart finds out. The store takes no more.
     #[error("{0}")]
     Failed(String),
 }

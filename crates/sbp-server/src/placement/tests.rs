@@ -290,9 +290,9 @@ fn bad_settings_are_refused_and_the_other_entries_go_on() {
 #[test]
 fn a_deleted_stream_leaves_its_name_and_keeps_its_id() {
     let mut state = with_streams(1);
-    state.install(Change::BuryStream(StreamId(1)));
+    state.install(Change::PutTombstone(StreamId(1)));
     assert!(state.stream(StreamId(1)).is_none());
-    assert!(state.is_buried(StreamId(1)));
+    assert!(state.has_tombstone(StreamId(1)));
     assert_eq!(state.ranges_of(StreamId(1)).count(), 0);
     let made = create(&mut state, vec![named("s0")]);
     assert_eq!(made[0].as_ref().unwrap().stream.id, StreamId(2));

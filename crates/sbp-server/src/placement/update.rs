@@ -12,7 +12,7 @@ use super::settings::SettingsUpdate;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
-/// What somebody wants a stream to be like.
+/// A change to the settings of a stream, or to its name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamUpdate {
     pub(crate) id: StreamId,

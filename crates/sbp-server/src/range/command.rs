@@ -26,7 +26,7 @@ pub(crate) enum Command<'a> {
     Forget { stream: StreamId, writer: WriterId },
     /// The stream's settings have changed.
     Describe { stream: StreamId, facts: StreamFacts },
-    /// Somebody wants to append.
+    /// An entry of an APPEND request.
     Append(&'a AppendEntry),
     /// The log did not queue what appends were promised from `base` on; nothing was promised since.
     TakeBack { key: RangeKey, base: Offset },
@@ -71,7 +71,7 @@ pub(crate) enum Effect {
     None,
     /// What to do with the append.
     Judged(Verdict),
-    /// Who waits for this stream has to look again.
+    /// Fetches that wait for this stream have to look again.
     Advanced(StreamId),
     /// Nothing that was promised in the range from here on is, or will be, there.
     TakenBack { key: RangeKey, from: Offset },
@@ -97,7 +97,7 @@ pub(crate) enum SealStep {
     Done(Offset),
     /// There is no such range here.
     Unknown,
-    /// Nobody knows where the range ends.
+    /// Damage on the disk hides where the range ends.
     EndDamaged,
     /// The range is open: the seal was undone.
     Undone,

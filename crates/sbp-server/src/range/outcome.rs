@@ -11,23 +11,23 @@ pub(crate) struct AppendDone {
     pub(crate) call: CallId,
     pub(crate) request_index: i32,
     pub(crate) stream: StreamId,
-    /// Where it is, or why it is nowhere.
+    /// Where it is stored, or why it is not.
     pub(crate) outcome: Result<Stored, NotStored>,
 }
 
-/// Where a batch is.
+/// A batch that is stored, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
-    /// -1 for an empty batch, and for one that was stored so long ago that nobody remembers where.
+    /// -1 for an empty batch, and for a repeat whose offset is not remembered any more.
     pub(crate) base_offset: Offset,
     pub(crate) next_offset: Offset,
-    /// It was there before.
+    /// The batch is a repeat of one that was stored before.
     pub(crate) duplicate: bool,
     /// What the writer has to send next; -1 without a writer.
     pub(crate) next_sequence: i64,
 }
 
-/// Why a batch is nowhere.
+/// Why a batch is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotStored {
     pub(crate) refusal: Refusal,

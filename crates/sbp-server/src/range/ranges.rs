@@ -32,7 +32,7 @@ pub(crate) struct Ranges {
     pub(super) parked: Parked,
     pub(super) pending: Pending,
     pub(super) seals: Seals,
-    /// Whether there is somebody to ask.
+    /// Whether there is a placement driver elsewhere that can be asked about unknown streams.
     pub(super) has_upstream: bool,
     /// Streams that the placement driver is being asked about.
     pub(super) asking: HashSet<StreamId>,
@@ -199,7 +199,7 @@ impl Ranges {
 }
 
 impl Ranges {
-    /// Whether somebody else may know what this server does not know about a stream.
+    /// Whether the placement driver may know a stream that this server does not know.
     pub(crate) fn worth_asking(&self, stream: StreamId) -> bool {
         self.has_upstream && self.table.is_unknown(stream)
     }

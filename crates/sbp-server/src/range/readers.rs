@@ -17,7 +17,7 @@ use super::server::RangeServer;
 const THREADS: usize = 2;
 
 /// Reads that wait for longer than this show that more is asked for than the disk gives: clients are asked to wait too.
-const PATIENCE: Duration = Duration::from_millis(250);
+const LATE_AFTER: Duration = Duration::from_millis(250);
 
 /// The longest that a client is asked to wait.
 const MAX_THROTTLE: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ impl Readers {
 
 /// The pause that is asked for when the oldest read has waited for so long.
 fn throttle(waited: Duration) -> Duration {
-    waited.saturating_sub(PATIENCE).min(MAX_THROTTLE)
+    waited.saturating_sub(LATE_AFTER).min(MAX_THROTTLE)
 }
 
 impl Shared {

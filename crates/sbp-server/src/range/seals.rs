@@ -1,4 +1,4 @@
-//! Who waits for a range's end.
+//! Requests to seal a range that wait for its end.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Whom a range server asks that knows only its own ranges.
+//! How a range server in a process of its own asks its placement driver about streams that it does not know.
 
 use std::fmt::Debug;
 

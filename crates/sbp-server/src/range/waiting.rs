@@ -1,4 +1,4 @@
-//! Who waits for a stream to grow.
+//! Requesters whose fetches wait for a stream to grow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Waiting {
         }
     }
 
-    /// Everybody who waits for the stream; nobody waits afterwards.
+    /// All requesters that wait for the stream; none is registered afterwards.
     pub(crate) fn take(&mut self, stream: StreamId) -> SmallVec<[Arc<dyn Requester>; 2]> {
         self.by_stream.remove(&stream).unwrap_or_default()
     }

@@ -49,7 +49,7 @@ pub(crate) struct Writer {
 pub(super) enum Standing {
     /// It is the next one.
     Next,
-    /// It is there already, at this offset; -1: nobody remembers where.
+    /// It is stored already, at this offset; -1: the offset is not remembered any more.
     Repeat { base_offset: Offset },
     /// A higher epoch was stored.
     Fenced { by: i64 },

@@ -22,12 +22,12 @@ pub(crate) fn greeting(role: ClientRole, server: Option<RangeServer>) -> Heartbe
 }
 
 /// Asks for a number that no server had before.
-pub(crate) async fn allocate_id(link: &PeerLink, host: &str, patience: Duration) -> Result<ServerId, PeerError> {
+pub(crate) async fn allocate_id(link: &PeerLink, host: &str, timeout: Duration) -> Result<ServerId, PeerError> {
     let request = IdAllocationRequest {
         timeout_ms: 0,
         host: host.to_owned(),
     };
-    let answers: Vec<IdAllocationResponse> = link.call(&request, patience).await?;
+    let answers: Vec<IdAllocationResponse> = link.call(&request, timeout).await?;
     let unusable = |what: String| PeerError::Unusable {
         peer: "the placement driver".to_owned(),
         what,

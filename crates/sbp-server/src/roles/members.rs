@@ -47,7 +47,7 @@ pub(super) async fn tell_members(
             }
         }
         until_question -= 1;
-        // Who does not answer holds up nobody else, and is told again with the next report.
+        // A placement driver that does not answer delays none of the others; the next report goes to it all the same.
         while calls.try_join_next().is_some() {}
         for link in links.values() {
             let (link, report): (Arc<PeerLink>, _) = (Arc::clone(link), report.clone());
@@ -64,13 +64,13 @@ pub(super) async fn tell_members(
 async fn ask(
     link: &PeerLink,
     report: &ReportMetricsRequest,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<PlacementDriverNode>, PeerError> {
     let request = DescribePlacementDriverClusterRequest {
         range_server: report.range_server.clone(),
-        timeout_ms: i32::try_from(patience.as_millis()).unwrap_or(i32::MAX),
+        timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
     };
-    let answers: Vec<DescribePlacementDriverClusterResponse> = link.call(&request, patience).await?;
+    let answers: Vec<DescribePlacementDriverClusterResponse> = link.call(&request, timeout).await?;
     let clusters = answers.into_iter().filter_map(|answer| answer.cluster);
     Ok(clusters.flat_map(|cluster| cluster.nodes).collect())
 }

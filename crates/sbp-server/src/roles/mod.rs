@@ -1,28 +1,28 @@
 //! The two roles apart: a placement driver and range servers that speak the protocol with each other.
 //!
 //! A range server alone has a [`RangeRole`]: a link to its placement driver, over which it says who it is, asks what
-//! belongs to it and tells how it does, and a [`Keeper`] that makes its holdings durable. A placement driver reaches
+//! belongs to it and tells how it does, and a [`RangeStore`] that makes its hosted ranges durable. A placement driver reaches
 //! range servers through [`RemoteServers`].
 
 mod greeting;
-mod holdings;
-mod keeper;
+mod hosted_ranges;
 mod local;
 mod members;
 mod metrics;
 mod range_role;
+mod range_store;
 mod registration;
 mod remote;
 mod wire;
 
 pub(crate) use greeting::{allocate_id, greeting};
-pub(crate) use holdings::Holdings;
+pub(crate) use hosted_ranges::HostedRanges;
 #[cfg(test)]
-pub(crate) use holdings::News;
-pub(crate) use keeper::{Job, Keeper};
+pub(crate) use hosted_ranges::Update;
 pub(crate) use local::{LocalAndOthers, LocalRangeServer, SharedStore};
 pub(crate) use metrics::Sample;
 pub(crate) use range_role::{AskPlacementDriver, RangeRole};
+pub(crate) use range_store::{Job, RangeStore};
 pub(crate) use registration::keep_in_touch;
 pub(crate) use remote::RemoteServers;
 pub(crate) use wire::{held_range, is_on, wire_range};

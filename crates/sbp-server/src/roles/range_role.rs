@@ -13,34 +13,34 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::greeting::allocate_id;
-use super::holdings::News;
-use super::keeper::{Job, Keeper};
+use super::hosted_ranges::Update;
+use super::range_store::{Job, RangeStore};
 use super::wire::{held_range, stream_record};
 use crate::peer::{PeerError, PeerLink};
 use crate::range::{HeldRange, RangeServer, Upstream};
 use crate::refusal::{Done, Refusal};
 
 /// How long the placement driver may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long appends and fetches of a stream that is not known here wait for the placement driver's word.
-const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The half of a range server that deals with its placement driver.
+/// What a range server in a process of its own has to do with its placement driver.
 #[derive(Debug)]
 pub(crate) struct RangeRole {
     pub(crate) server_id: ServerId,
     pub(crate) link: PeerLink,
-    pub(crate) keeper: Keeper,
+    pub(crate) range_store: RangeStore,
     pub(crate) ranges: Weak<RangeServer>,
     pub(crate) runtime: Handle,
 }
 
 impl RangeRole {
-    /// Has the keeper do something and waits for how it ended.
+    /// Has the range store do something and waits for how it ended.
     async fn keep<T: Send + 'static>(&self, job: impl FnOnce(Done<T>) -> Job) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.keeper.submit(job(Box::new(move |result| {
-            // Whoever asked has given up meanwhile.
+        self.range_store.submit(job(Box::new(move |result| {
+            // The caller has stopped waiting for the answer.
             drop(reply.send(result));
         })));
         let stopped = |_| Err(Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down"));
@@ -78,19 +78,19 @@ impl RangeRole {
     /// Takes over what was told about a stream, with what the placement driver says when it is asked. Answers with the
     /// stream's ranges held here.
     pub(crate) async fn sync(&self, stream: StreamId, told: Vec<HeldRange>) -> Result<Vec<HeldRange>, Refusal> {
-        let mut news = self
-            .look_up(stream, PATIENCE)
+        let mut update = self
+            .look_up(stream, CALL_TIMEOUT)
             .await
             .map_err(|error| error.to_refusal())?;
-        let Some(news) = &mut news else {
+        let Some(update) = &mut update else {
             return Err(Refusal::no_stream(stream));
         };
         for range in &told {
             self.check_start(range)?;
-            news.tell(*range)?;
+            update.tell(*range)?;
         }
-        let news = std::mem::take(news);
-        self.keep(|done| Job::Learn { stream, news, done }).await
+        let update = std::mem::take(update);
+        self.keep(|done| Job::Learn { stream, update, done }).await
     }
 
     /// Whether a range that is here can begin there: behind its last record there is nothing to begin with.
@@ -113,17 +113,17 @@ impl RangeRole {
     }
 
     /// What the placement driver knows about a stream; `None` where it knows that there is none.
-    async fn look_up(&self, stream: StreamId, patience: Duration) -> Result<Option<News>, PeerError> {
+    async fn look_up(&self, stream: StreamId, timeout: Duration) -> Result<Option<Update>, PeerError> {
         let asked = [stream];
-        let streams = self.describe(&asked, patience);
-        let ranges = self.list(stream, patience);
+        let streams = self.describe(&asked, timeout);
+        let ranges = self.list(stream, timeout);
         let (streams, ranges) = tokio::try_join!(streams, ranges)?;
         Ok(match streams.into_iter().next() {
-            Some((_, Some(mut news))) => {
+            Some((_, Some(mut update))) => {
                 let listed = BTreeMap::from([(stream, ranges)]);
-                news.first = self.first_ranges(&listed, patience).await?.remove(&stream);
-                news.ranges = listed.into_values().flatten().collect();
-                Some(news)
+                update.first = self.first_ranges(&listed, timeout).await?.remove(&stream);
+                update.ranges = listed.into_values().flatten().collect();
+                Some(update)
             }
             _ => None,
         })
@@ -134,7 +134,7 @@ impl RangeRole {
     async fn first_ranges(
         &self,
         listed: &BTreeMap<StreamId, Vec<HeldRange>>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<BTreeMap<StreamId, (RangeIndex, Offset)>, PeerError> {
         let mut first = BTreeMap::new();
         for (stream, ranges) in listed {
@@ -153,7 +153,7 @@ impl RangeRole {
                 stream_id: *stream,
                 range_server: None,
             });
-            for range in self.list_by(criteria.collect(), patience).await? {
+            for range in self.list_by(criteria.collect(), timeout).await? {
                 let begins = first.entry(range.key.stream).or_insert((range.key.range, range.start));
                 *begins = (*begins).min((range.key.range, range.start));
             }
@@ -165,13 +165,13 @@ impl RangeRole {
     async fn describe(
         &self,
         streams: &[StreamId],
-        patience: Duration,
-    ) -> Result<Vec<(StreamId, Option<News>)>, PeerError> {
+        timeout: Duration,
+    ) -> Result<Vec<(StreamId, Option<Update>)>, PeerError> {
         let request = DescribeStreamsRequest {
             stream_ids: streams.to_vec(),
             ..Default::default()
         };
-        let answers: Vec<DescribeStreamsResponse> = self.link.call(&request, patience).await?;
+        let answers: Vec<DescribeStreamsResponse> = self.link.call(&request, timeout).await?;
         check(answers.last().map(|answer| &answer.status))?;
         let results = answers.into_iter().flat_map(|answer| answer.describe_responses);
         let mut described = Vec::with_capacity(streams.len());
@@ -180,11 +180,11 @@ impl RangeRole {
                 _ if result.status.code == ErrorCode::NOT_FOUND => described.push((*id, None)),
                 Some(stream) if result.status.is_success() && stream.stream_id == *id => {
                     let record = stream_record(&stream).map_err(unusable)?;
-                    let news = News {
+                    let update = Update {
                         stream: Some(Arc::new(record)),
-                        ..News::default()
+                        ..Update::default()
                     };
-                    described.push((*id, Some(news)));
+                    described.push((*id, Some(update)));
                 }
                 _ => return Err(unusable(format!("stream {id} is not described: {}", result.status))),
             }
@@ -193,7 +193,7 @@ impl RangeRole {
     }
 
     /// The ranges that belong here: all of them, or those of one stream.
-    async fn list(&self, stream: impl Into<Option<StreamId>>, patience: Duration) -> Result<Vec<HeldRange>, PeerError> {
+    async fn list(&self, stream: impl Into<Option<StreamId>>, timeout: Duration) -> Result<Vec<HeldRange>, PeerError> {
         let me = sbp_messages::RangeServer {
             server_id: self.server_id,
             ..Default::default()
@@ -202,18 +202,18 @@ impl RangeRole {
             range_server: Some(me),
             stream_id: stream.into().unwrap_or(StreamId(-1)),
         };
-        self.list_by(vec![criterion], patience).await
+        self.list_by(vec![criterion], timeout).await
     }
 
     /// Ranges by whatever criteria. A stream that is gone has none.
-    async fn list_by(&self, criteria: Vec<RangeCriteria>, patience: Duration) -> Result<Vec<HeldRange>, PeerError> {
+    async fn list_by(&self, criteria: Vec<RangeCriteria>, timeout: Duration) -> Result<Vec<HeldRange>, PeerError> {
         let mut request = ListRangesRequest {
             range_criteria: criteria,
             ..Default::default()
         };
         let mut ranges = Vec::new();
         loop {
-            let answers: Vec<ListRangesResponse> = self.link.call(&request, patience).await?;
+            let answers: Vec<ListRangesResponse> = self.link.call(&request, timeout).await?;
             check(answers.last().map(|answer| &answer.status))?;
             for answer in answers {
                 request.continuation = answer.continuation;
@@ -243,30 +243,30 @@ impl RangeRole {
             listed.entry(held.key.stream).or_default();
         }
         drop(ranges);
-        for range in self.list(None, PATIENCE).await.map_err(failed)? {
+        for range in self.list(None, CALL_TIMEOUT).await.map_err(failed)? {
             listed.entry(range.key.stream).or_default().push(range);
         }
         let streams: Vec<_> = listed.keys().copied().collect();
         let mut described = Vec::with_capacity(streams.len());
         for chunk in streams.chunks(MAX_ENTRIES) {
-            described.extend(self.describe(chunk, PATIENCE).await.map_err(failed)?);
+            described.extend(self.describe(chunk, CALL_TIMEOUT).await.map_err(failed)?);
         }
-        if !described.is_empty() && described.iter().all(|(_, news)| news.is_none()) {
+        if !described.is_empty() && described.iter().all(|(_, update)| update.is_none()) {
             self.check_placement_driver().await?;
         }
-        let first = self.first_ranges(&listed, PATIENCE).await.map_err(failed)?;
-        for (stream, news) in described {
+        let first = self.first_ranges(&listed, CALL_TIMEOUT).await.map_err(failed)?;
+        for (stream, update) in described {
             let ranges = listed.remove(&stream).unwrap_or_default();
-            let result = match news {
+            let result = match update {
                 None => self.delete(stream).await,
                 Some(_) if ranges.is_empty() => {
                     tracing::warn!(%stream, "the placement driver does not know that ranges of the stream are here");
                     Ok(())
                 }
-                Some(mut news) => {
-                    news.first = first.get(&stream).copied();
-                    news.ranges = ranges;
-                    self.keep(|done| Job::Learn { stream, news, done }).await.map(drop)
+                Some(mut update) => {
+                    update.first = first.get(&stream).copied();
+                    update.ranges = ranges;
+                    self.keep(|done| Job::Learn { stream, update, done }).await.map(drop)
                 }
             };
             if let Err(refusal) = result {
@@ -280,7 +280,7 @@ impl RangeRole {
     /// all of it was deleted, or its directory is another one, and nothing may be deleted on its word. Numbers grow, so
     /// the right one cannot give out this number or a lower one again.
     async fn check_placement_driver(&self) -> Result<(), Refusal> {
-        let next = allocate_id(&self.link, "range-server", PATIENCE).await;
+        let next = allocate_id(&self.link, "range-server", CALL_TIMEOUT).await;
         let next = next.map_err(|error| error.to_refusal())?;
         if next > self.server_id {
             return Ok(());
@@ -307,7 +307,7 @@ impl RangeRole {
                     .collect(),
                 ..Default::default()
             };
-            let answers: Vec<TrimStreamsResponse> = self.link.call(&request, PATIENCE).await?;
+            let answers: Vec<TrimStreamsResponse> = self.link.call(&request, CALL_TIMEOUT).await?;
             check(answers.last().map(|answer| &answer.status))?;
             for result in answers.iter().flat_map(|answer| &answer.trim_responses) {
                 if !result.status.is_success() {
@@ -346,9 +346,9 @@ impl Upstream for AskPlacementDriver {
         // The server goes down.
         let Some(role) = self.0.upgrade() else { return };
         role.runtime.clone().spawn(async move {
-            match role.look_up(stream, SHORT_PATIENCE).await {
-                Ok(Some(news)) if !news.ranges.is_empty() => {
-                    if let Err(refusal) = role.keep(|done| Job::Learn { stream, news, done }).await {
+            match role.look_up(stream, QUESTION_TIMEOUT).await {
+                Ok(Some(update)) if !update.ranges.is_empty() => {
+                    if let Err(refusal) = role.keep(|done| Job::Learn { stream, update, done }).await {
                         tracing::warn!(%stream, refusal = refusal.message, "a stream is not taken over");
                     }
                 }

@@ -22,7 +22,7 @@ use crate::range::{HeldRange, StreamFacts};
 use crate::refusal::{Done, Refusal};
 
 /// How long a range server may take: after it, it counts as one that does not answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -45,7 +45,7 @@ struct RemoteServer {
 }
 
 impl RemoteServers {
-    /// Nobody yet. `hello` is what each of them is told first.
+    /// Without any server yet. `hello` is the HEARTBEAT that begins each connection.
     pub(crate) fn new(hello: HeartbeatRequest, runtime: Handle, descriptors: Arc<Descriptors>) -> Self {
         Self {
             hello,
@@ -107,7 +107,9 @@ async fn call<Q: sbp_messages::Message, A: sbp_messages::Message>(
     link: &PeerLink,
     request: &Q,
 ) -> Result<Vec<A>, Refusal> {
-    link.call(request, PATIENCE).await.map_err(|error| error.to_refusal())
+    link.call(request, CALL_TIMEOUT)
+        .await
+        .map_err(|error| error.to_refusal())
 }
 
 fn check(status: &Status) -> Result<(), Refusal> {

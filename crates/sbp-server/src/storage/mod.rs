@@ -12,7 +12,7 @@ use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
 use crate::placement::{Change, DriverParts, PlacementDriver, PlacementState, RangeServers, identify_streams};
 use crate::range::{HeldRange, Phase, RangeHub, RangeServer, RangeState};
-use crate::roles::{Holdings, LocalAndOthers, LocalRangeServer, SharedStore};
+use crate::roles::{HostedRanges, LocalAndOthers, LocalRangeServer, SharedStore};
 use crate::stats::Counters;
 
 /// The first number that a server can have: until it is given, a placement driver has done nothing.
@@ -22,7 +22,7 @@ const FIRST_SERVER_ID: ServerId = ServerId(1);
 const SMALL_SEGMENT: u64 = 1 << 20;
 const SMALL_RESERVE: u64 = 256 << 10;
 
-/// Both halves of the server on top of what the directory holds.
+/// Both roles on top of what the directory holds.
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) server_id: ServerId,
@@ -44,7 +44,7 @@ pub(crate) struct RangeStorage {
     /// Absent until it has asked for one.
     pub(crate) server_id: Option<ServerId>,
     pub(crate) ranges: Arc<RangeServer>,
-    pub(crate) holdings: Holdings,
+    pub(crate) hosted_ranges: HostedRanges,
     pub(crate) store: Box<dyn MetadataStore>,
 }
 
@@ -155,13 +155,13 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
             found: "a placement driver",
         });
     }
-    for stream in state.buried() {
+    for stream in state.tombstones() {
         ranges.delete(stream);
     }
     Ok(RangeStorage {
         server_id: ranges.log.server_id(),
         ranges,
-        holdings: Holdings::new(state, held),
+        hosted_ranges: HostedRanges::new(state, held),
         store,
     })
 }
@@ -263,7 +263,7 @@ impl Opened {
         let ends: HashMap<RangeKey, RangeEnd> = recovered.ranges.iter().copied().collect();
         let held: Vec<_> = held
             .into_iter()
-            .filter(|held| !state.is_buried(held.key.stream))
+            .filter(|held| !state.has_tombstone(held.key.stream))
             .collect();
         for held in &held {
             let facts = state.stream(held.key.stream).map(|stream| stream.facts());
@@ -275,7 +275,7 @@ impl Opened {
         for key in unneeded {
             log.release(key, Offset(i64::MAX));
         }
-        for stream in state.buried() {
+        for stream in state.tombstones() {
             log.release_stream(stream);
         }
         // Streams that were given up just now took their writers with them.
@@ -302,7 +302,7 @@ struct Stored {
     starts: u64,
 }
 
-/// Replays stored metadata into both halves.
+/// Replays stored metadata of both roles.
 fn install(changes: Vec<MetadataChange>) -> Stored {
     let mut stored = Stored::default();
     for change in changes {
@@ -344,7 +344,7 @@ fn check_together(
     }
     let mut trimmed = Vec::new();
     for (key, _) in &recovered.ranges {
-        if known.contains(key) || state.is_buried(key.stream) {
+        if known.contains(key) || state.has_tombstone(key.stream) {
             continue;
         }
         if first.get(&key.stream).is_none_or(|first| key.range > *first) {

@@ -25,9 +25,9 @@ use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Reply, Request
 use crate::range::{AppendDone, AppendEntry, AppendJob, HeadFacts, Listener};
 use crate::refusal::Refusal;
 
-mod burial;
 mod metadata;
 mod range_server;
+mod tombstones;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,7 @@ use sbp_messages::{FetchInfo, FetchRequest, FetchResult};
 use sbp_types::{Offset, StreamId};
 use smallvec::SmallVec;
 
-use super::attention::Attention;
+use super::changed_entries::ChangedEntries;
 use crate::range::{
     FetchEntry, FetchOutcome, Found, Limits, LogRead, RangeServer, Ranges, ReadDone, ReadJob, Readiness, Start,
     judge_fetch, resolve_start,
@@ -22,7 +22,7 @@ const DEFAULT_MAX_BYTES: usize = 32 << 20;
 pub(super) struct FetchCall {
     slots: SmallVec<[Slot; 1]>,
     /// The entries to look at next.
-    attention: Attention,
+    changed_entries: ChangedEntries,
     /// Entries without a result.
     pub(super) unanswered: usize,
     min_bytes: u64,
@@ -73,7 +73,7 @@ pub(super) struct Plan {
     pub(super) job: Option<ReadJob>,
     /// Streams that entries wait for.
     pub(super) waits_for: SmallVec<[StreamId; 4]>,
-    /// Streams that somebody else has to be asked about; entries wait for them too.
+    /// Streams about which the placement driver has to be asked; entries wait for them too.
     pub(super) asks: SmallVec<[StreamId; 1]>,
 }
 
@@ -90,7 +90,7 @@ impl FetchCall {
             .collect();
         Self {
             unanswered: slots.len(),
-            attention: Attention::to_all(),
+            changed_entries: ChangedEntries::to_all(),
             slots,
             min_bytes: u64::try_from(request.min_bytes).unwrap_or(0),
             budget: match usize::try_from(request.max_bytes) {
@@ -108,7 +108,7 @@ impl FetchCall {
     /// Streams that entries wait for have changed: they are looked at next.
     pub(super) fn notice(&mut self, streams: &[StreamId]) {
         let streams_of_slots = self.slots.iter().map(|slot| slot.info.stream_id);
-        self.attention.add(streams, streams_of_slots);
+        self.changed_entries.add(streams, streams_of_slots);
     }
 
     /// Looks at the entries that have no result and that something has changed for: answers what can be answered without
@@ -122,11 +122,11 @@ impl FetchCall {
             budget: self.budget,
         };
         if last_call {
-            self.attention = Attention::to_all();
+            self.changed_entries = ChangedEntries::to_all();
         }
         let mut plan = Plan::default();
         let mut reads = Vec::new();
-        for index in self.attention.take(self.slots.len()) {
+        for index in self.changed_entries.take(self.slots.len()) {
             let Some(slot) = self.slots.get_mut(index) else {
                 continue;
             };
@@ -170,7 +170,7 @@ impl FetchCall {
                 Found::Start(offset) => {
                     if let Some(slot) = self.slots.get_mut(index) {
                         slot.resolve(offset);
-                        self.attention.add_slot(index);
+                        self.changed_entries.add_slot(index);
                         again = true;
                     }
                 }
@@ -218,7 +218,7 @@ enum Look {
     /// It is answered already.
     Nothing,
     Wait,
-    /// Its stream is not here; somebody else may know better.
+    /// Its stream is unknown here; the placement driver may know it.
     Ask,
     Read(LogRead),
     Answer(FetchOutcome),

@@ -127,7 +127,7 @@ impl Fetches {
         }
     }
 
-    /// Nobody is left to hear an answer: no reads begin for these calls, and those that wait for a reader are skipped.
+    /// The peer is gone, and takes no answer: no reads begin for these calls, and those that wait for a reader are skipped.
     pub(in crate::connection) fn abandon(&mut self, turn: &mut FetchTurn<'_>) {
         self.stalled.clear();
         let calls: Vec<_> = self.calls.keys().copied().collect();

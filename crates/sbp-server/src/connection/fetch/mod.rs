@@ -5,8 +5,8 @@
 //! or the call's time is up. [`Fetches`] holds the calls of one connection, [`call::FetchCall`] one of them,
 //! [`ReadJob`](crate::range::ReadJob) the part that may touch the disk.
 
-mod attention;
 mod call;
+mod changed_entries;
 mod fetches;
 mod frames;
 

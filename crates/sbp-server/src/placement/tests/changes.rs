@@ -303,9 +303,9 @@ fn a_deleted_stream_is_gone_and_deleting_it_again_is_not_found() {
     run(&mut state, Command::DeleteStream(S)).unwrap();
     assert_eq!(code(effects(&state, Command::DeleteStream(S))), ErrorCode::NOT_FOUND);
     assert_eq!(state.open_ranges_on(SERVER), 0);
-    assert!(state.is_buried(S));
-    run(&mut state, Command::ForgetStream(S)).unwrap();
-    assert!(!state.is_buried(S));
+    assert!(state.has_tombstone(S));
+    run(&mut state, Command::DropTombstone(S)).unwrap();
+    assert!(!state.has_tombstone(S));
     assert_eq!(
         create(&mut state, vec![named("s0")])[0].as_ref().unwrap().stream.id,
         StreamId(2)

@@ -36,7 +36,7 @@ use crate::refusal::{Done, Refusal};
 /// Events taken before what they came to is made durable.
 const EVENTS_AT_ONCE: usize = 1_024;
 /// How long a server that goes down waits for answers of range servers.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a placement driver is made of.
 #[derive(Debug)]
@@ -50,19 +50,19 @@ pub(crate) struct DriverParts {
     pub(crate) health: Arc<Health>,
 }
 
-/// What can happen.
+/// What the metadata thread reacts to.
 pub(super) enum Event {
-    /// Somebody wants something.
+    /// A request of a connection or of the server itself.
     Job(MetadataJob),
     /// A range server has sealed a range, or not.
     Sealed(OperationId, Result<Offset, Refusal>),
     /// A range server has told where readers stand.
     End(OperationId, Result<Offset, Refusal>),
-    /// A range server was told about a stream, or not.
+    /// A range server has carried out an order about a stream, or not.
     Told(Option<OperationId>, ServerId, StreamId, Result<(), Refusal>),
-    /// A range server is there: what it could not be told can be told now.
+    /// A range server has sent a HEARTBEAT: orders that did not reach it are sent again.
     Settle(ServerId),
-    /// Deleted streams may be forgotten.
+    /// It is time to look for tombstones that can go.
     Sweep,
     /// The server goes down.
     Stop,
@@ -121,7 +121,7 @@ pub(super) struct Worker {
     health: Arc<Health>,
     operations: Operations,
     waiting: HashMap<OperationId, Waiting>,
-    /// Streams that a server was not told about.
+    /// Streams about which an order did not reach a range server.
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
     last_sweep: Instant,
 }
@@ -179,7 +179,7 @@ impl Worker {
 
     /// Finishes what was begun.
     fn end(mut self, inbox: &mpsc::Receiver<Event>) {
-        let deadline = Instant::now() + STOP_PATIENCE;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         while !self.operations.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             match inbox.recv_timeout(left) {
@@ -427,7 +427,7 @@ impl Worker {
                 (refusal, AbandonedEnd::NotStored)
             }
             CommitError::Failed(reason) => {
-                // Nobody knows what the disk holds now; a restart reads it.
+                // The changes may or may not be on the disk; a restart finds out by reading it.
                 self.health.fail("the metadata store", reason.clone());
                 let refusal = Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, reason);
                 (refusal, AbandonedEnd::Unknown)

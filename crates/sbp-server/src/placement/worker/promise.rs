@@ -31,7 +31,7 @@ struct Promise<T, F: FnOnce(Result<T, Refusal>) -> Event> {
 impl<T, F: FnOnce(Result<T, Refusal>) -> Event> Promise<T, F> {
     fn keep(&mut self, answer: Result<T, Refusal>) {
         if let Some(event) = self.event.take() {
-            // When the worker is gone nobody waits.
+            // Without a worker no operation waits for the answer.
             let _gone = self.events.send(event(answer));
         }
     }

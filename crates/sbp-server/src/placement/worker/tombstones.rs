@@ -15,11 +15,11 @@ impl Worker {
     /// Forgets deleted streams of which every range server was told, and of which nothing is left.
     pub(super) fn sweep(&mut self) {
         self.last_sweep = Instant::now();
-        let buried: Vec<_> = self.state.buried().collect();
-        for stream in buried {
+        let tombstones: Vec<_> = self.state.tombstones().collect();
+        for stream in tombstones {
             let is_owed = self.owed.values().any(|streams| streams.contains(&stream));
             if !is_owed && self.range_servers.may_forget(stream) {
-                self.stage(None, Command::ForgetStream(stream), None);
+                self.stage(None, Command::DropTombstone(stream), None);
             }
         }
     }

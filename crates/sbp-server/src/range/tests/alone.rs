@@ -4,7 +4,7 @@ use super::*;
 
 /// Ranges 1 and 3 of a stream, 10..20 and 30..40, neither the first nor the last; the last one of another; and a whole
 /// one.
-fn holdings() -> RangeTable {
+fn hosted_ranges() -> RangeTable {
     let mut table = RangeTable::default();
     let mut open = |stream, range| {
         let facts = StreamFacts::default();
@@ -30,7 +30,7 @@ fn shown(table: &RangeTable, stream: StreamId, offset: i64) -> &'static str {
 
 #[test]
 fn what_falls_into_another_range_is_elsewhere_and_what_is_known_is_told() {
-    let table = holdings();
+    let table = hosted_ranges();
     let cases = [
         (MIDDLE, 9, "elsewhere"),
         (MIDDLE, 10, "read"),
@@ -58,7 +58,7 @@ fn what_falls_into_another_range_is_elsewhere_and_what_is_known_is_told() {
 
 #[test]
 fn a_trim_makes_the_beginning_known() {
-    let mut table = holdings();
+    let mut table = hosted_ranges();
     table.apply(Command::Trim {
         stream: LAST,
         start: Offset(15),
@@ -70,7 +70,7 @@ fn a_trim_makes_the_beginning_known() {
 
 #[test]
 fn a_beginning_that_is_told_is_known_also_where_it_moves_nothing() {
-    let mut table = holdings();
+    let mut table = hosted_ranges();
     assert!(!table.knows_start(LAST) && table.knows_start(WHOLE));
     let start = Offset(10);
     assert_eq!(table.apply(Command::Trim { stream: LAST, start }), Effect::None);
@@ -85,14 +85,14 @@ fn a_beginning_that_is_told_is_known_also_where_it_moves_nothing() {
 
 #[test]
 fn a_deleted_stream_does_not_exist() {
-    let mut table = holdings();
+    let mut table = hosted_ranges();
     table.apply(Command::Delete { stream: WHOLE });
     assert_eq!(shown(&table, WHOLE, 0), "unknown");
 }
 
 #[test]
 fn names_of_places_are_resolved_only_where_they_fall_here() {
-    let table = holdings();
+    let table = hosted_ranges();
     let time = TimestampMs(5);
     let start =
         |stream, offset, time| resolve_start(&table, stream, Offset(offset), time).map_err(|(refusal, _)| refusal.code);

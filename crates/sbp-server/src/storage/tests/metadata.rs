@@ -483,9 +483,13 @@ fn a_deleted_stream_is_forgotten_when_nothing_of_it_is_left() {
         storage.ranges.log.checkpoint().unwrap();
     }
     ask(&storage, Request::DeleteStreams(vec![Ok(full), Ok(trimmed)]));
-    let buried = |storage: &Storage| storage.placement.read(|state| state.buried().collect::<Vec<_>>());
+    let tombstones = |storage: &Storage| storage.placement.read(|state| state.tombstones().collect::<Vec<_>>());
     storage.placement.sweep();
-    assert_eq!(buried(&storage), [full, trimmed], "segments still hold records of it");
+    assert_eq!(
+        tombstones(&storage),
+        [full, trimmed],
+        "segments still hold records of it"
+    );
     // Whatever is forgotten in between: the directory can be started.
     for round in 0..6 {
         stop(storage);
@@ -518,7 +522,7 @@ fn a_deleted_stream_is_forgotten_when_nothing_of_it_is_left() {
             );
         }
     }
-    assert_eq!(buried(&storage), []);
+    assert_eq!(tombstones(&storage), []);
     assert!(storage.ranges.log.ranges().iter().all(|key| key.stream == kept));
     stop(storage);
     stop(start(&disk).unwrap());

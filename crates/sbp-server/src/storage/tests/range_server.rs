@@ -3,13 +3,13 @@
 use super::*;
 use crate::placement::{Settings, StreamRecord};
 use crate::range::{HeldRange, Phase, RangeServer};
-use crate::roles::{Job, Keeper, News};
+use crate::roles::{Job, RangeStore, Update};
 use crate::storage::{RangeStorage, open_range_server};
 
-/// A range server with its keeper.
+/// A range server with its range store.
 pub(super) struct Life {
     pub(super) ranges: Arc<RangeServer>,
-    pub(super) keeper: Keeper,
+    pub(super) range_store: RangeStore,
 }
 
 /// The server does not answer as a healthy one any more.
@@ -21,33 +21,33 @@ impl Life {
         let parts = parts(disk);
         let RangeStorage {
             ranges,
-            holdings,
+            hosted_ranges,
             store,
             ..
         } = open_range_server(&parts, small_log())?;
-        let keeper = Keeper::start(holdings, store, Arc::clone(&ranges), parts.health).unwrap();
-        Ok(Self { ranges, keeper })
+        let range_store = RangeStore::start(hosted_ranges, store, Arc::clone(&ranges), parts.health).unwrap();
+        Ok(Self { ranges, range_store })
     }
 
-    /// Has the keeper do something.
+    /// Has the range store do something.
     pub(super) fn keep<T: Send + 'static>(
         &self,
         job: impl FnOnce(Box<dyn FnOnce(Result<T, Refusal>) + Send>) -> Job,
     ) -> Result<T, Dead> {
         let (sender, answer) = mpsc::channel();
-        self.keeper
+        self.range_store
             .submit(job(Box::new(move |result| sender.send(result).unwrap())));
-        let answer = answer.recv_timeout(PATIENCE).expect("the keeper says nothing");
+        let answer = answer.recv_timeout(PATIENCE).expect("the range store says nothing");
         answer.map_err(|_| Dead)
     }
 
     pub(super) fn learn(&self, stream: StreamId, ranges: &[HeldRange]) -> Result<(), Dead> {
-        let news = News {
+        let update = Update {
             stream: Some(record(stream)),
             ranges: ranges.to_vec(),
             first: ranges.first().map(|first| (first.key.range, first.start)),
         };
-        self.keep(|done| Job::Learn { stream, news, done }).map(drop)
+        self.keep(|done| Job::Learn { stream, update, done }).map(drop)
     }
 
     pub(super) fn append(&self, listener: &Listener, stream: StreamId, body: &Bytes) -> Result<Offset, ErrorCode> {
@@ -96,7 +96,7 @@ impl Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        self.keeper.stop();
+        self.range_store.stop();
     }
 }
 

@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 
 /// The ranges held here with their streams, as they are durable.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holdings {
+pub(crate) struct HostedRanges {
     /// Of the placement driver's records, those of streams held here and of deleted ones.
     pub(crate) streams: PlacementState,
     pub(crate) ranges: BTreeMap<RangeKey, HeldRange>,
@@ -21,7 +21,7 @@ pub(crate) struct Holdings {
 
 /// What the placement driver says about one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct Update {
     /// The stream; absent where only ranges were told.
     pub(crate) stream: Option<Arc<StreamRecord>>,
     /// Ranges that belong here.
@@ -30,7 +30,7 @@ pub(crate) struct News {
     pub(crate) first: Option<(RangeIndex, Offset)>,
 }
 
-impl News {
+impl Update {
     /// Takes in what a placement driver said about one range, beside what it says when it is asked: the range, or a
     /// start that was raised.
     pub(crate) fn tell(&mut self, told: HeldRange) -> Result<(), Refusal> {
@@ -61,7 +61,7 @@ fn older_epoch(told: &HeldRange, known: Epoch) -> Refusal {
     Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message)
 }
 
-impl Holdings {
+impl HostedRanges {
     /// What was found at the start.
     pub(crate) fn new(streams: PlacementState, ranges: Vec<HeldRange>) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Holdings {
                     Change::RemoveRange(key) => {
                         self.ranges.remove(key);
                     }
-                    Change::BuryStream(stream) => {
+                    Change::PutTombstone(stream) => {
                         self.ranges.retain(|key, _| key.stream != *stream);
                     }
                     _ => {}
@@ -105,9 +105,9 @@ impl Holdings {
     /// The ranges in front of the stream's first one go. The last one that is held here stays, without its records, where
     /// the stream goes on elsewhere: a start that finds records of a stream of which nothing is held takes the metadata for
     /// an old copy and refuses.
-    fn trimmed(&self, id: StreamId, first: RangeIndex, news: &News) -> Vec<MetadataChange> {
+    fn trimmed(&self, id: StreamId, first: RangeIndex, update: &Update) -> Vec<MetadataChange> {
         let held = self.of(id);
-        let told = news.ranges.iter().map(|told| told.key);
+        let told = update.ranges.iter().map(|told| told.key);
         let last = held.iter().map(|held| held.key).chain(told).max();
         let in_front = held.into_iter().filter(|held| held.key.range < first);
         let change = |held: HeldRange| {
@@ -121,18 +121,18 @@ impl Holdings {
     }
 
     /// What has to become durable when the placement driver says this about a stream. Empty: nothing is new.
-    pub(crate) fn learn(&self, id: StreamId, news: &News) -> Result<Vec<MetadataChange>, Refusal> {
-        if self.streams.is_buried(id) {
+    pub(crate) fn learn(&self, id: StreamId, update: &Update) -> Result<Vec<MetadataChange>, Refusal> {
+        if self.streams.has_tombstone(id) {
             return Err(Refusal::no_stream(id));
         }
         let mut changes = Vec::new();
-        if let Some(stream) = &news.stream
+        if let Some(stream) = &update.stream
             && self.streams.stream(id) != Some(stream)
         {
             changes.push(MetadataChange::Placement(Change::PutStream(Arc::clone(stream))));
         }
         let lowest = self.of(id).first().map(|held| held.key);
-        for told in &news.ranges {
+        for told in &update.ranges {
             // Old news of a range that was trimmed away meanwhile: ranges come at the end only.
             if lowest.is_some_and(|lowest| told.key < lowest) {
                 continue;
@@ -155,8 +155,8 @@ impl Holdings {
                 changes.push(MetadataChange::Hold(merged));
             }
         }
-        if let Some((first, _)) = news.first {
-            changes.extend(self.trimmed(id, first, news));
+        if let Some((first, _)) = update.first {
+            changes.extend(self.trimmed(id, first, update));
         }
         Ok(changes)
     }
@@ -202,73 +202,73 @@ mod tests {
         })
     }
 
-    fn learn(holdings: &mut Holdings, news: &News) -> Result<usize, ErrorCode> {
-        let changes = holdings.learn(S, news).map_err(|refusal| refusal.code)?;
+    fn learn(hosted_ranges: &mut HostedRanges, update: &Update) -> Result<usize, ErrorCode> {
+        let changes = hosted_ranges.learn(S, update).map_err(|refusal| refusal.code)?;
         let count = changes.len();
         for change in changes {
-            holdings.install(change);
+            hosted_ranges.install(change);
         }
         assert_eq!(
-            holdings.learn(S, news),
+            hosted_ranges.learn(S, update),
             Ok(Vec::new()),
-            "what is known is no news: {news:?}"
+            "what is known is no news: {update:?}"
         );
         Ok(count)
     }
 
     #[test]
     fn news_add_ranges_raise_starts_and_never_move_an_end() {
-        let told = |ranges: &[HeldRange]| News {
+        let told = |ranges: &[HeldRange]| Update {
             ranges: ranges.to_vec(),
-            ..News::default()
+            ..Update::default()
         };
-        let mut holdings = Holdings::default();
-        let first = News {
+        let mut hosted_ranges = HostedRanges::default();
+        let first = Update {
             stream: Some(stream(5)),
             ..told(&[range(0, 0, None)])
         };
-        assert_eq!(learn(&mut holdings, &first), Ok(2));
-        assert_eq!(learn(&mut holdings, &told(&[range(0, 3, None)])), Ok(1));
+        assert_eq!(learn(&mut hosted_ranges, &first), Ok(2));
+        assert_eq!(learn(&mut hosted_ranges, &told(&[range(0, 3, None)])), Ok(1));
         assert_eq!(
-            learn(&mut holdings, &told(&[range(0, 1, None)])),
+            learn(&mut hosted_ranges, &told(&[range(0, 1, None)])),
             Ok(0),
             "a start stays raised"
         );
         assert_eq!(
-            learn(&mut holdings, &told(&[range(0, 3, Some(10)), range(1, 10, None)])),
+            learn(&mut hosted_ranges, &told(&[range(0, 3, Some(10)), range(1, 10, None)])),
             Ok(2)
         );
-        assert_eq!(learn(&mut holdings, &told(&[range(0, 3, Some(12))])), Ok(0));
-        assert_eq!(holdings.of(S), [range(0, 3, Some(10)), range(1, 10, None)]);
-        let settings = News {
+        assert_eq!(learn(&mut hosted_ranges, &told(&[range(0, 3, Some(12))])), Ok(0));
+        assert_eq!(hosted_ranges.of(S), [range(0, 3, Some(10)), range(1, 10, None)]);
+        let settings = Update {
             stream: Some(stream(6)),
-            ..News::default()
+            ..Update::default()
         };
-        assert_eq!(learn(&mut holdings, &settings), Ok(1));
-        assert_eq!(holdings.streams.stream(S), Some(&stream(6)));
+        assert_eq!(learn(&mut hosted_ranges, &settings), Ok(1));
+        assert_eq!(hosted_ranges.streams.stream(S), Some(&stream(6)));
     }
 
     #[test]
     fn ranges_in_front_of_the_first_one_left_go() {
-        let mut holdings = Holdings::default();
-        let news = News {
+        let mut hosted_ranges = HostedRanges::default();
+        let update = Update {
             ranges: vec![range(0, 0, Some(4)), range(1, 4, Some(8)), range(2, 8, None)],
-            ..News::default()
+            ..Update::default()
         };
-        assert_eq!(learn(&mut holdings, &news), Ok(3));
-        let news = News {
+        assert_eq!(learn(&mut hosted_ranges, &update), Ok(3));
+        let update = Update {
             first: Some((RangeIndex(2), Offset(8))),
-            ..News::default()
+            ..Update::default()
         };
-        assert_eq!(learn(&mut holdings, &news), Ok(2));
-        assert_eq!(holdings.of(S), [range(2, 8, None)]);
-        let late = News {
+        assert_eq!(learn(&mut hosted_ranges, &update), Ok(2));
+        assert_eq!(hosted_ranges.of(S), [range(2, 8, None)]);
+        let late = Update {
             ranges: vec![range(1, 4, Some(8)), range(2, 8, None)],
             first: Some((RangeIndex(1), Offset(4))),
-            ..News::default()
+            ..Update::default()
         };
         assert_eq!(
-            learn(&mut holdings, &late),
+            learn(&mut hosted_ranges, &late),
             Ok(0),
             "what was trimmed does not come back"
         );
@@ -276,26 +276,26 @@ mod tests {
 
     #[test]
     fn of_a_stream_that_goes_on_elsewhere_the_last_range_stays_without_its_records() {
-        let mut holdings = Holdings::default();
-        let news = News {
+        let mut hosted_ranges = HostedRanges::default();
+        let update = Update {
             ranges: vec![range(0, 0, Some(4)), range(1, 4, Some(8))],
-            ..News::default()
+            ..Update::default()
         };
-        assert_eq!(learn(&mut holdings, &news), Ok(2));
-        let elsewhere = News {
+        assert_eq!(learn(&mut hosted_ranges, &update), Ok(2));
+        let elsewhere = Update {
             first: Some((RangeIndex(2), Offset(8))),
-            ..News::default()
+            ..Update::default()
         };
-        assert_eq!(learn(&mut holdings, &elsewhere), Ok(2));
-        assert_eq!(holdings.of(S), [range(1, 8, Some(8))]);
-        let back = News {
+        assert_eq!(learn(&mut hosted_ranges, &elsewhere), Ok(2));
+        assert_eq!(hosted_ranges.of(S), [range(1, 8, Some(8))]);
+        let back = Update {
             ranges: vec![range(4, 12, None)],
             first: Some((RangeIndex(3), Offset(10))),
-            ..News::default()
+            ..Update::default()
         };
-        assert_eq!(learn(&mut holdings, &back), Ok(2));
+        assert_eq!(learn(&mut hosted_ranges, &back), Ok(2));
         assert_eq!(
-            holdings.of(S),
+            hosted_ranges.of(S),
             [range(4, 12, None)],
             "there is a later one to know the stream by"
         );
@@ -303,24 +303,24 @@ mod tests {
 
     #[test]
     fn a_lower_epoch_is_refused_and_a_deleted_stream_does_not_come_back() {
-        let mut holdings = Holdings::default();
-        let news = News {
+        let mut hosted_ranges = HostedRanges::default();
+        let update = Update {
             stream: Some(stream(0)),
             ranges: vec![range(3, 0, None)],
-            ..News::default()
+            ..Update::default()
         };
-        assert_eq!(learn(&mut holdings, &news), Ok(2));
-        let older = News {
+        assert_eq!(learn(&mut hosted_ranges, &update), Ok(2));
+        let older = Update {
             ranges: vec![HeldRange {
                 epoch: Epoch(2),
                 ..range(3, 5, None)
             }],
-            ..News::default()
+            ..Update::default()
         };
-        assert_eq!(learn(&mut holdings, &older), Err(ErrorCode::EXPIRED_RANGE_EPOCH));
-        assert_eq!(holdings.of(S), [range(3, 0, None)], "nothing of it was taken");
-        holdings.install(MetadataChange::Placement(Change::BuryStream(S)));
-        assert_eq!(holdings.of(S), []);
-        assert_eq!(learn(&mut holdings, &news), Err(ErrorCode::NOT_FOUND));
+        assert_eq!(learn(&mut hosted_ranges, &older), Err(ErrorCode::EXPIRED_RANGE_EPOCH));
+        assert_eq!(hosted_ranges.of(S), [range(3, 0, None)], "nothing of it was taken");
+        hosted_ranges.install(MetadataChange::Placement(Change::PutTombstone(S)));
+        assert_eq!(hosted_ranges.of(S), []);
+        assert_eq!(learn(&mut hosted_ranges, &update), Err(ErrorCode::NOT_FOUND));
     }
 }

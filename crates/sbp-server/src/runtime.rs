@@ -22,13 +22,13 @@ use crate::data_dir::{DataDir, fit_to_disk};
 use crate::error::{ShutdownError, StartError};
 use crate::failure::Health;
 use crate::identity::Identity;
-use crate::listener::{Acceptor, CROSSING};
+use crate::listener::{Acceptor, HANDOVERS};
+use crate::log_rate_limiter::LogRateLimiter;
 use crate::node::{ConnectionLimits, Node};
 use crate::offer::{Offer, ToldLimits};
 use crate::range::{RangeServer, Readers};
 use crate::roles::keep_in_touch;
-use crate::seldom::Seldom;
-use crate::start::{Halves, Surroundings};
+use crate::start::{OpenedRoles, StartContext};
 use crate::stats::{Counters, ServerStats};
 use crate::storage::StorageParts;
 
@@ -36,14 +36,14 @@ use crate::storage::StorageParts;
 const CLOSING_TIME: Duration = Duration::from_secs(2);
 /// What threads may take beyond that which were stopped meanwhile, or wait for the disk.
 const LAST_USERS_TIME: Duration = Duration::from_secs(30);
-/// Nobody tells when they are done.
+/// How often is looked whether they have ended: nothing signals it.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Descriptors beside those of connections.
 const OTHER_DESCRIPTORS: usize = 16;
 
 /// A running server's parts.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct ServerRuntime {
     runtime: Runtime,
     /// Has those connections that have asked for nothing yet.
     reception: Runtime,
@@ -61,7 +61,7 @@ pub(crate) struct Running {
     durability: Durability,
 }
 
-impl Running {
+impl ServerRuntime {
     /// Starts everything.
     pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
         check_listen_address(config)?;
@@ -84,19 +84,19 @@ impl Running {
         };
         let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
         let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
-        let around = Surroundings {
+        let context = StartContext {
             config,
             runtime: &runtime,
             descriptors: &descriptors,
             advertise: &advertise,
         };
-        let Halves {
+        let OpenedRoles {
             server_id,
             placement,
             ranges,
             range_role,
             owner,
-        } = Halves::open(&around, &parts, log_config(config, &data_dir))?;
+        } = OpenedRoles::open(&context, &parts, log_config(config, &data_dir))?;
         let StorageParts {
             clock,
             health,
@@ -125,7 +125,7 @@ impl Running {
             clock,
             health,
             counters,
-            faults: Seldom::default(),
+            faults: LogRateLimiter::default(),
         });
         let locks = lock_descriptors(data_dir.path())
             .into_iter()
@@ -142,9 +142,9 @@ impl Running {
             session,
             max_connections: config.max_connections,
             max_connections_per_address: config.max_connections_per_address,
-            exhausted: Seldom::default(),
-            too_many: Seldom::default(),
-            crossing: Arc::new(Semaphore::new(CROSSING)),
+            exhausted: LogRateLimiter::default(),
+            too_many: LogRateLimiter::default(),
+            handover: Arc::new(Semaphore::new(HANDOVERS)),
         };
         reception.spawn(acceptor.run(listener, stopped));
         start_background_tasks(&runtime, &node, config, data_dir.path());
@@ -234,7 +234,7 @@ impl Running {
             placement.stop();
         }
         if let Some(role) = &node.range_role {
-            role.keeper.stop();
+            role.range_store.stop();
         }
         if let Some(readers) = &node.readers {
             readers.stop();

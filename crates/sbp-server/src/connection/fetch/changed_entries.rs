@@ -10,7 +10,7 @@ const FEW: usize = 16;
 
 /// The entries that something has changed for since the last look. A call may have a thousand, and one of them is hot.
 #[derive(Debug)]
-pub(super) enum Attention {
+pub(super) enum ChangedEntries {
     /// All of them.
     All,
     /// These, by their places.
@@ -21,7 +21,7 @@ pub(super) enum Attention {
     },
 }
 
-impl Attention {
+impl ChangedEntries {
     pub(super) fn to_all() -> Self {
         Self::All
     }
@@ -78,15 +78,15 @@ mod tests {
     fn first_all_then_only_what_has_changed() {
         for count in [3, 100] {
             let entries = || (0..count).map(|place| StreamId(i64::try_from(place % 50).unwrap()));
-            let mut attention = Attention::to_all();
-            attention.add(&[StreamId(1)], entries());
-            assert_eq!(attention.take(count), (0..count).collect::<Vec<_>>());
-            assert_eq!(attention.take(count), [] as [usize; 0]);
-            attention.add(&[StreamId(1), StreamId(99)], entries());
-            attention.add_slot(0);
+            let mut changed_entries = ChangedEntries::to_all();
+            changed_entries.add(&[StreamId(1)], entries());
+            assert_eq!(changed_entries.take(count), (0..count).collect::<Vec<_>>());
+            assert_eq!(changed_entries.take(count), [] as [usize; 0]);
+            changed_entries.add(&[StreamId(1), StreamId(99)], entries());
+            changed_entries.add_slot(0);
             let expected: &[usize] = if count == 3 { &[1, 0] } else { &[1, 51, 0] };
-            assert_eq!(attention.take(count), expected);
-            assert_eq!(attention.take(count), [] as [usize; 0]);
+            assert_eq!(changed_entries.take(count), expected);
+            assert_eq!(changed_entries.take(count), [] as [usize; 0]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that makes a range server's holdings durable.
+//! The thread that makes a range server's hosted ranges durable.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,7 @@ use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
 use sbp_types::{Epoch, Offset, RangeKey, StreamId};
 
-use super::holdings::{Holdings, News};
+use super::hosted_ranges::{HostedRanges, Update};
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::Change;
@@ -20,10 +20,11 @@ use crate::refusal::{Done, Refusal};
 
 /// Something about the ranges held here that has to become durable.
 pub(crate) enum Job {
-    /// The placement driver says this about a stream. Answered with the stream's ranges held here, as they then are.
+    /// Take over what the placement driver says about a stream. Answered with the ranges of the stream that are held here
+    /// afterwards.
     Learn {
         stream: StreamId,
-        news: News,
+        update: Update,
         done: Done<Vec<HeldRange>>,
     },
     /// A range is to end, and `end` is where the one who asks thinks it does. Answered when the end is durable.
@@ -46,24 +47,24 @@ pub(crate) enum Job {
     Stop,
 }
 
-/// The holdings of a range server alone: one thread changes them, in the order in which it is asked.
+/// The hosted ranges of a range server alone: one thread changes them, in the order in which it is asked.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct RangeStore {
     jobs: mpsc::Sender<Job>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Keeper {
+impl RangeStore {
     /// Starts the thread.
     pub(crate) fn start(
-        holdings: Holdings,
+        hosted_ranges: HostedRanges,
         store: Box<dyn MetadataStore>,
         ranges: Arc<RangeServer>,
         health: Arc<Health>,
     ) -> io::Result<Self> {
         let (sender, jobs) = mpsc::channel();
         let worker = Worker {
-            holdings,
+            hosted_ranges,
             store,
             ranges,
             health,
@@ -79,7 +80,7 @@ impl Keeper {
         })
     }
 
-    /// Has something done. When the server goes down nobody is told any more.
+    /// Has a job done. A job that is submitted while the server goes down is dropped, its `done` uncalled.
     pub(crate) fn submit(&self, job: Job) {
         // The receiving end lives as long as the thread, which only `stop` ends.
         let _stopped = self.jobs.send(job);
@@ -96,17 +97,17 @@ impl Keeper {
     }
 }
 
-/// Who wants a range sealed: the end that they saw, and how to answer.
+/// A request to seal a range: the end that its sender saw, and how to answer it.
 type Sealer = (Option<Offset>, Done<HeldRange>);
 
 struct Worker {
-    holdings: Holdings,
+    hosted_ranges: HostedRanges,
     store: Box<dyn MetadataStore>,
     ranges: Arc<RangeServer>,
     health: Arc<Health>,
     /// For what the log has to say.
     jobs: mpsc::Sender<Job>,
-    /// Who waits for the end of which range.
+    /// The requests that wait for the end of a range.
     sealing: HashMap<RangeKey, Vec<Sealer>>,
 }
 
@@ -127,16 +128,16 @@ impl Worker {
 
     /// Forgets deleted streams of which nothing is held.
     fn sweep(&mut self) {
-        let mut gone: Vec<_> = self.holdings.streams.buried().collect();
+        let mut gone: Vec<_> = self.hosted_ranges.streams.tombstones().collect();
         gone.retain(|stream| self.ranges.may_forget(*stream));
-        let forget = |stream: StreamId| MetadataChange::Placement(Change::ForgetStream(stream));
+        let forget = |stream: StreamId| MetadataChange::Placement(Change::DropTombstone(stream));
         // Those that are not forgotten now, because the disk is full or has failed, are looked at again.
         let _committed = self.commit(gone.into_iter().map(forget).collect());
     }
 
     fn handle_job(&mut self, job: Job) {
         match job {
-            Job::Learn { stream, news, done } => done(self.learn(stream, news)),
+            Job::Learn { stream, update, done } => done(self.learn(stream, update)),
             Job::Seal { key, epoch, end, done } => self.seal(key, epoch, end, done),
             Job::Drained { key, end } => self.drained(key, end),
             Job::Delete { stream, done } => done(self.delete(stream)),
@@ -145,20 +146,20 @@ impl Worker {
         }
     }
 
-    fn learn(&mut self, stream: StreamId, news: News) -> Result<Vec<HeldRange>, Refusal> {
-        self.commit(self.holdings.learn(stream, &news)?)?;
-        let held = self.holdings.of(stream);
-        let facts = self.holdings.streams.stream(stream).map(|record| record.facts());
+    fn learn(&mut self, stream: StreamId, update: Update) -> Result<Vec<HeldRange>, Refusal> {
+        self.commit(self.hosted_ranges.learn(stream, &update)?)?;
+        let held = self.hosted_ranges.of(stream);
+        let facts = self.hosted_ranges.streams.stream(stream).map(|record| record.facts());
         self.ranges.install(stream, facts.unwrap_or_default(), &held);
-        if let Some((_, start)) = news.first {
+        if let Some((_, start)) = update.first {
             self.ranges.trim(stream, start);
         }
         Ok(held)
     }
 
     fn seal(&mut self, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<HeldRange>) {
-        let Some(held) = self.holdings.ranges.get(&key) else {
-            let refusal = match self.holdings.streams.is_buried(key.stream) {
+        let Some(held) = self.hosted_ranges.ranges.get(&key) else {
+            let refusal = match self.hosted_ranges.streams.has_tombstone(key.stream) {
                 true => Refusal::no_stream(key.stream),
                 false => Refusal::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here")),
             };
@@ -178,7 +179,7 @@ impl Worker {
             self.ranges.seal(
                 key,
                 Box::new(move |end| {
-                    // Nobody takes it any more when the server goes down.
+                    // The receiver is gone when the server goes down.
                     let _stopped = jobs.send(Job::Drained { key, end });
                 }),
             );
@@ -206,7 +207,7 @@ impl Worker {
     }
 
     fn make_end_durable(&mut self, key: RangeKey, end: Offset) -> Result<HeldRange, Refusal> {
-        let Some(held) = self.holdings.ranges.get(&key) else {
+        let Some(held) = self.hosted_ranges.ranges.get(&key) else {
             return Err(Refusal::no_stream(key.stream));
         };
         let held = HeldRange {
@@ -226,8 +227,8 @@ impl Worker {
     }
 
     fn delete(&mut self, stream: StreamId) -> Result<(), Refusal> {
-        if !self.holdings.of(stream).is_empty() {
-            self.commit(vec![MetadataChange::Placement(Change::BuryStream(stream))])?;
+        if !self.hosted_ranges.of(stream).is_empty() {
+            self.commit(vec![MetadataChange::Placement(Change::PutTombstone(stream))])?;
         }
         self.ranges.delete(stream);
         Ok(())
@@ -241,7 +242,7 @@ impl Worker {
         match self.store.commit(&changes) {
             Ok(()) => {
                 for change in changes {
-                    self.holdings.install(change);
+                    self.hosted_ranges.install(change);
                 }
                 Ok(())
             }
@@ -249,7 +250,7 @@ impl Worker {
                 Err(Refusal::new(ErrorCode::INSUFFICIENT_STORAGE, error.to_string()))
             }
             Err(error) => {
-                // Nobody knows what the disk holds now; a restart reads it.
+                // The changes may or may not be on the disk; a restart finds out by reading it.
                 self.health.fail("the metadata store", error.to_string());
                 Err(Refusal::new(ErrorCode::RS_INTERNAL_SERVER_ERROR, error.to_string()))
             }

@@ -96,7 +96,7 @@ fn bury(life: &Life, listener: &Listener, model: &mut Model) -> Result<(), Dead>
         trim(life, model, KEPT, start)?;
         // Between any two checkpoints somebody looks.
         for _ in 0..2 {
-            life.keeper.submit(Job::Sweep);
+            life.range_store.submit(Job::Sweep);
             life.learn(KEPT, &[whole(KEPT, start)])?;
             life.checkpoint()?;
         }
@@ -123,7 +123,7 @@ fn a_range_server_starts_from_the_checkpoint_before_the_newest_whatever_was_forg
     assert!(live(&disk, &listener, &mut Model::default()));
     let forgotten = open_range_server(&parts(&disk), small_log()).unwrap();
     assert_eq!(
-        forgotten.holdings.streams.buried().count(),
+        forgotten.hosted_ranges.streams.tombstones().count(),
         0,
         "the script reaches the sweep"
     );

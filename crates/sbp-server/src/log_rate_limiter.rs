@@ -1,15 +1,15 @@
-//! Warnings that a peer can cause as often as it likes.
+//! Limits how often a warning is logged that a peer can cause as often as it likes.
 
 use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
 
-/// The shortest time between two of them.
+/// The shortest time between two warnings of one kind.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lets one warning of its kind through in a second, and counts those between.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
+pub(crate) struct LogRateLimiter {
     state: Mutex<State>,
 }
 
@@ -19,7 +19,7 @@ struct State {
     left_out: u64,
 }
 
-impl Seldom {
+impl LogRateLimiter {
     /// Whether to warn now; then how many warnings were left out since the last one.
     pub(crate) fn due(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
@@ -41,12 +41,12 @@ mod tests {
 
     #[test]
     fn there_is_one_in_a_second_and_it_tells_of_the_others() {
-        let (seldom, start) = (Seldom::default(), Instant::now());
+        let (log_rate_limiter, start) = (LogRateLimiter::default(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
-        assert_eq!(seldom.due(start), Some(0));
-        assert_eq!((1..1_000).filter_map(|ms| seldom.due(after(ms))).count(), 0);
-        assert_eq!(seldom.due(after(1_000)), Some(999));
-        assert_eq!(seldom.due(after(1_999)), None);
-        assert_eq!(seldom.due(after(10_000)), Some(1));
+        assert_eq!(log_rate_limiter.due(start), Some(0));
+        assert_eq!((1..1_000).filter_map(|ms| log_rate_limiter.due(after(ms))).count(), 0);
+        assert_eq!(log_rate_limiter.due(after(1_000)), Some(999));
+        assert_eq!(log_rate_limiter.due(after(1_999)), None);
+        assert_eq!(log_rate_limiter.due(after(10_000)), Some(1));
     }
 }
