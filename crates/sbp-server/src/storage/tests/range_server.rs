@@ -332,3 +332,38 @@ fn a_disk_that_does_not_sync_is_noticed_on_a_range_server_too() {
     });
     assert!(noticed);
 }
+
+#[test]
+fn a_range_server_starts_although_a_stream_in_its_log_goes_on_elsewhere() {
+    let (disk, listener) = (SimFileSystem::new(), Listener::new());
+    let stream = StreamId(1);
+    let key = RangeKey {
+        stream,
+        range: RangeIndex(0),
+    };
+    let held = HeldRange {
+        key,
+        epoch: Epoch(0),
+        start: Offset(0),
+        end: None,
+    };
+    let life = Life::start(&disk).unwrap();
+    life.learn(stream, &[held]).unwrap();
+    life.append(&listener, stream, &Bytes::from_static(b"trimmed")).unwrap();
+    let (epoch, end) = (Epoch::ANY, None);
+    let sealed = life.keep(|done| Job::Seal { key, epoch, end, done }).unwrap();
+    assert_eq!(sealed.end, Some(Offset(1)));
+    let update = Update {
+        first: Some((RangeIndex(1), Offset(1))),
+        ..Update::default()
+    };
+    life.keep(|done| Job::Learn { stream, update, done }).unwrap();
+    drop(life);
+    let life = Life::start(&disk).unwrap();
+    let left = HeldRange {
+        start: Offset(1),
+        end: Some(Offset(1)),
+        ..held
+    };
+    assert_eq!(life.held(stream), [left]);
+}
