@@ -69,19 +69,9 @@ impl ServerRuntime {
         let reception = start_runtime("sbp-reception")?;
         // Before the directory is touched: a port that is taken is found at once, and changes nothing.
         let listener = bind(&reception, &config.listen)?;
-        let io = |what: &str| {
-            let what = what.to_owned();
-            move |source| StartError::Io { what, source }
-        };
         let local = listener.local_addr().map_err(io("read the address listened on"))?;
         check_advertised(config, local)?;
         let data_dir = DataDir::new(config.data_dir.as_deref()).map_err(io("make a temporary directory"))?;
-        let parts = StorageParts {
-            files: file_system(config),
-            clock: Arc::new(SystemClock::new()),
-            health: Arc::default(),
-            counters: Arc::default(),
-        };
         let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
         let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
         let context = StartContext {
@@ -90,43 +80,8 @@ impl ServerRuntime {
             descriptors: &descriptors,
             advertise: &advertise,
         };
-        let OpenedRoles {
-            server_id,
-            placement,
-            ranges,
-            range_role,
-            owner,
-        } = OpenedRoles::open(&context, &parts, log_config(config, &data_dir))?;
-        let StorageParts {
-            clock,
-            health,
-            counters,
-            ..
-        } = parts;
-        let identity = Identity { server_id, advertise };
         let session = session_config(config);
-        let offer = Offer::new(config.durability.name(), &identity, told_limits(&session));
-        let limits = ConnectionLimits {
-            answer_bytes: session.limits.answer_bytes,
-            waits: session.limits.waits,
-            default_timeout: config.default_timeout,
-            shutdown_grace: config.shutdown_grace,
-        };
-        let readers = ranges.as_ref().map(Readers::start).transpose();
-        let readers = readers.map_err(io("start a reader thread"))?;
-        let node = Arc::new(Node {
-            identity,
-            offer,
-            limits,
-            placement,
-            ranges,
-            range_role,
-            readers,
-            clock,
-            health,
-            counters,
-            faults: LogRateLimiter::default(),
-        });
+        let (node, owner) = open_node(&context, &session, log_config(config, &data_dir))?;
         let locks = lock_descriptors(data_dir.path())
             .into_iter()
             .map(|fd| descriptors.register(fd))
@@ -247,6 +202,65 @@ impl ServerRuntime {
             .map_err(|source| ShutdownError::Temporary { path, source })?;
         closed
     }
+}
+
+/// Opens what the server keeps, for the roles that it has, and puts around it what its connections need.
+fn open_node(
+    context: &StartContext<'_>,
+    session: &SessionConfig,
+    log: LogConfig,
+) -> Result<(Arc<Node>, Arc<RangeServer>), StartError> {
+    let config = context.config;
+    let parts = StorageParts {
+        files: file_system(config),
+        clock: Arc::new(SystemClock::new()),
+        health: Arc::default(),
+        counters: Arc::default(),
+    };
+    let OpenedRoles {
+        server_id,
+        placement,
+        ranges,
+        range_role,
+        owner,
+    } = OpenedRoles::open(context, &parts, log)?;
+    let StorageParts {
+        clock,
+        health,
+        counters,
+        ..
+    } = parts;
+    let advertise = context.advertise.to_owned();
+    let identity = Identity { server_id, advertise };
+    let offer = Offer::new(config.durability.name(), &identity, told_limits(session));
+    let limits = ConnectionLimits {
+        answer_bytes: session.limits.answer_bytes,
+        waits: session.limits.waits,
+        default_timeout: config.default_timeout,
+        shutdown_grace: config.shutdown_grace,
+    };
+    let readers = ranges.as_ref().map(Readers::start).transpose();
+    let readers = readers.map_err(io("start a reader thread"))?;
+    let node = Arc::new(Node {
+        identity,
+        offer,
+        limits,
+        placement,
+        ranges,
+        range_role,
+        readers,
+        clock,
+        health,
+        counters,
+        faults: LogRateLimiter::default(),
+    });
+    Ok((node, owner))
+}
+
+/// An error of the system, with what could not be done.
+fn io(what: &str) -> impl FnOnce(std::io::Error) -> StartError {
+    let what = what.to_owned();
+    move |source| StartError::Io { what, source }
 }
 
 /// Starts what a server does without being asked.
