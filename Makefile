@@ -48,7 +48,7 @@ wheel: venv ## Build the release wheel into target/wheels.
 install: wheel ## Install the release wheel into .venv.
 	$(call install,$(WHEELS))
 
-install-tested: venv ## Build and install the wheel that is tested: as the release, but compiled in a third of the time.
+install-tested: venv ## Build and install the wheel that is tested: as the release, but without link-time optimisation.
 	$(call build,wheel-test,$(TESTED))
 	$(call install,$(TESTED))
 
