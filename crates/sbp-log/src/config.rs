@@ -72,7 +72,7 @@ pub struct LogConfig {
     /// A sealed segment is rewritten, range by range and together with its neighbours, when no more than this percentage
     /// of it is still needed. 0: never. 100: every one once, so that long reads of one range among many are sequential,
     /// for the price of writing everything twice.
-    pub rewrite_percent: u8,
+    pub compaction_percent: u8,
     /// How long a writer without a batch in the log is remembered, by the append times in the log.
     pub writer_retention: Duration,
     /// Who does the work beside the writer thread.
@@ -94,7 +94,7 @@ impl LogConfig {
             hot_tail_bytes: 64 << 20,
             reserve_bytes: 16 << 20,
             checkpoint_bytes: 1 << 30,
-            rewrite_percent: 50,
+            compaction_percent: 50,
             writer_retention: Duration::from_hours(7 * 24),
             helpers: Helpers::Threads,
             #[cfg(feature = "testing")]

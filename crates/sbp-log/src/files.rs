@@ -15,7 +15,7 @@ pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const ASIDE: &str = ".tmp";
 
 const SEGMENT: &str = "segment-";
-const REMAINS: &str = "remains-";
+const COMPACTED: &str = "remains-";
 const CHECKPOINT: &str = "checkpoint-";
 
 /// What a disk writes whole or not at all.
@@ -30,25 +30,25 @@ pub(crate) enum SegmentId {
     /// A part of the chain of groups.
     Chain(u64),
     /// What was left of older ones, put in order.
-    Remains(u64),
+    Compacted(u64),
 }
 
 impl SegmentId {
     pub(crate) fn file_name(self) -> String {
         match self {
             Self::Chain(number) => format!("{SEGMENT}{number:016x}"),
-            Self::Remains(number) => format!("{REMAINS}{number:016x}"),
+            Self::Compacted(number) => format!("{COMPACTED}{number:016x}"),
         }
     }
 
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let chain = number(name, SEGMENT).map(Self::Chain);
-        chain.or_else(|| number(name, REMAINS).map(Self::Remains))
+        chain.or_else(|| number(name, COMPACTED).map(Self::Compacted))
     }
 
     pub(crate) fn number(self) -> u64 {
         match self {
-            Self::Chain(number) | Self::Remains(number) => number,
+            Self::Chain(number) | Self::Compacted(number) => number,
         }
     }
 }

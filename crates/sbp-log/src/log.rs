@@ -10,9 +10,9 @@ use sbp_locks::Mutex;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
 
 use crate::claim::Claimed;
+use crate::commit_leader::CommitLeader;
 use crate::files::{CLEAN, is_full, write_small_always};
 use crate::handle::OpenFiles;
-use crate::pen::Pen;
 use crate::prepare::{Maker, Prepared};
 use crate::queue::Queue;
 use crate::recover::Recovery;
@@ -22,8 +22,8 @@ use crate::upkeep::{Job, JobSink, write_checkpoint};
 use crate::writer::{Syncer, Writer};
 use crate::{
     Clock, Damage, DamagedInterval, FileSystem, Helpers, LogConfig, LogEntry, LogError, LogStats, OpenError, RangeEnd,
-    ReadError, Recovered, Scrubbed, StoredBatch, WriterKey, WriterState, claim, files, read, recover, rewrite, scrub,
-    upkeep,
+    ReadError, Recovered, Scrubbed, StoredBatch, WriterKey, WriterState, claim, compaction, files, read, recover,
+    scrub, upkeep,
 };
 
 /// Told how each group of appends ended, by the writer thread.
@@ -42,7 +42,7 @@ pub trait GroupObserver<T>: Send + Sync + 'static {
 pub struct Log<T> {
     shared: Arc<Shared>,
     queue: Arc<Queue<T>>,
-    pen: Arc<Pen<T>>,
+    commit_leader: Arc<CommitLeader<T>>,
     /// The writer first; empty when they have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -89,7 +89,7 @@ fn share(
         footers: Default::default(),
         counters: Default::default(),
         read_buffers: read::buffers(),
-        rewriting: Default::default(),
+        compacting: Default::default(),
         moved: AtomicU64::new(0),
         synced_below: AtomicU64::new(newest),
         state: State {
@@ -97,7 +97,7 @@ fn share(
             tail: HotTail::new(config.hot_tail_bytes),
             writers: std::mem::take(&mut recovery.writers),
             segments: std::mem::take(&mut recovery.segments),
-            remains: std::mem::take(&mut recovery.remains),
+            compacted: std::mem::take(&mut recovery.compacted),
             retired: std::mem::take(&mut recovery.retired),
             reclaimable: true,
             last: recovery.last,
@@ -156,7 +156,7 @@ impl<T: Send + 'static> Log<T> {
             queue: queue.clone(),
             jobs: JobSink::Inline,
             syncer: None,
-            former: Default::default(),
+            builder: Default::default(),
             active: recovery.active,
             last: recovery.last,
             full: recovery.full,
@@ -167,13 +167,13 @@ impl<T: Send + 'static> Log<T> {
         for number in recovery.unsealed {
             writer.jobs.send(&shared, Job::Seal(number));
         }
-        let pen = Arc::new(Pen::new(writer, observer, &shared.config));
-        let writer = Arc::clone(&pen);
+        let commit_leader = Arc::new(CommitLeader::new(writer, observer, &shared.config));
+        let writer = Arc::clone(&commit_leader);
         threads.insert(0, spawn("sbp-log-writer", move || writer.run()).map_err(files::at(at))?);
         let log = Self {
             shared,
             queue,
-            pen,
+            commit_leader,
             threads: threads.into(),
         };
         Ok((log, recovered))
@@ -205,7 +205,7 @@ impl<T: Send + 'static> Log<T> {
     /// a lone append. Otherwise the writer thread does. Waits neither for the disk nor for another thread.
     pub fn write_here(&self, queued: Queued, told: &mut dyn FnMut(Vec<T>, Result<(), Arc<LogError>>)) {
         let Queued(()) = queued;
-        self.pen.write_here(told);
+        self.commit_leader.write_here(told);
     }
 
     /// Queues a point in the log: when the observer gets `context` back, everything queued before is on stable storage,
@@ -350,7 +350,7 @@ impl<T: Send + 'static> Log<T> {
     /// writes checkpoints until files without use are gone, if they are worth it. How many bytes went. Blocks on the disk;
     /// cheap when there is nothing to do.
     pub fn reclaim(&self) -> std::io::Result<u64> {
-        rewrite::reclaim(&self.shared)
+        compaction::reclaim(&self.shared)
     }
 
     /// Reads one sealed file whole, the first whose number is larger than `after`, and checks every batch that is still
@@ -419,7 +419,7 @@ impl<T: Send + 'static> Log<T> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let segments = {
             let state = self.shared.state.read();
-            state.segments.len() + state.remains.len()
+            state.segments.len() + state.compacted.len()
         };
         LogStats {
             durability: self.shared.config.durability,
@@ -435,7 +435,7 @@ impl<T: Send + 'static> Log<T> {
             segments: segments as u64,
             checkpoints: load(&counters.checkpoints),
             disk_reads: load(&counters.disk_reads),
-            rewritten_bytes: load(&counters.rewritten_bytes),
+            compacted_bytes: load(&counters.compacted_bytes),
         }
     }
 

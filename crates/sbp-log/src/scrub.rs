@@ -5,7 +5,7 @@ use std::io;
 use sbp_types::RangeKey;
 
 use crate::DamagedInterval;
-use crate::rewrite::{NotWritten, Piece, collect};
+use crate::compaction::{NotWritten, Piece, collect};
 use crate::shared::Shared;
 use crate::upkeep::write_checkpoint;
 
@@ -28,7 +28,7 @@ pub struct Scrubbed {
 pub(crate) fn scrub(shared: &Shared, after: u64) -> io::Result<Option<Scrubbed>> {
     let next = {
         let state = shared.state.read();
-        let files = state.segments.values().chain(state.remains.values());
+        let files = state.segments.values().chain(state.compacted.values());
         let sealed = files.filter(|live| live.sealed && live.segment.number > after);
         sealed.map(|live| live.segment.number).min()
     };

@@ -31,7 +31,7 @@ pub(crate) struct State {
     /// Segments with groups, by number. The last one is being written.
     pub(crate) segments: BTreeMap<u64, LiveSegment>,
     /// Files with what was left of older segments, by number.
-    pub(crate) remains: BTreeMap<u64, LiveSegment>,
+    pub(crate) compacted: BTreeMap<u64, LiveSegment>,
     /// Files that no checkpoint to come will list; they go when no kept one needs them.
     pub(crate) retired: BTreeMap<SegmentId, Retired>,
     /// Whether anything was released, or a segment sealed, since room was last given back.
@@ -43,7 +43,7 @@ pub(crate) struct State {
 impl State {
     /// The file that a run is in.
     pub(crate) fn live(&self, number: u64) -> Option<&LiveSegment> {
-        self.segments.get(&number).or_else(|| self.remains.get(&number))
+        self.segments.get(&number).or_else(|| self.compacted.get(&number))
     }
 
     /// Takes files out of use.
@@ -54,7 +54,7 @@ impl State {
                 .segments
                 .remove(number)
                 .map(|live| (SegmentId::Chain(*number), live));
-            let gone = chain.or_else(|| Some((SegmentId::Remains(*number), self.remains.remove(number)?)));
+            let gone = chain.or_else(|| Some((SegmentId::Compacted(*number), self.compacted.remove(number)?)));
             let Some((id, live)) = gone else { continue };
             left.extend(live.keys.iter().copied());
             let bytes = if live.sealed { live.end } else { live.segment.capacity };
@@ -68,7 +68,7 @@ impl State {
                 .get(*key)
                 .is_some_and(|range| range.released == Offset(i64::MAX))
         });
-        for live in self.segments.values().chain(self.remains.values()) {
+        for live in self.segments.values().chain(self.compacted.values()) {
             for key in &live.keys {
                 left.remove(key);
             }
@@ -80,7 +80,7 @@ impl State {
 
     /// The ranges that some file holds records of, once per file.
     pub(crate) fn keys_on_disk(&self) -> impl Iterator<Item = RangeKey> {
-        let live = self.segments.values().chain(self.remains.values());
+        let live = self.segments.values().chain(self.compacted.values());
         let retired = self.retired.values().flat_map(|retired| &retired.keys);
         live.flat_map(|live| &live.keys).chain(retired).copied()
     }
@@ -108,8 +108,8 @@ pub(crate) struct LiveSegment {
     pub(crate) end: u64,
     /// The ranges that have a run in it.
     pub(crate) keys: Vec<RangeKey>,
-    /// Its place among all files, by what they hold: its number in the chain, and for remains the largest of those they
-    /// took the place of.
+    /// Its place among all files, by what they hold: its number in the chain, and for a compacted file the
+    /// largest of those it took the place of.
     pub(crate) order: u64,
     /// Whether it has its footer.
     pub(crate) sealed: bool,
@@ -139,7 +139,7 @@ pub(crate) struct Shared {
     /// Memory that batches from the disk were read into.
     pub(crate) read_buffers: Mutex<Recycler>,
     /// Held by who rewrites segments, for as long as the disk takes: nobody else may wait for it.
-    pub(crate) rewriting: Mutex<()>,
+    pub(crate) compacting: Mutex<()>,
     /// How many times batches have moved from one file to another: a read that failed meanwhile is worth another try.
     pub(crate) moved: AtomicU64,
     /// Held for as long as the log lives.
@@ -167,14 +167,14 @@ pub(crate) struct KeptCheckpoint {
 impl KeptCheckpoint {
     pub(crate) fn of(sequence: u64, checkpoint: &Checkpoint) -> Self {
         let chain = checkpoint.segments.iter().map(|item| SegmentId::Chain(item.number));
-        let remains = checkpoint
-            .remains
+        let compacted = checkpoint
+            .compacted
             .iter()
-            .map(|item| SegmentId::Remains(item.segment.number));
+            .map(|item| SegmentId::Compacted(item.segment.number));
         Self {
             sequence,
             covered: checkpoint.covered.segment,
-            files: chain.chain(remains).collect(),
+            files: chain.chain(compacted).collect(),
         }
     }
 
@@ -237,7 +237,7 @@ pub(crate) struct Counters {
     pub(crate) cold_reads: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
     pub(crate) disk_reads: AtomicU64,
-    pub(crate) rewritten_bytes: AtomicU64,
+    pub(crate) compacted_bytes: AtomicU64,
 }
 
 /// Adds to a counter that nothing is ordered by.

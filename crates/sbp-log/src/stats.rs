@@ -30,7 +30,7 @@ pub struct LogStats {
     /// Reads of the disk for those.
     pub disk_reads: u64,
     /// Bytes written to put what was left of old segments in order.
-    pub rewritten_bytes: u64,
+    pub compacted_bytes: u64,
     /// Segments that exist, the prepared one not counted.
     pub segments: u64,
     /// Checkpoints written.

@@ -9,13 +9,13 @@ use std::time::Duration;
 use sbp_types::RangeKey;
 
 use crate::Durability;
+use crate::compaction::compact;
 use crate::files::{SegmentId, checkpoint_name, remove_if_there, write_small_always};
 use crate::format::block_up;
-use crate::format::checkpoint::{Checkpoint, RangeItem, RemainsItem, SegmentItem};
+use crate::format::checkpoint::{Checkpoint, CompactedItem, RangeItem, SegmentItem};
 use crate::format::footer::{FooterBuilder, IndexEntry};
 use crate::fs::File;
 use crate::index::Entries;
-use crate::rewrite::rewrite;
 use crate::shared::{KeptCheckpoint, LiveSegment, Shared, State, count};
 
 /// One thing to do.
@@ -53,7 +53,7 @@ pub(crate) fn run(shared: &Shared, job: Job) {
     let done = match job {
         Job::Seal(number) => seal(shared, number),
         Job::Checkpoint => {
-            if let Err(error) = rewrite(shared) {
+            if let Err(error) = compact(shared) {
                 tracing::warn!(%error, "rewriting old segments failed");
             }
             write_checkpoint(shared)
@@ -188,7 +188,7 @@ fn snapshot(state: &State) -> Checkpoint {
         last_group: live.last.number,
         damaged: live.damaged,
     };
-    let remains = state.remains.values().map(|live| RemainsItem {
+    let compacted = state.compacted.values().map(|live| CompactedItem {
         segment: item(live),
         order: live.order,
     });
@@ -207,7 +207,7 @@ fn snapshot(state: &State) -> Checkpoint {
         covered: state.last,
         unlisted_damage: state.index.unlisted_damage,
         segments: state.segments.values().map(item).collect(),
-        remains: remains.collect(),
+        compacted: compacted.collect(),
         ranges: ranges.collect(),
         newest_append: state.writers.newest(),
         writers: state.writers.ordered(),
@@ -234,7 +234,7 @@ pub(crate) fn retire(state: &mut State) {
         let range = state.index.get(*key);
         range.is_some_and(|range| range.runs.iter().any(|run| run.segment == number))
     };
-    let all = state.segments.iter().chain(&state.remains);
+    let all = state.segments.iter().chain(&state.compacted);
     let dead: Vec<u64> = all
         .filter(|(number, live)| {
             **number != newest && !live.damaged && !live.keys.iter().any(|key| needed(**number, key))

@@ -7,12 +7,12 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use crate::files::is_full;
-use crate::form::{Formed, Former, Place};
 use crate::format::block_up;
 use crate::format::clean::GroupMark;
 use crate::format::group::GroupHeader;
 use crate::format::segment::FIRST_GROUP;
 use crate::fs::File;
+use crate::group_builder::{EncodedGroup, GroupBuilder, Place};
 use crate::prepare::NoSegment;
 use crate::queue::{Item, Queue};
 use crate::segment::Segment;
@@ -32,7 +32,7 @@ pub(crate) struct Writer<T> {
     pub(crate) queue: Arc<Queue<T>>,
     pub(crate) jobs: JobSink,
     pub(crate) syncer: Option<Syncer>,
-    pub(crate) former: Former,
+    pub(crate) builder: GroupBuilder,
     /// The segment being written and where its next group goes. `None` before the first group, and when the last
     /// segment must not be continued.
     pub(crate) active: Option<(Arc<Segment>, u64)>,
@@ -45,16 +45,16 @@ pub(crate) struct Writer<T> {
 }
 
 /// How far a group's write is.
-enum Under<T> {
+enum Commit<T> {
     /// Another thread syncs it.
-    Way(Formed<T>),
+    UnderWay(EncodedGroup<T>),
     Nothing,
 }
 
 /// What comes after the group under way.
 enum Next<T> {
     Nothing,
-    Group(Formed<T>),
+    Group(EncodedGroup<T>),
     /// Nothing to write: everything before them has to be synced.
     Barriers(Vec<T>),
     /// No room for these.
@@ -66,10 +66,10 @@ enum Next<T> {
 impl<T: Send + 'static> Writer<T> {
     /// Writes until the queue is empty, or the log has failed.
     pub(crate) fn write_all(&mut self, told: &mut Told<'_, T>) {
-        let mut under = Under::Nothing;
+        let mut commit = Commit::Nothing;
         while self.queue.failure().is_none() {
-            under = match under {
-                Under::Nothing => {
+            commit = match commit {
+                Commit::Nothing => {
                     if self.shared.config.helpers == Helpers::Inline {
                         self.shared.prepared.fill(&self.shared.maker);
                     }
@@ -80,7 +80,7 @@ impl<T: Send + 'static> Writer<T> {
                     let next = self.form_next(items);
                     self.go_on(next, told)
                 }
-                Under::Way(group) => {
+                Commit::UnderWay(group) => {
                     // The next group is formed while the disk works on this one.
                     let items = self.queue.try_take(self.limit());
                     let next = self.form_next(items);
@@ -93,7 +93,7 @@ impl<T: Send + 'static> Writer<T> {
                         Err(error) => {
                             let contexts = group.contexts.into_iter().chain(next.into_contexts()).collect();
                             self.fail(contexts, &Arc::new(error), told);
-                            Under::Nothing
+                            Commit::Nothing
                         }
                     }
                 }
@@ -154,31 +154,31 @@ impl<T: Send + 'static> Writer<T> {
                 return Next::Lost(items.into_iter().map(Item::into_context).collect(), cause);
             }
         };
-        let group = self.former.form(place, items);
+        let group = self.builder.build(place, items);
         self.last = group.mark;
         self.active = Some((group.segment.clone(), group.end()));
         self.queue.set_room(group.segment.capacity.saturating_sub(group.end()));
         Next::Group(group)
     }
 
-    fn go_on(&mut self, next: Next<T>, told: &mut Told<'_, T>) -> Under<T> {
+    fn go_on(&mut self, next: Next<T>, told: &mut Told<'_, T>) -> Commit<T> {
         match next {
-            Next::Nothing => Under::Nothing,
+            Next::Nothing => Commit::Nothing,
             Next::Group(group) => self.commit(group, told),
             Next::Barriers(contexts) => {
                 match self.sync_before_barrier() {
                     Ok(()) => told(contexts, Ok(())),
                     Err(error) => self.fail(contexts, &Arc::new(error), told),
                 }
-                Under::Nothing
+                Commit::Nothing
             }
             Next::Refused(items) => {
                 self.refuse(items, told);
-                Under::Nothing
+                Commit::Nothing
             }
             Next::Lost(contexts, cause) => {
                 self.fail(contexts, &cause, told);
-                Under::Nothing
+                Commit::Nothing
             }
         }
     }
@@ -202,7 +202,7 @@ impl<T: Send + 'static> Writer<T> {
     }
 
     /// Writes a group and syncs it, or has it synced while the next one is formed.
-    fn commit(&mut self, group: Formed<T>, told: &mut Told<'_, T>) -> Under<T> {
+    fn commit(&mut self, group: EncodedGroup<T>, told: &mut Told<'_, T>) -> Commit<T> {
         let done = group
             .write()
             .and_then(|()| match (self.shared.config.durability, &self.syncer) {
@@ -216,10 +216,10 @@ impl<T: Send + 'static> Writer<T> {
             });
         match done {
             Ok(true) => self.end_group(group, told),
-            Ok(false) => return Under::Way(group),
+            Ok(false) => return Commit::UnderWay(group),
             Err(error) => self.fail(group.contexts, &Arc::new(error), told),
         }
-        Under::Nothing
+        Commit::Nothing
     }
 
     /// Everything before a barrier that has no records beside it. With `fsync` it is synced already.
@@ -230,14 +230,14 @@ impl<T: Send + 'static> Writer<T> {
         }
     }
 
-    fn sync_with(&self, group: &Formed<T>) -> io::Result<()> {
+    fn sync_with(&self, group: &EncodedGroup<T>) -> io::Result<()> {
         self.shared.sync_all()?;
         // Its segment may hold no group that readers see yet.
         timed_sync(&self.shared, &group.segment)
     }
 
     /// Makes a synced group visible and tells its owners.
-    fn end_group(&mut self, mut group: Formed<T>, told: &mut Told<'_, T>) {
+    fn end_group(&mut self, mut group: EncodedGroup<T>, told: &mut Told<'_, T>) {
         self.publish(&mut group);
         self.queue.settle(group.bytes);
         told(group.contexts, Ok(()));
@@ -252,7 +252,7 @@ impl<T: Send + 'static> Writer<T> {
         self.shared.config.checkpoint_bytes.max(size.saturating_mul(4))
     }
 
-    fn publish(&mut self, group: &mut Formed<T>) {
+    fn publish(&mut self, group: &mut EncodedGroup<T>) {
         let mut evicted = Vec::new();
         let mut out_of_order = None;
         {
@@ -291,7 +291,7 @@ impl<T: Send + 'static> Writer<T> {
         count(&counters.batches, batches.count() as u64);
         count(&counters.batch_bytes, group.bytes);
         count(&counters.written_bytes, group.disk_len());
-        count(&counters.copied_bytes, std::mem::take(&mut self.former.copied));
+        count(&counters.copied_bytes, std::mem::take(&mut self.builder.copied));
         self.since_checkpoint += group.disk_len();
         while let Some(full) = self.full.pop_if(|full| *full < group.mark.segment) {
             self.jobs.send(&self.shared, Job::Seal(full));

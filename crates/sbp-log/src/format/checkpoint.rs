@@ -20,9 +20,9 @@ pub(crate) struct SegmentItem {
     pub(crate) damaged: bool,
 }
 
-/// A file of remains. Its group numbers are its own, none above that of the newest segment it was made from.
+/// A compacted file. Its group numbers are its own, none above that of the newest segment it was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RemainsItem {
+pub(crate) struct CompactedItem {
     pub(crate) segment: SegmentItem,
     /// Its place among the segments' numbers.
     pub(crate) order: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Checkpoint {
     /// Whether damage may hide the only records of ranges that are not listed.
     pub(crate) unlisted_damage: bool,
     pub(crate) segments: Vec<SegmentItem>,
-    pub(crate) remains: Vec<RemainsItem>,
+    pub(crate) compacted: Vec<CompactedItem>,
     pub(crate) ranges: Vec<RangeItem>,
     /// The newest append time in the log.
     pub(crate) newest_append: TimestampMs,
@@ -69,7 +69,7 @@ const SECTION_RANGES: u32 = 2;
 /// Left out when there are no writers: a release that does not know it then still reads the directory.
 const SECTION_WRITERS: u32 = 3;
 /// Left out when there are none, for the same reason.
-const SECTION_REMAINS: u32 = 4;
+const SECTION_COMPACTED: u32 = 4;
 
 const SECTION_VERSION: u32 = 1;
 
@@ -97,9 +97,9 @@ impl Checkpoint {
                 }
             });
         }
-        if !self.remains.is_empty() {
-            put_section(&mut out, SECTION_REMAINS, |out| {
-                for item in &self.remains {
+        if !self.compacted.is_empty() {
+            put_section(&mut out, SECTION_COMPACTED, |out| {
+                for item in &self.compacted {
                     put_segment(out, &item.segment);
                     out.extend_from_slice(&item.order.to_le_bytes());
                 }
@@ -127,7 +127,7 @@ impl Checkpoint {
             match (tag, version) {
                 (SECTION_SEGMENTS, SECTION_VERSION) => checkpoint.segments = take_segments(section)?,
                 (SECTION_RANGES, SECTION_VERSION) => checkpoint.ranges = take_ranges(section)?,
-                (SECTION_REMAINS, SECTION_VERSION) => checkpoint.remains = take_remains(section)?,
+                (SECTION_COMPACTED, SECTION_VERSION) => checkpoint.compacted = take_compacted(section)?,
                 (SECTION_WRITERS, SECTION_VERSION) => {
                     (checkpoint.newest_append, checkpoint.writers) = take_writers(section)?;
                 }
@@ -189,11 +189,11 @@ fn take_segments(section: &[u8]) -> Result<Vec<SegmentItem>, Unreadable> {
     Ok(items)
 }
 
-fn take_remains(section: &[u8]) -> Result<Vec<RemainsItem>, Unreadable> {
+fn take_compacted(section: &[u8]) -> Result<Vec<CompactedItem>, Unreadable> {
     let mut fields = Fields::new(section);
     let mut items = Vec::new();
     while !fields.is_at_end() {
-        let item = RemainsItem {
+        let item = CompactedItem {
             segment: take_segment(&mut fields),
             order: fields.u64(),
         };

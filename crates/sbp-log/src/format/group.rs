@@ -115,7 +115,7 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
 
 /// What the bytes behind the last valid group are, when they are not all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remains {
+pub(crate) enum UnreadableGroup {
     /// A write that a power cut interrupted.
     Torn,
     /// Something no interrupted write leaves behind.
@@ -126,21 +126,21 @@ pub(crate) enum Remains {
 ///
 /// The place was all zeros before the write, and a disk writes sectors whole. So an interrupted write has at least one
 /// sector of zeros; its first sector is either zeros or a sound header; and nothing lies behind its end.
-pub(crate) fn judge_remains(bytes: &[u8], salt: u64) -> Remains {
+pub(crate) fn judge_unreadable(bytes: &[u8], salt: u64) -> UnreadableGroup {
     let first = bytes.get(..SECTOR).unwrap_or(bytes);
     if is_zero(first) {
-        return Remains::Torn;
+        return UnreadableGroup::Torn;
     }
     let Some(header) = GroupHeader::parse(bytes, salt) else {
-        return Remains::Corrupt;
+        return UnreadableGroup::Corrupt;
     };
     let end = (header.length as usize).next_multiple_of(SECTOR);
     let Some((group, behind)) = bytes.split_at_checked(end) else {
-        return Remains::Corrupt;
+        return UnreadableGroup::Corrupt;
     };
     if is_zero(behind) && group.chunks(SECTOR).any(is_zero) {
-        Remains::Torn
+        UnreadableGroup::Torn
     } else {
-        Remains::Corrupt
+        UnreadableGroup::Corrupt
     }
 }

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs, WriterId};
 
-use super::checkpoint::{Checkpoint, RangeItem, RemainsItem, SegmentItem};
+use super::checkpoint::{Checkpoint, CompactedItem, RangeItem, SegmentItem};
 use super::clean::GroupMark;
 use super::footer::{FooterBuilder, FooterRun, IndexEntry, Trailer};
-use super::group::{GroupHeader, Remains, judge_remains};
+use super::group::{GroupHeader, UnreadableGroup, judge_unreadable};
 use super::record::RecordHead;
 use super::segment::SegmentHeader;
 use super::superblock::Superblock;
@@ -261,7 +261,7 @@ fn writers_and_remains_have_these_bytes() {
     let mut state = WriterState::default();
     state.record(&head().head);
     let with = Checkpoint {
-        remains: vec![RemainsItem {
+        compacted: vec![CompactedItem {
             segment: SegmentItem {
                 number: 3,
                 salt: 0x5a,
@@ -291,7 +291,7 @@ fn writers_and_remains_have_these_bytes() {
         "2800000000000000",
         "0700000000000000",
         "e803000000000000",
-        // Remains.
+        // Compacted files.
         "04000000010000003000000000000000",
         "0300000000000000",
         "5a00000000000000",
@@ -318,27 +318,31 @@ fn only_what_an_interrupted_write_leaves_is_torn() {
     let judge = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut image = image.clone();
         change(&mut image);
-        judge_remains(&image, 0x5a5a)
+        judge_unreadable(&image, 0x5a5a)
     };
     for sector in 0..5 {
         let missing = judge(&|image| image[sector * 512..][..512].fill(0));
-        assert_eq!(missing, Remains::Torn, "sector {sector}");
+        assert_eq!(missing, UnreadableGroup::Torn, "sector {sector}");
     }
     assert_eq!(
         judge(&|image| image[1_000] = 8),
-        Remains::Corrupt,
+        UnreadableGroup::Corrupt,
         "no sector is missing"
     );
     assert_eq!(
         judge(&|image| image[30] ^= 1),
-        Remains::Corrupt,
+        UnreadableGroup::Corrupt,
         "a header is written whole"
     );
     let beyond = judge(&|image| {
         image[512..1_024].fill(0);
         image[4_096] = 1;
     });
-    assert_eq!(beyond, Remains::Corrupt, "a write does not reach beyond its end");
+    assert_eq!(
+        beyond,
+        UnreadableGroup::Corrupt,
+        "a write does not reach beyond its end"
+    );
 }
 
 prop_compose! {
@@ -386,7 +390,7 @@ proptest! {
         numbers: (u64, u64, u64, u64, u32),
         unlisted_damage: bool,
         segments in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 0..4),
-        remains in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 0..4),
+        compacted in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 0..4),
         ranges in prop::collection::vec(any_range(), 0..4),
         writers in prop::collection::vec(any_writer(), 0..4),
         newest: i64,
@@ -397,12 +401,12 @@ proptest! {
             SegmentItem { number, salt, first_group, last_group, damaged }
         };
         let segments = segments.into_iter().map(item).collect();
-        let remains: Vec<_> =
-            remains.into_iter().map(|words| RemainsItem { segment: item(words), order: words.0 }).collect();
+        let compacted: Vec<_> =
+            compacted.into_iter().map(|words| CompactedItem { segment: item(words), order: words.0 }).collect();
         let covered = GroupMark { number, segment, position, checksum };
         let newest_append = TimestampMs(if writers.is_empty() { 0 } else { newest });
         let checkpoint =
-            Checkpoint { sequence, covered, unlisted_damage, segments, remains, ranges, newest_append, writers };
+            Checkpoint { sequence, covered, unlisted_damage, segments, compacted, ranges, newest_append, writers };
         let bytes = checkpoint.encode();
         prop_assert_eq!(Checkpoint::parse(&bytes[..bytes.len() - 1 - cut % bytes.len()]).ok(), None);
         prop_assert_eq!(Checkpoint::parse(&bytes), Ok(checkpoint));
@@ -417,8 +421,8 @@ proptest! {
         let _ = Trailer::parse(&bytes);
         let _ = RecordHead::parse(&bytes, 0);
         let _ = GroupHeader::parse(&bytes, salt);
-        prop_assert_eq!(judge_remains(&[], salt), Remains::Torn);
-        let _ = judge_remains(&bytes, salt);
+        prop_assert_eq!(judge_unreadable(&[], salt), UnreadableGroup::Torn);
+        let _ = judge_unreadable(&bytes, salt);
     }
 
     /// With a right checksum around anything, the inside is still not trusted.

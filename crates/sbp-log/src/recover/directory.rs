@@ -44,8 +44,8 @@ impl SegmentFile {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) segments: BTreeMap<u64, SegmentFile>,
-    /// Remains of older segments.
-    pub(crate) remains: BTreeMap<u64, SegmentFile>,
+    /// Compacted files, made from older segments.
+    pub(crate) compacted: BTreeMap<u64, SegmentFile>,
     /// Files that only an older checkpoint needs.
     pub(crate) retired: Vec<(SegmentId, SegmentFile)>,
     /// The largest number a file has.
@@ -113,7 +113,7 @@ impl Directory {
         let file = SegmentFile { segment, path, length };
         match id {
             SegmentId::Chain(number) => self.segments.insert(number, file),
-            SegmentId::Remains(number) => self.remains.insert(number, file),
+            SegmentId::Compacted(number) => self.compacted.insert(number, file),
         };
         Ok(())
     }
@@ -148,13 +148,13 @@ impl Directory {
         }
         if self.checkpoints.sequence == 0 {
             // No checkpoint ever listed them, so the segments they were made from are all there.
-            let unlisted = std::mem::take(&mut self.remains);
+            let unlisted = std::mem::take(&mut self.compacted);
             self.litter.extend(unlisted.into_values().map(|file| file.path));
             return Ok(None);
         }
         let first = self.segments.iter().next();
         let begins_elsewhere = first.filter(|(number, _)| **number != 1).map(|(_, file)| file);
-        match self.remains.values().next().or(begins_elsewhere) {
+        match self.compacted.values().next().or(begins_elsewhere) {
             Some(file) => Err(corrupt(
                 &file.path,
                 "no checkpoint is readable, and the log does not begin here",
@@ -170,12 +170,12 @@ impl Directory {
         let kept = self.checkpoints.kept.iter();
         let older: Vec<_> = kept.filter(|kept| kept.sequence < newest.sequence).cloned().collect();
         let chain = self.segments.keys().map(|number| SegmentId::Chain(*number));
-        let remains = self.remains.keys().map(|number| SegmentId::Remains(*number));
-        let unlisted: Vec<_> = chain.chain(remains).filter(|id| !listed.needs(*id)).collect();
+        let compacted = self.compacted.keys().map(|number| SegmentId::Compacted(*number));
+        let unlisted: Vec<_> = chain.chain(compacted).filter(|id| !listed.needs(*id)).collect();
         for id in unlisted {
             let file = match id {
                 SegmentId::Chain(number) => self.segments.remove(&number),
-                SegmentId::Remains(number) => self.remains.remove(&number),
+                SegmentId::Compacted(number) => self.compacted.remove(&number),
             };
             match file {
                 Some(file) if older.iter().any(|older| older.needs(id)) => self.retired.push((id, file)),

@@ -35,7 +35,7 @@ pub(crate) struct Recovery {
     pub(crate) index: Index,
     pub(crate) writers: Writers,
     pub(crate) segments: BTreeMap<u64, LiveSegment>,
-    pub(crate) remains: BTreeMap<u64, LiveSegment>,
+    pub(crate) compacted: BTreeMap<u64, LiveSegment>,
     pub(crate) retired: BTreeMap<SegmentId, Retired>,
     pub(crate) last: GroupMark,
     /// The segment to go on in, if there is one.
@@ -80,7 +80,7 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         index: std::mem::take(&mut scanner.index),
         writers: std::mem::take(&mut scanner.writers),
         segments: std::mem::take(&mut scanner.live),
-        remains: std::mem::take(&mut scanner.remains),
+        compacted: std::mem::take(&mut scanner.compacted),
         retired: retired(&directory).map_err(at(path))?,
         last,
         active: None,
@@ -110,13 +110,13 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
 fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Result<(), OpenError> {
     let checkpoint = scanner.checkpoint.clone();
     let chain = checkpoint.segments.iter().map(|item| (item.number, item, None));
-    let remains = checkpoint.remains.iter();
-    let remains = remains.map(|remains| (remains.order, &remains.segment, Some(remains.order)));
-    let mut files: Vec<_> = chain.chain(remains).collect();
+    let compacted = checkpoint.compacted.iter();
+    let compacted = compacted.map(|compacted| (compacted.order, &compacted.segment, Some(compacted.order)));
+    let mut files: Vec<_> = chain.chain(compacted).collect();
     files.sort_by_key(|(order, ..)| *order);
-    for (_, item, remains) in files {
-        let (id, file) = match remains {
-            Some(_) => (SegmentId::Remains(item.number), directory.remains.get(&item.number)),
+    for (_, item, compacted) in files {
+        let (id, file) = match compacted {
+            Some(_) => (SegmentId::Compacted(item.number), directory.compacted.get(&item.number)),
             None => (SegmentId::Chain(item.number), directory.segments.get(&item.number)),
         };
         let name = path.join(id.file_name());
@@ -126,7 +126,7 @@ fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Re
         if file.segment.salt != item.salt {
             return Err(corrupt(name, "this is not the segment that the checkpoint lists"));
         }
-        if scanner.live.contains_key(&item.number) || scanner.remains.contains_key(&item.number) {
+        if scanner.live.contains_key(&item.number) || scanner.compacted.contains_key(&item.number) {
             return Err(corrupt(name, "the checkpoint lists this segment twice"));
         }
         if id == SegmentId::Chain(checkpoint.covered.segment) {
@@ -137,7 +137,7 @@ fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Re
         if let Some(live) = scanner.live.get_mut(&item.number) {
             live.damaged |= item.damaged;
         }
-        if let Some(order) = remains {
+        if let Some(order) = compacted {
             scanner.set_aside(item.number, order);
         }
     }

@@ -49,8 +49,8 @@ pub(crate) struct Scanner {
     /// As the checkpoint has them, then moved on by every later head.
     pub(crate) writers: Writers,
     pub(crate) live: BTreeMap<u64, LiveSegment>,
-    /// Remains of older segments, which are no part of the chain.
-    pub(crate) remains: BTreeMap<u64, LiveSegment>,
+    /// Compacted files, made from older segments, which are no part of the chain.
+    pub(crate) compacted: BTreeMap<u64, LiveSegment>,
     pub(crate) chain: Chain,
     /// The last valid group and its length.
     pub(crate) last: Option<(GroupMark, u32)>,
@@ -77,7 +77,7 @@ impl Scanner {
             index,
             writers,
             live: BTreeMap::new(),
-            remains: BTreeMap::new(),
+            compacted: BTreeMap::new(),
             chain: Chain {
                 number: covered.number,
                 checksum: Some(covered.checksum),
@@ -107,10 +107,10 @@ impl Scanner {
         Ok(self.image.1.clone())
     }
 
-    /// A file of remains has been read: nothing of it is a place in the chain.
+    /// A compacted file has been read: nothing of it is a place in the chain.
     pub(crate) fn set_aside(&mut self, number: u64, order: u64) {
         if let Some(live) = self.live.remove(&number) {
-            self.remains.insert(
+            self.compacted.insert(
                 number,
                 LiveSegment {
                     order,

@@ -5,7 +5,7 @@ use super::read_footer;
 use super::scan::{Chain, Cursor, Scanner, is_zero_from};
 use crate::files::{at, corrupt};
 use crate::format::clean::GroupMark;
-use crate::format::group::{GroupHeader, Remains, judge_remains};
+use crate::format::group::{GroupHeader, UnreadableGroup, judge_unreadable};
 use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
 use crate::format::{block_up, crc32c};
@@ -35,13 +35,13 @@ impl Scanner {
             });
         };
         let sealed = self.is_footer_of_last(file)?;
-        let mut remains = Vec::new();
+        let mut torn = Vec::new();
         for (number, file) in files.iter().enumerate().skip(cursor.file) {
             let here = number == cursor.file;
             let start = if here { cursor.position } else { FIRST_GROUP };
             let empty = (here && sealed) || is_zero_from(&self.image(file)?, start);
             if !empty {
-                remains.push((number, start));
+                torn.push((number, start));
             }
         }
         let unsynced = file.segment.durability == Durability::None;
@@ -56,7 +56,7 @@ impl Scanner {
                 "the segment is shorter than it was made, and it has no footer",
             ));
         }
-        if remains.is_empty() && !promised && short.is_none() {
+        if torn.is_empty() && !promised && short.is_none() {
             return Ok(if self.clean_mark_holds() {
                 Tail::End
             } else {
@@ -69,7 +69,7 @@ impl Scanner {
         if may_cut {
             return Ok(Tail::Cut(cursor));
         }
-        let [(number, start)] = remains.as_slice() else {
+        let [(number, start)] = torn.as_slice() else {
             return Ok(Tail::Corrupt(cursor));
         };
         let Some(file) = files.get(*number).filter(|_| !promised) else {
@@ -80,9 +80,9 @@ impl Scanner {
             .ok()
             .and_then(|start| image.get(start..))
             .unwrap_or_default();
-        Ok(match judge_remains(rest, file.segment.salt) {
-            Remains::Torn => Tail::Torn(cursor),
-            Remains::Corrupt => Tail::Corrupt(cursor),
+        Ok(match judge_unreadable(rest, file.segment.salt) {
+            UnreadableGroup::Torn => Tail::Torn(cursor),
+            UnreadableGroup::Corrupt => Tail::Corrupt(cursor),
         })
     }
 

@@ -4,11 +4,11 @@
 mod basic;
 mod callers;
 mod common;
+mod compaction;
 mod damage;
 mod delays;
 mod failures;
 mod model;
 mod power_loss;
 mod retention;
-mod rewriting;
 mod writers;

@@ -1,4 +1,4 @@
-//! Where records go in a file of remains: decided from their lengths alone.
+//! Where records go in a compacted file: decided from their lengths alone.
 
 use std::ops::Range;
 

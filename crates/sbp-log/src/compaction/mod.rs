@@ -44,7 +44,7 @@ pub(crate) fn reclaim(shared: &Shared) -> io::Result<u64> {
 }
 
 fn reclaim_now(shared: &Shared) -> io::Result<u64> {
-    rewrite(shared)?;
+    compact(shared)?;
     let waiting = || {
         let mut state = shared.state.write();
         retire(&mut state);
@@ -65,11 +65,11 @@ fn reclaim_now(shared: &Shared) -> io::Result<u64> {
 }
 
 /// Rewrites everything that is worth it. What was done counts only with the next checkpoint. How many files went.
-pub(crate) fn rewrite(shared: &Shared) -> io::Result<usize> {
-    let _alone = shared.rewriting.lock();
+pub(crate) fn compact(shared: &Shared) -> io::Result<usize> {
+    let _alone = shared.compacting.lock();
     let files = {
         let state = shared.state.read();
-        state.segments.len() + state.remains.len()
+        state.segments.len() + state.compacted.len()
     };
     let mut gone = 0;
     // What no checkpoint lists is litter to a start from the one before the newest, so there has to be one.
@@ -82,14 +82,14 @@ pub(crate) fn rewrite(shared: &Shared) -> io::Result<usize> {
         if chosen.is_empty() || shared.prepared.room() != NextRoom::Some {
             break;
         }
-        gone += rewrite_these(shared, &chosen)?;
+        gone += compact_files(shared, &chosen)?;
     }
     Ok(gone)
 }
 
 fn choose_now(shared: &Shared) -> Vec<u64> {
     let policy = Policy {
-        percent: u64::from(shared.config.rewrite_percent),
+        percent: u64::from(shared.config.compaction_percent),
         largest: shared.config.segment_bytes.saturating_sub(FIRST_GROUP),
     };
     if policy.percent == 0 {
@@ -115,7 +115,7 @@ fn candidates(state: &State) -> Vec<Candidate> {
     }
     let newest = state.last.segment;
     let files = state.segments.values().map(|live| (live, Nature::Chain));
-    let files = files.chain(state.remains.values().map(|live| (live, Nature::Remains)));
+    let files = files.chain(state.compacted.values().map(|live| (live, Nature::Compacted)));
     let mut files: Vec<(&LiveSegment, Nature)> = files.collect();
     files.sort_unstable_by_key(|(live, _)| live.order);
     let candidate = |(live, nature): &(&LiveSegment, Nature)| {
@@ -132,7 +132,7 @@ fn candidates(state: &State) -> Vec<Candidate> {
 }
 
 /// Rewrites some files into one; how many went.
-fn rewrite_these(shared: &Shared, numbers: &[u64]) -> io::Result<usize> {
+fn compact_files(shared: &Shared, numbers: &[u64]) -> io::Result<usize> {
     let copied = collect(shared, numbers).and_then(|sources| match sources {
         Some(sources) if !sources.pieces.is_empty() => {
             let lengths: Vec<u32> = sources.pieces.iter().map(|piece| piece.entry.length).collect();
@@ -157,19 +157,19 @@ fn rewrite_these(shared: &Shared, numbers: &[u64]) -> io::Result<usize> {
     if !adopt(&mut shared.state.write(), &sources, written) {
         // All of it was released in the meantime. Whatever else it was would be the same the next time.
         numbers.iter().for_each(|number| leave_alone(shared, *number));
-        let name = SegmentId::Remains(segment.number).file_name();
+        let name = SegmentId::Compacted(segment.number).file_name();
         remove_if_there(&*shared.fs, &shared.config.directory.join(name))?;
         return Ok(0);
     }
     shared.moved.fetch_add(1, Ordering::Release);
-    count(&shared.counters.rewritten_bytes, bytes);
+    count(&shared.counters.compacted_bytes, bytes);
     Ok(numbers.len())
 }
 
 fn leave_alone(shared: &Shared, number: u64) {
     let state = &mut *shared.state.write();
     let file = state.segments.get_mut(&number);
-    if let Some(live) = file.or_else(|| state.remains.get_mut(&number)) {
+    if let Some(live) = file.or_else(|| state.compacted.get_mut(&number)) {
         live.left_alone = true;
     }
 }
@@ -198,7 +198,7 @@ fn adopt(state: &mut State, sources: &Sources, written: Written) -> bool {
         adopted = true;
     }
     if adopted {
-        state.remains.insert(number, written.live);
+        state.compacted.insert(number, written.live);
         state.retire(&old);
     }
     adopted

@@ -1,4 +1,4 @@
-//! Who writes: a thread of the log's, or a caller with little to write while that thread sleeps.
+//! Which thread commits groups: the log's own, or that of a caller with little to write while the log's own sleeps.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -15,23 +15,23 @@ use crate::{Durability, Helpers, LogConfig, LogError};
 /// for it and being woken in turn.
 const FEW: u64 = 8 << 10;
 
-/// The writer, held by one at a time. What is taken from the queue is written before anybody else takes from it, so the
+/// Whoever holds the writer commits; one thread does at a time. What is taken from the queue is written before anybody else takes from it, so the
 /// log keeps the queue's order whoever writes.
-pub(crate) struct Pen<T> {
+pub(crate) struct CommitLeader<T> {
     queue: Arc<Queue<T>>,
     observer: Arc<dyn GroupObserver<T>>,
     /// Whether callers may write. Not where they would wait for the disk.
-    lent: bool,
+    callers_may_write: bool,
     /// Gone when nothing is written any more.
     writer: Mutex<Option<Writer<T>>>,
 }
 
-impl<T: Send + 'static> Pen<T> {
+impl<T: Send + 'static> CommitLeader<T> {
     pub(crate) fn new(writer: Writer<T>, observer: Arc<dyn GroupObserver<T>>, config: &LogConfig) -> Self {
         Self {
             queue: Arc::clone(&writer.queue),
             observer,
-            lent: config.durability == Durability::None && config.helpers == Helpers::Threads,
+            callers_may_write: config.durability == Durability::None && config.helpers == Helpers::Threads,
             writer: Mutex::new(Some(writer)),
         }
     }
@@ -58,7 +58,7 @@ impl<T: Send + 'static> Pen<T> {
 
     /// Writes what waits if it is little and nobody else writes; wakes the writer thread for what is left.
     pub(crate) fn write_here(&self, told: &mut Told<'_, T>) {
-        if self.lent {
+        if self.callers_may_write {
             self.try_guarded(told, |writer, told| writer.write_few(FEW, told));
         }
         self.queue.announce();

@@ -1,4 +1,4 @@
-//! Forming a group: records laid out one behind the other, small ones copied, large ones by reference.
+//! Building a group: records laid out one behind the other, small ones copied, large ones by reference.
 
 use std::io::IoSlice;
 use std::mem;
@@ -25,9 +25,9 @@ const COPY_BLOCK: usize = 1 << 20;
 /// Zeros to fill the last block of a group with.
 static PADDING: [u8; 4096] = [0; 4096];
 
-/// Lays out groups. Its block of memory is used from group to group.
+/// Builds groups. Its block of memory is used from group to group.
 #[derive(Debug, Default)]
-pub(crate) struct Former {
+pub(crate) struct GroupBuilder {
     block: BytesMut,
     /// Batch bytes copied so far.
     pub(crate) copied: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Former {
 
 /// A group with its place, ready to be written.
 #[derive(Debug)]
-pub(crate) struct Formed<T> {
+pub(crate) struct EncodedGroup<T> {
     pub(crate) segment: Arc<Segment>,
     pub(crate) mark: GroupMark,
     pub(crate) length: u32,
@@ -59,9 +59,9 @@ pub(crate) struct Place {
     pub(crate) previous: u32,
 }
 
-impl Former {
+impl GroupBuilder {
     /// Lays out `items`, which fit in the segment from the given place on.
-    pub(crate) fn form<T>(&mut self, place: Place, items: Vec<Item<T>>) -> Formed<T> {
+    pub(crate) fn build<T>(&mut self, place: Place, items: Vec<Item<T>>) -> EncodedGroup<T> {
         let mut layout = Layout {
             block: &mut self.block,
             copied: &mut self.copied,
@@ -107,7 +107,7 @@ impl Former {
             position: place.position,
             checksum: header.checksum,
         };
-        Formed {
+        EncodedGroup {
             segment: place.segment,
             mark,
             length,
@@ -121,7 +121,7 @@ impl Former {
     }
 }
 
-impl<T> Formed<T> {
+impl<T> EncodedGroup<T> {
     /// The bytes it takes on the disk, padding included.
     pub(crate) fn disk_len(&self) -> u64 {
         block_up(u64::from(self.length))

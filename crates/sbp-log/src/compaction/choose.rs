@@ -17,7 +17,7 @@ pub(crate) enum Nature {
     /// Sealed, its batches in the order in which they came.
     Chain,
     /// Rewritten before, its batches in the order of their ranges.
-    Remains,
+    Compacted,
     /// Being written, damaged, or not readable: it stays as it is.
     Fixed,
 }
@@ -31,8 +31,8 @@ pub(crate) struct Policy {
     pub(crate) largest: u64,
 }
 
-/// Remains are in order already: only room is a reason to rewrite them for their own sake.
-const REMAINS_PERCENT: u64 = 50;
+/// Compacted files are in order already: only room is a reason to rewrite them for their own sake.
+const COMPACTED_PERCENT: u64 = 50;
 
 /// A file's header, and the last blocks of its groups and footer.
 const FRAME_BYTES: u64 = 3 * BLOCK;
@@ -46,8 +46,8 @@ impl Candidate {
         let (percent, needed) = match self.nature {
             Nature::Chain => (policy.percent, self.live_bytes),
             // Never rewritten to the size it has: header, padding and footer count.
-            Nature::Remains => (
-                policy.percent.min(REMAINS_PERCENT),
+            Nature::Compacted => (
+                policy.percent.min(COMPACTED_PERCENT),
                 FRAME_BYTES + self.live_bytes + self.live_bytes / 4,
             ),
             Nature::Fixed => return false,
@@ -58,8 +58,8 @@ impl Candidate {
 
 /// The first neighbours worth rewriting into one file, in their order; empty when there are none.
 ///
-/// Only neighbours go together, because then each range's part of the new file is without a hole. Remains beside them are
-/// taken along for as long as that writes no more than what is won: every byte is carried a few times, not every time.
+/// Only neighbours go together, because then each range's part of the new file is without a hole. Compacted files beside
+/// them are taken along for as long as that writes no more than what is won: every byte is carried a few times, not every time.
 pub(crate) fn choose(files: &[Candidate], policy: &Policy) -> Vec<u64> {
     let mut rest = files;
     while let Some((first, behind)) = rest.split_first() {
@@ -85,7 +85,7 @@ fn neighbours(first: Candidate, behind: &[Candidate], policy: &Policy) -> Vec<Ca
         }
         total = total.saturating_add(file.live_bytes);
         let fits = total <= policy.largest || chosen.is_empty();
-        let along = file.is_wasteful(policy) || file.nature == Nature::Remains;
+        let along = file.is_wasteful(policy) || file.nature == Nature::Compacted;
         if !fits || !along {
             break;
         }
@@ -106,7 +106,7 @@ mod tests {
 
     const FIXED: Nature = Nature::Fixed;
     const CHAIN: Nature = Nature::Chain;
-    const REMAINS: Nature = Nature::Remains;
+    const COMPACTED: Nature = Nature::Compacted;
 
     /// Files numbered from 1: nature, size, what is needed of it, in MiB.
     fn chosen(percent: u64, files: &[(Nature, u64, u64)]) -> Vec<u64> {
@@ -155,27 +155,27 @@ mod tests {
     #[test]
     fn remains_are_taken_along_but_not_for_ever() {
         assert_eq!(
-            chosen(50, &[(REMAINS, 40, 40), (REMAINS, 40, 40)]),
+            chosen(50, &[(COMPACTED, 40, 40), (COMPACTED, 40, 40)]),
             [],
             "nothing to win"
         );
-        assert_eq!(chosen(50, &[(REMAINS, 40, 20)]), [], "hardly anything");
-        assert_eq!(chosen(50, &[(REMAINS, 40, 15)]), [1]);
-        assert_eq!(chosen(50, &[(REMAINS, 40, 40), (CHAIN, 100, 10)]), [1, 2]);
-        assert_eq!(chosen(50, &[(CHAIN, 100, 10), (REMAINS, 40, 40)]), [1, 2]);
+        assert_eq!(chosen(50, &[(COMPACTED, 40, 20)]), [], "hardly anything");
+        assert_eq!(chosen(50, &[(COMPACTED, 40, 15)]), [1]);
+        assert_eq!(chosen(50, &[(COMPACTED, 40, 40), (CHAIN, 100, 10)]), [1, 2]);
+        assert_eq!(chosen(50, &[(CHAIN, 100, 10), (COMPACTED, 40, 40)]), [1, 2]);
         assert_eq!(
-            chosen(50, &[(REMAINS, 70, 70), (CHAIN, 60, 10)]),
+            chosen(50, &[(COMPACTED, 70, 70), (CHAIN, 60, 10)]),
             [2],
             "more carried than won"
         );
-        assert_eq!(chosen(50, &[(CHAIN, 60, 10), (REMAINS, 70, 70)]), [1]);
+        assert_eq!(chosen(50, &[(CHAIN, 60, 10), (COMPACTED, 70, 70)]), [1]);
     }
 
     #[test]
     fn everything_is_put_in_order_once_or_nothing_is() {
         assert_eq!(chosen(0, &[(CHAIN, 100, 1)]), []);
         assert_eq!(chosen(100, &[(CHAIN, 100, 100), (CHAIN, 100, 100)]), [1]);
-        assert_eq!(chosen(100, &[(REMAINS, 100, 100), (REMAINS, 100, 51)]), []);
+        assert_eq!(chosen(100, &[(COMPACTED, 100, 100), (COMPACTED, 100, 51)]), []);
         assert_eq!(
             chosen(100, &[(CHAIN, 200, 150)]),
             [1],

@@ -1,4 +1,4 @@
-//! Writing a file of remains: reads every needed record of its sources, checks it, and writes it in its new place.
+//! Writing a compacted file: reads every needed record of its sources, checks it, and writes it in its new place.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::{Durability, ReadError};
 /// So many bytes are handed to the operating system before they are synced: one large sync would hold up the log's own.
 const SYNC_EVERY: u64 = 4 << 20;
 
-/// A file of remains, durable under its name.
+/// A compacted file, durable under its name.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) live: LiveSegment,
@@ -68,7 +68,7 @@ pub(crate) fn write(shared: &Shared, sources: &Sources, groups: &[GroupLayout]) 
         // It is synced before it counts, whatever the log's own groups are.
         durability: Durability::Fsync,
     };
-    let name = SegmentId::Remains(header.number).file_name();
+    let name = SegmentId::Compacted(header.number).file_name();
     let directory = &shared.config.directory;
     let aside = directory.join(format!("{name}{ASIDE}"));
     let mut output = Output {

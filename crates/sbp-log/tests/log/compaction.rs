@@ -79,7 +79,7 @@ fn room_comes_back_and_everything_needed_stays() {
         assert_eq!(files(&fs, "remains-"), 1);
         assert_eq!(needed(&served(&log), &[(2, 12), (3, 11)]), before);
         assert_eq!(log.reclaim().unwrap(), 0, "done is done");
-        assert!(log.stats().rewritten_bytes > 0);
+        assert!(log.stats().compacted_bytes > 0);
         drop(log);
 
         let (log, recovered, _) = open(&fs, &config).unwrap();
@@ -88,7 +88,7 @@ fn room_comes_back_and_everything_needed_stays() {
         log.shutdown().unwrap();
         let (log, ..) = open(&fs, &config).unwrap();
         assert_eq!(served(&log), before);
-        // Remains that nobody needs go like any segment.
+        // Compacted files that nobody needs go like any segment.
         log.release(key(1), Offset(12));
         log.reclaim().unwrap();
         assert_eq!(files(&fs, "remains-"), 0);
@@ -100,7 +100,7 @@ fn a_long_read_of_one_stream_among_a_thousand_is_sequential() {
     let config = LogConfig {
         segment_bytes: 1 << 20,
         group_bytes: 256 << 10,
-        rewrite_percent: 100,
+        compaction_percent: 100,
         ..quiet()
     };
     let fs = SimFileSystem::new();
@@ -143,8 +143,8 @@ fn what_stays_is_not_written_again_and_again() {
         freed += log.reclaim().unwrap();
     }
     let stats = log.stats();
-    assert!(freed > 1 << 20 && stats.rewritten_bytes > 240_000, "{freed} {stats:?}");
-    assert!(stats.rewritten_bytes < freed * 3 / 2, "{freed} {stats:?}");
+    assert!(freed > 1 << 20 && stats.compacted_bytes > 240_000, "{freed} {stats:?}");
+    assert!(stats.compacted_bytes < freed * 3 / 2, "{freed} {stats:?}");
     // 240 kB stay: in as few files as hold them, and the one being written.
     assert!(stats.segments <= 8, "{stats:?}");
     assert!(fs.used() < 700_000, "{}", fs.used());
@@ -178,7 +178,7 @@ fn pull_the_plug(config: &LogConfig) {
         log.release(key(2), Offset(12));
         log.release(key(3), Offset(11));
         log.reclaim().ok()?;
-        // Remains and a segment become remains again.
+        // A compacted file and a segment become a compacted file again.
         append(log, acks, &[(1, 700), (2, 9_000), (2, 9_000), (2, 9_000), (1, 9_000)]);
         acks.all().iter().all(|(_, outcome)| outcome.is_ok()).then_some(())?;
         log.release(key(2), Offset(i64::MAX));
@@ -228,7 +228,7 @@ fn pull_the_plug(config: &LogConfig) {
     }
 }
 
-/// Segments and remains as they are after two checkpoints, and what is needed of them.
+/// Segments and compacted files as they are after two checkpoints, and what is needed of them.
 fn rewritten() -> (SimFileSystem, Content) {
     let fs = SimFileSystem::new();
     let (log, _, acks) = open(&fs, &quiet()).unwrap();
@@ -240,7 +240,7 @@ fn rewritten() -> (SimFileSystem, Content) {
     (fs, content)
 }
 
-fn remains(fs: &SimFileSystem) -> std::path::PathBuf {
+fn compacted(fs: &SimFileSystem) -> std::path::PathBuf {
     let names = fs.list(Path::new("/log")).unwrap();
     let name = names.into_iter().find(|name| name.starts_with("remains-")).unwrap();
     Path::new("/log").join(name)
@@ -249,7 +249,7 @@ fn remains(fs: &SimFileSystem) -> std::path::PathBuf {
 #[test]
 fn remains_without_a_footer_are_read_group_by_group() {
     let (fs, content) = rewritten();
-    fs.damage(&remains(&fs), |bytes| {
+    fs.damage(&compacted(&fs), |bytes| {
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
     })
@@ -268,7 +268,7 @@ fn remains_without_a_footer_are_read_group_by_group() {
 #[test]
 fn remains_that_a_checkpoint_lists_must_be_there() {
     let (fs, _) = rewritten();
-    fs.remove(&remains(&fs)).unwrap();
+    fs.remove(&compacted(&fs)).unwrap();
     let error = open(&fs, &quiet()).unwrap_err().to_string();
     assert!(error.contains("missing"), "{error}");
     // And no checkpoint at all means that nobody can say what they are.
@@ -286,7 +286,7 @@ fn remains_that_a_checkpoint_lists_must_be_there() {
 #[test]
 fn a_batch_that_rots_in_remains_marks_its_own_offsets() {
     let (fs, content) = rewritten();
-    let path = remains(&fs);
+    let path = compacted(&fs);
     // The first record of the first group: a byte of its batch.
     fs.damage(&path, |bytes| bytes[4_096 + 64 + 96 + 5] ^= 1).unwrap();
     let (log, ..) = open(&fs, &quiet()).unwrap();
@@ -349,7 +349,7 @@ fn readers_and_appends_go_on_while_files_come_and_go() {
         group_bytes: 16 << 10,
         hot_tail_bytes: 0,
         checkpoint_bytes: 1 << 30,
-        rewrite_percent: 80,
+        compaction_percent: 80,
         ..LogConfig::temporary(directory.path())
     };
     let acks = Arc::new(Acks::default());
@@ -393,16 +393,16 @@ fn readers_and_appends_go_on_while_files_come_and_go() {
     });
     let stats = log.stats();
     assert!(
-        stats.rewritten_bytes > 0 && stats.segments < 12 && reads > 100,
+        stats.compacted_bytes > 0 && stats.segments < 12 && reads > 100,
         "{stats:?} {reads}"
     );
 }
 
 #[test]
 fn whatever_happens_to_remains_nothing_wrong_is_served() {
-    // Everything that can be is in remains, and every file may be hit.
+    // Everything that can be is compacted, and every file may be hit.
     let config = LogConfig {
-        rewrite_percent: 100,
+        compaction_percent: 100,
         ..quiet()
     };
     let fs = SimFileSystem::new();
@@ -485,7 +485,7 @@ fn scrubbing_finds_what_nobody_reads_and_remembers_it() {
         "{sound:?}"
     );
 
-    fs.damage(&remains(&fs), |bytes| bytes[4_096 + 64 + 96 + 5] ^= 1)
+    fs.damage(&compacted(&fs), |bytes| bytes[4_096 + 64 + 96 + 5] ^= 1)
         .unwrap();
     let found: Vec<_> = scrub(&log).into_iter().flat_map(|done| done.damaged).collect();
     let expected = DamagedInterval {
