@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from python.errors_page import PAGE, render
+from python.errors_page import PAGE, ROOT, render
 from python.provoked import SOURCES, TABLE, provocations
 from sbp_native import SbpError, errors
 
@@ -32,3 +32,12 @@ def test_every_class_is_one_of_the_tables_or_above_one() -> None:
 def test_the_page_is_the_one_that_the_code_writes() -> None:
     if PAGE.read_text() != render():
         pytest.fail("docs/errors.md: run python -m tests.python.errors_page --write")
+
+
+def test_the_protocols_page_has_a_row_for_every_code() -> None:
+    page = (ROOT / "schemas" / "README.md").read_text().splitlines()
+    for row in TABLE.values():
+        done = "maybe" if row.may_have_been_done else "no"
+        name = f"`{row.class_name}`" if row.code else ""
+        wanted = f"| {row.code} | {row.name} | {row.retry} | {done} | {name} | {row.advice} |"
+        assert wanted in page, f"schemas/README.md lacks {wanted}"

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
+use sbp_client::codes;
 use sbp_client::{
     AppendOptions, Client, ClientConfig, ErrorKind, FetchEntry, FetchOptions, Gap, OnGap, Position, ReaderOptions,
     Span, TailEvent, TailOptions, WriterOptions,
@@ -302,10 +303,7 @@ async fn what_was_trimmed_before_it_was_read_is_reported_exactly() {
         };
         let mut tail = client.tail(&from, TailOptions::default()).await.unwrap();
         let error = tail.next().await.unwrap().unwrap_err();
-        assert_eq!(
-            (error.kind(), error.code()),
-            (ErrorKind::Incomplete, ErrorCode::DATA_LOSS)
-        );
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Incomplete, codes::DATA_LOSS));
         assert_eq!(error.gap(), Some(gap));
         let options = TailOptions {
             on_gap: OnGap::Report,

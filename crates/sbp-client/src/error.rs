@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sbp_messages::{ErrorCode, Retry, Stream};
 use sbp_types::{Offset, RangeIndex, StreamId, StreamIdentity};
 
+use crate::codes;
 use crate::failure::{Cause, Failure};
 use crate::gap::Gap;
 use crate::retry::{Decision, Repeat};
@@ -60,7 +61,7 @@ struct Details {
 
 impl ClientError {
     pub(crate) fn new(kind: ErrorKind, code: ErrorCode, what: impl Into<String>) -> Self {
-        let retriable = kind != ErrorKind::Indeterminate && code.rule().retry != Retry::Never;
+        let retriable = kind != ErrorKind::Indeterminate && codes::rule(code).retry != Retry::Never;
         Self(Box::new(Details {
             kind,
             code,
@@ -80,24 +81,24 @@ impl ClientError {
     /// An error that arose on this side, outside of any call to a server.
     pub fn local(code: ErrorCode, what: impl Into<String>) -> Self {
         let kind = match code {
-            ErrorCode::CLOSED | ErrorCode::FORKED_CLIENT => ErrorKind::Closed,
-            ErrorCode::CORRUPT_ON_ARRIVAL | ErrorCode::DATA_LOSS => ErrorKind::Incomplete,
-            ErrorCode::DEADLINE_BEFORE_SEND => ErrorKind::TimedOut,
-            ErrorCode::BACK_PRESSURE => ErrorKind::Backpressure,
-            ErrorCode::FEATURE_NOT_OFFERED => ErrorKind::Unsupported,
-            code if code.rule().may_have_been_done => ErrorKind::Indeterminate,
+            codes::CLOSED | codes::FORKED_CLIENT => ErrorKind::Closed,
+            codes::CORRUPT_ON_ARRIVAL | codes::DATA_LOSS => ErrorKind::Incomplete,
+            codes::DEADLINE_BEFORE_SEND => ErrorKind::TimedOut,
+            codes::BACK_PRESSURE => ErrorKind::Backpressure,
+            codes::FEATURE_NOT_OFFERED => ErrorKind::Unsupported,
+            code if codes::rule(code).may_have_been_done => ErrorKind::Indeterminate,
             _ => ErrorKind::Invalid,
         };
         Self::new(kind, code, what)
     }
 
     pub(crate) fn protocol(what: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Protocol, ErrorCode::PROTOCOL_VIOLATION, what)
+        Self::new(ErrorKind::Protocol, codes::PROTOCOL_VIOLATION, what)
     }
 
     /// An error of the caller's own making: an argument that no server could accept.
     pub fn invalid(what: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Invalid, ErrorCode::BAD_ARGUMENT, what)
+        Self::new(ErrorKind::Invalid, codes::BAD_ARGUMENT, what)
     }
 
     /// A stream is not the one that was meant, although it has its number. `meant` says what knows the other one.
@@ -106,25 +107,25 @@ impl ClientError {
             .identity
             .map_or_else(|| "unknown".to_owned(), |identity| identity.to_string());
         let what = format!("{what} had identity {meant}, and the stream of its number has {identity}");
-        Self::new(ErrorKind::Rejected, ErrorCode::STREAM_REPLACED, what)
+        Self::new(ErrorKind::Rejected, codes::STREAM_REPLACED, what)
             .with_stream(stream.stream_id)
             .with_stream_name(&stream.name)
     }
 
     pub(crate) fn incomplete(what: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Incomplete, ErrorCode::DATA_LOSS, what)
+        Self::new(ErrorKind::Incomplete, codes::DATA_LOSS, what)
     }
 
     pub(crate) fn damaged(what: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Incomplete, ErrorCode::CORRUPT_ON_ARRIVAL, what)
+        Self::new(ErrorKind::Incomplete, codes::CORRUPT_ON_ARRIVAL, what)
     }
 
     pub(crate) fn closed() -> Self {
-        Self::new(ErrorKind::Closed, ErrorCode::CLOSED, Cause::Closed.to_string())
+        Self::new(ErrorKind::Closed, codes::CLOSED, Cause::Closed.to_string())
     }
 
     pub(crate) fn backpressure(what: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Backpressure, ErrorCode::BACK_PRESSURE, what)
+        Self::new(ErrorKind::Backpressure, codes::BACK_PRESSURE, what)
     }
 
     /// What a final failure is to the caller.
@@ -134,11 +135,11 @@ impl ClientError {
         let (kind, code) = match &failure.cause {
             Cause::Refused { code, .. } if *code == ErrorCode::REQUEST_TIMEOUT => (sure(ErrorKind::TimedOut), *code),
             Cause::Refused { code, .. } => (sure(ErrorKind::Rejected), *code),
-            Cause::Deadline { .. } if doubtful => (ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND),
-            Cause::Deadline { .. } => (ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND),
-            Cause::ConnectionLost { .. } if doubtful => (ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST),
-            Cause::ConnectionLost { .. } => (ErrorKind::ConnectionLost, ErrorCode::CONNECTION_FAILED),
-            Cause::Protocol { .. } => (sure(ErrorKind::Protocol), ErrorCode::PROTOCOL_VIOLATION),
+            Cause::Deadline { .. } if doubtful => (ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND),
+            Cause::Deadline { .. } => (ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND),
+            Cause::ConnectionLost { .. } if doubtful => (ErrorKind::Indeterminate, codes::CONNECTION_LOST),
+            Cause::ConnectionLost { .. } => (ErrorKind::ConnectionLost, codes::CONNECTION_FAILED),
+            Cause::Protocol { .. } => (sure(ErrorKind::Protocol), codes::PROTOCOL_VIOLATION),
             // The last attempt did nothing for certain, one before it may have: its answer was lost.
             Cause::NotStarted
             | Cause::Unreachable { .. }
@@ -147,13 +148,13 @@ impl ClientError {
             | Cause::Closed
                 if doubtful =>
             {
-                (ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST)
+                (ErrorKind::Indeterminate, codes::CONNECTION_LOST)
             }
             Cause::NotStarted => (ErrorKind::Rejected, ErrorCode::SHUTTING_DOWN),
-            Cause::Unreachable { .. } => (ErrorKind::Unreachable, ErrorCode::CONNECTION_FAILED),
-            Cause::Unsupported { .. } => (ErrorKind::Unsupported, ErrorCode::FEATURE_NOT_OFFERED),
-            Cause::Invalid { .. } => (ErrorKind::Invalid, ErrorCode::BAD_ARGUMENT),
-            Cause::Closed => (ErrorKind::Closed, ErrorCode::CLOSED),
+            Cause::Unreachable { .. } => (ErrorKind::Unreachable, codes::CONNECTION_FAILED),
+            Cause::Unsupported { .. } => (ErrorKind::Unsupported, codes::FEATURE_NOT_OFFERED),
+            Cause::Invalid { .. } => (ErrorKind::Invalid, codes::BAD_ARGUMENT),
+            Cause::Closed => (ErrorKind::Closed, codes::CLOSED),
         };
         let what = match &failure.cause {
             // The code is said in any case.
@@ -180,7 +181,7 @@ impl ClientError {
 
     /// The refusal of one entry of a request that as a whole was answered.
     pub(crate) fn entry(code: ErrorCode, message: &str, endpoint: Option<&Arc<str>>) -> Self {
-        let kind = if code.rule().may_have_been_done {
+        let kind = if codes::rule(code).may_have_been_done {
             ErrorKind::Indeterminate
         } else {
             ErrorKind::Rejected
@@ -196,7 +197,7 @@ impl ClientError {
         let details = &mut *self.0;
         if details.kind == ErrorKind::Indeterminate {
             details.kind = ErrorKind::Rejected;
-            details.retriable = details.code.rule().retry != Retry::Never;
+            details.retriable = codes::rule(details.code).retry != Retry::Never;
         }
         self
     }
@@ -206,8 +207,8 @@ impl ClientError {
         let details = &mut *self.0;
         details.kind = ErrorKind::Indeterminate;
         details.retriable = false;
-        if !details.code.rule().may_have_been_done {
-            details.code = ErrorCode::CONNECTION_LOST;
+        if !codes::rule(details.code).may_have_been_done {
+            details.code = codes::CONNECTION_LOST;
         }
         self
     }
@@ -250,7 +251,7 @@ impl ClientError {
             gap.to,
             gap.from
         );
-        let error = Self::new(ErrorKind::Incomplete, ErrorCode::DATA_LOSS, what);
+        let error = Self::new(ErrorKind::Incomplete, codes::DATA_LOSS, what);
         error.with_stream(gap.stream).with_offset(gap.from).with_gap(Some(gap))
     }
 
@@ -273,8 +274,8 @@ impl ClientError {
     /// name can be opened again.
     pub(crate) fn into_stopped_writer(mut self, is_named: bool) -> Self {
         let details = &mut *self.0;
-        if details.code.rule().may_have_been_done {
-            details.code = ErrorCode::CLOSED;
+        if codes::rule(details.code).may_have_been_done {
+            details.code = codes::CLOSED;
         }
         details.kind = match details.kind {
             ErrorKind::Indeterminate | ErrorKind::Protocol => ErrorKind::Closed,
@@ -340,9 +341,7 @@ impl ClientError {
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         let code = self.0.code;
-        code == ErrorCode::DEADLINE_BEFORE_SEND
-            || code == ErrorCode::DEADLINE_AFTER_SEND
-            || code == ErrorCode::REQUEST_TIMEOUT
+        code == codes::DEADLINE_BEFORE_SEND || code == codes::DEADLINE_AFTER_SEND || code == ErrorCode::REQUEST_TIMEOUT
     }
 
     /// What happened, in words, without the place.
@@ -354,7 +353,7 @@ impl ClientError {
     /// What the caller can do about it.
     #[must_use]
     pub fn advice(&self) -> &'static str {
-        self.0.code.rule().advice
+        codes::rule(self.0.code).advice
     }
 
     /// The stream concerned, if it is one.
@@ -445,7 +444,7 @@ impl fmt::Display for ClientError {
             (_, true) => "; can be tried again",
             (_, false) => "; not worth trying again unchanged",
         })?;
-        write!(f, "; {}", details.code.rule().advice)
+        write!(f, "; {}", codes::rule(details.code).advice)
     }
 }
 
@@ -459,6 +458,7 @@ mod tests {
     use sbp_types::StreamId;
 
     use super::{ClientError, ErrorKind};
+    use crate::codes;
     use crate::failure::{Cause, Failure};
     use crate::retry::Repeat;
 
@@ -473,7 +473,7 @@ mod tests {
             .with_stream(StreamId(7))
             .with_stream_name("orders");
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
-        assert_eq!(error.code(), ErrorCode::CONNECTION_LOST);
+        assert_eq!(error.code(), codes::CONNECTION_LOST);
         assert!(error.is_indeterminate() && !error.is_retriable());
         let text = error.to_string();
         for part in [

@@ -7,6 +7,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::Offset;
 
 use crate::address::ServerAddress;
+use crate::codes;
 
 /// Why one attempt failed. `sent` is the fact that decides most: whether any byte of the request was given to the socket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,7 +114,7 @@ impl Cause {
     /// Whether the request may have taken effect in spite of it, or may yet.
     pub(crate) fn may_have_been_done(&self) -> bool {
         match self {
-            Self::Refused { code, .. } => code.rule().may_have_been_done,
+            Self::Refused { code, .. } => codes::rule(*code).may_have_been_done,
             Self::Deadline { sent, .. } | Self::ConnectionLost { sent, .. } => *sent,
             Self::Protocol { .. } => true,
             Self::NotStarted

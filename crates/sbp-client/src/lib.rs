@@ -36,6 +36,7 @@ mod call;
 mod channel;
 mod client;
 mod clock;
+pub mod codes;
 mod config;
 mod cursor;
 mod error;

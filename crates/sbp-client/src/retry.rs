@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sbp_messages::{ErrorCode, Retry};
 
+use crate::codes;
 use crate::config::RetryPolicy;
 use crate::failure::Cause;
 
@@ -153,7 +154,7 @@ fn about_refusal(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
             may_have_been_done: true,
         };
     };
-    let rule = code.rule();
+    let rule = codes::rule(*code);
     let wait = if throttle.is_zero() {
         Wait::BackOff
     } else {

@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use sbp_client::codes;
 use sbp_client::{AppendOptions, Client, ClientConfig, Durability, ErrorKind};
 use sbp_frame::{CallId, OpCode};
 use sbp_messages::{ErrorCode, HeartbeatResponse, Status, SystemErrorResponse};
@@ -91,7 +92,7 @@ async fn a_connection_lost_after_the_append_was_sent_leaves_it_indeterminate() {
     let error = outcome.unwrap_err();
     assert_eq!(
         (error.kind(), error.code()),
-        (ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST)
+        (ErrorKind::Indeterminate, codes::CONNECTION_LOST)
     );
     assert_eq!((error.stream(), error.attempts()), (Some(STREAM), 1));
 }
@@ -111,7 +112,7 @@ async fn a_deadline_after_sending_is_indeterminate() {
     let error = outcome.unwrap_err();
     assert_eq!(
         (error.kind(), error.code()),
-        (ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND)
+        (ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND)
     );
     assert!(error.is_timeout());
 }
@@ -156,7 +157,7 @@ async fn a_deadline_while_the_append_waits_its_turn_is_definite() {
     let error = outcome.unwrap_err();
     assert_eq!(
         (error.kind(), error.code()),
-        (ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND)
+        (ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND)
     );
     assert!(error.is_timeout() && !error.is_indeterminate());
 }
@@ -271,7 +272,7 @@ async fn answers_that_make_no_sense_are_protocol_errors() {
         // Something was answered, so it may well have been stored.
         assert_eq!(
             (error.kind(), error.code()),
-            (ErrorKind::Indeterminate, ErrorCode::PROTOCOL_VIOLATION)
+            (ErrorKind::Indeterminate, codes::PROTOCOL_VIOLATION)
         );
     }
 }
@@ -339,7 +340,7 @@ async fn an_unreachable_server_is_an_error_soon_and_names_the_address() {
     for error in [connect, append] {
         assert_eq!(
             (error.kind(), error.code()),
-            (ErrorKind::Unreachable, ErrorCode::CONNECTION_FAILED)
+            (ErrorKind::Unreachable, codes::CONNECTION_FAILED)
         );
         assert!(error.to_string().contains(&address), "{error}");
         assert!(error.is_retriable() && !error.is_indeterminate());

@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use sbp_client::codes;
 use sbp_client::{Client, ErrorKind, Position, ReaderOptions, Span, TailOptions};
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResponse, FetchResult, Message, Status};
@@ -273,10 +274,7 @@ async fn a_gap_is_an_error_that_names_the_offset() {
 #[tokio::test]
 async fn an_end_before_the_spans_end_is_an_error() {
     let error = outcome_of(|asked| (response([result(asked, &[], 0, 0)]), Vec::new())).await;
-    assert_eq!(
-        (error.kind(), error.code()),
-        (ErrorKind::Incomplete, ErrorCode::DATA_LOSS)
-    );
+    assert_eq!((error.kind(), error.code()), (ErrorKind::Incomplete, codes::DATA_LOSS));
 }
 
 #[tokio::test]
@@ -312,7 +310,7 @@ async fn lengths_that_do_not_add_up_break_the_protocol() {
         .await;
         assert_eq!(
             (error.kind(), error.code()),
-            (ErrorKind::Protocol, ErrorCode::PROTOCOL_VIOLATION)
+            (ErrorKind::Protocol, codes::PROTOCOL_VIOLATION)
         );
     }
 }
@@ -339,7 +337,7 @@ async fn a_peer_without_bounds_in_fetch_is_refused_and_not_guessed_at() {
     let (error, ()) = bounded(async { tokio::join!(reading, server) }).await;
     assert_eq!(
         (error.kind(), error.code()),
-        (ErrorKind::Unsupported, ErrorCode::FEATURE_NOT_OFFERED)
+        (ErrorKind::Unsupported, codes::FEATURE_NOT_OFFERED)
     );
 }
 

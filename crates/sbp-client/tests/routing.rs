@@ -6,6 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use sbp_client::codes;
 use sbp_client::{AppendOptions, Client, ClientConfig, ErrorKind, ReaderOptions, Span, WriterOptions};
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
@@ -519,7 +520,7 @@ async fn a_writer_needs_a_server_that_recognises_repeats() {
     let (error, ()) = bounded(async { tokio::join!(append, server) }).await;
     assert_eq!(
         (error.kind(), error.code()),
-        (ErrorKind::Unsupported, ErrorCode::FEATURE_NOT_OFFERED)
+        (ErrorKind::Unsupported, codes::FEATURE_NOT_OFFERED)
     );
 }
 

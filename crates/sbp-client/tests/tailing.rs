@@ -7,6 +7,7 @@ mod support;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use sbp_client::codes;
 use sbp_client::{Client, ClientConfig, ErrorKind, Gap, OnGap, Position, TailEvent, TailOptions};
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
@@ -96,10 +97,7 @@ async fn records_that_are_gone_are_an_error_that_names_them_and_the_tail_goes_on
         error
     };
     let (error, _peer) = bounded(async { tokio::join!(following, server) }).await;
-    assert_eq!(
-        (error.kind(), error.code()),
-        (ErrorKind::Incomplete, ErrorCode::DATA_LOSS)
-    );
+    assert_eq!((error.kind(), error.code()), (ErrorKind::Incomplete, codes::DATA_LOSS));
     let gap = error.gap().unwrap();
     assert_eq!(
         (gap.stream, gap.from, gap.to, gap.records()),

@@ -3,7 +3,7 @@
 //! Each table of the wire schema is a plain Rust struct here, with the schema's names. [`Message`] turns one into bytes
 //! and back; [`Encoder`] is what encoding needs. Decoding takes a peer's bytes: it verifies them before it looks, never
 //! panics, and allocates in proportion to the header. What a request may say is judged by its `validate` function.
-//! [`ErrorCode::rule`] is the one table of errors: retry, side effects, the class in Python, what to do.
+//! [`ErrorCode::rule`] is the one table of what a peer can answer: retry, side effects, what to do.
 //!
 //! Each is declared in a `tables!` block, from which the macro makes the struct and its encoding in [`V01`], whose bytes
 //! `schemas/sbp.fbs` defines. Another dialect is one more module with a [`Profile`] for the same structs. No type of the
@@ -32,7 +32,7 @@ mod validate;
 pub use append::{AppendInfo, AppendRequest, AppendResponse, AppendResult};
 pub use decode_error::{DecodeError, Refusal};
 pub use error_code::ErrorCode;
-pub use error_rule::{ErrorRule, PYTHON_CLASSES, PythonClass, Retry};
+pub use error_rule::{ErrorRule, Retry};
 pub use fetch::{FetchInfo, FetchRequest, FetchResponse, FetchResult};
 pub use go_away::GoAway;
 pub use heartbeat::{ClientRole, Feature, HeartbeatRequest, HeartbeatResponse};

@@ -9,8 +9,8 @@ use arrow_array::{RecordBatch, RecordBatchIterator};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
+use sbp_client::codes;
 use sbp_client::{ClientError, FetchedBatch};
-use sbp_messages::ErrorCode;
 use sbp_record::{BatchError, first_outside_calendar};
 use sbp_types::{Offset, StreamId};
 
@@ -79,7 +79,7 @@ impl Batch {
             error.with_stream_name(&self.stream.name)
         };
         let rows = self.batch.to_record_batch(self.from, self.to).map_err(|error| {
-            let error = ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string());
+            let error = ClientError::local(codes::CORRUPT_ON_ARRIVAL, error.to_string());
             about(error, self.from)
         })?;
         if self.batch.is_typed() {

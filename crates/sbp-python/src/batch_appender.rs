@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use sbp_client::codes;
 use sbp_client::{AppendOp, AppendResultOf, BulkOptions, BulkWriter, ClientError, CompletionSink, Reply, Submissions};
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
@@ -458,7 +459,7 @@ fn window(py: Python<'_>, core: &Core) -> PyResult<usize> {
     }
     features.and_then(|features| features.idempotence).ok_or_else(|| {
         let what = "the server does not offer idempotent writers, which a write needs";
-        let error = ClientError::local(ErrorCode::FEATURE_NOT_OFFERED, what);
+        let error = ClientError::local(codes::FEATURE_NOT_OFFERED, what);
         errors::from_client(py, error, None)
     })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use sbp_client::codes;
 use sbp_client::{Client, ClientError, Each, Position, Positions};
 use sbp_messages::{ErrorCode, KeyValue, Range, RangeId, SealKind, Stream};
 use sbp_record::{BatchError, SchemaError, StreamSchema};
@@ -83,7 +84,7 @@ impl fmt::Display for Failure {
             Self::Client(error) | Self::Named(error, _) => error.fmt(f),
             Self::NothingCame(limit) => write!(f, "nothing was appended for {limit:?}"),
             Self::Exists(name) => write!(f, "stream {name} exists already"),
-            Self::Corrupt(what) => ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, what).fmt(f),
+            Self::Corrupt(what) => ClientError::local(codes::CORRUPT_ON_ARRIVAL, what).fmt(f),
         }
     }
 }

@@ -1,16 +1,18 @@
 //! The one mapping from errors of the core to Python exceptions.
 //!
-//! The classes live in `sbp_native.errors`; which one a code becomes is a column of the error table in `sbp-messages`.
+//! The classes live in `sbp_native.errors`; which one a code becomes is said in `classes`.
 
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
+use sbp_client::codes;
 use sbp_client::{ClientError, ErrorKind};
-use sbp_messages::{ErrorCode, PYTHON_CLASSES, Retry};
+use sbp_messages::{ErrorCode, Retry};
 use sbp_proxy::{ListenError, ProxyError};
 use sbp_server::{ServerFailure, ShutdownError, StartError};
 
+use crate::classes::{self, CLASSES, is_below};
 use crate::kept::Kept;
 
 /// What an exception of ours carries.
@@ -50,7 +52,7 @@ pub(crate) fn from_client(py: Python<'_>, error: ClientError, name: Option<&str>
 /// The class for an error of the client: the code's, unless that says something else about the outcome than the client
 /// found out.
 fn class_of(error: &ClientError) -> &'static str {
-    let class = error.code().rule().python_class;
+    let class = classes::of(error.code());
     match error.kind() {
         ErrorKind::Indeterminate if !is_below(class, "IndeterminateError") => {
             if error.is_timeout() {
@@ -64,27 +66,13 @@ fn class_of(error: &ClientError) -> &'static str {
     }
 }
 
-/// Whether a class of the tree is, or derives from, another.
-fn is_below(class: &str, ancestor: &str) -> bool {
-    let mut class = class;
-    loop {
-        if class == ancestor {
-            return true;
-        }
-        match PYTHON_CLASSES.iter().find(|row| row.name == class) {
-            Some(row) => class = row.base,
-            None => return false,
-        }
-    }
-}
-
 /// The exception for a server that did not start.
 pub(crate) fn from_start(py: Python<'_>, error: &StartError) -> PyErr {
     let code = match error {
-        StartError::PortTaken { .. } => ErrorCode::PORT_TAKEN,
-        StartError::DirectoryLocked { .. } => ErrorCode::DIRECTORY_LOCKED,
-        StartError::BadAddress { .. } | StartError::InsecureListen { .. } => ErrorCode::BAD_SERVER_CONFIG,
-        _ => ErrorCode::SERVER_NOT_STARTED,
+        StartError::PortTaken { .. } => codes::PORT_TAKEN,
+        StartError::DirectoryLocked { .. } => codes::DIRECTORY_LOCKED,
+        StartError::BadAddress { .. } | StartError::InsecureListen { .. } => codes::BAD_SERVER_CONFIG,
+        _ => codes::SERVER_NOT_STARTED,
     };
     local(py, code, &with_causes(error))
 }
@@ -92,11 +80,11 @@ pub(crate) fn from_start(py: Python<'_>, error: &StartError) -> PyErr {
 /// The exception for a proxy that did not start.
 pub(crate) fn from_proxy(py: Python<'_>, error: &ProxyError) -> PyErr {
     let code = match error {
-        ProxyError::Listen(ListenError::PortTaken { .. }) => ErrorCode::PORT_TAKEN,
+        ProxyError::Listen(ListenError::PortTaken { .. }) => codes::PORT_TAKEN,
         ProxyError::Listen(ListenError::InvalidAddress { .. }) | ProxyError::InsecureListen { .. } => {
-            ErrorCode::BAD_SERVER_CONFIG
+            codes::BAD_SERVER_CONFIG
         }
-        _ => ErrorCode::SERVER_NOT_STARTED,
+        _ => codes::SERVER_NOT_STARTED,
     };
     local(py, code, &with_causes(error))
 }
@@ -113,7 +101,7 @@ pub(crate) fn from_shutdown(py: Python<'_>, error: &ShutdownError) -> PyErr {
 
 /// The exception for an argument that no server could accept.
 pub(crate) fn invalid(py: Python<'_>, message: &str) -> PyErr {
-    local(py, ErrorCode::BAD_ARGUMENT, message)
+    local(py, codes::BAD_ARGUMENT, message)
 }
 
 /// The exception for a batch that no server could store.
@@ -134,19 +122,19 @@ pub(crate) fn already_exists(py: Python<'_>, name: &str) -> PyErr {
 
 /// The exception for received data that cannot be read.
 pub(crate) fn corrupt(py: Python<'_>, message: &str) -> PyErr {
-    local(py, ErrorCode::CORRUPT_ON_ARRIVAL, message)
+    local(py, codes::CORRUPT_ON_ARRIVAL, message)
 }
 
 /// The exception for a call on something that was closed.
 pub(crate) fn closed(py: Python<'_>, what: &str) -> PyErr {
-    local(py, ErrorCode::CLOSED, &format!("the {what} is closed"))
+    local(py, codes::CLOSED, &format!("the {what} is closed"))
 }
 
 /// The exception for a call, in a forked child, on something that its parent made.
 pub(crate) fn forked(py: Python<'_>, what: &str) -> PyErr {
     local(
         py,
-        ErrorCode::FORKED_CLIENT,
+        codes::FORKED_CLIENT,
         &format!("this {what} was made before a fork, in the parent process"),
     )
 }
@@ -154,18 +142,18 @@ pub(crate) fn forked(py: Python<'_>, what: &str) -> PyErr {
 /// The exception for a tail that had nothing to return in time. Asking it again goes on where it was.
 pub(crate) fn nothing_came(py: Python<'_>, limit: Duration) -> PyErr {
     let what = format!("nothing was appended for {limit:?}");
-    local(py, ErrorCode::DEADLINE_BEFORE_SEND, &what)
+    local(py, codes::DEADLINE_BEFORE_SEND, &what)
 }
 
 /// The exception for a call that would have to wait for room, and is not to.
 pub(crate) fn back_pressure(py: Python<'_>, what: &str) -> PyErr {
-    local(py, ErrorCode::BACK_PRESSURE, what)
+    local(py, codes::BACK_PRESSURE, what)
 }
 
 /// The exception for a flush that took too long. What is on its way stays there.
 pub(crate) fn not_flushed(py: Python<'_>, records: u64) -> PyErr {
     let what = format!("{records} records of the writer were not acknowledged in time; they are still on their way");
-    local(py, ErrorCode::DEADLINE_AFTER_SEND, &what)
+    local(py, codes::DEADLINE_AFTER_SEND, &what)
 }
 
 /// An error of this side.
@@ -215,7 +203,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 /// The exception tree of the error table: `(name, base, built-in base or None)`, parents first.
 #[pyfunction]
 pub(crate) fn error_classes() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
-    PYTHON_CLASSES
+    CLASSES
         .iter()
         .map(|class| (class.name, class.base, class.builtin))
         .collect()
@@ -237,8 +225,9 @@ type Row = (
 pub(crate) fn error_codes() -> Vec<Row> {
     ErrorCode::ALL
         .iter()
+        .chain(codes::ALL)
         .map(|code| {
-            let rule = code.rule();
+            let rule = codes::rule(*code);
             let retry = match rule.retry {
                 Retry::Never => "no",
                 Retry::Now => "now",
@@ -250,7 +239,7 @@ pub(crate) fn error_codes() -> Vec<Row> {
             (
                 code.0,
                 rule.name,
-                rule.python_class,
+                classes::of(*code),
                 retry,
                 done,
                 rule.meaning,

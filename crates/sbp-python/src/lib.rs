@@ -27,6 +27,7 @@ mod blocking;
 mod bridge;
 mod buffer;
 mod calls;
+mod classes;
 mod cli;
 mod client;
 mod cluster;

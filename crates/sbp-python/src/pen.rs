@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOverflowError, PyResourceWarning, PyRuntimeWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use sbp_client::codes;
 use sbp_client::{BatchWriter, BatchWriterOptions, ClientError, Pushed, Record};
 use sbp_locks::Mutex;
 use sbp_types::{TimestampMs, WriterId};
@@ -154,7 +155,7 @@ impl Pen {
                 "the writer has stopped and this was not stored: append refused a record before it ({why}); open the \
                  writer again, and go on at its next_sequence, which is that record"
             );
-            let error = ClientError::local(sbp_messages::ErrorCode::CLOSED, what);
+            let error = ClientError::local(codes::CLOSED, what);
             return Err(self.explain(py, error).into());
         }
         self.take_records(py, given).inspect_err(|not| {

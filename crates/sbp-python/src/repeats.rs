@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use arrow_array::{Array, RecordBatch};
+use sbp_client::codes;
 use sbp_client::{
     BulkRepeat, Client, ClientError, ErrorKind, FetchEntry, FetchOptions, FetchedBatch, Position, WriterOptions,
 };
@@ -66,7 +67,7 @@ async fn is_same(
     timeout: Duration,
 ) -> Result<bool, ClientError> {
     let unreadable = |error: sbp_record::BatchError| {
-        let error = ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string());
+        let error = ClientError::local(codes::CORRUPT_ON_ARRIVAL, error.to_string());
         error.with_stream(stored.stream).with_offset(stored.base_offset)
     };
     let head = |batch: &bytes::Bytes| inspect(std::slice::from_ref(batch), false).map_err(unreadable);

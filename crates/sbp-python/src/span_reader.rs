@@ -9,9 +9,9 @@ use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use sbp_client::codes;
 use sbp_client::{ClientError, FetchedBatch, Reader, ReaderOptions, Span};
 use sbp_locks::Mutex;
-use sbp_messages::ErrorCode;
 use sbp_record::{ColumnSet, RowAssembler, Source, StreamSchema};
 use sbp_types::StreamId;
 use tokio::runtime::Handle;
@@ -203,7 +203,7 @@ impl SpanBatches {
         let client = self
             .core
             .unchecked_client()
-            .ok_or_else(|| ClientError::local(ErrorCode::CLOSED, "the client is closed"))?;
+            .ok_or_else(|| ClientError::local(codes::CLOSED, "the client is closed"))?;
         // What is small is laid together with others; views of the rest keep their frames in memory.
         let bytes = if fetched.bytes.len() > SMALL {
             fetched.keep(client)
@@ -222,7 +222,7 @@ impl SpanBatches {
         };
         let pushed = self.assembler.push(&source, &decoded.batch, fetched.from, fetched.to);
         pushed.map(drop).map_err(|error| {
-            let error = ClientError::local(ErrorCode::CORRUPT_ON_ARRIVAL, error.to_string());
+            let error = ClientError::local(codes::CORRUPT_ON_ARRIVAL, error.to_string());
             Failure::Client(error.with_stream(fetched.stream).with_offset(fetched.from))
         })
     }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use sbp_client::CursorOptions;
-use sbp_messages::ErrorCode;
+use sbp_client::codes;
 use sbp_types::Offset;
 
 use super::{LIMIT, client};
@@ -126,7 +126,7 @@ async fn count_until_killed() {
                 println!("cursor: {next}");
                 held = Some(cursor).filter(|_| !reopen);
             }
-            Err(error) if error.code() == ErrorCode::CURSOR_TAKEN => println!("cursor: taken"),
+            Err(error) if error.code() == codes::CURSOR_TAKEN => println!("cursor: taken"),
             Err(error) if error.is_indeterminate() => println!("cursor: doubtful"),
             Err(error) => panic!("{error}"),
         }

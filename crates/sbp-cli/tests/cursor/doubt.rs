@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sbp_client::codes;
 use sbp_client::{Client, Cursor, ErrorKind};
 use sbp_frame::OpCode;
-use sbp_messages::{ErrorCode, Stream};
+use sbp_messages::Stream;
 use sbp_proxy::{Held, Proxy, ProxyConfig};
 use sbp_server::Server;
 use sbp_types::Offset;
@@ -124,7 +125,7 @@ async fn a_commit_that_arrives_after_another_holders_is_refused() {
     commit(&other, &scene.streams[0], 5).await.unwrap();
     held.pass();
     let refused = commit(&scene.holder, &scene.streams[1], 3).await.unwrap_err();
-    assert_eq!(refused.code(), ErrorCode::CURSOR_TAKEN, "{refused}");
+    assert_eq!(refused.code(), codes::CURSOR_TAKEN, "{refused}");
     commit(&other, &scene.streams[0], 6).await.unwrap();
     assert_eq!(scene.records().await, 2);
     assert_eq!(places(&open(&scene.direct, "job", &scene.streams).await), [6, 0]);
@@ -147,7 +148,7 @@ async fn a_commit_behind_one_that_hangs_is_taken_back_when_its_time_is_over() {
     let late = bounded(second).await.unwrap_err();
     assert_eq!(
         (late.kind(), late.code()),
-        (ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND)
+        (ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND)
     );
     frame.pass();
     bounded(first).await.unwrap().unwrap();
@@ -207,7 +208,7 @@ async fn count_up(client: Client, stream: Arc<Stream>, goal: i64) -> Tally {
         }
         match commit(&cursor, &stream, next).await {
             Ok(()) => tally.committed.push(next),
-            Err(error) if error.code() == ErrorCode::CURSOR_TAKEN => tally.refused += 1,
+            Err(error) if error.code() == codes::CURSOR_TAKEN => tally.refused += 1,
             Err(error) if error.is_indeterminate() => tally.doubtful += 1,
             Err(error) => panic!("{error}"),
         }

@@ -13,6 +13,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sbp_client::codes;
 use sbp_client::{AppendOptions, Client, ClientConfig, Cursor, CursorOptions, ErrorKind, Position};
 use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, Stream};
@@ -188,7 +189,7 @@ async fn a_place_in_one_stream_is_no_place_in_another_of_its_number() {
     let refused = refused.unwrap_err();
     assert_eq!(
         (refused.kind(), refused.code(), refused.offset(), refused.is_retriable()),
-        (ErrorKind::Rejected, ErrorCode::STREAM_REPLACED, Some(Offset(2)), false)
+        (ErrorKind::Rejected, codes::STREAM_REPLACED, Some(Offset(2)), false)
     );
     let found = orders[0].identity.unwrap().to_string();
     for part in ["orders", "job", &meant, &found] {
@@ -225,7 +226,7 @@ async fn of_two_holders_one_commits_and_the_other_never_again() {
         let refused = commit(&second, &orders[0], 3).await.unwrap_err();
         assert_eq!(
             (refused.kind(), refused.code()),
-            (ErrorKind::Rejected, ErrorCode::CURSOR_TAKEN)
+            (ErrorKind::Rejected, codes::CURSOR_TAKEN)
         );
         assert!(
             !refused.is_retriable() && refused.to_string().contains("job"),
@@ -233,7 +234,7 @@ async fn of_two_holders_one_commits_and_the_other_never_again() {
         );
         commit(&first, &orders[0], 2).await.unwrap();
     }
-    assert_eq!(second.lost().unwrap().code(), ErrorCode::CURSOR_TAKEN);
+    assert_eq!(second.lost().unwrap().code(), codes::CURSOR_TAKEN);
     assert!(first.lost().is_none());
 
     // Whoever comes next may claim the name by committing what it found.
@@ -241,7 +242,7 @@ async fn of_two_holders_one_commits_and_the_other_never_again() {
     bounded(third.commit(Vec::new(), None)).await.unwrap();
     assert_eq!(
         commit(&first, &orders[0], 3).await.unwrap_err().code(),
-        ErrorCode::CURSOR_TAKEN
+        codes::CURSOR_TAKEN
     );
     assert_eq!(places(&open(&client, "job", &orders).await), [2]);
 }

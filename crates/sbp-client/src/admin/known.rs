@@ -41,7 +41,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::STREAM_REPLACED`]: it is not.
+    /// [`codes::STREAM_REPLACED`](crate::codes::STREAM_REPLACED): it is not.
     pub fn check_same(&self, stream: &Stream) -> Result<(), ClientError> {
         let Some(meant) = stream.identity else {
             return Ok(());
@@ -61,7 +61,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::STREAM_REPLACED`]: it is not. The server lost its data, or was set up anew.
+    /// [`codes::STREAM_REPLACED`](crate::codes::STREAM_REPLACED): it is not. The server lost its data, or was set up
+    /// anew.
     pub async fn confirm(&self, stream: &Stream, timeout: Option<Duration>) -> Result<(), ClientError> {
         let id = stream.stream_id;
         if stream.identity.is_none() {

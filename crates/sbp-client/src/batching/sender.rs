@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use sbp_locks::{Mutex, MutexGuard};
-use sbp_messages::ErrorCode;
 use sbp_record::{MAX_BATCH_LENGTH, RecordsBuilder};
 use sbp_types::{StreamId, WriterId};
 use tokio::sync::Notify;
@@ -19,6 +18,7 @@ use super::{BatchWriterOptions, Delivery, Pushed, Record};
 use crate::append::{AppendOptions, Records};
 use crate::client::Client;
 use crate::clock::now;
+use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::Ack;
 use crate::writer::{Writer, WriterOptions};
@@ -160,7 +160,7 @@ impl Sender {
         let state = self.shared.state.lock();
         if state.is_closed() {
             let what = "the writer is closed";
-            return Err(ClientError::new(ErrorKind::Closed, ErrorCode::CLOSED, what).with_stream(self.stream));
+            return Err(ClientError::new(ErrorKind::Closed, codes::CLOSED, what).with_stream(self.stream));
         }
         match &self.sending {
             Sending::Writer(writer) if self.named => match writer.stopped() {

@@ -16,6 +16,7 @@ use sbp_types::{Offset, StreamId, WriterId};
 use smallvec::SmallVec;
 
 use self::lane::{Lane, Piece};
+use crate::codes;
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::outcome::Ack;
@@ -266,7 +267,7 @@ fn is_worth_repeating(error: &ClientError, is_first: bool) -> bool {
     match error.code() {
         // One before it was refused for the moment; for the first that is missing, nobody can fill the gap.
         ErrorCode::SEQUENCE_GAP => !is_first,
-        ErrorCode::SEQUENCE_OVERLAP | ErrorCode::WRITER_FENCED | ErrorCode::CLOSED => false,
+        ErrorCode::SEQUENCE_OVERLAP | ErrorCode::WRITER_FENCED | codes::CLOSED => false,
         _ => error.is_indeterminate() || error.is_retriable() || error.is_timeout(),
     }
 }

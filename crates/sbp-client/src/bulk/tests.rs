@@ -5,6 +5,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId, TimestampMs, WriterId};
 
 use super::{BulkFrame, BulkOptions, BulkWriter};
+use crate::codes;
 use crate::config::RetryPolicy;
 use crate::error::{ClientError, ErrorKind};
 use crate::features::Durability;
@@ -46,7 +47,7 @@ fn refused(code: ErrorCode) -> Result<Ack, ClientError> {
 }
 
 fn lost() -> ClientError {
-    ClientError::new(ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST, "reset")
+    ClientError::new(ErrorKind::Indeterminate, codes::CONNECTION_LOST, "reset")
 }
 
 fn streams(frame: &BulkFrame) -> Vec<i64> {

@@ -11,6 +11,7 @@ use super::record::CommitRecord;
 use crate::call::answers::only;
 use crate::client::Client;
 use crate::clock::left;
+use crate::codes;
 use crate::error::ClientError;
 use crate::position::{Positions, Span};
 use crate::read::ReaderOptions;
@@ -55,9 +56,5 @@ fn decode(bytes: Bytes, from: Offset, to: Offset, out: &mut Vec<CommitRecord>) -
 
 /// Whether an error says that what was to be read is trimmed.
 pub(super) fn is_trimmed(error: &ClientError) -> bool {
-    error.gap().is_some()
-        || matches!(
-            error.code(),
-            ErrorCode::DATA_LOSS | ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS
-        )
+    error.gap().is_some() || matches!(error.code(), codes::DATA_LOSS | ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS)
 }

@@ -17,6 +17,7 @@ use super::{beyond_the_end, stream_name};
 use crate::append::AppendOptions;
 use crate::client::Client;
 use crate::clock::{left, now};
+use crate::codes;
 use crate::config::RetryPolicy;
 use crate::error::{ClientError, ErrorKind};
 use crate::retry::backoff;
@@ -447,7 +448,7 @@ impl Shared {
                     "it is not known whether the positions were committed: {}",
                     trouble.what()
                 );
-                ClientError::new(ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND, what)
+                ClientError::new(ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND, what)
             }
             Some(trouble) => trouble,
             None => self.too_late(),
@@ -457,7 +458,7 @@ impl Shared {
 
     fn too_late(&self) -> ClientError {
         let what = "the deadline passed before the positions were committed";
-        let error = ClientError::new(ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND, what);
+        let error = ClientError::new(ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND, what);
         self.about(error)
     }
 
@@ -471,7 +472,7 @@ impl Shared {
             Taken::Undone { next, end } => (format!("the server has lost the commits from {end} on"), *next),
         };
         let what = format!("cursor {} is not this holder's any more: {what}", self.name);
-        let error = ClientError::new(ErrorKind::Rejected, ErrorCode::CURSOR_TAKEN, what);
+        let error = ClientError::new(ErrorKind::Rejected, codes::CURSOR_TAKEN, what);
         let error = self.about(error).with_offset(at);
         self.view.lock().lost.get_or_insert(error).clone()
     }
@@ -483,7 +484,7 @@ impl Shared {
             "it is not known whether the positions were committed before: {}",
             lost.what()
         );
-        let error = ClientError::new(ErrorKind::Indeterminate, ErrorCode::CONNECTION_LOST, what);
+        let error = ClientError::new(ErrorKind::Indeterminate, codes::CONNECTION_LOST, what);
         self.about(error)
     }
 
@@ -514,7 +515,7 @@ impl Pending {
                     return Err(shared.too_late());
                 }
                 let what = "the deadline passed while the positions were being committed";
-                let error = ClientError::new(ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND, what);
+                let error = ClientError::new(ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND, what);
                 Err(shared.about(error))
             }
         }

@@ -64,7 +64,7 @@ impl Default for CursorOptions {
 /// A holder of a named cursor: where a job goes on in its streams, and commits of how far it got.
 ///
 /// Opening claims nothing: whoever commits first is the holder from then on, and every commit of the others is refused
-/// with [`ErrorCode::CURSOR_TAKEN`](sbp_messages::ErrorCode::CURSOR_TAKEN), for good. A job that starts in place of
+/// with [`codes::CURSOR_TAKEN`](crate::codes::CURSOR_TAKEN), for good. A job that starts in place of
 /// another can therefore commit the positions it found, before it does anything, to be sure of the name.
 ///
 /// Clones are the same holder.
@@ -82,7 +82,7 @@ impl Client {
     /// # Errors
     ///
     /// That the name cannot be one, that its stream holds something that is no commit, or that a call failed.
-    /// [`ErrorCode::STREAM_REPLACED`](sbp_messages::ErrorCode::STREAM_REPLACED): a place was committed for a stream that
+    /// [`codes::STREAM_REPLACED`](crate::codes::STREAM_REPLACED): a place was committed for a stream that
     /// had the number of one of these, and was another one; see [`CursorOptions::forget_replaced`].
     /// [`ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS`](sbp_messages::ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS): `options.start`
     /// is an offset beyond the end of a stream that was not committed before.
@@ -167,7 +167,7 @@ impl Cursor {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::CURSOR_TAKEN`](sbp_messages::ErrorCode::CURSOR_TAKEN): another holder has committed; nothing was,
+    /// [`codes::CURSOR_TAKEN`](crate::codes::CURSOR_TAKEN): another holder has committed; nothing was,
     /// and nothing ever will be through this holder.
     /// [`ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS`](sbp_messages::ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS): a place lies beyond
     /// the end of its stream; nothing was committed, of the other places neither. Kind [`Indeterminate`](crate::ErrorKind::Indeterminate): it may

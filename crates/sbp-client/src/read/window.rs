@@ -116,6 +116,7 @@ fn between(
 
 #[cfg(test)]
 mod tests {
+    use crate::codes;
     use sbp_messages::ErrorCode;
     use sbp_types::{Offset, StreamId, TimestampMs};
 
@@ -136,8 +137,8 @@ mod tests {
         assert_eq!(span(at(9), 9, Position::Latest, 9), Ok((9, 9)));
         assert_eq!(span(time(5), 7, time(5), 9), Ok((7, 9)));
         assert_eq!(span(time(5), 7, at(4), 4), Ok((4, 4)));
-        assert_eq!(span(time(6), 7, time(5), 9), Err(ErrorCode::BAD_ARGUMENT));
-        assert_eq!(span(at(7), 7, at(4), 4), Err(ErrorCode::BAD_ARGUMENT));
+        assert_eq!(span(time(6), 7, time(5), 9), Err(codes::BAD_ARGUMENT));
+        assert_eq!(span(at(7), 7, at(4), 4), Err(codes::BAD_ARGUMENT));
         let beyond = Err(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS);
         assert_eq!(span(at(10), 10, Position::Latest, 9), beyond);
         assert_eq!(span(at(10), 10, time(5), 9), beyond);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use sbp_locks::Mutex;
-use sbp_messages::ErrorCode;
 use smallvec::SmallVec;
 
+use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::{Ack, AppendOutcome};
 use crate::submission::{AppendOp, AppendResultOf, Reply};
@@ -57,7 +57,7 @@ impl Gather {
         let entries = std::mem::take(&mut state.entries);
         let unknown = || {
             let what = "an entry of an append has no outcome";
-            Err(ClientError::new(ErrorKind::Indeterminate, ErrorCode::CANCELLED, what))
+            Err(ClientError::new(ErrorKind::Indeterminate, codes::CANCELLED, what))
         };
         let entries: SmallVec<_> = entries.into_iter().map(|entry| entry.unwrap_or_else(unknown)).collect();
         Some((state.reply.replace_with_told(), Ok(AppendOutcome { entries })))

@@ -17,12 +17,12 @@ use sbp_types::{Offset, StreamId};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::{Cause, Failure};
 use crate::outcome::AppendOutcome;
 use crate::submission::attempt::AttemptEnd;
 use crate::submission::gather::Gather;
-use sbp_messages::ErrorCode;
 
 /// What a sink and a future are told in the end.
 pub type AppendResultOf = Result<AppendOutcome, ClientError>;
@@ -141,7 +141,7 @@ impl Drop for Reply {
         if let Some(to) = self.0.take() {
             to.send(Err(ClientError::new(
                 ErrorKind::Indeterminate,
-                ErrorCode::CANCELLED,
+                codes::CANCELLED,
                 "the client stopped before the outcome was known",
             )));
         }

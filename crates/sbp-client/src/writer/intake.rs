@@ -2,10 +2,9 @@
 
 use std::time::Instant;
 
-use sbp_messages::ErrorCode;
-
 use super::gathering::Gathering;
 use super::pending::Pending;
+use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 
 /// Behind a lock of its own, held for moments: callers never wait while a connection's task works on the machine.
@@ -56,7 +55,7 @@ impl Intake {
     pub(super) fn check_open(&self) -> Result<(), ClientError> {
         if self.closed {
             let what = "the writer is closed";
-            return Err(ClientError::new(ErrorKind::Closed, ErrorCode::CLOSED, what));
+            return Err(ClientError::new(ErrorKind::Closed, codes::CLOSED, what));
         }
         self.stopped.clone().map_or(Ok(()), Err)
     }

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use sbp_locks::Mutex;
-use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, MAX_BATCH_LENGTH, WriterStamp};
 use sbp_types::{StreamId, WriterId};
 use tokio::sync::{Notify, oneshot};
@@ -19,6 +18,7 @@ use super::{WINDOW, WriterOptions};
 use crate::append::Records;
 use crate::client::Client;
 use crate::clock::{now, wall_clock};
+use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::Ack;
 use crate::pool::routes::Purpose;
@@ -455,7 +455,7 @@ impl Shared {
     /// What is said of an append whose batch went away without a word.
     pub(super) fn lost(&self) -> ClientError {
         let what = "the writer was given up before the outcome was known";
-        ClientError::new(ErrorKind::Indeterminate, ErrorCode::CANCELLED, what)
+        ClientError::new(ErrorKind::Indeterminate, codes::CANCELLED, what)
     }
 }
 

@@ -8,6 +8,7 @@ use smallvec::smallvec;
 
 use super::Context;
 use super::in_flight::refused;
+use crate::codes;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::outcome::AppendOutcome;
@@ -25,7 +26,7 @@ pub(super) fn to_repeat(op: &AppendOp, answer: &AppendResponse, now: Instant) ->
         .append_responses
         .iter()
         .filter(|result| {
-            let rule = result.status.code.rule();
+            let rule = codes::rule(result.status.code);
             !result.status.is_success() && rule.retry != Retry::Never && !rule.may_have_been_done
         })
         .filter_map(|result| {

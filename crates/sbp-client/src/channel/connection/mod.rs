@@ -28,6 +28,7 @@ use crate::channel::Channel;
 use crate::channel::command::{Answer, Call, Command, Fetch, FetchEvent, Need, Ping};
 use crate::channel::slab::Slab;
 use crate::channel::stats::Counters;
+use crate::codes;
 use crate::failure::{Cause, Failure};
 use crate::features::{Durability, Features};
 
@@ -329,7 +330,7 @@ impl Connection {
         match answer {
             Ok(features) => self.know(session, now, features, true),
             // Refused for the moment: what the peer can do, another connection will show.
-            Err(Cause::Refused { code, message, .. }) if code.rule().retry != Retry::Never => {
+            Err(Cause::Refused { code, message, .. }) if codes::rule(code).retry != Retry::Never => {
                 self.greeting_failed(format!("the server refused HEARTBEAT for now: {message}"));
             }
             // It is there, and does not know HEARTBEAT as it is meant here: a plain peer.

@@ -15,6 +15,7 @@ use crate::channel::command::FetchEvent;
 use crate::channel::credit::{Charge, ReceiveCredit};
 use crate::client::Client;
 use crate::clock::now;
+use crate::codes;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::pool::routes::Purpose;
@@ -289,7 +290,7 @@ impl TailTask {
         let has_another_copy = pool.has_another_copy(followed.stream, followed.next());
         let patience = match &failure.cause {
             cause if cause.is_damage() && !has_another_copy => Some(Duration::ZERO),
-            Cause::Refused { code, .. } if code.rule().retry == Retry::Elsewhere => {
+            Cause::Refused { code, .. } if codes::rule(*code).retry == Retry::Elsewhere => {
                 Some(self.give_up_after.unwrap_or(self.timeout))
             }
             _ => self.give_up_after,
@@ -357,7 +358,7 @@ impl TailTask {
         };
         followed.asked = None;
         let status = &part.result.status;
-        if !status.is_success() && status.code.rule().retry != Retry::Never {
+        if !status.is_success() && codes::rule(status.code).retry != Retry::Never {
             let failure = Failure::new(crate::channel::refused(status, 0), Some(endpoint));
             return self.fail(place, &failure).map(drop);
         }

@@ -1,8 +1,7 @@
 //! Batches that will not be stored, and what that means for those behind them.
 
-use sbp_messages::ErrorCode;
-
 use super::{Action, Machine, Phase, State};
+use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::{Cause, Failure};
 use crate::retry::Repeat;
@@ -145,9 +144,9 @@ pub(super) fn definite(failure: &Failure, attempts: u32) -> ClientError {
 fn out_of_time(doubtful: bool) -> ClientError {
     if doubtful {
         let what = "the batch's time is over, and its fate is unknown";
-        ClientError::new(ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND, what)
+        ClientError::new(ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND, what)
     } else {
         let what = "the batch's time is over before it was sent";
-        ClientError::new(ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND, what)
+        ClientError::new(ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND, what)
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use sbp_messages::{ErrorCode, features};
+use sbp_messages::features;
 
 use super::holes::definite;
 use super::{ATTEMPTS, AttemptEnd, Content, Machine, Opening, Phase, QUESTION, ToSend, token};
+use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::{Cause, Failure};
 use crate::outcome::Ack;
@@ -104,7 +105,7 @@ impl<P> Machine<P> {
     /// The time to open it is over. An epoch may have become current, which does no harm: the next one is above it.
     pub(super) fn stop_opening(&mut self, last: Option<&Failure>) {
         let what = "the writer could not be opened in its time, and nothing was written";
-        let error = ClientError::new(ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND, what);
+        let error = ClientError::new(ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND, what);
         self.stop(match last {
             Some(last) => error.after(last),
             None => error,
@@ -115,6 +116,6 @@ impl<P> Machine<P> {
 fn no_fence(failure: &Failure) -> ClientError {
     let what = "the server does not offer \"fence\", with which a writer that is opened by name shuts out the instances \
                 before it: give the writer an epoch, higher than theirs";
-    let error = ClientError::new(ErrorKind::Unsupported, ErrorCode::FEATURE_NOT_OFFERED, what);
+    let error = ClientError::new(ErrorKind::Unsupported, codes::FEATURE_NOT_OFFERED, what);
     error.with_endpoint(failure.endpoint.as_ref())
 }

@@ -4,6 +4,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId, TimestampMs};
 
 use super::{Action, AttemptEnd, Content, Machine, Opening, Setup};
+use crate::codes;
 use crate::config::RetryPolicy;
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::{Cause, Failure};
@@ -282,7 +283,7 @@ fn time_that_is_over_is_definite_only_without_doubt() {
     machine.handle_end(late, tokens[0], failed(Cause::deadline(true), -1));
     assert_eq!(
         told(&mut machine),
-        [(0, Err((ErrorKind::Indeterminate, ErrorCode::DEADLINE_AFTER_SEND)))]
+        [(0, Err((ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND)))]
     );
     machine.handle_end(late, tokens[1], failed(refused(ErrorCode::INSUFFICIENT_STORAGE), -1));
     assert_eq!(
@@ -294,7 +295,7 @@ fn time_that_is_over_is_definite_only_without_doubt() {
     machine.handle_timeout(late + Duration::from_secs(1));
     assert_eq!(
         told(&mut machine),
-        [(2, Err((ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND)))]
+        [(2, Err((ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND)))]
     );
     machine.push(1, late + Duration::from_secs(9), 3).unwrap();
     assert_eq!(sequences(&sent(&mut machine, late)), [(1, 0)]);
@@ -441,7 +442,7 @@ fn a_writer_that_cannot_be_opened_in_its_time_stores_nothing_and_says_so() {
     let late = now + Duration::from_secs(30);
     assert!(machine.poll_timeout() > Some(late), "the attempt ends by itself");
     machine.handle_end(late, token, failed(Cause::deadline(true), -1));
-    let definite = Err((ErrorKind::TimedOut, ErrorCode::DEADLINE_BEFORE_SEND));
+    let definite = Err((ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND));
     assert_eq!(told(&mut machine), [(0, definite), (1, definite)]);
     let why = machine.stopped().unwrap();
     assert!(why.to_string().contains("could not be opened in its time"), "{why}");
@@ -466,7 +467,7 @@ fn a_server_without_fences_and_an_epoch_without_a_next_one_are_told() {
     };
     machine.handle_end(now, token, failed(lacks, -1));
     let why = machine.stopped().unwrap();
-    assert_eq!(why.code(), ErrorCode::FEATURE_NOT_OFFERED);
+    assert_eq!(why.code(), codes::FEATURE_NOT_OFFERED);
     assert!(why.to_string().contains("give the writer an epoch"), "{why}");
     let (mut machine, token, now) = taking_over(None);
     machine.handle_end(now, token, fenced(i64::MAX));

@@ -150,7 +150,7 @@ fn bytes_behind_the_root_mean_nothing() {
 fn codes_of_this_side_are_not_taken_from_a_peer() {
     let mut out = BytesMut::new();
     let lie = SystemErrorResponse {
-        status: Status::error(ErrorCode::CONNECTION_FAILED, "trust me"),
+        status: Status::error(ErrorCode(9001), "trust me"),
     };
     lie.encode(&mut Encoder::new(), &mut out);
     let status = SystemErrorResponse::decode(&out).expect("valid").status;

@@ -1,0 +1,90 @@
+//! The codes of what goes wrong on this side of the connection. They never travel, and no peer can send them.
+
+use sbp_messages::{ErrorCode, ErrorRule};
+
+sbp_messages::error_codes! {
+    9001 CONNECTION_FAILED Later not_done
+        "no server could be reached, or the connection broke under a call that changes nothing"
+        "check the address, and that the server runs and can be reached"
+    9002 CONNECTION_LOST Now maybe
+        "the connection broke before the answer came"
+        "use a writer, which may send again without harm"
+    9003 DEADLINE_BEFORE_SEND Later not_done
+        "the time was over before anything was done, or under a call that changes nothing"
+        "give a longer timeout, or do less at once"
+    9004 DEADLINE_AFTER_SEND Never maybe
+        "the time was over while the answer was awaited"
+        "give a longer timeout, or use a writer, which may send again without harm"
+    9005 CANCELLED Never maybe
+        "the call was given up after it was sent"
+        "wait for what is under way before everything is shut down"
+    9006 FEATURE_NOT_OFFERED Never not_done
+        "the server lacks a feature that the call needs"
+        "upgrade the server, or do without"
+    9007 BAD_ARGUMENT Never not_done
+        "an argument is one that no server could accept"
+        "correct the argument; the message names it"
+    9008 BACK_PRESSURE Later not_done
+        "this client has as much under way as it may"
+        "wait for earlier calls, or raise the client's limits"
+    9009 CLOSED Never not_done
+        "the object was closed"
+        "make a new one"
+    9010 PROTOCOL_VIOLATION Never maybe
+        "the peer broke the protocol"
+        "check that the address is an SBP server's, and its version"
+    9011 CORRUPT_ON_ARRIVAL Now not_done
+        "data arrived damaged"
+        "read it again, and check the network and the memory if it stays so"
+    9012 FORKED_CLIENT Never not_done
+        "the object was made before a fork, by the parent process"
+        "make a new one in the child"
+    9013 DATA_LOSS Never not_done
+        "records between the place reached and the first one kept are gone"
+        "decide whether to go on behind the gap"
+    9014 CURSOR_TAKEN Never not_done
+        "another holder of this cursor has committed"
+        "open the cursor anew and go on from its positions, or stop"
+    9015 SERVER_NOT_STARTED Never not_done
+        "the embedded server did not start"
+        "correct what the message names, and start it again"
+    9016 PORT_TAKEN Never not_done
+        "something else listens on the server's address"
+        "stop it, or listen on another port; port 0 picks a free one"
+    9017 DIRECTORY_LOCKED Never not_done
+        "another server owns the data directory"
+        "stop that one, or choose another directory"
+    9018 BAD_SERVER_CONFIG Never not_done
+        "the server was told something that cannot be"
+        "correct the argument that the message names"
+    9019 STREAM_REPLACED Never not_done
+        "another stream has the number of the one that was meant: the server lost its data, or was set up anew"
+        "ask for the stream by its name, and decide where to begin: offsets kept for the old one mean nothing in it"
+}
+
+/// The rule of any code: of this side's here, of a server's in its own table.
+#[must_use]
+pub fn rule(code: ErrorCode) -> ErrorRule {
+    row(code).unwrap_or_else(|| code.rule())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_rise_from_the_first_of_this_side_and_meaning_and_advice_are_sentences() {
+        assert!(ALL.is_sorted_by(|a, b| a.0 < b.0));
+        for code in ALL {
+            assert!(code.is_local(), "{code}");
+            assert!(!ErrorCode::ALL.contains(code), "{code}");
+            let rule = rule(*code);
+            for text in [rule.meaning, rule.advice] {
+                assert!(text.len() >= 7, "{code}");
+                assert!(!text.ends_with('.'), "{code}: the caller ends the sentence");
+            }
+            assert_ne!(rule.meaning, rule.advice, "{code}");
+        }
+        assert_eq!(rule(ErrorCode::NOT_FOUND), ErrorCode::NOT_FOUND.rule());
+    }
+}
