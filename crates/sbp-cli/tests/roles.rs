@@ -258,7 +258,7 @@ async fn each_role_is_killed_again_and_again_and_nothing_acknowledged_is_lost() 
         let range = last_range(&driver, load.stream).await;
         let id = RangeId {
             stream_id: load.stream,
-            range_index: range.range_index,
+            range_index: Some(range.range_index),
             ..RangeId::default()
         };
         let next = soon(async || {

@@ -58,7 +58,7 @@ async fn reading_goes_on_behind_what_was_handed_out_when_the_connection_is_lost(
         let mut peer = Peer::greeted(&listener).await;
         let (frame, request) = fetch(&mut peer).await;
         let asked = &request.fetch_requests[0];
-        assert_eq!((asked.fetch_offset, asked.end_offset), (Offset(5), Offset(25)));
+        assert_eq!((asked.fetch_offset, asked.end_offset), (Offset(5), Some(Offset(25))));
         assert_eq!(request.max_wait_ms, 0);
         assert!(request.max_bytes > 0 && request.max_bytes <= 32 << 20);
         let payload = [batch(0, 10), batch(10, 5)].concat();

@@ -66,7 +66,7 @@ async fn list(peer: &mut Peer, frame: &Frame, ranges: impl Fn(StreamId) -> Vec<R
     assert_eq!(frame.opcode, OpCode::LIST_RANGES);
     let request = ListRangesRequest::decode(&frame.header).unwrap();
     let results = request.range_criteria.into_iter().map(|criteria| ListRangesResult {
-        ranges: ranges(criteria.stream_id),
+        ranges: ranges(criteria.stream_id.unwrap()),
         range_criteria: Some(criteria),
         status: Status::success(),
     });
@@ -559,7 +559,7 @@ async fn a_seal_of_the_open_range_is_repeated_for_the_same_range() {
         let mut peer = Peer::greeted(&listener).await;
         let frame = peer.frame().await;
         let request = DescribeRangesRequest::decode(&frame.header).unwrap();
-        assert_eq!(request.ranges[0].range_index, RangeIndex::OPEN);
+        assert_eq!(request.ranges[0].range_index, None);
         let range = Range {
             range_index: RangeIndex(4),
             ..at_server(STREAM, 40, -1, 1, "")
@@ -580,7 +580,7 @@ async fn a_seal_of_the_open_range_is_repeated_for_the_same_range() {
         let mut peer = Peer::greeted(&listener).await;
         let frame = peer.frame().await;
         let second = SealRangesRequest::decode(&frame.header).unwrap();
-        assert_eq!(first.ranges[0].range_index, RangeIndex(4));
+        assert_eq!(first.ranges[0].range_index, Some(RangeIndex(4)));
         assert_eq!(first.ranges, second.ranges);
         let next = Range {
             range_index: RangeIndex(5),

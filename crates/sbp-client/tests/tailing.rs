@@ -361,7 +361,7 @@ async fn a_tail_from_a_time_begins_with_the_first_record_of_that_time() {
     let server = async {
         let mut peer = Peer::greeted(&listener).await;
         let (frame, asked) = fetch(&mut peer).await;
-        assert_eq!(asked.start_timestamp_ms, TimestampMs(30));
+        assert_eq!(asked.start_timestamp_ms, Some(TimestampMs(30)));
         // Only leading records are left out; what comes later is wanted whatever its time.
         let payload = [timed(10, &[10, 20, 30, 5]), timed(14, &[1, 2])].concat();
         let found = FetchResult {
@@ -370,10 +370,7 @@ async fn a_tail_from_a_time_begins_with_the_first_record_of_that_time() {
         };
         answer(&mut peer, &frame, found, &payload).await;
         let (_, asked) = fetch(&mut peer).await;
-        assert_eq!(
-            (asked.fetch_offset, asked.start_timestamp_ms),
-            (Offset(16), TimestampMs(-1))
-        );
+        assert_eq!((asked.fetch_offset, asked.start_timestamp_ms), (Offset(16), None));
         peer
     };
     let following = async {

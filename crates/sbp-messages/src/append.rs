@@ -16,12 +16,12 @@ tables! {
         pub request_index: i32,
         /// Bytes of this batch in the payload, where the batches stand back to back in the order of the entries.
         pub batch_length: i32,
-        /// The range to append to, or [`RangeIndex::OPEN`].
-        pub range_index: RangeIndex,
-        /// The epoch that the range must have, or [`Epoch::ANY`].
-        pub epoch: Epoch,
-        /// The offset that the batch must get, or -1 where the server chooses.
-        pub expected_offset: Offset,
+        /// The range to append to; `None`: the open one.
+        pub range_index: Option<RangeIndex>,
+        /// The epoch that the range must have; `None`: any.
+        pub epoch: Option<Epoch>,
+        /// The offset that the batch must get; `None`: the server chooses.
+        pub expected_offset: Option<Offset>,
     }
 
     /// Appends batches; the payload holds them.

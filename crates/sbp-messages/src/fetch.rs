@@ -18,10 +18,10 @@ tables! {
         pub fetch_offset: Offset,
         /// Data to return at most, though at least one batch; 0: the server's default; -1: positions only.
         pub batch_max_bytes: i32,
-        /// Where to end, exclusive; -1: nowhere.
-        pub end_offset: Offset,
-        /// Skip to the first batch that reaches this time; -1: do not.
-        pub start_timestamp_ms: TimestampMs,
+        /// Where to end, exclusive; `None`: nowhere.
+        pub end_offset: Option<Offset>,
+        /// Skip to the first batch that reaches this time.
+        pub start_timestamp_ms: Option<TimestampMs>,
     }
 }
 

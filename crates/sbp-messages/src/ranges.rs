@@ -71,20 +71,20 @@ tables! {
     pub struct RangeId: RangeIdArgs {
         /// The stream.
         pub stream_id: StreamId,
-        /// The range within it, or [`RangeIndex::OPEN`].
-        pub range_index: RangeIndex,
-        /// The epoch that it must have, or [`Epoch::ANY`].
-        pub epoch: Epoch,
-        /// In a seal, the end that the sealer saw, for comparison; -1: not known.
-        pub end_offset: Offset,
+        /// The range within it; `None`: the open one.
+        pub range_index: Option<RangeIndex>,
+        /// The epoch that it must have; `None`: any.
+        pub epoch: Option<Epoch>,
+        /// In a seal, the end that the sealer saw, for comparison.
+        pub end_offset: Option<Offset>,
     }
 
     /// Which ranges to list. With both parts given a range must meet both.
     pub struct RangeCriteria: RangeCriteriaArgs {
         /// Those that this server holds.
         pub range_server: Option<RangeServer>,
-        /// Those of this stream; -1: of any.
-        pub stream_id: StreamId,
+        /// Those of this stream.
+        pub stream_id: Option<StreamId>,
     }
 
     /// Lists ranges, in pages.

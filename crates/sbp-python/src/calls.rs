@@ -9,7 +9,7 @@ use sbp_client::codes;
 use sbp_client::{Client, ClientError, Each, Position, Positions};
 use sbp_messages::{ErrorCode, KeyValue, Range, RangeId, SealKind, Stream};
 use sbp_record::{BatchError, SchemaError, StreamSchema};
-use sbp_types::{Offset, RangeIndex, StreamId, TimestampMs};
+use sbp_types::{Offset, StreamId, TimestampMs};
 
 use crate::describe::Described;
 use crate::errors;
@@ -313,7 +313,6 @@ pub(crate) async fn seal(client: &Client, key: &Key, timeout: Option<Duration>) 
     about(key, async {
         let open = RangeId {
             stream_id: id_of(client, key, timeout).await?,
-            range_index: RangeIndex::OPEN,
             ..RangeId::default()
         };
         let sealed = client.seal_ranges(&[open], SealKind::PLACEMENT_DRIVER, timeout).await?;

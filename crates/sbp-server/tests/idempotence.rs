@@ -314,7 +314,7 @@ fn a_sealed_range_answers_repeats_and_questions() {
             .append_requests
             .into_iter()
             .map(|info| sbp_messages::AppendInfo {
-                range_index: RangeIndex(0),
+                range_index: Some(RangeIndex(0)),
                 ..info
             })
             .collect(),
@@ -335,7 +335,7 @@ fn a_condition_holds_once_and_its_repeat_is_a_repeat() {
     let stream = peer.create("s");
     let conditional = |batch: &Bytes, expected| {
         let mut request = append_request(&[(stream, batch.len())]);
-        request.append_requests[0].expected_offset = Offset(expected);
+        request.append_requests[0].expected_offset = Some(Offset(expected));
         request
     };
     let first = batch(0, 0);

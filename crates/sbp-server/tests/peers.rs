@@ -155,7 +155,7 @@ fn answer(known: &mut Known, frame: &Frame) -> Option<BytesMut> {
                     .is_none_or(|asks| asks.server_id == GIVEN)
             );
             let ranges = known.streams.iter();
-            let ranges = ranges.filter(|(stream, _)| [StreamId(-1), **stream].contains(&criteria.stream_id));
+            let ranges = ranges.filter(|(stream, _)| criteria.stream_id.is_none_or(|wanted| wanted == **stream));
             encoded(&ListRangesResponse {
                 list_responses: vec![ListRangesResult {
                     range_criteria: Some(criteria.clone()),
@@ -204,7 +204,7 @@ fn answer(known: &mut Known, frame: &Frame) -> Option<BytesMut> {
             let describe = |id: &RangeId| {
                 let held = known.synced.iter().flat_map(|told| &told.ranges);
                 let mut held =
-                    held.filter(|range| (range.stream_id, range.range_index) == (id.stream_id, id.range_index));
+                    held.filter(|range| (range.stream_id, Some(range.range_index)) == (id.stream_id, id.range_index));
                 DescribeRangeResult {
                     stream_id: id.stream_id,
                     range: held.next().map(|range| Range {
@@ -580,7 +580,7 @@ fn a_range_server_that_does_not_answer_is_told_as_such_and_holds_nobody_else_up(
     let request = SealRangesRequest {
         ranges: vec![RangeId {
             stream_id: range.stream_id,
-            range_index: range.range_index,
+            range_index: Some(range.range_index),
             ..RangeId::default()
         }],
         ..Default::default()

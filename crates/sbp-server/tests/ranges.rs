@@ -68,17 +68,23 @@ fn a_seal_compares_epoch_and_end_and_does_nothing_when_they_differ() {
     peer.store(stream, b"a");
     let id = range_id(stream, 0);
     let cases = [
-        (RangeId { epoch: Epoch(1), ..id }, ErrorCode::EXPIRED_RANGE_EPOCH),
         (
             RangeId {
-                end_offset: Offset(0),
+                epoch: Some(Epoch(1)),
+                ..id
+            },
+            ErrorCode::EXPIRED_RANGE_EPOCH,
+        ),
+        (
+            RangeId {
+                end_offset: Some(Offset(0)),
                 ..id
             },
             ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS,
         ),
         (
             RangeId {
-                end_offset: Offset(2),
+                end_offset: Some(Offset(2)),
                 ..id
             },
             ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS,
@@ -86,10 +92,16 @@ fn a_seal_compares_epoch_and_end_and_does_nothing_when_they_differ() {
         (range_id(stream, 1), ErrorCode::RANGE_NOT_FOUND),
         (range_id(StreamId(9), 0), ErrorCode::NOT_FOUND),
         (range_id(stream, -2), ErrorCode::INVALID_REQUEST),
-        (RangeId { epoch: Epoch(-2), ..id }, ErrorCode::INVALID_REQUEST),
         (
             RangeId {
-                end_offset: Offset(-2),
+                epoch: Some(Epoch(-2)),
+                ..id
+            },
+            ErrorCode::INVALID_REQUEST,
+        ),
+        (
+            RangeId {
+                end_offset: Some(Offset(-2)),
                 ..id
             },
             ErrorCode::INVALID_REQUEST,
@@ -107,14 +119,14 @@ fn a_seal_compares_epoch_and_end_and_does_nothing_when_they_differ() {
         "it still takes appends"
     );
     let right = RangeId {
-        epoch: Epoch(0),
-        end_offset: Offset(2),
+        epoch: Some(Epoch(0)),
+        end_offset: Some(Offset(2)),
         ..id
     };
     let next = peer.seal(right, SealKind::UNSPECIFIED).range.unwrap();
     assert_eq!(bounds(&next), (1, 2, -1, 2));
     let late = RangeId {
-        end_offset: Offset(1),
+        end_offset: Some(Offset(1)),
         ..id
     };
     assert_eq!(
@@ -237,7 +249,7 @@ fn ranges_are_listed_in_pages_over_criteria_of_all_kinds() {
     }
     let own = server_id(&mut peer);
     let both = RangeCriteria {
-        stream_id: streams[1],
+        stream_id: Some(streams[1]),
         range_server: Some(on_server(own)),
     };
     let here = RangeCriteria {

@@ -58,19 +58,19 @@ fn appends_that_cannot_be_stored_are_refused_entry_by_entry() {
         ("nothing", with(&|_| {}), b"", ErrorCode::BATCH_CORRUPT),
         (
             "unknown range",
-            with(&|info| info.range_index = RangeIndex(1)),
+            with(&|info| info.range_index = Some(RangeIndex(1))),
             &good,
             ErrorCode::RANGE_NOT_FOUND,
         ),
         (
             "no range",
-            with(&|info| info.range_index = RangeIndex(-2)),
+            with(&|info| info.range_index = Some(RangeIndex(-2))),
             &good,
             ErrorCode::INVALID_REQUEST,
         ),
         (
             "elsewhere",
-            with(&|info| info.expected_offset = Offset(9)),
+            with(&|info| info.expected_offset = Some(Offset(9))),
             &good,
             ErrorCode::PRECONDITION_FAILED,
         ),
@@ -131,7 +131,7 @@ fn requests_without_sense_are_refused_as_a_whole_and_nothing_is_done() {
         ),
         (
             "an impossible offset",
-            append(&|r| r.append_requests[1].expected_offset = Offset(-2)),
+            append(&|r| r.append_requests[1].expected_offset = Some(Offset(-2))),
             &two,
         ),
     ];
@@ -187,7 +187,7 @@ fn requests_without_sense_are_refused_as_a_whole_and_nothing_is_done() {
     assert_eq!(peer.refused(&token, b""), ErrorCode::INVALID_REQUEST);
     let token = ListRangesRequest {
         range_criteria: vec![RangeCriteria {
-            stream_id: stream,
+            stream_id: Some(stream),
             range_server: None,
         }],
         continuation: "not a token".into(),

@@ -98,7 +98,7 @@ fn holder(range: &Range) -> ServerId {
 fn list(peer: &mut Peer, stream: StreamId) -> Vec<Range> {
     let request = ListRangesRequest {
         range_criteria: vec![RangeCriteria {
-            stream_id: stream,
+            stream_id: Some(stream),
             range_server: None,
         }],
         ..Default::default()
@@ -111,7 +111,7 @@ fn seal(peer: &mut Peer, stream: StreamId, range: i32, kind: SealKind) -> Result
     let request = SealRangesRequest {
         ranges: vec![RangeId {
             stream_id: stream,
-            range_index: RangeIndex(range),
+            range_index: Some(RangeIndex(range)),
             ..RangeId::default()
         }],
         kind,

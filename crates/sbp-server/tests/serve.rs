@@ -71,7 +71,7 @@ fn many_streams_go_in_one_frame_and_each_entry_has_its_own_end() {
     let (a, b) = (peer.create("a"), peer.create("b"));
     let (first, second, third) = (raw_batch(b"1"), raw_batch(b"22"), raw_batch(b"333"));
     let mut request = append_request(&[(a, first.len()), (StreamId(99), second.len()), (b, third.len()), (a, 1)]);
-    request.append_requests[2].expected_offset = Offset(4);
+    request.append_requests[2].expected_offset = Some(Offset(4));
     let payload = [&first[..], &second, &third, b"x"].concat();
     let (response, _): (AppendResponse, _) = peer.call(&request, &payload);
     let mut results = response.append_responses;
@@ -245,15 +245,15 @@ fn places_can_be_named() {
         ..from(stream, -2)
     };
     let bounded = FetchInfo {
-        end_offset: Offset(3),
+        end_offset: Some(Offset(3)),
         ..from(stream, 1)
     };
     let timed = FetchInfo {
-        start_timestamp_ms: TimestampMs(1_000),
+        start_timestamp_ms: Some(TimestampMs(1_000)),
         ..from(stream, 2)
     };
     let too_late = FetchInfo {
-        start_timestamp_ms: TimestampMs(1_001),
+        start_timestamp_ms: Some(TimestampMs(1_001)),
         ..from(stream, 0)
     };
     let outside = from(stream, 5);
@@ -381,7 +381,7 @@ fn streams_and_ranges_are_described() {
         (ErrorCode::NOT_FOUND, "nope")
     );
     let criteria = RangeCriteria {
-        stream_id: stream,
+        stream_id: Some(stream),
         range_server: None,
     };
     let request = ListRangesRequest {

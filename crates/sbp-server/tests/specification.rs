@@ -239,7 +239,7 @@ fn each_entry_of_a_batch_has_a_result_and_a_status_of_its_own() {
         .list_responses
         .iter()
         .map(|result| result.range_criteria.as_ref().unwrap().stream_id);
-    assert!(asked.eq(all));
+    assert!(asked.eq(all.map(Some)));
 
     let ranges = vec![range_id(id(0), -1), range_id(NOBODY, 0), range_id(id(2), 0)];
     let described: DescribeRangesResponse = ask(

@@ -267,7 +267,7 @@ fn a_time_is_found_in_whichever_range_reaches_it() {
         (0, 601, 6),
     ] {
         let entry = FetchInfo {
-            start_timestamp_ms: TimestampMs(time),
+            start_timestamp_ms: Some(TimestampMs(time)),
             ..from(stream, offset)
         };
         let request = FetchRequest {

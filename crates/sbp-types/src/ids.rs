@@ -29,12 +29,12 @@ integer_id! {
 }
 
 integer_id! {
-    /// A range's place within its stream, from 0. On the wire -1 means "the open range".
+    /// A range's place within its stream, from 0.
     RangeIndex(i32)
 }
 
 integer_id! {
-    /// A range's epoch: 0 for the first range of a stream, one more with every seal. On the wire -1 means "not compared".
+    /// A range's epoch: 0 for the first range of a stream, one more with every seal.
     Epoch(i64)
 }
 
@@ -49,16 +49,6 @@ impl StreamId {
     pub fn is_valid(self) -> bool {
         self.0 >= 1
     }
-}
-
-impl RangeIndex {
-    /// "The open range", as requests name it.
-    pub const OPEN: Self = Self(-1);
-}
-
-impl Epoch {
-    /// "Do not compare", as requests name it.
-    pub const ANY: Self = Self(-1);
 }
 
 /// One range of one stream.

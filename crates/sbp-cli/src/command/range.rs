@@ -39,12 +39,12 @@ fn list(
     let criteria: Vec<_> = if !streams.is_empty() {
         let ids = streams.iter().map(|name| Ok(session.find(name)?.stream_id));
         let ids: Vec<StreamId> = ids.collect::<Result<_, CliError>>()?;
-        ids.into_iter().map(criteria).collect()
+        ids.into_iter().map(|id| criteria(Some(id))).collect()
     } else if server.is_some() {
-        vec![criteria(RangeCriteria::default().stream_id)]
+        vec![criteria(None)]
     } else {
         let all = session.wait(session.client.list_streams(None))?;
-        all.iter().map(|stream| criteria(stream.stream_id)).collect()
+        all.iter().map(|stream| criteria(Some(stream.stream_id))).collect()
     };
     let mut ranges = Vec::new();
     for listed in session.wait(session.client.list_ranges_by(&criteria, None))? {

@@ -6,7 +6,7 @@ use sbp_messages::{
     CreateRangeRequest, CreateRangeResponse, DescribeRangesRequest, DescribeRangesResponse, Range, RangeCriteria,
     RangeId, SealKind, SealRangesRequest, SealRangesResponse, StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
-use sbp_types::{RangeIndex, StreamId};
+use sbp_types::StreamId;
 
 use super::ENTRIES;
 use crate::call::answers::{Each, entry, single};
@@ -25,7 +25,7 @@ impl Client {
     /// That the stream does not exist, or that the call failed.
     pub async fn list_ranges(&self, stream: StreamId, timeout: Option<Duration>) -> Result<Vec<Range>, ClientError> {
         let criteria = [RangeCriteria {
-            stream_id: stream,
+            stream_id: Some(stream),
             range_server: None,
         }];
         let mut listed = self.list_ranges_by(&criteria, timeout).await?;
@@ -69,8 +69,8 @@ impl Client {
         Ok(criteria.iter().map(answer).collect())
     }
 
-    /// Describes ranges, in the order asked for. [`RangeIndex::OPEN`] names the open range, or the last one of a stream
-    /// without an open range.
+    /// Describes ranges, in the order asked for. Without an index the open range is meant, or the last one of a
+    /// stream without an open range.
     ///
     /// # Errors
     ///
@@ -96,8 +96,8 @@ impl Client {
     /// Seals ranges: no record is added to them any more. With [`SealKind::PLACEMENT_DRIVER`] the stream goes on at once
     /// in a new range, which is returned; with [`SealKind::RANGE_SERVER`] the sealed range is.
     ///
-    /// [`RangeIndex::OPEN`] is resolved first, so that a call that has to be repeated seals the same range again, which
-    /// changes nothing, and never the next one.
+    /// A range without an index, the open one, is resolved first, so that a call that has to be repeated seals the same
+    /// range again, which changes nothing, and never the next one.
     ///
     /// # Errors
     ///
@@ -112,20 +112,20 @@ impl Client {
         let left = || Some(deadline.saturating_duration_since(now()));
         let open: Vec<RangeId> = ranges
             .iter()
-            .filter(|range| range.range_index == RangeIndex::OPEN)
+            .filter(|range| range.range_index.is_none())
             .copied()
             .collect();
         let mut resolved = self.describe_ranges(&open, left()).await?.into_iter();
         let mut refused = Vec::new();
         let mut wanted = Vec::with_capacity(ranges.len());
         for (place, &asked) in ranges.iter().enumerate() {
-            if asked.range_index != RangeIndex::OPEN {
+            if asked.range_index.is_some() {
                 wanted.push(asked);
                 continue;
             }
             match resolved.next() {
                 Some(Ok(range)) => wanted.push(RangeId {
-                    range_index: range.range_index,
+                    range_index: Some(range.range_index),
                     ..asked
                 }),
                 Some(Err(error)) => refused.push((place, error)),
@@ -204,9 +204,8 @@ impl Client {
 
 fn placed(error: ClientError, asked: &RangeId) -> ClientError {
     let error = error.with_stream(asked.stream_id);
-    if asked.range_index == RangeIndex::OPEN {
-        error
-    } else {
-        error.with_range(asked.range_index)
+    match asked.range_index {
+        Some(range) => error.with_range(range),
+        None => error,
     }
 }

@@ -34,7 +34,7 @@ impl ConnectionPool {
 
     async fn ask(self: &Arc<Self>, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
         let criteria = RangeCriteria {
-            stream_id: stream,
+            stream_id: Some(stream),
             range_server: None,
         };
         let left = deadline.saturating_duration_since(now()).max(Duration::from_millis(1));

@@ -398,8 +398,8 @@ impl FetchEntry {
             request_index,
             fetch_offset,
             batch_max_bytes: i32::try_from(self.batch_max_bytes).unwrap_or(i32::MAX),
-            end_offset: self.end.unwrap_or(Offset(-1)),
-            start_timestamp_ms: time.unwrap_or(TimestampMs(-1)),
+            end_offset: self.end,
+            start_timestamp_ms: time,
         }
     }
 }

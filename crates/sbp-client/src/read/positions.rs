@@ -41,7 +41,7 @@ impl Client {
         streams: &[StreamId],
         timeout: Option<Duration>,
     ) -> Result<Each<Positions>, ClientError> {
-        let entries: Vec<_> = streams.iter().map(|&stream| (stream, TimestampMs(-1))).collect();
+        let entries: Vec<_> = streams.iter().map(|&stream| (stream, None)).collect();
         let results = self.resolve(&entries, timeout).await?;
         let each = results.into_iter().zip(streams).map(|(result, &stream)| {
             result.map(|found| Positions {
@@ -67,7 +67,7 @@ impl Client {
         let deadline = self.deadline(timeout);
         let mut offsets = Vec::with_capacity(times.len());
         let mut looking = JoinSet::new();
-        for (place, found) in self.resolve(times, timeout).await?.into_iter().enumerate() {
+        for (place, found) in self.resolve(&some(times), timeout).await?.into_iter().enumerate() {
             // Servers know times by batch alone: which record of the batch it is, its own times say.
             if let (Ok(found), Some(&(stream, time))) = (&found, times.get(place))
                 && found.base_offset < found.high_watermark
@@ -119,7 +119,7 @@ impl Client {
         times: &[(StreamId, TimestampMs)],
         timeout: Option<Duration>,
     ) -> Result<Each<Offset>, ClientError> {
-        let results = self.resolve(times, timeout).await?;
+        let results = self.resolve(&some(times), timeout).await?;
         Ok(results
             .into_iter()
             .map(|result| result.map(|found| found.base_offset))
@@ -181,7 +181,7 @@ impl Client {
     /// it has, and the placement driver for those that it has no more.
     async fn resolve(
         &self,
-        entries: &[(StreamId, TimestampMs)],
+        entries: &[(StreamId, Option<TimestampMs>)],
         timeout: Option<Duration>,
     ) -> Result<Each<FetchResult>, ClientError> {
         let deadline = self.deadline(timeout);
@@ -228,7 +228,7 @@ impl Client {
     async fn ask_all(
         &self,
         open: &[usize],
-        entries: &[(StreamId, TimestampMs)],
+        entries: &[(StreamId, Option<TimestampMs>)],
         deadline: Instant,
     ) -> Result<Vec<(Vec<usize>, Vec<FetchResult>, Arc<str>)>, ClientError> {
         let mut asking = JoinSet::new();
@@ -255,7 +255,7 @@ impl Client {
     }
 
     /// Entries by the server that is asked for them.
-    fn by_server(&self, open: &[usize], entries: &[(StreamId, TimestampMs)]) -> Vec<Vec<usize>> {
+    fn by_server(&self, open: &[usize], entries: &[(StreamId, Option<TimestampMs>)]) -> Vec<Vec<usize>> {
         if !self.pool().is_routed() {
             return vec![open.to_vec()];
         }
@@ -276,7 +276,7 @@ impl Client {
     /// One call for streams that are all at one server.
     async fn ask_positions(
         &self,
-        asked: &[(StreamId, TimestampMs)],
+        asked: &[(StreamId, Option<TimestampMs>)],
         deadline: Instant,
     ) -> Result<(Vec<FetchResult>, Arc<str>), ClientError> {
         let Some(&(first, _)) = asked.first() else {
@@ -319,6 +319,10 @@ impl Client {
         self.forget(&error, stream);
         Err(error)
     }
+}
+
+fn some(times: &[(StreamId, TimestampMs)]) -> Vec<(StreamId, Option<TimestampMs>)> {
+    times.iter().map(|&(stream, time)| (stream, Some(time))).collect()
 }
 
 /// Positions are those of whole streams; as long as ranges stay together, whoever has one has all.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult};
-use sbp_types::{Offset, StreamId, TimestampMs};
+use sbp_types::{Offset, StreamId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::call::{self, Trying, Where};
@@ -500,8 +500,8 @@ impl ReadTask {
                 request_index,
                 fetch_offset: from,
                 batch_max_bytes: batch_max,
-                end_offset: span.end,
-                start_timestamp_ms: TimestampMs(-1),
+                end_offset: Some(span.end),
+                start_timestamp_ms: None,
             });
         let request = FetchRequest {
             max_wait_ms: 0,

@@ -116,11 +116,11 @@ fn between(
 
 #[cfg(test)]
 mod tests {
-    use crate::codes;
     use sbp_messages::ErrorCode;
     use sbp_types::{Offset, StreamId, TimestampMs};
 
     use super::between;
+    use crate::codes;
     use crate::position::Position;
 
     #[test]

@@ -16,6 +16,7 @@ type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
 /// | type of the field | on the wire | absent |
 /// | --- | --- | --- |
 /// | numbers, `bool`, their newtypes, enumerations | a scalar, always written | the schema's default |
+/// | `Option` of a number | a scalar, -1 for `None`, always written | the schema's default |
 /// | `Option` of a table | the table, if there is one | `None` |
 /// | [`Status`] | the table, always written | success |
 /// | `Vec`, `SmallVec` of tables | a vector, always written | empty |
@@ -84,8 +85,17 @@ macro_rules! enumerations {
     ($($name:ident)*) => { $( scalar! { $name, fb::$name, |read| $name(read.0), |value| fb::$name(value.0) } )* };
 }
 
+/// Numbers that a peer may leave out, which the wire says with -1. Other negative numbers mean nothing, and are kept so
+/// that they can be refused.
+macro_rules! optional {
+    ($($name:ident($number:ty))*) => { $( scalar! {
+        Option<$name>, $number, |read| (read != -1).then_some($name(read)), |value| value.map_or(-1, |value| value.0)
+    } )* };
+}
+
 numbers! { bool i8 i16 i32 i64 }
 newtypes! { StreamId(i64) RangeIndex(i32) Epoch(i64) Offset(i64) TimestampMs(i64) ServerId(i32) }
+optional! { StreamId(i64) RangeIndex(i32) Epoch(i64) Offset(i64) TimestampMs(i64) }
 enumerations! { ClientRole SealKind }
 
 impl<T: Wire> Field for Option<T> {

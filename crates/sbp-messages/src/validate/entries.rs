@@ -25,8 +25,8 @@ impl AppendInfo {
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         stream_fault(self.stream_id)
-            .or_else(|| below("range_index", self.range_index.0, -1))
-            .or_else(|| below("epoch", self.epoch.0, -1))
+            .or_else(|| negative("range_index", self.range_index.map(|index| index.0)))
+            .or_else(|| negative("epoch", self.epoch.map(|epoch| epoch.0)))
     }
 }
 
@@ -35,8 +35,8 @@ impl FetchInfo {
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         stream_fault(self.stream_id)
-            .or_else(|| below("end_offset", self.end_offset.0, -1))
-            .or_else(|| below("start_timestamp_ms", self.start_timestamp_ms.0, -1))
+            .or_else(|| negative("end_offset", self.end_offset.map(|end| end.0)))
+            .or_else(|| negative("start_timestamp_ms", self.start_timestamp_ms.map(|time| time.0)))
     }
 }
 
@@ -45,9 +45,9 @@ impl RangeId {
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         stream_fault(self.stream_id)
-            .or_else(|| below("range_index", self.range_index.0, -1))
-            .or_else(|| below("epoch", self.epoch.0, -1))
-            .or_else(|| below("end_offset", self.end_offset.0, -1))
+            .or_else(|| negative("range_index", self.range_index.map(|index| index.0)))
+            .or_else(|| negative("epoch", self.epoch.map(|epoch| epoch.0)))
+            .or_else(|| negative("end_offset", self.end_offset.map(|end| end.0)))
     }
 }
 
@@ -63,11 +63,11 @@ impl TrimmedStream {
 }
 
 impl RangeCriteria {
-    /// What is wrong with the criteria: that there are none. A number below 1 other than -1 names no stream.
+    /// What is wrong with the criteria: that there are none. A number below 1 names no stream.
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
-        if self.stream_id != StreamId(-1) {
-            return stream_fault(self.stream_id);
+        if let Some(stream) = self.stream_id {
+            return stream_fault(stream);
         }
         let none = self.range_server.is_none();
         none.then(|| {
@@ -109,6 +109,10 @@ impl Stream {
 fn stream_fault(stream: StreamId) -> Option<Status> {
     let message = || format!("{stream} is no stream's number: they start at 1");
     (!stream.is_valid()).then(|| Status::error(ErrorCode::NOT_FOUND, message()))
+}
+
+fn negative<T: Into<i64>>(field: &str, value: Option<T>) -> Option<Status> {
+    below(field, value?, 0)
 }
 
 fn below<T: Into<i64>>(field: &str, value: T, least: i64) -> Option<Status> {

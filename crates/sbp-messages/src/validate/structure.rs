@@ -23,7 +23,7 @@ impl AppendRequest {
         for entry in &self.append_requests {
             indices.take(entry.request_index)?;
             sum += length("batch_length", entry.batch_length)?;
-            at_least("expected_offset", entry.expected_offset.0, -1)?;
+            at_least("expected_offset", entry.expected_offset.map_or(0, |offset| offset.0), 0)?;
         }
         expect_sum(sum, payload_length)
     }

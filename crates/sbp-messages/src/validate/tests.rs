@@ -170,9 +170,9 @@ fn lengths_must_add_up_without_wrapping() {
 #[test]
 fn impossible_numbers_are_refused_and_the_last_possible_ones_pass() {
     let mut request = append(&[0]);
-    request.append_requests[0].expected_offset = Offset(-1);
+    request.append_requests[0].expected_offset = None;
     assert_eq!(request.validate(0), Ok(()));
-    request.append_requests[0].expected_offset = Offset(-2);
+    request.append_requests[0].expected_offset = Some(Offset(-2));
     assert_eq!(
         request.validate(0),
         Err(Refusal::OutOfRange {
@@ -274,7 +274,7 @@ fn an_entry_that_names_nothing_has_a_fault_of_its_own() {
     assert_eq!(
         code(
             AppendInfo {
-                range_index: RangeIndex(-2),
+                range_index: Some(RangeIndex(-2)),
                 ..sound
             }
             .fault()
@@ -284,7 +284,7 @@ fn an_entry_that_names_nothing_has_a_fault_of_its_own() {
     assert_eq!(
         code(
             AppendInfo {
-                epoch: Epoch(-2),
+                epoch: Some(Epoch(-2)),
                 ..sound
             }
             .fault()
@@ -301,7 +301,7 @@ fn an_entry_that_names_nothing_has_a_fault_of_its_own() {
     assert_eq!(
         code(
             FetchInfo {
-                end_offset: Offset(-2),
+                end_offset: Some(Offset(-2)),
                 ..sound
             }
             .fault()
@@ -309,7 +309,7 @@ fn an_entry_that_names_nothing_has_a_fault_of_its_own() {
         Some(ErrorCode::INVALID_REQUEST)
     );
     let early = FetchInfo {
-        start_timestamp_ms: TimestampMs(i64::MIN),
+        start_timestamp_ms: Some(TimestampMs(i64::MIN)),
         ..sound
     };
     assert_eq!(code(early.fault()), Some(ErrorCode::INVALID_REQUEST));
@@ -341,7 +341,7 @@ fn an_entry_that_names_nothing_has_a_fault_of_its_own() {
     assert_eq!(code(RangeCriteria::default().fault()), Some(ErrorCode::INVALID_REQUEST));
     assert_eq!(
         RangeCriteria {
-            stream_id: StreamId(1),
+            stream_id: Some(StreamId(1)),
             range_server: None
         }
         .fault(),
@@ -358,7 +358,7 @@ fn an_entry_that_names_nothing_has_a_fault_of_its_own() {
     assert_eq!(
         code(
             RangeCriteria {
-                stream_id: StreamId(0),
+                stream_id: Some(StreamId(0)),
                 range_server: None
             }
             .fault()

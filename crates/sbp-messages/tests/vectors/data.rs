@@ -11,9 +11,9 @@ fn append_info(n: &mut Count) -> AppendInfo {
         stream_id: StreamId(n.long()),
         request_index: n.int(),
         batch_length: n.int(),
-        range_index: n.extension(RangeIndex::OPEN, |n| RangeIndex(n.int())),
-        epoch: n.extension(Epoch::ANY, |n| Epoch(n.long())),
-        expected_offset: n.extension(Offset(-1), |n| Offset(n.long())),
+        range_index: n.extension(None, |n| Some(RangeIndex(n.int()))),
+        epoch: n.extension(None, |n| Some(Epoch(n.long()))),
+        expected_offset: n.extension(None, |n| Some(Offset(n.long()))),
     }
 }
 
@@ -36,8 +36,8 @@ fn fetch_info(n: &mut Count) -> FetchInfo {
         request_index: n.int(),
         fetch_offset: Offset(n.long()),
         batch_max_bytes: n.int(),
-        end_offset: n.extension(Offset(-1), |n| Offset(n.long())),
-        start_timestamp_ms: n.extension(TimestampMs(-1), |n| TimestampMs(n.long())),
+        end_offset: n.extension(None, |n| Some(Offset(n.long()))),
+        start_timestamp_ms: n.extension(None, |n| Some(TimestampMs(n.long()))),
     }
 }
 

@@ -38,16 +38,16 @@ pub(crate) fn range(n: &mut Count) -> Range {
 fn range_id(n: &mut Count) -> RangeId {
     RangeId {
         stream_id: StreamId(n.long()),
-        range_index: RangeIndex(n.int()),
-        epoch: n.extension(Epoch::ANY, |n| Epoch(n.long())),
-        end_offset: n.extension(Offset(-1), |n| Offset(n.long())),
+        range_index: Some(RangeIndex(n.int())),
+        epoch: n.extension(None, |n| Some(Epoch(n.long()))),
+        end_offset: n.extension(None, |n| Some(Offset(n.long()))),
     }
 }
 
 fn range_criteria(n: &mut Count) -> RangeCriteria {
     RangeCriteria {
         range_server: Some(range_server(n)),
-        stream_id: StreamId(n.long()),
+        stream_id: Some(StreamId(n.long())),
     }
 }
 

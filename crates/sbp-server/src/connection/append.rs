@@ -198,7 +198,7 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
             stream: info.stream_id,
             range: info.range_index,
             epoch: info.epoch,
-            expected_offset: (info.expected_offset.0 >= 0).then_some(info.expected_offset),
+            expected_offset: info.expected_offset,
             length,
             head: Ok(HeadFacts {
                 record_count: 0,

@@ -33,7 +33,7 @@ pub(super) fn seal_target(range: &RangeId) -> Result<SealTarget, Refusal> {
         stream: range.stream_id,
         range: range.range_index,
         epoch: range.epoch,
-        end: (range.end_offset != Offset(-1)).then_some(range.end_offset),
+        end: range.end_offset,
     })
 }
 
@@ -43,7 +43,7 @@ pub(super) fn new_range(range: &Range) -> Result<NewRange, Refusal> {
         return Err(Refusal::no_stream(range.stream_id));
     }
     let (index, start, epoch) = (range.range_index, range.start_offset, range.epoch);
-    if index.0 < 0 || start.0 < -1 || epoch < Epoch::ANY {
+    if index.0 < 0 || start.0 < -1 || epoch.0 < -1 {
         let message = format!("range {index} from offset {start} on with epoch {epoch} cannot be");
         return Err(Refusal::invalid(message));
     }
@@ -53,7 +53,7 @@ pub(super) fn new_range(range: &Range) -> Result<NewRange, Refusal> {
             range: index,
         },
         start: (start != Offset(-1)).then_some(start),
-        epoch,
+        epoch: (epoch != Epoch(-1)).then_some(epoch),
     })
 }
 

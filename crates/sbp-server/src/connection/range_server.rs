@@ -9,7 +9,7 @@ use sbp_messages::{
     SealRangesResponse, SealRangesResult, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse,
     SyncRangesResult,
 };
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::answer::Answer;
 use super::fault::Fault;
@@ -117,7 +117,7 @@ impl Later {
 
     async fn seal_one(&self, range: &RangeId) -> Result<HeldRange, Refusal> {
         let key = self.key(range)?;
-        let (epoch, end) = (range.epoch, (range.end_offset.0 >= 0).then_some(range.end_offset));
+        let (epoch, end) = (range.epoch, range.end_offset);
         self.role.seal(|done| Job::Seal { key, epoch, end, done }).await
     }
 
@@ -170,8 +170,8 @@ impl Later {
             let held = self.held(key.stream)?;
             let missing = || Refusal::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here"));
             let held = held.into_iter().find(|held| held.key == key).ok_or_else(missing)?;
-            if id.epoch != Epoch::ANY && id.epoch != held.epoch {
-                let message = format!("range {key} has epoch {}, not {}", held.epoch, id.epoch);
+            if let Some(epoch) = id.epoch.filter(|epoch| *epoch != held.epoch) {
+                let message = format!("range {key} has epoch {}, not {epoch}", held.epoch);
                 return Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message));
             }
             Ok(held)
@@ -194,11 +194,11 @@ impl Later {
         }
         let stream = id.stream_id;
         match id.range_index {
-            RangeIndex::OPEN => match self.held(stream)?.last() {
+            None => match self.held(stream)?.last() {
                 Some(last) => Ok(last.key),
                 None => Err(Refusal::no_stream(stream)),
             },
-            range => Ok(RangeKey { stream, range }),
+            Some(range) => Ok(RangeKey { stream, range }),
         }
     }
 

@@ -10,7 +10,7 @@ use sbp_messages::{
     ListRangesResponse, ListRangesResult, Range, RangeCriteria, RangeId, Status, SyncRangesRequest, SyncRangesResult,
 };
 use sbp_session::Session;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::ends::Ends;
 use super::fault::Fault;
@@ -201,7 +201,7 @@ impl Pending {
 
 fn criterion(criteria: &RangeCriteria) -> Criterion {
     Criterion {
-        stream: (criteria.stream_id != StreamId(-1)).then_some(criteria.stream_id),
+        stream: criteria.stream_id,
         server: criteria.range_server.as_ref().map(|server| server.server_id),
     }
 }
@@ -214,20 +214,17 @@ fn find_range(state: &PlacementState, asked: &RangeId) -> Result<RangeRecord, Re
     if state.stream(stream).is_none() {
         return Err(Refusal::no_stream(stream));
     }
-    let range = if asked.range_index == RangeIndex::OPEN {
-        state.last_range(stream)
-    } else {
-        state.range(RangeKey {
-            stream,
-            range: asked.range_index,
-        })
+    let range = match asked.range_index {
+        None => state.last_range(stream),
+        Some(range) => state.range(RangeKey { stream, range }),
     };
     let Some(range) = range else {
-        let message = format!("stream {stream} has no range {}", asked.range_index);
+        let what = asked.range_index.map_or_else(String::new, |index| format!(" {index}"));
+        let message = format!("stream {stream} has no range{what}");
         return Err(Refusal::new(ErrorCode::RANGE_NOT_FOUND, message));
     };
-    if asked.epoch != Epoch::ANY && asked.epoch != range.epoch {
-        let message = format!("range {} has epoch {}, not {}", range.key, range.epoch, asked.epoch);
+    if let Some(epoch) = asked.epoch.filter(|epoch| *epoch != range.epoch) {
+        let message = format!("range {} has epoch {}, not {epoch}", range.key, range.epoch);
         return Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message));
     }
     Ok(RangeRecord::clone(range))

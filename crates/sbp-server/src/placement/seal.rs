@@ -14,10 +14,10 @@ use crate::refusal::Refusal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SealTarget {
     pub(crate) stream: StreamId,
-    /// [`RangeIndex::OPEN`]: the open range, or the last one where none is open.
-    pub(crate) range: RangeIndex,
-    /// [`Epoch::ANY`]: not compared.
-    pub(crate) epoch: Epoch,
+    /// `None`: the open range, or the last one where none is open.
+    pub(crate) range: Option<RangeIndex>,
+    /// `None`: not compared.
+    pub(crate) epoch: Option<Epoch>,
     /// The end that the sealer saw; only compared.
     pub(crate) end: Option<Offset>,
 }
@@ -51,10 +51,7 @@ pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: S
     let Some(last) = state.last_range(target.stream) else {
         return Err(Refusal::no_stream(target.stream));
     };
-    let index = match target.range {
-        RangeIndex::OPEN => last.key.range,
-        index => index,
-    };
+    let index = target.range.unwrap_or(last.key.range);
     let key = RangeKey {
         stream: target.stream,
         range: index,
@@ -103,14 +100,14 @@ pub(crate) fn check_end(key: RangeKey, end: Offset, seen: Option<Offset>) -> Res
     }
 }
 
-fn check_epoch(range: &RangeRecord, epoch: Epoch) -> Result<(), Refusal> {
-    if epoch == Epoch::ANY || epoch == range.epoch {
-        return Ok(());
+fn check_epoch(range: &RangeRecord, epoch: Option<Epoch>) -> Result<(), Refusal> {
+    match epoch {
+        Some(epoch) if epoch != range.epoch => Err(Refusal::new(
+            ErrorCode::EXPIRED_RANGE_EPOCH,
+            format!("range {} has epoch {}, not {epoch}", range.key, range.epoch),
+        )),
+        _ => Ok(()),
     }
-    Err(Refusal::new(
-        ErrorCode::EXPIRED_RANGE_EPOCH,
-        format!("range {} has epoch {}, not {epoch}", range.key, range.epoch),
-    ))
 }
 
 /// Writes the end of a sealed range down, with the next range where that is wanted.
@@ -165,8 +162,8 @@ pub(crate) struct NewRange {
     pub(crate) key: RangeKey,
     /// `None`: where the one before ends.
     pub(crate) start: Option<Offset>,
-    /// [`Epoch::ANY`]: one more than the one before.
-    pub(crate) epoch: Epoch,
+    /// `None`: one more than the one before.
+    pub(crate) epoch: Option<Epoch>,
 }
 
 /// Opens the described range behind the last one, which must be sealed; or finds it there already.
@@ -197,7 +194,7 @@ pub(super) fn create_range(state: &PlacementState, wanted: NewRange) -> Result<E
             ),
         ));
     }
-    if epoch != Epoch::ANY && Some(epoch) != next_epoch(last) {
+    if let Some(epoch) = epoch.filter(|epoch| Some(*epoch) != next_epoch(last)) {
         return Err(Refusal::new(
             ErrorCode::EXPIRED_RANGE_EPOCH,
             format!(

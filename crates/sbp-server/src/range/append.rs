@@ -13,10 +13,10 @@ use crate::refusal::Refusal;
 #[derive(Clone, Debug)]
 pub(crate) struct AppendEntry {
     pub(crate) stream: StreamId,
-    /// [`RangeIndex::OPEN`]: the open range.
-    pub(crate) range: RangeIndex,
-    /// [`Epoch::ANY`]: not compared.
-    pub(crate) epoch: Epoch,
+    /// `None`: the open range.
+    pub(crate) range: Option<RangeIndex>,
+    /// `None`: not compared.
+    pub(crate) epoch: Option<Epoch>,
     /// The offset the sender insists on; `None`: the next one, whatever it is.
     pub(crate) expected_offset: Option<Offset>,
     /// Bytes of the batch.
@@ -115,7 +115,7 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
     if let (Standing::Repeat { base_offset }, None) = (standing, new_fence) {
         return repeat(stream, last, base_offset, facts.record_count, next_sequence);
     }
-    if waits && entry.range == RangeIndex::OPEN && matches!(last.phase, Phase::Sealing { .. }) {
+    if waits && entry.range.is_none() && matches!(last.phase, Phase::Sealing { .. }) {
         return Verdict::Park;
     }
     writable_range(stream, last, entry)
@@ -163,9 +163,11 @@ fn judge_batch<'a>(
         return Err(Refusal::new(ErrorCode::PAYLOAD_TOO_LARGE, message));
     }
     let facts = entry.head.as_ref().map_err(Refusal::clone)?;
-    if entry.range < RangeIndex::OPEN || entry.epoch < Epoch::ANY {
-        let message = format!("range {} and epoch {} name nothing", entry.range, entry.epoch);
-        return Err(Refusal::invalid(message));
+    if let Some(range) = entry.range.filter(|range| range.0 < 0) {
+        return Err(Refusal::invalid(format!("{range} is no range: they start at 0")));
+    }
+    if let Some(epoch) = entry.epoch.filter(|epoch| epoch.0 < 0) {
+        return Err(Refusal::invalid(format!("{epoch} is no epoch: they start at 0")));
     }
     match schema_mismatch(stream, entry.stream, facts) {
         Some(mismatch) => Err(Refusal::new(ErrorCode::SCHEMA_MISMATCH, mismatch)),
@@ -214,17 +216,12 @@ fn writable_range<'a>(
     last: &'a RangeState,
     entry: &AppendEntry,
 ) -> Result<&'a RangeState, Refusal> {
-    let range = if entry.range == RangeIndex::OPEN {
-        last
-    } else {
-        stream
-            .ranges
-            .iter()
-            .find(|range| range.index == entry.range)
-            .ok_or_else(|| {
-                let message = format!("stream {} has no range {} here", entry.stream, entry.range);
-                Refusal::new(ErrorCode::RANGE_NOT_FOUND, message)
-            })?
+    let range = match entry.range {
+        None => last,
+        Some(index) => stream.ranges.iter().find(|range| range.index == index).ok_or_else(|| {
+            let message = format!("stream {} has no range {index} here", entry.stream);
+            Refusal::new(ErrorCode::RANGE_NOT_FOUND, message)
+        })?,
     };
     let name = range.key(entry.stream);
     match range.phase {
@@ -240,8 +237,8 @@ fn writable_range<'a>(
             return Err(Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message));
         }
     }
-    if entry.epoch != Epoch::ANY && entry.epoch != range.epoch {
-        let message = format!("range {name} has epoch {}, not {}", range.epoch, entry.epoch);
+    if let Some(epoch) = entry.epoch.filter(|epoch| *epoch != range.epoch) {
+        let message = format!("range {name} has epoch {}, not {epoch}", range.epoch);
         return Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message));
     }
     Ok(range)

@@ -60,8 +60,8 @@ fn table() -> RangeTable {
 fn entry(stream: StreamId) -> AppendEntry {
     AppendEntry {
         stream,
-        range: RangeIndex::OPEN,
-        epoch: Epoch::ANY,
+        range: None,
+        epoch: None,
         expected_offset: None,
         length: 64,
         head: Ok(HeadFacts {
@@ -126,8 +126,11 @@ fn each_fault_has_its_code() {
             ErrorCode::PAYLOAD_TOO_LARGE,
         ),
         (with(OPAQUE, corrupt), ErrorCode::BATCH_CORRUPT),
-        (with(OPAQUE, |e| e.range = RangeIndex(-2)), ErrorCode::INVALID_REQUEST),
-        (with(OPAQUE, |e| e.epoch = Epoch(-2)), ErrorCode::INVALID_REQUEST),
+        (
+            with(OPAQUE, |e| e.range = Some(RangeIndex(-2))),
+            ErrorCode::INVALID_REQUEST,
+        ),
+        (with(OPAQUE, |e| e.epoch = Some(Epoch(-2))), ErrorCode::INVALID_REQUEST),
         (with(OPAQUE, |e| e.head = columns(1, 77)), ErrorCode::SCHEMA_MISMATCH),
         (entry(TYPED), ErrorCode::SCHEMA_MISMATCH),
         (with(TYPED, |e| e.head = columns(1, 78)), ErrorCode::SCHEMA_MISMATCH),
@@ -135,18 +138,24 @@ fn each_fault_has_its_code() {
         (with(TYPED, empty), ErrorCode::NONE),
         (with(TYPED, |e| e.head = columns(0, 78)), ErrorCode::NONE),
         (with(OPAQUE, |e| e.head = columns(0, 78)), ErrorCode::NONE),
-        (with(OPAQUE, |e| e.range = RangeIndex(1)), ErrorCode::RANGE_NOT_FOUND),
-        (with(OPAQUE, |e| e.range = RangeIndex(0)), ErrorCode::NONE),
+        (
+            with(OPAQUE, |e| e.range = Some(RangeIndex(1))),
+            ErrorCode::RANGE_NOT_FOUND,
+        ),
+        (with(OPAQUE, |e| e.range = Some(RangeIndex(0))), ErrorCode::NONE),
         (entry(SEALED), ErrorCode::RANGE_ALREADY_SEALED),
         (with(SEALED, empty), ErrorCode::NONE),
         (
-            with(SPLIT, |e| e.range = RangeIndex(0)),
+            with(SPLIT, |e| e.range = Some(RangeIndex(0))),
             ErrorCode::RANGE_ALREADY_SEALED,
         ),
         (entry(SPLIT), ErrorCode::NONE),
         (entry(DAMAGED), ErrorCode::RS_DATA_CORRUPTED),
-        (with(OPAQUE, |e| e.epoch = Epoch(1)), ErrorCode::EXPIRED_RANGE_EPOCH),
-        (with(OPAQUE, |e| e.epoch = Epoch(0)), ErrorCode::NONE),
+        (
+            with(OPAQUE, |e| e.epoch = Some(Epoch(1))),
+            ErrorCode::EXPIRED_RANGE_EPOCH,
+        ),
+        (with(OPAQUE, |e| e.epoch = Some(Epoch(0))), ErrorCode::NONE),
         (with(OPAQUE, |e| e.expected_offset = Some(Offset(10))), ErrorCode::NONE),
         (
             with(OPAQUE, |e| e.expected_offset = Some(Offset(9))),
@@ -174,9 +183,9 @@ fn the_first_fault_in_the_order_of_checks_decides() {
     // Each line has the fault of its step and of all steps behind it.
     let all_behind = |entry: &mut AppendEntry, step: usize| {
         entry.expected_offset = Some(Offset(3));
-        entry.epoch = Epoch(9);
+        entry.epoch = Some(Epoch(9));
         if step <= 5 {
-            entry.range = RangeIndex(4);
+            entry.range = Some(RangeIndex(4));
         }
         if step <= 4 {
             entry.head = Ok(HeadFacts {

@@ -150,7 +150,7 @@ impl RangeRole {
         };
         for chunk in unknown.chunks(MAX_ENTRIES) {
             let criteria = chunk.iter().map(|stream| RangeCriteria {
-                stream_id: *stream,
+                stream_id: Some(*stream),
                 range_server: None,
             });
             for range in self.list_by(criteria.collect(), timeout).await? {
@@ -200,7 +200,7 @@ impl RangeRole {
         };
         let criterion = RangeCriteria {
             range_server: Some(me),
-            stream_id: stream.into().unwrap_or(StreamId(-1)),
+            stream_id: stream.into(),
         };
         self.list_by(vec![criterion], timeout).await
     }

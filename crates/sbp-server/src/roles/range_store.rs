@@ -30,7 +30,7 @@ pub(crate) enum Job {
     /// A range is to end, and `end` is where the one who asks thinks it does. Answered when the end is durable.
     Seal {
         key: RangeKey,
-        epoch: Epoch,
+        epoch: Option<Epoch>,
         end: Option<Offset>,
         done: Done<HeldRange>,
     },
@@ -157,7 +157,7 @@ impl Worker {
         Ok(held)
     }
 
-    fn seal(&mut self, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<HeldRange>) {
+    fn seal(&mut self, key: RangeKey, epoch: Option<Epoch>, seen: Option<Offset>, done: Done<HeldRange>) {
         let Some(held) = self.hosted_ranges.ranges.get(&key) else {
             let refusal = match self.hosted_ranges.streams.has_tombstone(key.stream) {
                 true => Refusal::no_stream(key.stream),
@@ -165,7 +165,7 @@ impl Worker {
             };
             return done(Err(refusal));
         };
-        if epoch != Epoch::ANY && epoch != held.epoch {
+        if let Some(epoch) = epoch.filter(|epoch| *epoch != held.epoch) {
             let message = format!("range {key} has epoch {}, not {epoch}", held.epoch);
             return done(Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message)));
         }

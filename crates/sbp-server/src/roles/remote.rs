@@ -128,9 +128,9 @@ impl RangeServer for RemoteServer {
         let request = SealRangesRequest {
             ranges: vec![RangeId {
                 stream_id: key.stream,
-                range_index: key.range,
-                epoch,
-                end_offset: seen.unwrap_or(Offset(-1)),
+                range_index: Some(key.range),
+                epoch: Some(epoch),
+                end_offset: seen,
             }],
             kind: SealKind::RANGE_SERVER,
             ..Default::default()
@@ -221,7 +221,7 @@ impl RangeServer for RemoteServer {
             for chunk in keys.chunks(MAX_ENTRIES) {
                 let ranges = chunk.iter().map(|key| RangeId {
                     stream_id: key.stream,
-                    range_index: key.range,
+                    range_index: Some(key.range),
                     ..RangeId::default()
                 });
                 let request = DescribeRangesRequest {

@@ -174,8 +174,8 @@ fn job(stream: StreamId, request_index: i32, body: &Bytes) -> AppendJob {
         request_index,
         entry: AppendEntry {
             stream,
-            range: RangeIndex::OPEN,
-            epoch: Epoch::ANY,
+            range: None,
+            epoch: None,
             expected_offset: None,
             length: batch.len(),
             head: Ok(HeadFacts {

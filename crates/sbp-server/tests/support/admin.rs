@@ -102,7 +102,7 @@ impl Admin for Peer {
             append_requests: [AppendInfo {
                 stream_id: stream,
                 batch_length: i32::try_from(batch.len()).unwrap(),
-                range_index: RangeIndex(index),
+                range_index: Some(RangeIndex(index)),
                 ..AppendInfo::default()
             }]
             .into_iter()
@@ -123,7 +123,7 @@ pub fn numbered(stream_id: StreamId) -> Stream {
 
 pub fn of_stream(stream_id: StreamId) -> RangeCriteria {
     RangeCriteria {
-        stream_id,
+        stream_id: Some(stream_id),
         range_server: None,
     }
 }
@@ -135,10 +135,11 @@ pub fn on_server(id: i32) -> RangeServer {
     }
 }
 
+/// A range by its index, or with -1 the open one.
 pub fn range_id(stream_id: StreamId, index: i32) -> RangeId {
     RangeId {
         stream_id,
-        range_index: RangeIndex(index),
+        range_index: (index != -1).then_some(RangeIndex(index)),
         ..RangeId::default()
     }
 }

@@ -40,7 +40,7 @@ pub fn seal(peer: &mut Peer, stream: StreamId, index: i32, kind: SealKind) -> Ra
     let request = SealRangesRequest {
         ranges: vec![RangeId {
             stream_id: stream,
-            range_index: RangeIndex(index),
+            range_index: Some(RangeIndex(index)),
             ..RangeId::default()
         }],
         kind,

@@ -94,7 +94,7 @@ pub(super) fn seal(
     let session = Session::new(connection)?;
     let wanted = RangeId {
         stream_id: session.find(name)?.stream_id,
-        range_index: range.map_or(RangeIndex::OPEN, RangeIndex),
+        range_index: range.map(RangeIndex),
         ..RangeId::default()
     };
     let kind = if leave_sealed {

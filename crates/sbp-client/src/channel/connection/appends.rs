@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use sbp_frame::{OpCode, PayloadPart};
 use sbp_messages::{AppendInfo, AppendRequest, AppendResponse, AppendResult, Encoder, Message};
 use sbp_session::{Outgoing, SendError, Session};
-use sbp_types::{Epoch, Offset, RangeIndex};
+use sbp_types::Offset;
 use smallvec::SmallVec;
 
 use super::Context;
@@ -531,9 +531,9 @@ fn fill_request(request: &mut AppendRequest, op: &AppendOp, now: Instant) {
             stream_id: entry.stream,
             request_index: i32::try_from(index).unwrap_or(i32::MAX),
             batch_length: i32::try_from(entry.body.len()).unwrap_or(i32::MAX),
-            range_index: RangeIndex::OPEN,
-            epoch: Epoch::ANY,
-            expected_offset: entry.expected_offset.unwrap_or(Offset(-1)),
+            range_index: None,
+            epoch: None,
+            expected_offset: entry.expected_offset,
         });
     }
 }

@@ -85,8 +85,8 @@ impl Followed {
             request_index,
             fetch_offset: self.next,
             batch_max_bytes: i32::try_from(batch_max_bytes).unwrap_or(i32::MAX),
-            end_offset: Offset(-1),
-            start_timestamp_ms: self.time.unwrap_or(TimestampMs(-1)),
+            end_offset: None,
+            start_timestamp_ms: self.time,
         }
     }
 

@@ -10,7 +10,7 @@ mod reader;
 use std::fmt::Debug;
 
 use bytes::BytesMut;
-use sbp_types::{Epoch, Offset, RangeIndex, StreamId};
+use sbp_types::StreamId;
 use smallvec::smallvec;
 
 use crate::{AppendInfo, AppendRequest, AppendResponse, Encoder, Profile, V01};
@@ -115,9 +115,9 @@ fn request() -> AppendRequest {
             stream_id: StreamId(9),
             request_index: 1,
             batch_length: 160,
-            range_index: RangeIndex::OPEN,
-            epoch: Epoch::ANY,
-            expected_offset: Offset(-1),
+            range_index: None,
+            epoch: None,
+            expected_offset: None,
         }],
     }
 }

@@ -238,7 +238,7 @@ impl Slot {
             if ranges.is_asking(stream) {
                 return Look::Wait;
             }
-            let time = (self.info.start_timestamp_ms.0 >= 0).then_some(self.info.start_timestamp_ms);
+            let time = self.info.start_timestamp_ms;
             match resolve_start(&ranges.table, stream, self.info.fetch_offset, time) {
                 Err((refusal, bounds)) => return Look::Answer(FetchOutcome::refused(refusal, bounds)),
                 Ok(Start::At(offset)) => self.resolve(offset),
@@ -262,7 +262,7 @@ impl Slot {
         self.state = SlotState::Resolved(FetchEntry {
             stream: self.info.stream_id,
             offset,
-            end: (self.info.end_offset.0 >= 0).then_some(self.info.end_offset),
+            end: self.info.end_offset,
             batch_max_bytes: self.info.batch_max_bytes,
         });
     }

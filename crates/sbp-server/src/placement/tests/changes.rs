@@ -396,11 +396,12 @@ fn seal(state: &mut PlacementState, end: i64, open_next: bool) -> RangeRecord {
     range_of(run(state, Command::FinishSeal { key, end, open_next }).unwrap())
 }
 
+/// A range by its index, or with -1 the open one.
 fn target(range: i32) -> SealTarget {
     SealTarget {
         stream: S,
-        range: RangeIndex(range),
-        epoch: Epoch::ANY,
+        range: (range >= 0).then_some(RangeIndex(range)),
+        epoch: None,
         end: None,
     }
 }
@@ -496,7 +497,7 @@ fn what_a_seal_needs_depends_on_what_is_there() {
             "another epoch",
             &open,
             SealTarget {
-                epoch: Epoch(0),
+                epoch: Some(Epoch(0)),
                 ..target(1)
             },
             &both,
@@ -506,7 +507,7 @@ fn what_a_seal_needs_depends_on_what_is_there() {
             "the right epoch",
             &open,
             SealTarget {
-                epoch: Epoch(1),
+                epoch: Some(Epoch(1)),
                 ..target(1)
             },
             &both,
@@ -572,7 +573,7 @@ fn a_range_is_made_behind_a_sealed_one_and_nowhere_else() {
     let wanted = |range, start: i64, epoch| NewRange {
         key: key(range),
         start: (start >= 0).then_some(Offset(start)),
-        epoch: Epoch(epoch),
+        epoch: Some(Epoch(epoch)).filter(|epoch| epoch.0 >= 0),
     };
     let before_seal = Err(ErrorCode::CREATE_RANGE_BEFORE_SEAL);
     let other_epoch = Err(ErrorCode::EXPIRED_RANGE_EPOCH);
@@ -605,7 +606,7 @@ fn a_range_is_made_behind_a_sealed_one_and_nowhere_else() {
             ..key(0)
         },
         start: None,
-        epoch: Epoch::ANY,
+        epoch: None,
     };
     assert_eq!(
         code(effects(&open, Command::CreateRange(unknown))),

@@ -157,8 +157,8 @@ fn key(stream: StreamId, range: i32) -> RangeKey {
 fn seal(stream: StreamId) -> Request {
     let target = SealTarget {
         stream,
-        range: RangeIndex::OPEN,
-        epoch: Epoch::ANY,
+        range: None,
+        epoch: None,
         end: None,
     };
     Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)])

@@ -67,7 +67,7 @@ fn what_cannot_be_sealed_says_why() {
 
 #[test]
 fn appends_wait_while_a_range_is_sealed_where_the_next_one_will_be() {
-    let explicit = with(OPAQUE, |entry| entry.range = RangeIndex(0));
+    let explicit = with(OPAQUE, |entry| entry.range = Some(RangeIndex(0)));
     let sealed = Some(ErrorCode::RANGE_ALREADY_SEALED);
     for (scope, open) in [(Scope::Everything, None), (Scope::Shared, None), (Scope::Told, sealed)] {
         let mut table = table();

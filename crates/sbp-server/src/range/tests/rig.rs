@@ -139,8 +139,8 @@ pub(super) fn job(request_index: i32, bytes: usize) -> AppendJob {
         request_index,
         entry: AppendEntry {
             stream: STREAM,
-            range: RangeIndex::OPEN,
-            epoch: Epoch::ANY,
+            range: None,
+            epoch: None,
             expected_offset: None,
             length: batch.len(),
             head: Ok(HeadFacts {

@@ -274,8 +274,8 @@ fn a_fence_is_found_first_then_a_repeat_then_the_range() {
         end: Offset(20),
     });
     let wrong_place = |entry: AppendEntry| AppendEntry {
-        range: RangeIndex(4),
-        epoch: Epoch(9),
+        range: Some(RangeIndex(4)),
+        epoch: Some(Epoch(9)),
         expected_offset: Some(Offset(3)),
         ..entry
     };
@@ -501,7 +501,7 @@ fn a_fence_goes_where_batches_go() {
         other => panic!("{other:?}"),
     };
     let elsewhere = AppendEntry {
-        range: RangeIndex(3),
+        range: Some(RangeIndex(3)),
         ..fence(2)
     };
     assert_eq!(refused(judge(&mut table, &elsewhere)), ErrorCode::RANGE_NOT_FOUND);

@@ -128,8 +128,8 @@ fn key(stream: StreamId, range: i32) -> RangeKey {
 fn seal(stream: StreamId) -> Request {
     let target = SealTarget {
         stream,
-        range: RangeIndex::OPEN,
-        epoch: Epoch::ANY,
+        range: None,
+        epoch: None,
         end: None,
     };
     Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)])
@@ -231,8 +231,8 @@ fn the_entries_of_a_request_become_durable_together() {
             .map(|stream| {
                 Ok(SealTarget {
                     stream,
-                    range: RangeIndex(0),
-                    epoch: Epoch::ANY,
+                    range: Some(RangeIndex(0)),
+                    epoch: None,
                     end: None,
                 })
             })

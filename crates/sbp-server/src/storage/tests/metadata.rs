@@ -153,8 +153,8 @@ impl Life<'_> {
     fn seal(&mut self, id: StreamId, on_behalf: SealFor) -> Result<(), Dead> {
         let target = SealTarget {
             stream: id,
-            range: RangeIndex::OPEN,
-            epoch: Epoch::ANY,
+            range: None,
+            epoch: None,
             end: None,
         };
         let sealed = match self.request(Request::SealRanges(on_behalf, vec![Ok(target)]))? {

@@ -157,7 +157,7 @@ fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mu
             let (key, epoch) = (last.key, last.epoch);
             let sealed = life.keep(|done| Job::Seal {
                 key,
-                epoch,
+                epoch: Some(epoch),
                 end: None,
                 done,
             })?;
@@ -350,7 +350,7 @@ fn a_range_server_starts_although_a_stream_in_its_log_goes_on_elsewhere() {
     let life = Life::start(&disk).unwrap();
     life.learn(stream, &[held]).unwrap();
     life.append(&listener, stream, &Bytes::from_static(b"trimmed")).unwrap();
-    let (epoch, end) = (Epoch::ANY, None);
+    let (epoch, end) = (None, None);
     let sealed = life.keep(|done| Job::Seal { key, epoch, end, done }).unwrap();
     assert_eq!(sealed.end, Some(Offset(1)));
     let update = Update {
