@@ -48,7 +48,7 @@ fn at_server(stream: StreamId, start: i64, end: i64, server: i32, address: &str)
         stream_id: stream,
         range_index: RangeIndex(0),
         start_offset: Offset(start),
-        end_offset: Offset(end),
+        end_offset: (end >= 0).then_some(Offset(end)),
         servers: vec![ReplicaServer {
             range_server: Some(RangeServer {
                 server_id: ServerId(server),

@@ -270,7 +270,7 @@ async fn a_tail_goes_on_in_the_next_range_wherever_that_is() {
         stream_id: STREAM,
         range_index: RangeIndex(index),
         start_offset: Offset(start),
-        end_offset: Offset(end),
+        end_offset: Some(Offset(end)).filter(|end| *end >= Offset::ZERO),
         servers: vec![ReplicaServer {
             range_server: Some(RangeServer {
                 server_id: ServerId(server),

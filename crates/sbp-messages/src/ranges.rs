@@ -31,8 +31,8 @@ tables! {
         pub range_index: RangeIndex,
         /// The first offset of the range.
         pub start_offset: Offset,
-        /// The end, exclusive; -1 while the range is open.
-        pub end_offset: Offset,
+        /// The end, exclusive; `None` while the range is open.
+        pub end_offset: Option<Offset>,
         /// The confirmed end of an open range, the end of a sealed one.
         pub next_offset: Offset,
         /// The servers that hold it.
@@ -50,7 +50,13 @@ impl Range {
     /// Whether the range still takes appends.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.end_offset.0 < 0
+        self.end().is_none()
+    }
+
+    /// The end of a sealed range, exclusive. A negative number of a peer is none.
+    #[must_use]
+    pub fn end(&self) -> Option<Offset> {
+        self.end_offset.filter(|end| *end >= Offset::ZERO)
     }
 
     /// The server that takes the appends: the primary one, or the first where none says so.

@@ -31,7 +31,7 @@ impl RangeInfo {
     /// The offset behind its last record; ``None`` while it is open.
     #[getter]
     fn end_offset(&self) -> Option<i64> {
-        (!self.0.is_open()).then_some(self.0.end_offset.0)
+        self.0.end().map(|end| end.0)
     }
 
     /// Whether it still takes appends.

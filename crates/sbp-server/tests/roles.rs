@@ -251,7 +251,7 @@ fn a_seal_goes_through_the_placement_driver_to_the_server_that_holds_the_range()
         "the next range stays where the last one is"
     );
     let again = seal(&mut driver, stream, 0, SealKind::PLACEMENT_DRIVER).unwrap();
-    assert_eq!((again.range_index, again.end_offset), (RangeIndex(1), Offset(-1)));
+    assert_eq!((again.range_index, again.end_offset), (RangeIndex(1), None));
     assert_eq!(
         here.store(stream, b"y"),
         3,
@@ -259,11 +259,14 @@ fn a_seal_goes_through_the_placement_driver_to_the_server_that_holds_the_range()
     );
     assert_eq!(here.fetch_all(stream, 3).len(), 1);
     let ranges = list(&mut driver, stream);
-    let ends: Vec<_> = ranges.iter().map(|range| range.end_offset.0).collect();
-    assert_eq!(ends, [3, -1]);
+    let ends: Vec<_> = ranges.iter().map(|range| range.end_offset).collect();
+    assert_eq!(ends, [Some(Offset(3)), None]);
     // A range server alone seals for range servers only, and answers with the sealed range.
     let sealed = seal(&mut here, stream, 1, SealKind::RANGE_SERVER).unwrap();
-    assert_eq!((sealed.range_index, sealed.end_offset), (RangeIndex(1), Offset(4)));
+    assert_eq!(
+        (sealed.range_index, sealed.end_offset),
+        (RangeIndex(1), Some(Offset(4)))
+    );
     assert_eq!(here.append(stream, b"z").status.code, ErrorCode::RANGE_ALREADY_SEALED);
     let next = seal(&mut driver, stream, 1, SealKind::PLACEMENT_DRIVER).unwrap();
     assert_eq!((next.range_index, next.start_offset), (RangeIndex(2), Offset(4)));

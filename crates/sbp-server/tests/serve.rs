@@ -397,7 +397,7 @@ fn streams_and_ranges_are_described() {
             range.end_offset,
             range.next_offset
         ),
-        (RangeIndex(0), Offset(0), Offset(-1), Offset(1))
+        (RangeIndex(0), Offset(0), None, Offset(1))
     );
     assert_eq!(range.primary().unwrap().advertise_addr, server.address());
     let ids = [stream, StreamId(50)].map(|stream_id| RangeId {

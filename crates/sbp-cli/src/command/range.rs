@@ -72,11 +72,7 @@ pub(crate) fn table(ranges: &[Description], with_stream: bool, terminal: &mut Te
             range.range_index.to_string(),
             range.epoch.to_string(),
             range.start_offset.to_string(),
-            if range.is_open() {
-                "open".to_owned()
-            } else {
-                range.end_offset.to_string()
-            },
+            range.end().map_or_else(|| "open".to_owned(), |end| end.to_string()),
             range.next_offset.to_string(),
             range
                 .primary()
@@ -94,7 +90,7 @@ pub(crate) fn to_json(range: &Description) -> Value {
         "index": range.range_index.0,
         "epoch": range.epoch.0,
         "start": range.start_offset.0,
-        "end": (!range.is_open()).then_some(range.end_offset.0),
+        "end": range.end().map(|end| end.0),
         "next": range.next_offset.0,
         "server": server.map(|server| server.advertise_addr.clone()),
         "server_id": server.map(|server| server.server_id.0),

@@ -39,7 +39,7 @@ impl Route {
             let server = range.primary()?;
             Some(Stretch {
                 start: range.start_offset,
-                end: (!range.is_open()).then_some(range.end_offset),
+                end: range.end(),
                 place: Place {
                     server: server.server_id,
                     address: server.advertise_addr.clone(),
@@ -142,7 +142,7 @@ mod tests {
             stream_id: StreamId(1),
             range_index: RangeIndex(index),
             start_offset: Offset(start),
-            end_offset: Offset(end),
+            end_offset: (end >= 0).then_some(Offset(end)),
             servers: servers.iter().map(replica).collect(),
             ..Range::default()
         }

@@ -26,7 +26,7 @@ pub(crate) fn range(n: &mut Count) -> Range {
         stream_id: StreamId(n.long()),
         range_index: RangeIndex(n.int()),
         start_offset: Offset(n.long()),
-        end_offset: Offset(n.long()),
+        end_offset: Some(Offset(n.long())),
         next_offset: Offset(n.long()),
         servers: n.two(replica_server),
         epoch: n.extension(Epoch(-1), |n| Epoch(n.long())),

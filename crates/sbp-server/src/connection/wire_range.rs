@@ -1,7 +1,7 @@
 //! How answers show ranges.
 
 use sbp_messages::{Range, RangeServer, ReplicaServer};
-use sbp_types::{Offset, ServerId};
+use sbp_types::ServerId;
 
 use crate::node::Node;
 use crate::placement::RangeRecord;
@@ -16,7 +16,7 @@ pub(super) fn wire_range(node: &Node, range: &RangeRecord) -> Range {
         stream_id: range.key.stream,
         range_index: range.key.range,
         start_offset: range.start_offset,
-        end_offset: range.end_offset.unwrap_or(Offset(-1)),
+        end_offset: range.end_offset,
         next_offset,
         servers: wire_servers(node, range),
         epoch: range.epoch,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sbp_locks::Mutex;
 use sbp_messages::{
     DeleteStreamsRequest, DeleteStreamsResponse, DescribeRangesRequest, DescribeRangesResponse, ErrorCode,
-    HeartbeatRequest, MAX_ENTRIES, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, Stream,
+    HeartbeatRequest, MAX_ENTRIES, Range, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, Stream,
     StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
 use sbp_transport::Descriptors;
@@ -143,10 +143,7 @@ impl RangeServer for RemoteServer {
                 return Err(incomplete());
             };
             check(&result.status)?;
-            match &result.range {
-                Some(range) if !range.is_open() => Ok(range.end_offset),
-                _ => Err(incomplete()),
-            }
+            result.range.as_ref().and_then(Range::end).ok_or_else(incomplete)
         });
     }
 

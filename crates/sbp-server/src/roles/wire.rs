@@ -18,7 +18,7 @@ pub(crate) fn held_range(range: &Range) -> HeldRange {
         },
         epoch: range.epoch,
         start: range.start_offset,
-        end: (!range.is_open()).then_some(range.end_offset),
+        end: range.end(),
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::R
         stream_id: held.key.stream,
         range_index: held.key.range,
         start_offset: held.start,
-        end_offset: held.end.unwrap_or(Offset(-1)),
+        end_offset: held.end,
         next_offset: held.end.unwrap_or(next),
         servers: vec![ReplicaServer {
             range_server: Some(server),

@@ -144,12 +144,12 @@ pub fn range_id(stream_id: StreamId, index: i32) -> RangeId {
     }
 }
 
-/// Index, start, end and next offset.
+/// Index, start, end, or -1 of an open range, and next offset.
 pub fn bounds(range: &Range) -> (i32, i64, i64, i64) {
     (
         range.range_index.0,
         range.start_offset.0,
-        range.end_offset.0,
+        range.end_offset.map_or(-1, |end| end.0),
         range.next_offset.0,
     )
 }

@@ -104,16 +104,10 @@ pub(super) fn seal(
     };
     let sealed = session.wait(session.client.seal_ranges(&[wanted], kind, None))?;
     each(sealed, terminal, |range, terminal| {
-        if range.is_open() {
-            terminal.line(format_args!(
-                "range {} is open from {}",
-                range.range_index, range.start_offset
-            ))
-        } else {
-            terminal.line(format_args!(
-                "range {} is sealed, {} to {}",
-                range.range_index, range.start_offset, range.end_offset
-            ))
+        let (index, start) = (range.range_index, range.start_offset);
+        match range.end() {
+            None => terminal.line(format_args!("range {index} is open from {start}")),
+            Some(end) => terminal.line(format_args!("range {index} is sealed, {start} to {end}")),
         }
     })
 }

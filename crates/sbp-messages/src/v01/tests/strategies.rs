@@ -58,7 +58,7 @@ pub(super) fn range() -> impl Strategy<Value = Range> {
             stream_id: StreamId(stream),
             range_index: RangeIndex(index),
             start_offset: Offset(start),
-            end_offset: Offset(end),
+            end_offset: optional(Offset(end), Offset(-1)),
             next_offset: Offset(next),
             servers,
             epoch: Epoch(epoch),
