@@ -48,8 +48,8 @@ wheel: venv ## Build the release wheel into target/wheels.
 install: wheel ## Install the release wheel into .venv.
 	$(call install,$(WHEELS))
 
-install-tested: venv ## Build and install the wheel that is tested: as the release, but without link-time optimisation.
-	$(call build,wheel-test,$(TESTED))
+install-tested: venv ## Build and install the wheel that is tested, with the profile of the Rust tests: no optimisation, all assertions.
+	$(call build,dev,$(TESTED))
 	$(call install,$(TESTED))
 
 demo: install-tested ## Run the pipeline on a year of flights, check every figure, draw the chart.

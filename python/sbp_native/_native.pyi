@@ -1114,7 +1114,7 @@ class Client:
 
 @final
 class AsyncStream:
-    """One stream, for asyncio. The verbs are those of :class:`Stream`."""
+    """One stream, for asyncio. The calls are those of :class:`Stream`."""
 
     @property
     def id(self) -> int:

@@ -1,4 +1,4 @@
-"""The client for asyncio: the verbs of the blocking one, awaitable.
+"""The client for asyncio: the calls of the blocking one, awaitable.
 
     async with sbp_native.aio.connect("127.0.0.1:12378") as client:
         orders = await client.create_stream("orders")

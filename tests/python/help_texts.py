@@ -51,6 +51,15 @@ def texts() -> Iterator[Text]:
                 yield Text(node.name, member.name, said.splitlines())
 
 
+@dataclass(frozen=True)
+class Shared:
+    """A method that a pair of classes is given together: its line, the pair, and which of the two is meant."""
+
+    line: int
+    pair: str
+    side: str
+
+
 @dataclass
 class Source:
     """A file, and where its comments for Python are."""
@@ -73,17 +82,58 @@ class Source:
 
     def method(self, struct: str, member: str) -> int | None:
         """The line of a method's `fn` in the blocks that Python sees, or of a field that it sees."""
-        seen = False
+        seen, indent = False, " " * 4
         for number, line in enumerate(self.lines):
             if re.match(rf"(pub\(crate\) )?struct {struct} ", line):
                 seen = any("get_all" in above for above in self.lines[max(0, number - 3) : number])
             elif line == "}":
-                seen = False
+                seen, indent = False, " " * 4
+            elif line == "blocking_and_asyncio! {":
+                # Blocks of a pair of classes, given to a macro.
+                indent = " " * 8
             elif line.startswith("impl"):
                 seen = line.startswith(f"impl {struct} ") and "#[pymethods]" in self.lines[number - 1]
-            elif seen and re.match(rf"    (pub\(crate\) )?(fn {member}\b|{member}:)", line):
+            elif len(indent) > 4 and re.match(r"    \S", line):
+                seen = line == f"    impl {struct} {{"
+            elif seen and re.match(rf"{indent}(pub\(crate\) )?(fn {member}\b|{member}:)", line):
                 return number
         return None
+
+    def shared(self, struct: str, member: str) -> Shared | None:
+        """Where a pair of classes is given a method of both."""
+        pair, side, seen = "", None, False
+        for number, line in enumerate(self.lines):
+            if found := re.match(r"    impl (\w+) and (\w+) {$", line):
+                pair = f"{found[1]} and {found[2]}"
+                side = {found[1]: "blocking", found[2]: "asyncio"}.get(struct)
+                seen = True
+            elif line == "    writer {":
+                seen = True
+            elif line == "    }":
+                seen = False
+            elif line == "}":
+                side = None
+            elif side and seen and re.match(rf"        fn {member}\b", line):
+                return Shared(number, pair, side)
+        return None
+
+    def replace_shared(self, number: int, texts: dict[str, list[str]]) -> bool:
+        """Writes what both classes say of a method, and behind it what each says for itself."""
+        begin = number
+        while re.match(r" {8}(///|blocking {|asyncio {|})| {12}///", self.lines[begin - 1]):
+            begin -= 1
+        common = 0
+        for lines in zip(*texts.values(), strict=False):
+            if len(set(lines)) > 1:
+                break
+            common += 1
+        wanted = [f"        /// {line}".rstrip() for line in next(iter(texts.values()))[:common]]
+        for side, text in texts.items():
+            if own := [f"            /// {line}".rstrip() for line in text[common:]]:
+                wanted += [f"        {side} {{", *own, "        }"]
+        changed = self.lines[begin:number] != wanted
+        self.lines[begin:number] = wanted
+        return changed
 
     def replace_comment(self, number: int, indent: str, text: list[str]) -> bool:
         """Writes the comment above the attributes above a line. Whether that changed anything."""
@@ -107,6 +157,7 @@ def main() -> int:
     """Writes the comments, or says which differ."""
     sources = [Source(path, path.read_text().splitlines()) for path in sorted(SOURCES.glob("**/*.rs"))]
     changed, missing = [], []
+    pairs: dict[tuple[str, str], tuple[Source, str, dict[str, Text]]] = {}
     for text in texts():
         for source in sources:
             if struct := source.struct(text.owner):
@@ -114,18 +165,27 @@ def main() -> int:
         else:
             missing.append(text.name)
             continue
-        number: int | None = struct[1]
-        where, indent = source, ""
-        if text.member is not None:
-            indent = "    "
-            for where in [source, *sources]:
-                number = where.method(struct[0], text.member)
-                if number is not None:
-                    break
-        if number is None:
+        if text.member is None:
+            if source.replace_comment(struct[1], "", text.lines):
+                changed.append(text.name)
+            continue
+        for where in [source, *sources]:
+            if found := where.shared(struct[0], text.member):
+                of_pair = pairs.setdefault((found.pair, text.member), (where, struct[0], {}))
+                of_pair[2][found.side] = text
+                break
+            if (number := where.method(struct[0], text.member)) is not None:
+                indent = re.match(" *", where.lines[number])
+                if where.replace_comment(number, indent[0] if indent else "", text.lines):
+                    changed.append(text.name)
+                break
+        else:
             missing.append(text.name)
-        elif where.replace_comment(number, indent, text.lines):
-            changed.append(text.name)
+    for (_, member), (where, struct_name, of_pair_texts) in pairs.items():
+        found = where.shared(struct_name, member)
+        sides = {side: text.lines for side, text in sorted(of_pair_texts.items(), reverse=True)}
+        if found and where.replace_shared(found.line, sides):
+            changed += [text.name for text in of_pair_texts.values()]
     if "--write" in sys.argv[1:]:
         for source in sources:
             source.path.write_text("\n".join(source.lines) + "\n")

@@ -62,7 +62,7 @@ def test_events_arrive_in_the_logger_of_their_module(server: sbp.Server, run_pyt
     ended = [line for line in lines if "connection ended" in line]
     assert ended, lines
     name, level, thread, message = ended[0].split("|")
-    assert name == "sbp_native.client.channel.runner"
+    assert name == "sbp_native.client.channel.connection"
     assert level == "DEBUG"
     assert thread == "sbp-io"
     assert "endpoint=127.0.0.1:" in message

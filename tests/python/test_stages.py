@@ -146,6 +146,7 @@ CRATES = {
     "log": changed.Crate("crates/log", ("types",)),
     "server": changed.Crate("crates/server", ("log",)),
     "log-tools": changed.Crate("crates/log-tools", ()),
+    "e2e": changed.Crate("tests/e2e", ("server",), {"server": ["server"], "logs": ["log", "log-tools"]}),
 }
 
 
@@ -162,9 +163,41 @@ def test_files_belong_to_crates(files: list[str], crates: set[str]) -> None:
     assert changed.crates_of(files, CRATES) == crates
 
 
+@pytest.mark.parametrize(
+    ("files", "binaries"),
+    [
+        (["docs/index.md", "crates/types/src/lib.rs"], []),
+        (["crates/log/src/lib.rs"], ["logs"]),
+        (["crates/server/src/lib.rs"], ["server"]),
+        (["tests/e2e/logs/slow.rs"], ["logs"]),
+        (["tests/e2e/logs/slow.rs", "crates/server/src/lib.rs"], ["server", "logs"]),
+        (["tests/e2e/src/wait.rs"], ["server", "logs"]),
+        (["Cargo.lock"], ["server", "logs"]),
+    ],
+)
+def test_changes_ask_for_the_binaries_that_test_them(files: list[str], binaries: list[str]) -> None:
+    asked = changed.binaries_of(files, changed.crates_of(files, CRATES), CRATES)
+    assert asked == ({"e2e": binaries} if binaries else {})
+
+
+def test_cargo_is_asked_for_whole_crates_and_for_parts_of_those_that_are_tests() -> None:
+    asked = changed.selections({"server", "log", "e2e"}, {"e2e": ["logs"]})
+    assert asked == [["--package", "log", "--package", "server"], ["--package", "e2e", "--test", "logs"]]
+    assert changed.selections({"types"}, {}) == [["--package", "types"]]
+
+
+def test_the_crate_of_tests_names_binaries_that_it_has_and_crates_there_are() -> None:
+    crates = changed.workspace()
+    e2e = crates["sbp-e2e"]
+    assert e2e.binaries
+    for binary, tested in e2e.binaries.items():
+        assert (ROOT / e2e.folder / binary / "main.rs").is_file()
+        assert tested <= set(crates)
+
+
 def test_who_uses_a_crate_is_found_through_others() -> None:
-    assert changed.dependents(["types"], CRATES) == {"log", "server"}
-    assert changed.dependents(["server"], CRATES) == set()
+    assert changed.dependents(["types"], CRATES) == {"log", "server", "e2e"}
+    assert changed.dependents(["server"], CRATES) == {"e2e"}
 
 
 def message(kind: str, name: str, executable: str) -> dict[str, object]:
@@ -180,6 +213,29 @@ def test_rust_binaries_are_named_after_their_crates_and_files() -> None:
     assert {binary.crate for binary in binaries} == {ROOT / "crates" / "sbp-log"}
 
 
+def test_names_of_rust_binaries_are_those_of_crates_and_files() -> None:
+    folders = {crate.folder.name: crate for crate in changed.workspace().values()}
+    for name in (*rust.LONG, *rust.THREADS):
+        crate, _, binary = name.partition("/")
+        places = [ROOT / folders[crate].folder / place / binary / "main.rs" for place in ("", "tests")]
+        assert not binary or any(place.is_file() for place in places), name
+
+
+def test_rust_binaries_that_wait_run_more_tests_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho ${RUST_TEST_THREADS:-none}\n")
+    program.chmod(0o755)
+    monkeypatch.delenv("RUST_TEST_THREADS", raising=False)
+    monkeypatch.setattr(rust, "THREADS", {"e2e/slow": 7})
+
+    def said(name: str) -> str:
+        return rust._run(rust.Binary(name, program, tmp_path)).said
+
+    assert (said("e2e/slow"), said("e2e/quick")) == ("7\n", "none\n")
+    monkeypatch.setenv("RUST_TEST_THREADS", "1")
+    assert said("e2e/slow") == "1\n"
+
+
 def test_a_rust_binary_that_fails_is_told_with_what_it_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,12 +247,12 @@ def test_a_rust_binary_that_fails_is_told_with_what_it_said(
 
     good = binary("a/good", "echo fine; test $CARGO_MANIFEST_DIR = $PWD")
     bad = binary("sbp-log/log", "echo left: 1, right: 2; exit 101")
-    monkeypatch.setattr(rust, "built", lambda packages: iter([good, bad]))
-    assert rust.play([], 1, examples=False) == 1
+    monkeypatch.setattr(rust, "built", lambda selection: iter([good, bad]))
+    assert rust.play([[]], 1, examples=False) == 1
     said = capfd.readouterr().out
     assert re.findall(r"^(\w+)  (\S+)", said, re.MULTILINE)[:2] == [("FAILED", "sbp-log/log"), ("ok", "a/good")]
     assert "left: 1, right: 2" in said
     assert "fine" not in said
     assert said.endswith("failed: sbp-log/log\n")
-    monkeypatch.setattr(rust, "built", lambda packages: iter([good]))
-    assert rust.play([], 1, examples=False) == 0
+    monkeypatch.setattr(rust, "built", lambda selection: iter([good]))
+    assert rust.play([[]], 1, examples=False) == 0

@@ -253,3 +253,17 @@ def test_help_says_what_the_stub_says() -> None:
                 assert inspect.cleandoc(said or "") == text, f"{name}: `python -m tests.python.help_texts --write`"
                 told += 1
     assert told > 150
+
+
+PAIRS = ("Client", "Stream", "Keyed", "Cursor", "Writer", "Batches", "KeyedWriter")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_class_and_its_twin_for_asyncio_take_the_same_arguments(name: str) -> None:
+    blocking, asynchronous = getattr(sbp, name), getattr(sbp, f"Async{name}")
+    methods = {member for member in dir(blocking) if not member.startswith("_") and callable(getattr(blocking, member))}
+    assert methods <= set(dir(asynchronous))
+    for member in methods:
+        one, other = (inspect.signature(getattr(owner, member)) for owner in (blocking, asynchronous))
+        taken = [[(p.name, p.kind, p.default) for p in signature.parameters.values()] for signature in (one, other)]
+        assert taken[0] == taken[1], member

@@ -73,8 +73,11 @@ _SPARK = (
         "[deployment](cluster.md)",
     ),
     (
-        "terminated with exception: Connection reset` or `Broken pipe",
-        "the Python process of a streaming read on the driver's machine ended: killed, or out of memory",
+        "terminated with exception: Connection reset`, `Broken pipe`, or no words at all before `SQLSTATE",
+        (
+            "the Python process of a streaming read on the driver's machine ended: killed, or out of memory; Spark has "
+            "no words for an end amid an answer"
+        ),
         "start the query again, it goes on from its checkpoint; no row is lost or doubled by that",
     ),
     (

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import sbp_native as sbp
 from sbp_native.testing import eventually
 from spark.support import descendants, failure
 from spark.test_spark_positions import SECOND, append_rows
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    import sbp_native as sbp
 
 pytestmark = pytest.mark.slow
 WITHIN = 40
@@ -257,39 +259,55 @@ def test_records_that_are_gone_are_named(client: sbp.Client, run: Callable, name
     assert f"[SBP-9013] records of this query are not there: stream {name} ({stream.id}) [10, 12)" in line
 
 
-def spoken(error: Exception) -> list[str]:
-    """The words of Spark's error that the page of errors lists."""
-    told = str(error)
-    return ["terminated with exception", *(word for word in ("Connection reset", "Broken pipe") if word in told)]
+#: How Spark says that the process of a source has ended. Where it reads the end instead of an answer, its exception has
+#: no words.
+ENDED = re.compile(r"terminated with exception: (Connection reset|Broken pipe|) ?SQLSTATE")
 
 
+def explanations(error: Exception) -> list[tuple[str, str]]:
+    """Why, and what to do: the rows of the page of errors that list Spark's words for the end of a source."""
+    match = ENDED.search(str(error))
+    assert match, error
+    words = ["terminated with exception", match[1] or "no words at all before `SQLSTATE`"]
+    rows = [line.split("|")[1:4] for line in ERRORS.read_text().splitlines() if line.startswith("|")]
+    return [(why, advice) for text, why, advice in rows if all(word in text for word in words)]
+
+
+@pytest.mark.parametrize("amid_an_answer", [False, True])
 def test_the_process_of_a_source_is_killed(
-    spark: SparkSession, server: sbp.Server, client: sbp.Client, name: str, checkpoint: str
+    spark: SparkSession, name: str, checkpoint: str, amid_an_answer: bool
 ) -> None:
     """Spark's own words, which the page of errors explains, and what it says to do: the next start goes on."""
-    stream = client.create_stream(name)
-    stream.append([b"x"] * 10)
-    sink = Collected()
+    with ExitStack() as stack:
+        proxy = stack.enter_context(sbp.Proxy())
+        server = stack.enter_context(sbp.Server(durability="none", advertise=proxy.address))
+        proxy.target = server.listening
+        stream = stack.enter_context(sbp.connect(proxy.address)).create_stream(name)
+        stream.append([b"x"] * 10)
+        sink = Collected()
 
-    def start() -> StreamingQuery:
-        reader = spark.readStream.format("sbp").options(servers=server.address, startingOffsets="earliest")
-        return reader.load(name).writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+        def start() -> StreamingQuery:
+            reader = spark.readStream.format("sbp").options(servers=proxy.address, startingOffsets="earliest")
+            return reader.load(name).writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
 
-    query = start()
-    eventually(lambda: sink.all() == expected(name, 0, 10), timeout=WITHIN)
-    sources = [one for one in descendants(os.getpid()) if "python_streaming_source_runner" in one.command]
-    for source in sources:
-        os.kill(source.pid, signal.SIGKILL)
-    assert sources
-    with pytest.raises(Exception, match=r"terminated with exception: (Connection reset|Broken pipe)") as told:
-        query.awaitTermination(WITHIN)
-    rows = [line.split("|")[1:4] for line in ERRORS.read_text().splitlines() if line.startswith("|")]
-    explained = [(why, advice) for words, why, advice in rows if all(word in words for word in spoken(told.value))]
-    assert [("a streaming read" in why, "start the query again" in advice) for why, advice in explained] == [
-        (True, True)
-    ]
-    stream.append([b"x"] * 10)
-    query = start()
-    query.processAllAvailable()
-    query.stop()
-    assert sink.all() == expected(name, 0, 20)
+        query = start()
+        eventually(lambda: sink.all() == expected(name, 0, 10), timeout=WITHIN)
+        sources = [one for one in descendants(os.getpid()) if "python_streaming_source_runner" in one.command]
+        assert sources
+        with proxy.hold("answer FETCH") if amid_an_answer else nullcontext() as held:
+            if held is not None:
+                # The process asks where the stream ends, for Spark, which waits to be told.
+                held.wait(WITHIN)
+            for source in sources:
+                os.kill(source.pid, signal.SIGKILL)
+            with pytest.raises(Exception, match=ENDED) as told:
+                query.awaitTermination(WITHIN)
+        assert not amid_an_answer or ": SQLSTATE" in str(told.value).replace("  ", " ")
+        assert [
+            ("a streaming read" in why, "start the query again" in advice) for why, advice in explanations(told.value)
+        ] == [(True, True)]
+        stream.append([b"x"] * 10)
+        query = start()
+        query.processAllAvailable()
+        query.stop()
+        assert sink.all() == expected(name, 0, 20)

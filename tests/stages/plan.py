@@ -55,8 +55,8 @@ TEST: Plan = (
     FORMATTING,
     RULES,
     GENERATED,
-    WHEEL,
     RUST_BUILD,
+    WHEEL,  # of the same crates
     (RUST, TYPES),  # much of the one is waiting
     SITE,
     CLEAN_INSTALL,
@@ -76,6 +76,7 @@ _CARGO = "cargo test --workspace --locked --quiet"
 #: What takes too long for each change. `runs` is how often each does what it does; a share of it shows that it works.
 LONG: Plan = (
     Stage("installed release wheel", ("make --no-print-directory install",)),
+    Stage("Python tests, release wheel", PYTHON.commands, shows=_HUNG),
     Stage("command, release build", ("cargo build --release --locked --quiet --package sbp-cli",)),
     Stage(
         "sessions: scripts by chance",
@@ -85,7 +86,7 @@ LONG: Plan = (
     ),
     Stage(
         "connections closed while they begin",
-        (f"{_CARGO} --test closing -- close_at_any_moment_returns",),
+        (f"{_CARGO} --test client -- closing::close_at_any_moment_returns",),
         {"SBP_CLOSE_ROUNDS": "{runs}"},
         10_000,
     ),

@@ -22,8 +22,21 @@ from .runner import ROOT
 
 _CARGO = ("cargo", "test", "--locked", "--quiet")
 
-#: Binaries that take long, the longest first, so that none of them is left over at the end.
-LONG = ("sbp-server/places", "sbp-session/rules", "sbp-log/log", "sbp-server", "sbp-cli/exactly_once", "sbp-cli/cursor")
+#: Binaries that take long, in the order in which they begin, so that none of them is left over at the end: one that
+#: waits beside two that compute.
+LONG = (
+    "e2e/memory",
+    "sbp-session/rules",
+    "sbp-log/log",
+    "sbp-server",
+    "e2e/client",
+    "e2e/server",
+    "sbp-cli/command",
+    "e2e/exactly_once",
+)
+
+#: How many tests run at once in binaries whose tests wait for most of their time; elsewhere one for each core.
+THREADS = {"e2e/client": 6, "e2e/server": 6, "sbp-cli/command": 6}
 
 
 @dataclass(frozen=True)
@@ -49,31 +62,34 @@ def main() -> int:
     """Builds and runs all tests; 1 if any failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.stages.rust", description=__doc__)
     parser.add_argument("--at-once", type=int, default=3, help="how many binaries run at once (3)")
-    return play(["--workspace"], parser.parse_args().at_once)
+    return play([["--workspace"]], parser.parse_args().at_once)
 
 
-def play(packages: Sequence[str], at_once: int = 3, *, examples: bool = True) -> int:
-    """Builds and runs the tests of packages, named in cargo's words, and the examples of their documentation.
+def play(selections: Sequence[Sequence[str]], at_once: int = 3, *, examples: bool = True) -> int:
+    """Builds and runs tests, selected in cargo's words, each list for itself, and the examples of documentation.
 
     Returns 1 if any failed.
     """
-    ended = run(sorted(built(packages), key=_place), at_once)
+    ended = run(sorted((binary for words in selections for binary in built(words)), key=_place), at_once)
     slowest = sorted(ended, key=lambda one: -one.seconds)[:10]
     print("slowest: " + ", ".join(f"{one.binary.name} {one.seconds:.0f} s" for one in slowest), flush=True)
     failed = [one.binary.name for one in ended if one.status != 0]
     if failed:
         print(f"failed: {', '.join(failed)}", flush=True)
         return 1
-    return subprocess.run([*_CARGO, "--doc", *packages], cwd=ROOT, check=False).returncode if examples else 0
+    for words in selections if examples else ():
+        if status := subprocess.run([*_CARGO, "--doc", *words], cwd=ROOT, check=False).returncode:
+            return status
+    return 0
 
 
 def _place(binary: Binary) -> tuple[int, str]:
     return (LONG.index(binary.name) if binary.name in LONG else len(LONG), binary.name)
 
 
-def built(packages: Sequence[str]) -> Iterator[Binary]:
-    """Builds the test binaries of packages and says where each is."""
-    command = [*_CARGO, *packages, "--no-run", "--message-format=json-render-diagnostics"]
+def built(selection: Sequence[str]) -> Iterator[Binary]:
+    """Builds the test binaries that are selected and says where each is."""
+    command = [*_CARGO, *selection, "--no-run", "--message-format=json-render-diagnostics"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.returncode)
@@ -113,6 +129,8 @@ def _run(binary: Binary) -> Ended:
     begun = time.monotonic()
     # Where cargo runs it, and what it tells it.
     environment = os.environ | {"CARGO_MANIFEST_DIR": str(binary.crate)}
+    if binary.name in THREADS:
+        environment.setdefault("RUST_TEST_THREADS", str(THREADS[binary.name]))
     done = subprocess.run(
         [binary.program],
         cwd=binary.crate,

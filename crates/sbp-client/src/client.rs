@@ -274,7 +274,7 @@ impl Client {
     /// close what it inherited.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {
-        self.channel().sockets.snapshot()
+        self.channel().sockets().snapshot()
     }
 
     /// Accepts no more calls, waits until what is on its way is answered, and closes the connection.

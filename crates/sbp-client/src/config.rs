@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sbp_transport::BackOff;
+
 use crate::address::{AddressError, ServerAddress};
 
 /// Everything a [`Client`](crate::Client) can be told. [`ClientConfig::new`] fills in the defaults, which suit a process
@@ -63,6 +65,17 @@ impl Default for RetryPolicy {
             max_attempts: 100,
             first_connect_wait: Duration::from_secs(5),
             first_connect_rounds: 2,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The pauses as they double.
+    pub(crate) fn back_off(&self) -> BackOff {
+        BackOff {
+            first: self.backoff_min,
+            longest: self.backoff_max,
+            least: 0.0,
         }
     }
 }

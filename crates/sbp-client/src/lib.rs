@@ -58,7 +58,7 @@ mod writer;
 pub use address::{AddressError, ServerAddress};
 pub use append::{AppendOptions, Records};
 pub use batching::{BatchWriter, BatchWriterOptions, Deliveries, Delivery, Pushed, Record};
-pub use bulk::{BulkFrame, BulkOptions, BulkRepeat, BulkStored, BulkWriter};
+pub use bulk::{BulkEvent, BulkOptions, BulkRepeat, BulkStored, BulkWriter};
 pub use call::Each;
 pub use client::Client;
 pub use clock::wall_clock;

@@ -33,7 +33,7 @@ pub(crate) enum Half {
 
 /// What a decision needs to know of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct CallFacts {
     pub(crate) repeat: Repeat,
     pub(crate) half: Half,
     /// How many servers were given to connect to.
@@ -44,7 +44,7 @@ pub(crate) struct Asked {
     pub(crate) routed: bool,
 }
 
-impl Asked {
+impl CallFacts {
     /// A writer's append.
     pub(crate) fn deduplicated() -> Self {
         Self {
@@ -105,7 +105,7 @@ const THROTTLE_MAX: Duration = Duration::from_secs(30);
 const HOPS_MAX: u32 = 3;
 
 /// Decides. `attempt` counts from 1, the attempt that failed.
-pub(crate) fn decide(cause: &Cause, asked: Asked, attempt: u32, policy: &RetryPolicy) -> Decision {
+pub(crate) fn decide(cause: &Cause, asked: CallFacts, attempt: u32, policy: &RetryPolicy) -> Decision {
     match about(cause, asked, attempt) {
         Decision::Again { .. } if attempt >= policy.max_attempts => Decision::Final {
             may_have_been_done: false,
@@ -114,7 +114,7 @@ pub(crate) fn decide(cause: &Cause, asked: Asked, attempt: u32, policy: &RetryPo
     }
 }
 
-fn about(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
+fn about(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
     let twice = asked.repeat == Repeat::Twice;
     let again = |after, at| Decision::Again { after, at };
     let at_first = |wait| if attempt <= 1 { Wait::None } else { wait };
@@ -145,7 +145,7 @@ fn about(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
     }
 }
 
-fn about_refusal(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
+fn about_refusal(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
     let Cause::Refused {
         code, throttle, leader, ..
     } = cause
@@ -189,18 +189,9 @@ fn about_refusal(cause: &Cause, asked: Asked, attempt: u32) -> Decision {
     }
 }
 
-/// The bound of the wait before attempt `attempt + 1`: doubles from the first to the last bound of the policy.
-pub(crate) fn backoff_bound(attempt: u32, policy: &RetryPolicy) -> Duration {
-    let doublings = attempt.saturating_sub(1).min(20);
-    policy
-        .backoff_min
-        .saturating_mul(1 << doublings)
-        .min(policy.backoff_max)
-}
-
 /// A wait drawn uniformly up to the bound ("full jitter").
 pub(crate) fn backoff(attempt: u32, policy: &RetryPolicy) -> Duration {
-    backoff_bound(attempt, policy).mul_f64(fastrand::f64())
+    policy.back_off().pause(attempt, fastrand::f64())
 }
 
 /// How long a [`Wait`] is.

@@ -1,23 +1,23 @@
-//! The number that ties an answer to its request.
+//! Call ids, which tie answers to their requests.
 
 use std::fmt;
 
-/// The wire's "Stream Identifier": the number of one request on one connection, in one direction.
+/// The id of one request on one connection, in one direction; the wire format calls it "Stream Identifier".
 ///
-/// It has nothing to do with a stream of records; the name says what it is for. Valid ids have 31 bits; a sender uses
-/// [`CallId::FIRST`] to [`CallId::LAST`], strictly increasing, and opens another connection near the end.
+/// It has nothing to do with a stream of records. Valid ids have 31 bits. A sender uses [`CallId::FIRST`] to
+/// [`CallId::LAST`] in strictly increasing order, and opens another connection when they run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(u32);
 
 impl CallId {
-    /// The first id a sender gives. Zero is accepted from others and means "none" in GOAWAY.
+    /// The first id that a sender uses. Zero is accepted from peers, and means "none" in GOAWAY.
     pub const FIRST: Self = Self(1);
-    /// The last id a sender gives. The 65,536 above it stay unused, so that no sender ever comes near a wrap.
+    /// The last id that a sender uses. The 65,536 above it stay unused, so that no sender ever comes near a wrap.
     pub const LAST: Self = Self((1 << 31) - (1 << 16));
 
     const TOP_BIT: u32 = 1 << 31;
 
-    /// The id in a received field, or nothing if its top bit is set: such a number is no CallId.
+    /// The id in a received field; `None` if its top bit is set, which no valid id has.
     pub const fn from_raw(raw: u32) -> Option<Self> {
         if raw & Self::TOP_BIT == 0 {
             Some(Self(raw))
@@ -31,7 +31,7 @@ impl CallId {
         self.0
     }
 
-    /// The next id, or nothing behind [`CallId::LAST`].
+    /// The next id; `None` after [`CallId::LAST`].
     pub const fn next(self) -> Option<Self> {
         if self.0 < Self::LAST.0 {
             Some(Self(self.0 + 1))

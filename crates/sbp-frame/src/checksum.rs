@@ -1,32 +1,32 @@
 //! The payload's checksum: CRC-32 with the IEEE polynomial.
 
-/// A checksum in the making, for payloads that come in pieces.
+/// A checksum that is computed piece by piece.
 #[derive(Debug, Clone, Default)]
 pub struct Checksum(crc32fast::Hasher);
 
 impl Checksum {
-    /// The checksum of nothing.
+    /// The checksum of no bytes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
-    /// Takes pieces that were summed by themselves, as the next.
+    /// Adds pieces whose checksum was computed separately, as the next ones.
     pub fn append(&mut self, next: &Self) {
         self.0.combine(&next.0);
     }
 
-    /// The checksum of all pieces; 0 when there was none.
+    /// The checksum of all pieces; 0 if there were none.
     pub fn finish(self) -> u32 {
         self.0.finalize()
     }
 }
 
-/// The checksum of a payload that lies in one piece; 0 for an empty one.
+/// The checksum of a contiguous payload; 0 for an empty one.
 pub fn checksum(payload: &[u8]) -> u32 {
     crc32fast::hash(payload)
 }

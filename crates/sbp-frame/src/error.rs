@@ -1,8 +1,8 @@
-//! What can be wrong with a frame by itself.
+//! The errors of encoding and decoding a frame.
 
 use thiserror::Error;
 
-/// A frame to be sent does not fit: its header is over 16 MiB - 1, or all of it over 16 MiB.
+/// A frame to be sent is too large: its header is over 16 MiB - 1, or the whole over 16 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a frame cannot hold a header of {header} bytes and a payload of {payload} bytes")]
 pub struct FrameTooLarge {
@@ -12,17 +12,17 @@ pub struct FrameTooLarge {
     pub payload: usize,
 }
 
-/// Why bytes are no frame. Nothing can be resynchronised behind any of these.
+/// Why bytes are not a valid frame. After any of these errors the next frame cannot be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// *Frame Length* is under 16 or over 16 MiB.
     #[error("frame length {0} is outside 16 ..= 16777216")]
     Length(u32),
-    /// The *Magic* byte is another one.
+    /// The *Magic* byte is not that of the protocol.
     #[error("magic byte is {0:#04x}, not 0x17")]
     Magic(u8),
-    /// *Header Length* reaches over the end of the frame.
+    /// *Header Length* exceeds the frame.
     #[error("header of {header} bytes in a frame of length {frame}")]
     HeaderOverFrame {
         /// *Header Length* as received.
@@ -33,7 +33,7 @@ pub enum FrameError {
     /// *Stream Identifier* has its top bit set.
     #[error("call id {0:#010x} has its top bit set")]
     CallId(u32),
-    /// The payload's CRC-32 is another one than the frame says.
+    /// The payload's CRC-32 is not the one that the frame states.
     #[error("payload checksum is {found:#010x}, the frame says {stated:#010x}")]
     Checksum {
         /// The checksum in the frame.

@@ -16,7 +16,7 @@ impl Flags {
     /// The header is a `SystemErrorResponse`: the request was not understood or not started.
     pub const SYSTEM_ERROR: Self = Self(0x04);
 
-    /// The flags of a received byte, unknown bits dropped.
+    /// The flags in a received byte, without unknown bits.
     pub const fn from_bits_truncate(bits: u8) -> Self {
         Self(bits & 0x07)
     }

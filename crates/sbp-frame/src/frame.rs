@@ -4,31 +4,32 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{CallId, Flags, FrameError, OpCode, PRELUDE_LENGTH, Payload, Prelude, checksum};
 
-/// A received frame: lengths, magic and checksum have been judged, the header's content has not.
+/// A received frame. Lengths, magic and checksum have been checked, the header's content has not.
 #[derive(Debug, Clone)]
 pub struct Frame {
     /// The operation, possibly an unknown one.
     pub opcode: OpCode,
-    /// The flags, unknown bits dropped.
+    /// The flags, without unknown bits.
     pub flags: Flags,
-    /// The request's number.
+    /// The id of the request.
     pub call_id: CallId,
     /// Encoding of `header`; 1 is FlatBuffers.
     pub format: u8,
     /// The extended header.
     pub header: Bytes,
-    /// The payload, chunks unjoined.
+    /// The payload, in the chunks in which it was received.
     pub payload: Payload,
 }
 
 impl Frame {
     /// Takes the first frame out of `buffer`, as views of it; `None` while it is incomplete.
     ///
-    /// This is the plain decoder for tools and tests, which want any deviation told. A session judges differently: it
-    /// answers or skips where that is possible, and it reads large payloads piece by piece.
+    /// This is the plain decoder for tools and tests, which reports every deviation. A session is more tolerant: it
+    /// refuses or skips a frame where that is possible, and reads large payloads piece by piece.
     ///
     /// # Errors
-    /// Everything [`FrameError`] knows. The buffer is then of no further use.
+    ///
+    /// Any [`FrameError`]. The buffer cannot be used any more then.
     pub fn decode(buffer: &mut BytesMut) -> Result<Option<Self>, FrameError> {
         let Some(length) = buffer.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes)) else {
             return Ok(None);
@@ -56,7 +57,7 @@ impl Frame {
         let payload = buffer.split_to(payload_length as usize).freeze();
         let stated = buffer.get_u32();
         let found = checksum(&payload);
-        // Writers put 0 behind an empty payload; another value is harmless and accepted.
+        // The checksum of an empty payload should be 0; another value does no harm and is accepted.
         if stated != found && !payload.is_empty() {
             return Err(FrameError::Checksum { stated, found });
         }

@@ -21,7 +21,7 @@
 //! Start from [`Prelude`] (the first 16 bytes), [`Frame`] (a received frame) and [`WriteQueue`] (frames on their way to
 //! a socket).
 
-// Everything here touches bytes of a peer: whatever they are, nothing may panic or be cut off in silence.
+// This crate handles bytes of a peer: no input may cause a panic or a silent truncation.
 #![cfg_attr(
     not(test),
     deny(

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The *Operation Code* of a frame. Open: an unknown number is kept, so that whoever meets it can report it.
+/// The *Operation Code* of a frame. An unknown number is kept, so that it can be reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpCode(pub u16);
 
@@ -11,10 +11,10 @@ macro_rules! opcodes {
         impl OpCode {
             $($(#[doc = $doc])+ pub const $name: Self = Self($number);)+
 
-            /// Every code that the specification's table knows, in its order.
+            /// Every code in the specification's table, in its order.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// The code's name in the specification, or nothing for a number outside its table.
+            /// The code's name in the specification; `None` for a number that is not in its table.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some(stringify!($name)),)+
@@ -28,25 +28,25 @@ macro_rules! opcodes {
 opcodes! {
     /// Measures a round trip; either side may send it.
     PING = 0x0001;
-    /// Announces that the sender starts nothing more on this connection.
+    /// Announces that the sender starts no more requests on this connection.
     GOAWAY = 0x0002;
-    /// Opens a connection, tells role and features, and keeps it alive.
+    /// Begins a connection with role and features, and keeps it alive.
     HEARTBEAT = 0x0003;
-    /// Asks a placement driver for a number that is never given twice.
+    /// Asks a placement driver for an id that no server had before.
     ALLOCATE_ID = 0x0004;
     /// Appends record batches.
     APPEND = 0x1001;
-    /// Fetches record batches, also as a long poll.
+    /// Fetches record batches, and can wait for them (long poll).
     FETCH = 0x1002;
     /// Lists the ranges of streams or of a range server.
     LIST_RANGES = 0x2001;
     /// Seals ranges.
     SEAL_RANGES = 0x2002;
-    /// Tells a range server about new ranges.
+    /// Tells a range server which ranges it holds.
     SYNC_RANGES = 0x2003;
-    /// Creates the range behind a sealed one.
+    /// Creates the range after a sealed one.
     CREATE_RANGE = 0x2004;
-    /// Describes ranges; answers where they end.
+    /// Describes ranges, with their ends.
     DESCRIBE_RANGES = 0x2005;
     /// Creates streams.
     CREATE_STREAMS = 0x3001;
@@ -68,11 +68,6 @@ impl OpCode {
     /// Whether the specification's table has this number.
     pub const fn is_known(self) -> bool {
         self.name().is_some()
-    }
-
-    /// Whether frames of this operation may come without an extended header.
-    pub const fn may_lack_header(self) -> bool {
-        matches!(self, Self::PING | Self::GOAWAY)
     }
 }
 

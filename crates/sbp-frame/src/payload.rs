@@ -1,15 +1,15 @@
-//! A payload as it was received: in one piece or in several.
+//! A received payload, in one or several chunks.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
-/// Where columnar readers want data to start: the boundary of [`aligned_buffer`].
+/// The alignment of [`aligned_buffer`], at which columnar readers want data to start.
 const ALIGNMENT: usize = 64;
 
 /// The payload of a frame.
 ///
-/// Large payloads that nobody announced arrive in blocks and stay in them; a writer hands the pieces on as they are,
-/// and only a reader that needs one slice pays for joining them.
+/// A large payload without memory set aside for it is kept in the blocks in which it arrives. It can be written in
+/// pieces as it is; only a reader that needs one slice has to join them.
 #[derive(Debug, Clone, Default)]
 pub struct Payload {
     chunks: SmallVec<[Bytes; 1]>,
@@ -21,34 +21,29 @@ impl Payload {
         Self::default()
     }
 
-    /// Bytes in all chunks.
+    /// The number of bytes in all chunks.
     pub fn len(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
     }
 
-    /// Whether there is no byte.
+    /// Whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// The pieces in order; none of them is empty.
+    /// The chunks in order, none of them empty.
     pub fn chunks(&self) -> &[Bytes] {
         &self.chunks
     }
 
-    /// Appends a piece. Empty ones vanish.
+    /// Appends a chunk, unless it is empty.
     pub fn push(&mut self, chunk: Bytes) {
         if !chunk.is_empty() {
             self.chunks.push(chunk);
         }
     }
 
-    /// The pieces, taken out.
-    pub fn into_chunks(self) -> SmallVec<[Bytes; 1]> {
-        self.chunks
-    }
-
-    /// The payload in one piece. Free where it is one already; else it is copied once, to a place aligned to 64.
+    /// The payload as one slice. Several chunks are copied once, into memory aligned to 64 bytes.
     pub fn into_contiguous(self) -> Bytes {
         match self.chunks.as_slice() {
             [] => Bytes::new(),
@@ -72,9 +67,9 @@ impl From<Bytes> for Payload {
     }
 }
 
-/// An empty buffer whose first byte will lie on a multiple of 64 and that takes `capacity` bytes without moving.
+/// An empty buffer aligned to 64 bytes, which takes `capacity` bytes without being moved.
 ///
-/// Columns that start at multiples of 16 inside such a buffer can be handed out as views.
+/// Columns that start at multiples of 16 in such a buffer can be used in place.
 pub fn aligned_buffer(capacity: usize) -> BytesMut {
     let mut buffer = BytesMut::with_capacity(capacity.saturating_add(ALIGNMENT - 1));
     let skip = buffer.spare_capacity_mut().as_ptr().align_offset(ALIGNMENT);

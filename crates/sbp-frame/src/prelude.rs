@@ -69,7 +69,7 @@ impl Prelude {
         })
     }
 
-    /// Reads the fields; judges none of them.
+    /// Reads the fields without checking them.
     pub fn parse(bytes: &[u8; PRELUDE_LENGTH]) -> Self {
         let [l0, l1, l2, l3, magic, o0, o1, flags, c0, c1, c2, c3, format, h0, h1, h2] = *bytes;
         Self {
@@ -83,7 +83,8 @@ impl Prelude {
         }
     }
 
-    /// The 16 bytes of this prelude. A header length beyond 24 bits loses its top byte; [`Prelude::new`] makes none.
+    /// The 16 bytes of this prelude. A header length of more than 24 bits loses its top byte; [`Prelude::new`] allows
+    /// none.
     pub fn to_bytes(&self) -> [u8; PRELUDE_LENGTH] {
         let [l0, l1, l2, l3] = self.frame_length.to_be_bytes();
         let [o0, o1] = self.opcode.0.to_be_bytes();
@@ -109,17 +110,17 @@ impl Prelude {
         ]
     }
 
-    /// Whether *Frame Length* is one a frame can have. Nothing can be found behind a frame where it is not.
+    /// Whether *Frame Length* is possible. If not, the next frame cannot be found.
     pub const fn has_possible_length(&self) -> bool {
         Self::is_possible_length(self.frame_length)
     }
 
-    /// Whether a frame can have this *Frame Length*: decidable on its four bytes.
+    /// Whether a frame can have this *Frame Length*, which its first four bytes tell.
     pub const fn is_possible_length(frame_length: u32) -> bool {
         MIN_FRAME_LENGTH <= frame_length && frame_length <= MAX_FRAME_LENGTH
     }
 
-    /// Bytes of the payload, or nothing when the header reaches over the end of the frame.
+    /// Bytes of the payload; `None` if the header exceeds the frame.
     pub const fn payload_length(&self) -> Option<u32> {
         match self.frame_length.checked_sub(FIXED_LENGTH) {
             Some(body) => body.checked_sub(self.header_length),

@@ -1,4 +1,4 @@
-//! Frames on their way to a socket.
+//! The queue of frames that wait to be written to a socket.
 
 use std::{collections::VecDeque, io::IoSlice, mem};
 
@@ -6,47 +6,47 @@ use bytes::Bytes;
 
 use crate::{Checksum, Flags, FrameTooLarge, OpCode, Prelude};
 
-/// Payload parts of this many bytes and more are kept by reference; smaller ones are copied behind their header.
-///
-/// Copying a small part costs less than the extra entry in a vectored write.
+/// Payload parts of this size and larger are kept by reference; smaller ones are copied after their header, because
+/// that costs less than one more entry in a vectored write.
 pub const SHARE_FROM: usize = 16 * 1024;
 
-/// Bytes of one block of a busy queue. A frame's bytes may continue in the next one.
+/// The size of a block in a busy queue. A frame may continue in the next block.
 const BLOCK: usize = 32 * 1024;
 
-/// Bytes of the first block, if no frame needs more; each new one has twice as many, up to [`BLOCK`]. Most connections
-/// never have more to say at once, and there may be thousands of them.
+/// The size of the first block, if no frame needs more; each further one is twice as large, up to [`BLOCK`]. Most
+/// connections never queue more at once, and there may be thousands of them.
 const FIRST_BLOCK: usize = 1024;
 
-/// Frames up to this many bytes are not split over blocks, and so are copied with one look at the room. Below
-/// [`SHARE_FROM`], so that none of their parts is kept by reference.
+/// Frames up to this size are kept in one block, so that they are copied after a single check of the room. Less than
+/// [`SHARE_FROM`], so that no part of them is kept by reference.
 const WHOLE_UP_TO: usize = 4 * 1024;
 
-/// Emptied blocks that are kept for the next frames.
+/// How many emptied blocks are kept for reuse.
 const SPARE_BLOCKS: usize = 8;
 
-/// Shared bytes in one write. They are summed right before, and written out of the processor's cache.
+/// The most shared bytes in one write. They are checksummed right before it, so that they are written from the
+/// processor's cache.
 const SHARED_AT_ONCE: usize = 256 * 1024;
 
-/// The fields of a frame to be sent that its lengths do not give.
+/// The fields of a frame to be sent that do not follow from its lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHead {
     /// The operation.
     pub opcode: OpCode,
     /// The flags.
     pub flags: Flags,
-    /// The *Stream Identifier*: a CallId, or the number that an unusable request came with.
+    /// The *Stream Identifier*: a CallId, or the invalid number of a request that is being refused.
     pub raw_call_id: u32,
     /// Encoding of the header.
     pub format: u8,
 }
 
-/// A piece of a payload to be sent.
+/// A part of a payload to be sent.
 #[derive(Debug, Clone)]
 pub enum PayloadPart<'a> {
     /// Bytes that are copied.
     Copy(&'a [u8]),
-    /// Bytes that are kept by reference until they are written, if there are [`SHARE_FROM`] of them or more.
+    /// Bytes that are kept by reference until they are written, if there are at least [`SHARE_FROM`].
     Share(Bytes),
 }
 
@@ -62,21 +62,21 @@ impl PayloadPart<'_> {
 
 #[derive(Debug)]
 enum Segment {
-    /// Copied bytes. Never filled beyond the capacity it was made with, so that it never moves.
+    /// Copied bytes. Never filled beyond the block's first capacity, so that it is never reallocated.
     Block(Vec<u8>),
-    /// Bytes of somebody else, which belong to a payload.
+    /// Bytes of a payload that are kept by reference.
     Shared {
-        /// Of the payload's copied bytes since its last shared ones.
+        /// The checksum of the payload's copied bytes since the last shared ones.
         before: Checksum,
         bytes: Bytes,
-        /// How many of them are part of the queue's checksum.
+        /// How many of the bytes the queue's checksum includes.
         summed: usize,
     },
     /// The checksum of a payload with shared bytes.
     Trailer {
-        /// Of the payload's copied bytes since its last shared ones.
+        /// The checksum of the payload's copied bytes since the last shared ones.
         before: Checksum,
-        /// Right once it was offered.
+        /// The bytes to write. Valid once they were offered for writing.
         bytes: [u8; 4],
         known: bool,
     },
@@ -94,33 +94,35 @@ impl Segment {
 
 /// The bytes that a connection has yet to write, in order.
 ///
-/// Frames are appended at the back; the driver takes slices for a vectored write from the front and tells how far it
-/// came. Blocks are used again, so that small frames allocate nothing once the queue has seen its usual depth.
+/// Frames are appended at the end. The driver takes slices for a vectored write from the front, and reports how many
+/// bytes were written. Blocks are reused, so that small frames need no allocation once the queue has had its usual
+/// length.
 #[derive(Debug, Default)]
 pub struct WriteQueue {
-    /// Only the first segment can be partly written; none is empty.
+    /// The queued segments. Only the first one can be partly written; none is empty.
     segments: VecDeque<Segment>,
-    /// Bytes of the first segment that are written already.
+    /// How many bytes of the first segment are written.
     front_written: usize,
-    /// Of the payload that is being offered, as far as it was.
+    /// The checksum of the payload that is being offered for writing, as far as it was offered.
     sum: Checksum,
     spare: Vec<Vec<u8>>,
-    /// Bytes of the last block that was made; 0 before the first.
+    /// The size of the last block that was allocated; 0 before the first.
     made: usize,
     pushed: u64,
     written: u64,
 }
 
 impl WriteQueue {
-    /// An empty queue; it allocates with its first frame.
+    /// An empty queue. It allocates memory with its first frame.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends one frame and returns its bytes on the wire.
+    /// Appends a frame and returns its length on the wire.
     ///
     /// # Errors
-    /// [`FrameTooLarge`], and then nothing was appended.
+    ///
+    /// [`FrameTooLarge`]; nothing was appended then.
     pub fn push_frame(
         &mut self,
         head: FrameHead,
@@ -184,8 +186,8 @@ impl WriteQueue {
         count
     }
 
-    /// Forgets the first `count` bytes: they are written. No more than were offered, or all; more than there are counts
-    /// as all.
+    /// Removes the first `count` bytes, which were written. `count` must not exceed what was offered, except to remove
+    /// everything.
     pub fn advance(&mut self, count: usize) {
         let mut left = count.min(self.len());
         self.written += left as u64;
@@ -205,7 +207,7 @@ impl WriteQueue {
         }
     }
 
-    /// Bytes yet to be written.
+    /// The number of bytes yet to be written.
     pub fn len(&self) -> usize {
         usize::try_from(self.pushed - self.written).unwrap_or(usize::MAX)
     }
@@ -215,18 +217,18 @@ impl WriteQueue {
         self.pushed == self.written
     }
 
-    /// All bytes that were ever appended: the position at which the next frame starts.
+    /// The number of bytes ever appended, which is the position at which the next frame starts.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// All bytes that were ever written. A frame that starts at position `p` has reached the socket, if only in part,
-    /// once this is over `p`.
+    /// The number of bytes ever written. When it exceeds `p`, part of the frame that starts at position `p` has reached
+    /// the socket.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Drops what is queued, unwritten.
+    /// Drops everything queued.
     pub fn clear(&mut self) {
         self.segments.clear();
         self.sum = Checksum::new();
@@ -234,7 +236,7 @@ impl WriteQueue {
         self.pushed = self.written;
     }
 
-    /// Gives the memory of spare blocks back, for a connection that has fallen idle.
+    /// Frees spare blocks, for an idle connection.
     pub fn shrink(&mut self) {
         self.spare = Vec::new();
         if self.segments.is_empty() {
@@ -243,7 +245,7 @@ impl WriteQueue {
         }
     }
 
-    /// Appends a frame of `total` bytes that goes into one block as it is.
+    /// Appends a frame of `total` bytes to a single block.
     fn push_whole(&mut self, prelude: &Prelude, header: &[u8], payload: &[PayloadPart<'_>], total: usize) {
         let room = match self.segments.back() {
             Some(Segment::Block(block)) => block.capacity() - block.len(),
@@ -307,7 +309,7 @@ impl WriteQueue {
     }
 
     fn recycle(&mut self, mut block: Vec<u8>) {
-        // A queue that has needed larger ones needs no small ones any more.
+        // A queue that needed larger blocks does not keep the smaller ones from its beginning.
         if self.spare.len() < SPARE_BLOCKS && block.capacity() >= self.made {
             block.clear();
             self.spare.push(block);
@@ -315,8 +317,8 @@ impl WriteQueue {
     }
 }
 
-/// Makes a segment ready to be written from `skip` on: sums what it shares, `left` bytes at most. Where the part to be
-/// written now ends, and whether that is all of it.
+/// Prepares a segment to be written from `skip` on: checksums its shared bytes, at most `left` of them. Returns where
+/// the part to be written ends, and whether that is the end of the segment.
 fn offer(segment: &mut Segment, skip: usize, left: &mut usize, sum: &mut Checksum) -> (usize, bool) {
     match segment {
         Segment::Block(bytes) => (bytes.len(), true),

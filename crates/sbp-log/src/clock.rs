@@ -1,16 +1,16 @@
-//! What the log knows of time. Correctness never depends on it.
+//! The log's source of time. The correctness of the log never depends on it.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sbp_types::TimestampMs;
 
-/// A source of time, so that tests can own it.
+/// A source of time that tests can replace.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time of day, for the stamps in file headers.
     fn now(&self) -> TimestampMs;
 
-    /// Time since some fixed moment, never going back: for durations in [`LogStats`](crate::LogStats).
+    /// Time since some fixed moment, which never goes back: for the durations in [`LogStats`](crate::LogStats).
     fn elapsed(&self) -> Duration;
 }
 

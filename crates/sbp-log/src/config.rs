@@ -1,48 +1,26 @@
-//! What an owner decides about a log.
+//! The configuration of a log.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::OpenError;
 use crate::format::BLOCK;
+use crate::{Durability, OpenError};
 
-/// When an append counts as synced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// After `fdatasync` returned: it survives a power cut.
-    #[default]
-    Fsync,
-    /// After the operating system has the bytes: it survives the process, not the machine. For tests, caches and
-    /// benchmarks; barriers and a shutdown sync all the same.
-    None,
-}
-
-impl Durability {
-    /// The name users see and choose by: `fsync` or `none`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fsync => "fsync",
-            Self::None => "none",
-        }
-    }
-}
-
-/// Who does the work beside the writer thread: preparing segments, footers, checkpoints.
+/// Which threads prepare segments and write footers and checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Helpers {
-    /// Threads of their own, so that a sync overlaps with the forming of the next group.
+    /// Helper threads, so that a sync overlaps with the building of the next group.
     #[default]
     Threads,
-    /// The writer thread itself, one step after the other: the same order of file operations on every run.
+    /// The writer thread itself, one step after the other, so that every run has the same order of file operations.
     Inline,
 }
 
-/// When writers are forgotten although they should not be: a test of tests.
+/// When to forget writers that should be remembered, so that a test can show that it would notice.
 #[cfg(feature = "testing")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForgetWriters {
-    /// As promised.
+    /// Never, as promised.
     #[default]
     Never,
     /// At every start, as if their state were in memory only.
@@ -51,7 +29,7 @@ pub enum ForgetWriters {
     OnRelease,
 }
 
-/// Where a log lives and how it behaves. All sizes are in bytes.
+/// The directory of a log and its settings. All sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// The data directory: made if it does not exist, owned by one log at a time.
@@ -60,24 +38,24 @@ pub struct LogConfig {
     pub durability: Durability,
     /// The size of a new segment, a multiple of 4,096. Existing segments keep theirs.
     pub segment_bytes: u64,
-    /// The most that one group takes from the queue; a single larger batch makes a group of its own.
+    /// The most that one group takes from the queue; a larger batch gets a group of its own.
     pub group_bytes: usize,
-    /// How much of what was written last is kept in memory for readers; 0 keeps nothing.
+    /// How much of the newest records is kept in memory for readers; 0 keeps nothing.
     pub hot_tail_bytes: usize,
-    /// The size of the reserve file that is given up when the disk is full, so that seals and metadata can be written.
-    /// At most half a segment counts, so that the log cannot eat it.
+    /// The size of the reserve file, which is removed when the disk is full so that seals and metadata can be written.
+    /// At most half a segment counts, so that the space is too small for the log itself.
     pub reserve_bytes: u64,
     /// A checkpoint is written after this much log, or after four times its own size if that is more.
     pub checkpoint_bytes: u64,
-    /// A sealed segment is rewritten, range by range and together with its neighbours, when no more than this percentage
-    /// of it is still needed. 0: never. 100: every one once, so that long reads of one range among many are sequential,
-    /// for the price of writing everything twice.
+    /// A sealed segment is rewritten, range by range and together with its neighbours, when at most this percentage of
+    /// it is still needed. 0: never. 100: every segment once, which makes long reads of one range among many
+    /// sequential, but writes everything twice.
     pub compaction_percent: u8,
-    /// How long a writer without a batch in the log is remembered, by the append times in the log.
+    /// How long a writer without a batch in the log is remembered, measured by append times in the log.
     pub writer_retention: Duration,
-    /// Who does the work beside the writer thread.
+    /// Which threads help the writer thread.
     pub helpers: Helpers,
-    /// Breaks the promise about writers.
+    /// Breaks the promise that writers are remembered.
     #[cfg(feature = "testing")]
     pub forget_writers: ForgetWriters,
 }
@@ -102,7 +80,7 @@ impl LogConfig {
         }
     }
 
-    /// Defaults for a directory that goes when its owner does: smaller segments and reserve.
+    /// Defaults for a directory that is deleted when its owner ends: smaller segments and reserve.
     #[must_use]
     pub fn temporary(directory: impl AsRef<Path>) -> Self {
         Self {
@@ -115,7 +93,7 @@ impl LogConfig {
 }
 
 impl LogConfig {
-    /// Refuses sizes that cannot work.
+    /// Refuses sizes that the log cannot work with.
     pub(crate) fn check(&self) -> Result<(), OpenError> {
         if !self.segment_bytes.is_multiple_of(BLOCK) || self.segment_bytes < 2 * BLOCK {
             return Err(OpenError::Config(

@@ -1,4 +1,4 @@
-//! What goes into the log and what comes out.
+//! The batches that are appended to the log and read from it.
 
 use bytes::{Bytes, BytesMut};
 use sbp_types::{Epoch, Offset, RangeKey, TimestampMs, WriterId};
@@ -9,13 +9,14 @@ use smallvec::SmallVec;
 pub struct EntryHead {
     /// The range the batch belongs to.
     pub key: RangeKey,
-    /// The range's epoch when it was accepted.
+    /// The range's epoch when the batch was accepted.
     pub epoch: Epoch,
-    /// The offset of its first record: the range's next offset, except for the first batch of a range.
+    /// The offset of the batch's first record. It must be the range's next offset, unless the batch is the range's
+    /// first.
     pub base_offset: Offset,
-    /// Its records; 0: a fence, which has no bytes and takes no offset.
+    /// The number of records; 0: a fence, which has no bytes and takes no offset.
     pub count: i64,
-    /// When the server accepted it.
+    /// When the server accepted the batch.
     pub append_time: TimestampMs,
     /// The largest time among its records.
     pub max_timestamp: TimestampMs,
@@ -23,19 +24,19 @@ pub struct EntryHead {
     pub writer: WriterId,
     /// The writer's epoch; 0 without a writer.
     pub writer_epoch: i64,
-    /// The writer's sequence number of the first record, of a fence the one that its next record has; 0 without a writer.
+    /// The sequence number of the first record; of a fence, that of the writer's next record; 0 without a writer.
     pub base_sequence: i64,
 }
 
 impl EntryHead {
-    /// The offset behind the last record, unless offsets run out.
+    /// One past the offset of the last record, unless that exceeds the largest offset.
     #[must_use]
     pub fn end_offset(&self) -> Option<Offset> {
         self.base_offset.checked_add(self.count)
     }
 
-    /// Whether it makes a writer's epoch current and is nothing else: no record, no bytes, no offset. It keeps its place
-    /// among the batches of its range.
+    /// Whether this is a fence, which only makes a writer's epoch current and has no record, no bytes and no offset. It
+    /// keeps its place among the batches of its range.
     #[must_use]
     pub fn is_fence(&self) -> bool {
         self.count == 0
@@ -49,8 +50,8 @@ pub struct LogEntry<T> {
     pub head: EntryHead,
     /// The first bytes, typically the rewritten base offset; may be empty.
     pub prefix: SmallVec<[u8; 16]>,
-    /// The other bytes. Small ones are copied when the group is formed, large ones are written from where they are and
-    /// stay referenced while they are part of the hot tail.
+    /// The other bytes. Small chunks are copied when the group is built; large ones are written from where they are,
+    /// and stay referenced while they are part of the hot tail.
     pub chunks: SmallVec<[Bytes; 1]>,
     /// Given back to the [`GroupObserver`](crate::GroupObserver) when the group has ended.
     pub context: T,
@@ -124,7 +125,7 @@ impl From<Bytes> for BatchBytes {
 pub struct StoredBatch {
     /// The offset of its first record.
     pub base_offset: Offset,
-    /// Its records, at least 1.
+    /// The number of records, at least 1.
     pub count: i64,
     /// The largest time among its records.
     pub max_timestamp: TimestampMs,

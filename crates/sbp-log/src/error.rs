@@ -1,4 +1,4 @@
-//! One small error per surface.
+//! The errors of the log: of appending, opening and reading.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use sbp_types::{Offset, RangeKey};
 
-/// Why appending did not, or may not have, happened.
+/// Why an append was refused or may have failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// Refused: an earlier write or sync failed, and nothing is accepted any more. What was synced stays readable.
+    /// Refused: an earlier write or sync failed, and nothing is accepted any more. Synced records can still be read.
     #[error("the log has failed and takes no appends: {cause}")]
     Failed {
         /// What failed.
         cause: Arc<io::Error>,
     },
-    /// Given to appends that were waiting when a write or sync failed: they may or may not be found after a restart.
+    /// For appends that were waiting when a write or sync failed: a restart may or may not find them.
     #[error("writing the log failed while this append was waiting: {cause}")]
     Indeterminate {
         /// What failed.
         cause: Arc<io::Error>,
     },
-    /// Refused before anything was written: there is no room for another segment. Works again when there is.
+    /// Refused before anything was written: there is no room for another segment. Appends work again when there is.
     #[error("the disk is full")]
     DiskFull,
     /// Refused: no segment can hold a batch of this size.
@@ -33,7 +33,7 @@ pub enum LogError {
         /// The largest that fits.
         limit: usize,
     },
-    /// Refused: offsets within a range must be without gap and overlap, and counts positive.
+    /// Refused: the offsets within a range must continue without gap or overlap, and counts must be positive.
     #[error("range {key} continues at offset {expected}, not at {offset}")]
     OutOfOrder {
         /// The range.
@@ -43,7 +43,7 @@ pub enum LogError {
         /// The offset that was given.
         offset: Offset,
     },
-    /// Refused: damage on the disk hides where the range ends.
+    /// Refused: because of damage on the disk it is not known where the range ends.
     #[error("damage on the disk hides where range {key} ends")]
     EndUnknown {
         /// The range.
@@ -55,7 +55,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Whether the append may all the same be found after a restart.
+    /// Whether a restart may find the append in spite of the error.
     #[must_use]
     pub fn may_have_been_done(&self) -> bool {
         matches!(self, Self::Indeterminate { .. })
@@ -66,23 +66,23 @@ impl LogError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process, or another log in this one, has the directory.
+    /// Another process, or another log in this one, uses the directory.
     #[error("{} is in use by another server", directory.display())]
     Locked {
         /// The data directory.
         directory: PathBuf,
     },
-    /// A newer release wrote this directory.
+    /// The directory was written by a newer release.
     #[error("{} has format version {found}; this release reads up to {supported}", path.display())]
     NewerFormat {
-        /// The file that says so.
+        /// The file with the newer version.
         path: PathBuf,
         /// The version it has.
         found: u32,
         /// The newest version this release knows.
         supported: u32,
     },
-    /// The directory contradicts itself in a way that reading on could not mend.
+    /// The directory contains a contradiction that recovery cannot repair.
     #[error("{}: {what}", path.display())]
     Corrupt {
         /// The file.
@@ -93,37 +93,38 @@ pub enum OpenError {
     /// The configuration cannot work.
     #[error("log configuration: {0}")]
     Config(&'static str),
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The file system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Why a read gave nothing.
+/// Why a read returned nothing.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The offset lies where the disk is damaged; what lies before `from` and from `to` on can be read.
+    /// The offset lies in a damaged part; records before `from` and from `to` on can be read.
     #[error("range {key} is damaged from offset {from} to {to}")]
     Damaged {
         /// The range.
         key: RangeKey,
         /// The first damaged offset.
         from: Offset,
-        /// The first offset behind the damage.
+        /// The first offset after the damage.
         to: Offset,
     },
-    /// The offset lies before the first record the log holds of this range, because it was released or never was here.
+    /// The offset lies before the first record of this range in the log, because it was released or was never stored
+    /// here.
     #[error("range {key} begins at offset {first} here")]
     Released {
         /// The range.
         key: RangeKey,
-        /// The first offset there is.
+        /// The first offset that can be read.
         first: Offset,
     },
     /// The disk could not be read.

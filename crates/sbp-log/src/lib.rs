@@ -8,47 +8,38 @@
 //! The format on the disk, the rules of recovery and of compatibility are in this crate's `README.md`. Faults enter
 //! through [`FileSystem`] alone; with the feature `testing` there is one that loses power at will.
 
-mod claim;
 mod clock;
-mod commit_leader;
-mod compaction;
 mod config;
+mod durability;
 mod entry;
 mod error;
-mod files;
-mod footers;
 mod format;
 mod fs;
-mod group_builder;
-mod handle;
-mod index;
 mod log;
-mod prepare;
-mod queue;
+mod observer;
 mod read;
 mod recover;
 mod recovered;
-mod retention;
-mod scrub;
-mod segment;
-mod shared;
+mod segments;
+mod state;
 mod stats;
-mod tail;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod upkeep;
-mod writer;
+mod write;
 mod writers;
 
 pub use clock::{Clock, SystemClock};
 #[cfg(feature = "testing")]
 pub use config::ForgetWriters;
-pub use config::{Durability, Helpers, LogConfig};
+pub use config::{Helpers, LogConfig};
+pub use durability::Durability;
 pub use entry::{BatchBytes, EntryHead, LogEntry, StoredBatch};
 pub use error::{LogError, OpenError, ReadError};
 pub use fs::{File, FileLock, FileSystem, OpenMode, RealFileSystem};
-pub use log::{GroupObserver, Log, Queued};
+pub use log::{Log, Queued};
+pub use observer::GroupObserver;
 pub use recovered::{Damage, DamagedInterval, RangeEnd, Recovered};
-pub use scrub::Scrubbed;
 pub use stats::LogStats;
+pub use upkeep::scrub::Scrubbed;
 pub use writers::{WRITER_WINDOW, WriterBatch, WriterKey, WriterState};

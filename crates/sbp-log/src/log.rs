@@ -1,4 +1,4 @@
-//! The log's public face.
+//! The public interface of the log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,45 +9,40 @@ use std::time::Duration;
 use sbp_locks::Mutex;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
 
-use crate::claim::Claimed;
-use crate::commit_leader::CommitLeader;
-use crate::files::{CLEAN, is_full, write_small_always};
-use crate::handle::OpenFiles;
-use crate::prepare::{Maker, Prepared};
-use crate::queue::Queue;
+use crate::read;
+use crate::recover;
 use crate::recover::Recovery;
-use crate::shared::{Shared, State};
-use crate::tail::HotTail;
-use crate::upkeep::{Job, JobSink, write_checkpoint};
-use crate::writer::{Syncer, Writer};
+use crate::segments::claim::Claimed;
+use crate::segments::files::{CLEAN, is_full, write_small_always};
+use crate::segments::open_files::OpenFiles;
+use crate::segments::prepare::{Maker, Prepared};
+use crate::segments::{claim, files};
+use crate::state::hot_tail::HotTail;
+use crate::state::shared::{Shared, State};
+use crate::upkeep::checkpoint::write_checkpoint;
+use crate::upkeep::jobs::{Job, JobSink};
+use crate::upkeep::{compaction, jobs, scrub};
+use crate::write::commit_leader::CommitLeader;
+use crate::write::queue::Queue;
+use crate::write::writer::{Syncer, Writer};
 use crate::{
-    Clock, Damage, DamagedInterval, FileSystem, Helpers, LogConfig, LogEntry, LogError, LogStats, OpenError, RangeEnd,
-    ReadError, Recovered, Scrubbed, StoredBatch, WriterKey, WriterState, claim, compaction, files, read, recover,
-    scrub, upkeep,
+    Clock, Damage, DamagedInterval, FileSystem, GroupObserver, Helpers, LogConfig, LogEntry, LogError, LogStats,
+    OpenError, RangeEnd, ReadError, Recovered, Scrubbed, StoredBatch, WriterKey, WriterState,
 };
-
-/// Told how each group of appends ended, by the writer thread.
-pub trait GroupObserver<T>: Send + Sync + 'static {
-    /// Called once per group, in the order in which its entries were queued: after the sync, when readers see them, or
-    /// when it is known that they never will. Must not block: the next group waits.
-    ///
-    /// After [`LogError::DiskFull`], offsets of the ranges concerned go on from [`Log::synced_end`].
-    fn group_ended(&self, contexts: Vec<T>, outcome: Result<(), Arc<LogError>>);
-}
 
 /// A durable log of batches, shared by all ranges of a data directory.
 ///
-/// Appends are queued by any thread and written by one at a time: the writer thread, or a caller with little to write and
-/// no disk to wait for ([`Log::write_here`]). Reads come from any thread and may block on the disk.
+/// Appends are queued by any thread and written by one thread at a time: the writer thread, or a caller that has few
+/// bytes and need not wait for the disk ([`Log::write_here`]). Any thread can read, and may block on the disk.
 pub struct Log<T> {
     shared: Arc<Shared>,
     queue: Arc<Queue<T>>,
     commit_leader: Arc<CommitLeader<T>>,
-    /// The writer first; empty when they have ended.
+    /// The writer thread first; empty once the threads have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Batches in the queue that nobody has been told to write; see [`Log::queue`].
+/// Proof that batches were queued and still have to be announced or written; see [`Log::queue`].
 #[must_use = "nobody writes what is queued before `Log::announce` or `Log::write_here`"]
 #[derive(Debug)]
 pub struct Queued(());
@@ -60,7 +55,7 @@ impl<T> fmt::Debug for Log<T> {
     }
 }
 
-/// What the log's threads and its readers share, of what recovery found.
+/// Builds the state that the log's threads and readers share, from what recovery found.
 fn share(
     fs: Arc<dyn FileSystem>,
     clock: Arc<dyn Clock>,
@@ -108,7 +103,7 @@ fn share(
     })
 }
 
-/// Writes down what is damaged: the marks must not depend on finding the same damage again.
+/// Stores the marks of damage, because the same damage might not be found again.
 fn note_damage(shared: &Shared) -> std::io::Result<()> {
     match write_checkpoint(shared) {
         Err(error) if is_full(&error) => {
@@ -120,7 +115,7 @@ fn note_damage(shared: &Shared) -> std::io::Result<()> {
 }
 
 impl<T: Send + 'static> Log<T> {
-    /// Takes the directory, recovers what it holds and starts the writer thread.
+    /// Locks the directory, recovers its contents and starts the writer thread.
     pub fn open(
         fs: Arc<dyn FileSystem>,
         clock: Arc<dyn Clock>,
@@ -179,16 +174,16 @@ impl<T: Send + 'static> Log<T> {
         Ok((log, recovered))
     }
 
-    /// Queues batches, in this order. Never waits for the disk: the observer tells how they ended. On an error none of
-    /// them was queued.
+    /// Queues batches in this order. Never waits for the disk: the observer is told their outcome. After an error none
+    /// was queued.
     pub fn append(&self, entries: Vec<LogEntry<T>>) -> Result<(), LogError> {
         self.announce(self.queue(entries)?);
         Ok(())
     }
 
-    /// As [`append`](Self::append), but nobody is told to write them: the caller gives what it gets to
-    /// [`announce`](Self::announce), or to [`write_here`](Self::write_here) once it holds no lock that whoever is told of
-    /// a group's end needs.
+    /// As [`append`](Self::append), but does not have the batches written. The caller passes the result to
+    /// [`announce`](Self::announce), or to [`write_here`](Self::write_here) once it holds no lock that the receiver of
+    /// the outcome needs.
     pub fn queue(&self, entries: Vec<LogEntry<T>>) -> Result<Queued, LogError> {
         self.queue.append(entries, &self.shared.state, &self.shared.prepared)?;
         Ok(Queued(()))
@@ -200,23 +195,23 @@ impl<T: Send + 'static> Log<T> {
         self.queue.announce();
     }
 
-    /// Has queued batches written. With durability [`none`](crate::Durability::None) this thread writes them itself when
-    /// they are few and nobody else is writing, and tells `told` instead of the observer: two changes of threads less for
-    /// a lone append. Otherwise the writer thread does. Waits neither for the disk nor for another thread.
+    /// Has queued batches written. With durability [`none`](crate::Durability::None) this thread writes them itself if
+    /// they are few and no other thread is writing, and calls `told` instead of the observer, which saves a lone append
+    /// two thread switches. Otherwise the writer thread writes them. Waits neither for the disk nor for another thread.
     pub fn write_here(&self, queued: Queued, told: &mut dyn FnMut(Vec<T>, Result<(), Arc<LogError>>)) {
         let Queued(()) = queued;
         self.commit_leader.write_here(told);
     }
 
-    /// Queues a point in the log: when the observer gets `context` back, everything queued before is on stable storage,
-    /// whatever the durability. A seal waits for this.
+    /// Queues a barrier: when the observer gets `context` back, everything queued before is on stable storage, whatever
+    /// the durability. A seal waits for this.
     pub fn barrier(&self, context: T) -> Result<(), LogError> {
         self.queue.barrier(context)
     }
 
-    /// Synced batches from the one that holds `from` on, whole ones, together at most `max_bytes`; with `at_least_one`
-    /// the first is returned whatever its size. Empty at and beyond the synced end, and for an unknown range. What lies
-    /// before damage is returned; a read that begins in it is [`ReadError::Damaged`].
+    /// Reads synced batches, beginning with the one that contains `from`, of at most `max_bytes` together; with
+    /// `at_least_one` the first batch is returned whatever its size. Empty at and beyond the synced end, and for an
+    /// unknown range. Batches before damage are returned; a read that begins in damage is [`ReadError::Damaged`].
     pub fn read(
         &self,
         key: RangeKey,
@@ -227,8 +222,8 @@ impl<T: Send + 'static> Log<T> {
         self.shared.read(key, from, max_bytes, at_least_one)
     }
 
-    /// The same from memory alone: `None` if the first batch, or where it is, has to come from the disk; then
-    /// [`read`](Self::read) gives it. Never touches the disk.
+    /// As [`read`](Self::read), but from memory only: `None` if the first batch or its position has to be read from the
+    /// disk. Never touches the disk.
     #[must_use]
     pub fn read_hot(
         &self,
@@ -240,71 +235,71 @@ impl<T: Send + 'static> Log<T> {
         self.shared.read_hot(key, from, max_bytes, at_least_one)
     }
 
-    /// The base offset of the first synced batch that ends behind `from` and whose `max_timestamp` reaches `time`.
+    /// The base offset of the first synced batch that ends after `from` and whose `max_timestamp` is at least `time`.
     pub fn find_timestamp(&self, key: RangeKey, from: Offset, time: TimestampMs) -> Result<Option<Offset>, ReadError> {
         self.shared.find_timestamp(key, from, time)
     }
 
-    /// The offset behind the range's last synced record; `None` for a range without records.
+    /// One past the offset of the range's last synced record; `None` for a range without records.
     #[must_use]
     pub fn synced_end(&self, key: RangeKey) -> Option<Offset> {
         let state = self.shared.state.read();
         state.index.get(key).filter(|range| range.known).map(|range| range.end)
     }
 
-    /// How many bytes of synced batches a read from `from` on could return: exact, but in
-    /// proportion within an older segment whose footer is not in memory. Never touches the disk.
+    /// How many bytes of synced batches a read from `from` on could return. Exact, except within an older segment whose
+    /// footer is not in memory, where it is estimated by proportion. Never touches the disk.
     #[must_use]
     pub fn bytes_from(&self, key: RangeKey, from: Offset) -> u64 {
         self.shared.bytes_from(key, from)
     }
 
-    /// Batch bytes of a range that are synced and not released: exact, but in proportion around the released
-    /// offset where an older segment's footer is not in memory. Never touches the disk.
+    /// The bytes of a range's batches that are synced and not released. Exact, except around the released offset in an
+    /// older segment whose footer is not in memory, where it is estimated by proportion. Never touches the disk.
     #[must_use]
     pub fn stored_bytes(&self, key: RangeKey) -> u64 {
         self.shared.stored_bytes(key)
     }
 
-    /// The base offset of the first batch that was appended at or after `cutoff`; the synced end when none was. Batches
-    /// that cannot be read stay. May touch the disk.
+    /// The base offset of the first batch that was appended at or after `cutoff`; the synced end if there is none.
+    /// Batches that cannot be read count as newer. May touch the disk.
     ///
-    /// Append times are taken to grow with the offsets. Where the server's clock stepped back, the answer is some batch
-    /// that is young enough with one before it that is not.
+    /// Append times are assumed to grow with the offsets. Where the server's clock went back, the result is some batch
+    /// that is new enough and follows one that is not.
     pub fn offset_appended_since(&self, key: RangeKey, cutoff: TimestampMs) -> Result<Offset, ReadError> {
         self.shared.offset_appended_since(key, cutoff)
     }
 
     /// The base offset of the newest batch from which on at least `keep` bytes of batches are stored; the first offset
-    /// when there are fewer. So nothing goes that a limit of `keep` bytes promises, and less than a batch more stays. May
-    /// touch the disk; if that cannot be read, more stays.
+    /// if there are fewer. So a limit of `keep` bytes is kept, and exceeded by less than a batch. May touch the disk;
+    /// if that fails, more is kept.
     #[must_use]
     pub fn offset_keeping_bytes(&self, key: RangeKey, keep: u64) -> Offset {
         self.shared.offset_keeping_bytes(key, keep)
     }
 
-    /// Where an idempotent writer stands by its synced batches, if the log remembers it.
+    /// The state of an idempotent writer by its synced batches, if the log remembers it.
     #[must_use]
     pub fn writer(&self, key: WriterKey) -> Option<WriterState> {
         self.shared.state.read().writers.get(&key).cloned()
     }
 
-    /// The ranges the log holds records of or remembers the end of, ordered.
+    /// The ranges of which the log has records or remembers the end, ordered.
     #[must_use]
     pub fn ranges(&self) -> Vec<RangeKey> {
         self.shared.state.read().index.keys_where(|range| range.known)
     }
 
-    /// Bytes of batches queued or being written: what a server limits before it accepts more.
+    /// The bytes of batches that are queued or being written. A server limits them before it accepts more.
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.queue.pending()
     }
 
-    /// Tells the log that nothing of `key` below `below` is needed any more: batches wholly below it cannot be read from
-    /// now on. Their bytes go when the whole segment they are in holds nothing needed and no kept checkpoint lists it.
-    /// `Offset(i64::MAX)` gives up the range; writers are not forgotten with it, because their stream may go on
-    /// elsewhere. Remembered by the next checkpoint, so an owner repeats it after a restart.
+    /// Tells the log that records of `key` below `below` are not needed any more: batches that end at or below it
+    /// cannot be read from now on. Their space is freed when their whole segment is not needed and no kept checkpoint
+    /// lists it. `Offset(i64::MAX)` releases the whole range, but keeps its writers, because their stream may go on
+    /// elsewhere. Remembered only by the next checkpoint, so the owner repeats the call after a restart.
     pub fn release(&self, key: RangeKey, below: Offset) {
         let mut state = self.shared.state.write();
         if let Some(range) = state.index.get_mut(key) {
@@ -315,8 +310,8 @@ impl<T: Send + 'static> Log<T> {
         self.shared.forget_released(&mut state, key, below);
     }
 
-    /// Gives up a stream: releases all of its ranges and forgets its writers. As with [`release`](Self::release), the
-    /// owner of a deleted stream repeats it after a restart, for as long as the log [`holds`](Self::holds) any of it.
+    /// Releases all ranges of a stream and forgets its writers. As with [`release`](Self::release), the owner of a
+    /// deleted stream repeats the call after a restart, as long as the log [`holds`](Self::holds) any of it.
     pub fn release_stream(&self, stream: StreamId) {
         let mut state = self.shared.state.write();
         for (_, range) in state.index.iter_mut().filter(|(key, _)| key.stream == stream) {
@@ -326,14 +321,15 @@ impl<T: Send + 'static> Log<T> {
         state.reclaimable = true;
     }
 
-    /// Whether any segment still holds records of this range, released or not: until none does, a restart may find them.
+    /// Whether any segment still has records of this range, released or not. As long as one does, a restart may find
+    /// them.
     #[must_use]
     pub fn holds(&self, key: RangeKey) -> bool {
         self.shared.state.read().keys_on_disk().any(|held| held == key)
     }
 
-    /// Whether any segment still holds records of any range of this stream, released or not, or the end of one is
-    /// remembered. A checkpoint older than the newest may tell of more.
+    /// Whether any segment still has records of the stream, released or not, or the log remembers the end of one of its
+    /// ranges. An older checkpoint may list more.
     #[must_use]
     pub fn holds_stream(&self, stream: StreamId) -> bool {
         let state = self.shared.state.read();
@@ -341,26 +337,26 @@ impl<T: Send + 'static> Log<T> {
         remembered || state.keys_on_disk().any(|held| held.stream == stream)
     }
 
-    /// Writes a checkpoint now and removes segments that nothing needs. Blocks on the disk.
+    /// Writes a checkpoint now and removes segments that are not needed. Blocks on the disk.
     pub fn checkpoint(&self) -> std::io::Result<()> {
         write_checkpoint(&self.shared)
     }
 
-    /// Gives released room back now rather than after some more log: rewrites what is left of mostly released segments, and
-    /// writes checkpoints until files without use are gone, if they are worth it. How many bytes went. Blocks on the disk;
-    /// cheap when there is nothing to do.
+    /// Frees released space now: rewrites mostly released segments, and writes checkpoints until unused files are
+    /// removed, if there is enough to free. Returns the bytes freed. Blocks on the disk; cheap when there is nothing to
+    /// do.
     pub fn reclaim(&self) -> std::io::Result<u64> {
         compaction::reclaim(&self.shared)
     }
 
-    /// Reads one sealed file whole, the first whose number is larger than `after`, and checks every batch that is still
-    /// needed; `None` when there is none. Batches that are damaged are marked and remembered. Blocks on the disk for as
-    /// long as that takes: whoever calls it file by file decides how much of the disk's time it gets.
+    /// Reads one sealed file, the first whose number is larger than `after`, and checks all its batches that are still
+    /// needed; `None` if there is no such file. Damaged batches are marked, durably. Blocks on the disk until done, so
+    /// the caller decides how much of the disk's time is used.
     pub fn scrub(&self, after: u64) -> std::io::Result<Option<Scrubbed>> {
         scrub::scrub(&self.shared, after)
     }
 
-    /// The damaged offsets of a range, ordered. Grows when a read finds more.
+    /// The damaged offsets of a range, ordered. Reads may find more.
     #[must_use]
     pub fn damage(&self, key: RangeKey) -> Vec<DamagedInterval> {
         let state = self.shared.state.read();
@@ -375,29 +371,29 @@ impl<T: Send + 'static> Log<T> {
             .collect()
     }
 
-    /// How many ranges have damaged offsets.
+    /// The number of ranges with damaged offsets.
     #[must_use]
     pub fn damaged_ranges(&self) -> usize {
         let state = self.shared.state.read();
         state.index.iter().filter(|(_, range)| !range.damage.is_empty()).count()
     }
 
-    /// Whether it is certain where the range ends. If not, it can be neither appended to nor sealed.
+    /// Whether the range's end is certain. If not, the range can be neither appended to nor sealed.
     ///
-    /// A range without any record is certain to have none, unless [`Damage::unlisted_ranges`] says otherwise; that one
-    /// is for the owner to heed, who knows which ranges are new.
+    /// A range without records counts as certain, even if [`Damage::unlisted_ranges`] says that damage may hide records
+    /// of such ranges: only the owner knows which ranges are new, and has to check that.
     #[must_use]
     pub fn end_is_proven(&self, key: RangeKey) -> bool {
         self.shared.state.read().index.get(key).is_none_or(|range| range.proven)
     }
 
-    /// The server's number as the directory remembers it.
+    /// The server's id that is stored in the directory.
     #[must_use]
     pub fn server_id(&self) -> Option<ServerId> {
         self.shared.superblock.lock().server_id
     }
 
-    /// Writes the server's number into the directory, durably.
+    /// Stores the server's id in the directory, durably.
     pub fn set_server_id(&self, id: ServerId) -> std::io::Result<()> {
         self.shared
             .change_superblock(|superblock| crate::format::superblock::Superblock {
@@ -406,7 +402,7 @@ impl<T: Send + 'static> Log<T> {
             })
     }
 
-    /// Why the log takes no appends any more, if it does not. Final.
+    /// Why the log takes no more appends, if it has failed. Final.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<LogError>> {
         self.queue.failure().map(|cause| Arc::new(LogError::Failed { cause }))
@@ -439,14 +435,14 @@ impl<T: Send + 'static> Log<T> {
         }
     }
 
-    /// Writes what is queued, syncs, writes a checkpoint and the mark of a clean end. Dropping the log without this is
-    /// as safe, but the next start has more to replay.
+    /// Writes what is queued, syncs, and writes a checkpoint and the mark of a clean end. Dropping the log instead
+    /// loses nothing, but the next start has more to replay.
     pub fn shutdown(self) -> Result<(), LogError> {
         self.close()
     }
 
-    /// As [`shutdown`](Self::shutdown), where others may still hold the log: they can read, and append nothing. The
-    /// directory is free when the last of them drops it.
+    /// As [`shutdown`](Self::shutdown), while others still hold the log: they can read, but not append. The directory
+    /// is unlocked when the last of them drops the log.
     pub fn close(&self) -> Result<(), LogError> {
         self.stop();
         if let Some(cause) = self.queue.failure() {
@@ -456,7 +452,7 @@ impl<T: Send + 'static> Log<T> {
         self.shared.sync_all().map_err(failed)?;
         match self.mark_end() {
             Err(error) if is_full(&error) => {
-                // All of it is on the disk; the next start reads more of it.
+                // Everything is on the disk; only the next start takes longer.
                 tracing::warn!("the disk is full: the log ends without a last checkpoint");
                 Ok(())
             }
@@ -474,12 +470,12 @@ impl<T: Send + 'static> Log<T> {
 }
 
 impl<T> Log<T> {
-    /// Ends the threads when everything queued is written.
+    /// Ends the threads once everything queued is written.
     fn stop(&self) {
         self.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock());
         let mut threads = threads.into_iter();
-        // The last owner may be something that the observer dropped, on the writer thread itself.
+        // If the observer drops the log's last owner, this runs on the writer thread, which cannot join itself.
         if let Some(writer) = threads
             .next()
             .filter(|writer| writer.thread().id() != std::thread::current().id())
@@ -509,7 +505,7 @@ fn start_helpers<T: Send + 'static>(writer: &mut Writer<T>) -> std::io::Result<V
             shared.prepared.fill(&shared.maker);
         }
     })?;
-    let (jobs, upkeep) = upkeep::start(writer.shared.clone())?;
+    let (jobs, upkeep) = jobs::start(writer.shared.clone())?;
     writer.jobs = jobs;
     writer.syncer = Some(Syncer::start(writer.shared.clone())?);
     Ok(vec![preparer, upkeep])
@@ -519,7 +515,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<Joi
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
-/// Tells the owner what there is.
+/// Describes the recovered state for the owner.
 fn describe(shared: &Shared, recovered: &mut Recovered) {
     let state = shared.state.read();
     let mut damage = Damage {

@@ -1,4 +1,4 @@
-//! What a log found when it was opened.
+//! The state in which a log was found when it was opened.
 
 use sbp_types::{Epoch, Offset, RangeKey};
 
@@ -7,13 +7,13 @@ use crate::{WriterKey, WriterState};
 /// The log's state after recovery, for the owner to compare with its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Every range the log holds records of, or remembers the end of, ordered by key.
+    /// Every range of which the log has records or remembers the end, ordered by key.
     pub ranges: Vec<(RangeKey, RangeEnd)>,
     /// Every writer the log remembers, as its synced batches left it, ordered by key.
     pub writers: Vec<(WriterKey, WriterState)>,
     /// What is damaged.
     pub damage: Damage,
-    /// What happened, in words, for the server's log: cut tails, rebuilt footers, skipped checkpoints.
+    /// What recovery did, for the server's log: cut tails, rebuilt footers, skipped checkpoints.
     pub notes: Vec<String>,
     /// Whether the log had been shut down properly.
     pub clean: bool,
@@ -21,26 +21,27 @@ pub struct Recovered {
     pub boot_id: u64,
 }
 
-/// Where one range stands.
+/// The offsets of one range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeEnd {
     /// The first offset that can be read; equals `next_offset` when nothing can.
     pub first_offset: Offset,
-    /// The offset behind the last record.
+    /// One past the offset of the last record.
     pub next_offset: Offset,
     /// The epoch of the last record.
     pub epoch: Epoch,
-    /// False when damage may hide further records behind `next_offset`: neither appends nor a seal may happen.
+    /// False when damage may hide further records after `next_offset`: the range must be neither appended to nor
+    /// sealed.
     pub proven: bool,
 }
 
-/// Marks on what cannot be served.
+/// What cannot be served because of damage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Damaged offsets, ordered.
     pub intervals: Vec<DamagedInterval>,
-    /// Whether damage may hide the only records of a range that is not listed at all: no open range missing from
-    /// [`Recovered::ranges`] may be appended to or sealed.
+    /// Whether damage may hide the only records of a range that is not listed. If so, no open range that is missing
+    /// from [`Recovered::ranges`] may be appended to or sealed.
     pub unlisted_ranges: bool,
 }
 
@@ -51,6 +52,6 @@ pub struct DamagedInterval {
     pub key: RangeKey,
     /// The first damaged offset.
     pub from: Offset,
-    /// The first offset behind the damage.
+    /// The first offset after the damage.
     pub to: Offset,
 }

@@ -7,7 +7,7 @@ use crate::Durability;
 /// Counts since the log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// The durability in force; belongs beside every other figure.
+    /// The durability in force, which affects all other figures.
     pub durability: Durability,
     /// Groups written.
     pub groups: u64,
@@ -27,11 +27,11 @@ pub struct LogStats {
     pub hot_reads: u64,
     /// Batches that readers got from the disk.
     pub cold_reads: u64,
-    /// Reads of the disk for those.
+    /// Reads of the disk for those batches.
     pub disk_reads: u64,
-    /// Bytes written to put what was left of old segments in order.
+    /// Bytes written by compaction.
     pub compacted_bytes: u64,
-    /// Segments that exist, the prepared one not counted.
+    /// Segments that exist, without the prepared one.
     pub segments: u64,
     /// Checkpoints written.
     pub checkpoints: u64,

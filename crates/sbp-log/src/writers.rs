@@ -1,4 +1,4 @@
-//! Idempotent writers: what is remembered of each, so that a batch that is sent again is not stored again.
+//! The state remembered of each idempotent writer, so that a batch that is sent again is not stored twice.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,12 +15,12 @@ pub const WRITER_WINDOW: usize = 64;
 pub struct WriterKey {
     /// The stream it writes to.
     pub stream: StreamId,
-    /// Its name.
+    /// The writer's id.
     pub writer: WriterId,
 }
 
 impl WriterKey {
-    /// The writer that stored a batch; `None` if none is named.
+    /// The writer that stored a batch; `None` if it had none.
     #[must_use]
     pub fn of(head: &EntryHead) -> Option<Self> {
         head.writer.is_some().then_some(Self {
@@ -35,27 +35,27 @@ impl WriterKey {
 pub struct WriterBatch {
     /// The sequence number of its first record.
     pub base_sequence: i64,
-    /// Its records.
+    /// The number of records.
     pub count: i64,
     /// The offset it was stored at.
     pub base_offset: Offset,
 }
 
-/// Where one writer of one stream stands. The default is a writer that has stored nothing.
+/// The state of one writer of one stream. The default is that of a writer that has stored nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriterState {
-    /// Its current epoch; lower ones are fenced.
+    /// Its current epoch; lower ones are fenced off.
     pub epoch: i64,
-    /// The sequence number behind its last record.
+    /// The sequence number after its last record.
     pub next_sequence: i64,
-    /// Its last batches, oldest first, at most [`WRITER_WINDOW`]: each goes on where the one before it ended, also where
-    /// a new epoch began between them.
+    /// Its last batches, oldest first, at most [`WRITER_WINDOW`]. Each continues the sequence of the one before it,
+    /// even if a new epoch began between them.
     pub window: VecDeque<WriterBatch>,
     /// The newest append time of its batches and fences.
     pub last_append: TimestampMs,
     /// The range that holds its last batch.
     pub last_range: RangeKey,
-    /// The offset behind its last batch.
+    /// One past the offset of its last batch.
     pub last_offset: Offset,
 }
 
@@ -73,14 +73,14 @@ impl Default for WriterState {
 }
 
 impl WriterState {
-    /// Whether nothing of the writer was ever stored.
+    /// Whether the writer has never stored anything.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.last_append.0 == i64::MIN
     }
 
-    /// Takes in a batch or fence that was stored. The one place where that happens, before a crash and after it: who
-    /// judged it, and whether it should have been stored, is past.
+    /// Takes in a batch or fence that was stored. Used while the log runs and by recovery, so both reach the same
+    /// state. It does not judge whether the batch should have been stored.
     pub fn record(&mut self, head: &EntryHead) {
         if self.is_unknown() || !head.is_fence() {
             self.last_range = head.key;
@@ -88,12 +88,12 @@ impl WriterState {
         }
         self.last_append = self.last_append.max(head.append_time);
         if head.writer_epoch < self.epoch {
-            // Only a log from before writers were judged holds such a batch; it moves nobody back.
+            // Only logs from before writers were judged have such a batch; it does not change the writer's epoch.
             return;
         }
         self.epoch = head.writer_epoch;
-        // What was numbered from here on before counts no more: an epoch has begun anew, or an end was lost and is
-        // written again.
+        // Forgets batches that were numbered from here on: either a new epoch began at a lower number, or the end of
+        // the log was lost and is written again.
         let past = |batch: &mut WriterBatch| batch.base_sequence.saturating_add(batch.count) > head.base_sequence;
         while self.window.pop_back_if(past).is_some() {}
         self.next_sequence = head.base_sequence.saturating_add(head.count);
@@ -111,12 +111,12 @@ impl WriterState {
     }
 }
 
-/// Every writer that the log remembers.
+/// All writers that the log remembers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writers {
-    // Clients choose the names, so the hash is keyed.
+    // Clients choose the writer ids, so the map's hash is seeded against chosen collisions.
     states: HashMap<WriterKey, WriterState>,
-    /// The newest append time in the log: the clock by which writers are forgotten.
+    /// The newest append time in the log, by which the silence of writers is measured.
     newest: TimestampMs,
 }
 
@@ -128,7 +128,7 @@ impl Writers {
         }
     }
 
-    /// Takes in a stored batch, whether or not it has a writer.
+    /// Takes in a stored batch, with or without a writer.
     pub(crate) fn record(&mut self, head: &EntryHead) {
         self.newest = self.newest.max(head.append_time);
         if let Some(key) = WriterKey::of(head) {
@@ -144,14 +144,14 @@ impl Writers {
         self.newest
     }
 
-    /// All of them, ordered by key.
+    /// All writers, ordered by key.
     pub(crate) fn ordered(&self) -> Vec<(WriterKey, WriterState)> {
         let mut writers: Vec<_> = self.states.iter().map(|(key, state)| (*key, state.clone())).collect();
         writers.sort_unstable_by_key(|(key, _)| *key);
         writers
     }
 
-    /// Forgets those whose last batch is released and that have been silent for `retention`, both.
+    /// Forgets writers whose last batch is released and that have been silent for `retention`.
     pub(crate) fn forget_silent(&mut self, retention: Duration, released: impl Fn(RangeKey, Offset) -> bool) {
         let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         let newest = self.newest.0;
@@ -160,12 +160,12 @@ impl Writers {
         });
     }
 
-    /// Forgets the writers of a stream that is gone.
+    /// Forgets the writers of a deleted stream.
     pub(crate) fn forget_stream(&mut self, stream: StreamId) {
         self.states.retain(|key, _| key.stream != stream);
     }
 
-    /// Forgets at will.
+    /// Forgets the writers that fulfil a condition.
     #[cfg(feature = "testing")]
     pub(crate) fn forget_where(&mut self, mut gone: impl FnMut(&WriterState) -> bool) {
         self.states.retain(|_, state| !gone(state));

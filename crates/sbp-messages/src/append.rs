@@ -12,9 +12,9 @@ tables! {
     pub struct AppendInfo: AppendInfoArgs {
         /// The stream to append to.
         pub stream_id: StreamId,
-        /// The number that this entry's result will carry: 0 up to the number of entries, each once.
+        /// The number of this entry, which its result repeats: 0 up to the number of entries, each once.
         pub request_index: i32,
-        /// Bytes of this batch in the payload, where the batches stand back to back in the order of the entries.
+        /// Bytes of this batch in the payload, which has the batches one after the other in the order of the entries.
         pub batch_length: i32,
         /// The range to append to; `None`: the open one.
         pub range_index: Option<RangeIndex>,
@@ -24,29 +24,29 @@ tables! {
         pub expected_offset: Option<Offset>,
     }
 
-    /// Appends batches; the payload holds them.
+    /// Appends the batches in the payload.
     pub struct AppendRequest: AppendRequestArgs, request of APPEND by template {
-        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        /// How long the call may wait before it is started, in milliseconds; 0 or less: the server's default.
         pub timeout_ms: i32,
         /// The batches. Those for one stream take effect in this order.
         pub append_requests: SmallVec<[AppendInfo; 1]>,
     }
 
-    /// What became of one batch.
+    /// The result for one batch.
     pub struct AppendResult: AppendResultArgs {
         /// The stream appended to.
         pub stream_id: StreamId,
-        /// The request's number for the batch.
+        /// The number of the entry in the request.
         pub request_index: i32,
-        /// The offset of the batch's first record; -1 on errors and where it is forgotten.
+        /// The offset of the batch's first record; -1 on errors, and for a repeat whose offset is no longer remembered.
         pub base_offset: Offset,
         /// When the server answered, by its clock.
         pub stream_append_time_ms: TimestampMs,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
-        /// The stream's next offset: on success, and where `expected_offset` was not it; else -1.
+        /// The stream's next offset, on success and if `expected_offset` differs from it; else -1.
         pub next_offset: Offset,
-        /// The batch was stored by an earlier append of the same writer.
+        /// Whether the batch was stored by an earlier append of the same writer.
         pub duplicate: bool,
         /// The sequence that the writer has to send next; -1 without a writer.
         pub next_sequence: i64,
@@ -58,7 +58,7 @@ tables! {
         pub throttle_time_ms: i32,
         /// One result for each batch, in any order.
         pub append_responses: SmallVec<[AppendResult; 1]>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
     }
 }

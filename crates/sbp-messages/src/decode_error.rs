@@ -1,66 +1,66 @@
-//! Why bytes of a peer are no message, or one that is not acted upon.
+//! Why a peer's header cannot be decoded, or its message is refused.
 
 use std::error::Error;
 
 use crate::{ErrorCode, Status};
 
-/// Why a header could not be taken. In both cases nothing was done.
+/// Why a header was not accepted. Nothing was done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The bytes fail FlatBuffers verification.
     #[error("the header is no valid {table}")]
     Malformed {
-        /// The table that the bytes should have been.
+        /// The table that was expected.
         table: &'static str,
-        /// What the verifier found.
+        /// The verifier's error.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The bytes are a message, but not one that can be acted upon.
+    /// The message can be decoded but is refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
 
 impl DecodeError {
-    /// Whether the peer pays for this from its discard budget. Only bytes that fail verification cost.
+    /// Whether the error costs the peer some of its discard budget. Only bytes that fail verification do.
     #[must_use]
     pub fn costs_debt(&self) -> bool {
         matches!(self, Self::Malformed { .. })
     }
 
-    /// The status of the system error that answers such a request.
+    /// The status for the system error that answers the request.
     #[must_use]
     pub fn to_status(&self) -> Status {
         Status::error(ErrorCode::INVALID_REQUEST, self.to_string())
     }
 }
 
-/// Why a decodable message as a whole is not acted upon. A request is answered with a system error.
+/// Why a message that can be decoded is refused as a whole. A request is answered with a system error.
 ///
-/// Faults of a single entry are no refusal: they become the status of that entry's result.
+/// Faults of a single entry are not refusals: they become the status of that entry's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A vector or table without which the message means nothing is absent or empty.
+    /// A vector or table that the message needs is absent or empty.
     #[error("{field} is absent or empty")]
     Missing {
         /// The field.
         field: &'static str,
     },
-    /// The message has more entries than a receiver takes.
+    /// The message has more entries than allowed.
     #[error("{count} entries are more than {limit}")]
     TooManyEntries {
-        /// How many there are.
+        /// The number of entries.
         count: usize,
-        /// How many are allowed.
+        /// The number allowed.
         limit: usize,
     },
-    /// A number is outside of what its field can mean.
+    /// A number is outside the range of its field.
     #[error("{field} is {value}")]
     OutOfRange {
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// The field's value.
         value: i64,
     },
     /// A `request_index` names no entry of the request.
@@ -68,7 +68,7 @@ pub enum Refusal {
     IndexOutOfRange {
         /// The index.
         index: i32,
-        /// How many entries there are.
+        /// The number of entries in the request.
         entries: usize,
     },
     /// Two entries have the same `request_index`.
@@ -88,7 +88,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The status of the system error that answers such a request.
+    /// The status for the system error that answers the request.
     #[must_use]
     pub fn to_status(&self) -> Status {
         Status::error(ErrorCode::INVALID_REQUEST, self.to_string())

@@ -1,19 +1,19 @@
-//! Error codes: one open number, and one table that says everything about it.
+//! The error codes, and the table of their rules.
 
 use std::fmt;
 
 use crate::error_rule::{ErrorRule, Retry};
 
-/// Why a call, or one entry of it, did not succeed. 0 is success.
+/// Why a call, or one entry of it, has failed. 0 is success.
 ///
-/// Numbers that this build does not know are kept. Numbers from [`ErrorCode::FIRST_LOCAL`] never travel: they name what
-/// went wrong on a client's side of the connection, and the client has their rules.
+/// Unknown numbers are kept. Numbers from [`ErrorCode::FIRST_LOCAL`] on are never sent: they stand for errors on a
+/// client's own side, and the client crate has their rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode(pub i16);
 
-/// Makes constants and their rules out of the same rows, so that there is no second list to forget: number, name, whether
-/// to try again, whether it may have been done, what it means, what to do. Within `impl ErrorCode` here, for the codes
-/// that a peer can send; in a module of its own for codes that never travel.
+/// Makes constants and rules from the same rows: number, name, when to retry, whether the call may have been carried
+/// out, meaning, advice. Used in `impl ErrorCode` here for the codes that a peer can send, and in a module of its own
+/// for local codes.
 #[macro_export]
 macro_rules! error_codes {
     ($( $number:literal $name:ident $retry:ident $done:ident $meaning:literal $advice:literal )*) => {
@@ -22,7 +22,7 @@ macro_rules! error_codes {
             pub const $name: $crate::ErrorCode = $crate::ErrorCode($number);
         )*
 
-        /// Every code with a row in this table, in order of number.
+        /// Every code in this table, ordered by number.
         pub const ALL: &'static [$crate::ErrorCode] = &[$( $crate::ErrorCode($number) ),*];
 
         fn row(code: $crate::ErrorCode) -> Option<$crate::ErrorRule> {
@@ -44,7 +44,7 @@ macro_rules! error_codes {
 
 impl ErrorCode {
     error_codes! {
-        // Everywhere.
+        // Codes of all servers.
         0 NONE Never not_done
             "the call succeeded"
             "success"
@@ -61,7 +61,7 @@ impl ErrorCode {
             "the placement driver that was asked is not the leader of its cluster"
             "the client goes to the leader by itself where the answer names it; where not, give the leader among the servers"
 
-        // Refused by the placement driver or the range server: the caller's side.
+        // Refused by a placement driver or range server because of the caller.
         1401 UNAUTHORIZED Never not_done
             "the server does not know who is calling"
             "give credentials that this server knows"
@@ -138,7 +138,7 @@ impl ErrorCode {
             "this server does not know the operation"
             "upgrade the server"
 
-        // The placement driver's side.
+        // Failures of a placement driver.
         1500 PD_INTERNAL_SERVER_ERROR Now maybe
             "the placement driver failed inside"
             "look at its log"
@@ -149,7 +149,7 @@ impl ErrorCode {
             "too few range servers are up"
             "start more range servers, or ask for fewer replicas"
 
-        // The range server's side.
+        // Failures of a range server.
         2500 RS_INTERNAL_SERVER_ERROR Now maybe
             "the server failed inside"
             "look at its log"
@@ -171,7 +171,7 @@ impl ErrorCode {
     }
 }
 
-/// What is known about a number without a row: nothing, so nothing is promised.
+/// The rule for an unknown number: the call is not retried and may have been carried out.
 const UNKNOWN_NUMBER: ErrorRule = ErrorRule {
     name: "UNKNOWN_CODE",
     retry: Retry::Never,
@@ -181,12 +181,13 @@ const UNKNOWN_NUMBER: ErrorRule = ErrorRule {
 };
 
 impl ErrorCode {
-    /// The first number that belongs to this side alone.
+    /// The first number of local codes.
     pub const FIRST_LOCAL: i16 = 9000;
 
-    /// The code that a number on the wire stands for.
+    /// The code of a number on the wire.
     ///
-    /// Other dialects have words of their own for success, for a bad request and for a follower; they are read as ours.
+    /// Other dialects have their own numbers for success, an invalid request and a follower, which are mapped to the
+    /// codes here.
     #[must_use]
     pub fn from_wire(number: i16) -> Self {
         match number {
@@ -203,14 +204,14 @@ impl ErrorCode {
         self == Self::NONE
     }
 
-    /// Whether the error arose on this side of the connection.
+    /// Whether the error occurred on this side of the connection.
     #[must_use]
     pub fn is_local(self) -> bool {
         self.0 >= Self::FIRST_LOCAL
     }
 
-    /// The code's row in the table of what a peer can say. A number without a row, as one of a client's own is, is never
-    /// retried and may have been done.
+    /// The code's row in the table of codes that a peer can send. The rule for other numbers, including local codes, is
+    /// that the call is not retried and may have been carried out.
     #[must_use]
     pub fn rule(self) -> ErrorRule {
         Self::row(self).unwrap_or(UNKNOWN_NUMBER)

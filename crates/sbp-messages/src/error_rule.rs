@@ -1,20 +1,20 @@
-//! What follows from an error code: may the call be repeated, may it have happened, what is the user told.
+//! The rules of an error code: whether to retry, whether the call may have been carried out, and what to tell the user.
 
-/// Whether, and how, the same call may be sent again.
+/// Whether and when the same call may be sent again.
 ///
-/// This speaks of the refusal alone. Whether a repeat is safe also depends on [`ErrorRule::may_have_been_done`] and on
-/// the call: a read can always be repeated.
+/// This follows from the error code alone. Whether a retry is safe depends also on [`ErrorRule::may_have_been_done`]
+/// and on the call: a read can always be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retry {
-    /// The same call gets the same answer.
+    /// Never: the same call would get the same answer.
     Never,
     /// At once, after the usual back-off.
     Now,
-    /// After a longer wait: whoever refused is short of something.
+    /// After a longer wait: the server is short of a resource.
     Later,
-    /// At another server.
+    /// On another server.
     Elsewhere,
-    /// After asking anew where the range is.
+    /// After asking again where the range is.
     Refresh,
 }
 
@@ -23,12 +23,12 @@ pub enum Retry {
 pub struct ErrorRule {
     /// The name of the code, as the schema spells it.
     pub name: &'static str,
-    /// Whether the same call may be sent again.
+    /// Whether and when the same call may be sent again.
     pub retry: Retry,
-    /// Whether the call may have had its effect in spite of the error.
+    /// Whether the call may have been carried out in spite of the error.
     pub may_have_been_done: bool,
-    /// What happened, as a sentence without its end.
+    /// What has happened, as a sentence without a full stop.
     pub meaning: &'static str,
-    /// What the user can do, as a sentence without its end.
+    /// What the user can do, as a sentence without a full stop.
     pub advice: &'static str,
 }

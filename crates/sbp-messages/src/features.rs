@@ -1,7 +1,7 @@
 //! The names of the features that a HEARTBEAT agrees on.
 //!
-//! Those without a number for a value have the value `1`, which nobody looks at. The five `max-` names carry the
-//! server's limits as decimal numbers and are always told.
+//! Features without a number have the value `1`, which is ignored. The five `max-` names have the server's limits as
+//! decimal numbers and are always sent.
 
 use crate::Feature;
 
@@ -17,9 +17,9 @@ pub const FENCE: &str = "fence";
 pub const BOUNDED_FETCH: &str = "bounded-fetch";
 /// Streams are described with their identity: `Stream.identity`.
 pub const IDENTITY: &str = "identity";
-/// What an acknowledgement means: `fsync` or `none`.
+/// When appends are acknowledged: `fsync` or `none`.
 pub const DURABILITY: &str = "durability";
-/// The number of the server at the other end.
+/// The id of the server at the other end.
 pub const SERVER_ID: &str = "server-id";
 /// Calls in flight on one connection.
 pub const MAX_CALLS: &str = "max-calls";
@@ -32,7 +32,7 @@ pub const MAX_ENTRIES: &str = "max-entries";
 /// Bytes of a request's extended header.
 pub const MAX_HEADER: &str = "max-header";
 
-/// The value of a feature, if it is among those given. The first of that name counts.
+/// The value of the first feature with this name, if there is one.
 #[must_use]
 pub fn find<'a>(features: &'a [Feature], name: &str) -> Option<&'a str> {
     features
@@ -41,7 +41,7 @@ pub fn find<'a>(features: &'a [Feature], name: &str) -> Option<&'a str> {
         .map(|feature| feature.value.as_str())
 }
 
-/// The value of a feature that is a decimal number; `None` as well when it is no such number.
+/// The value of a feature as a decimal number; `None` also if it is not a number.
 #[must_use]
 pub fn find_number(features: &[Feature], name: &str) -> Option<u64> {
     find(features, name)?.parse().ok()

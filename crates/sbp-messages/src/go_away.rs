@@ -1,16 +1,17 @@
-//! GOAWAY (0x0002): the sender starts nothing more on this connection.
+//! GOAWAY (0x0002): the sender starts no more requests on this connection.
 
 use crate::Status;
 use crate::v01::tables;
 
 tables! {
-    /// The optional header of a GOAWAY. What was started is told by the frame, not here.
+    /// The optional header of a GOAWAY. Which requests were started is in the frame, not here.
     ///
-    /// A header that is absent or unreadable means the default: nobody answers a GOAWAY, so nobody may object to it.
+    /// An absent or unreadable header counts as the default, because a GOAWAY has no answer with which it could be
+    /// refused.
     pub struct GoAway: GoAwayArgs, request of GOAWAY {
-        /// Why; success when nothing is wrong.
+        /// The reason; success if there is no fault.
         pub status: Status,
-        /// How long the sender keeps the connection for what was started, in milliseconds; 0: not said.
+        /// How long the sender keeps the connection for requests in flight, in milliseconds; 0: not stated.
         pub grace_ms: i32,
     }
 }

@@ -1,25 +1,10 @@
-//! HEARTBEAT (0x0003): who is there, what both sides understand, and a sign of life.
+//! HEARTBEAT (0x0003): roles, features, and keep-alive.
 
 use crate::v01::tables;
-use crate::{RangeServer, Status};
-
-/// What the sender of a HEARTBEAT is. Other numbers are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ClientRole(pub i8);
-
-impl ClientRole {
-    /// Not said.
-    pub const UNSPECIFIED: Self = Self(0);
-    /// A placement driver.
-    pub const PLACEMENT_DRIVER: Self = Self(1);
-    /// A range server.
-    pub const RANGE_SERVER: Self = Self(2);
-    /// A client that appends and fetches.
-    pub const CLIENT: Self = Self(3);
-}
+use crate::{ClientRole, RangeServer, Status};
 
 tables! {
-    /// A feature by name, with a value that only its name gives a meaning to.
+    /// A feature: a name, and a value whose meaning depends on the name.
     pub struct Feature: FeatureArgs {
         /// The name; see [`features`](crate::features).
         pub name: String,
@@ -42,17 +27,17 @@ impl Feature {
 tables! {
     /// The first frame of a client, repeated while the connection is idle.
     pub struct HeartbeatRequest: HeartbeatRequestArgs, request of HEARTBEAT {
-        /// The client's name for itself, for logs; echoed.
+        /// The client's own name, for logs; repeated in the answer.
         pub client_id: String,
-        /// What the client is; echoed.
+        /// The client's role; repeated in the answer.
         pub client_role: ClientRole,
-        /// The range server that speaks, when one does.
+        /// The sender, if it is a range server.
         pub range_server: Option<RangeServer>,
-        /// The highest revision that the client speaks; 0: none of the extensions.
+        /// The highest revision that the client supports; 0: no extensions.
         pub protocol_revision: i32,
-        /// The features that the client understands.
+        /// The features that the client supports.
         pub features: Vec<Feature>,
-        /// 0 the first time, then the number that the server gave.
+        /// 0 the first time, then the number that the server has answered.
         pub connection_id: i64,
     }
 

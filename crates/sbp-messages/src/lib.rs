@@ -11,6 +11,8 @@
 
 mod append;
 mod decode_error;
+mod encoder;
+mod enumerations;
 mod error_code;
 mod error_rule;
 pub mod features;
@@ -26,25 +28,28 @@ mod status;
 mod stream_changes;
 mod streams;
 mod system_error;
+mod templates;
 mod v01;
 mod validate;
 
 pub use append::{AppendInfo, AppendRequest, AppendResponse, AppendResult};
 pub use decode_error::{DecodeError, Refusal};
+pub use encoder::Encoder;
+pub use enumerations::{ClientRole, SealKind};
 pub use error_code::ErrorCode;
 pub use error_rule::{ErrorRule, Retry};
 pub use fetch::{FetchInfo, FetchRequest, FetchResponse, FetchResult};
 pub use go_away::GoAway;
-pub use heartbeat::{ClientRole, Feature, HeartbeatRequest, HeartbeatResponse};
-pub use message::{Encoder, Message, Role};
+pub use heartbeat::{Feature, HeartbeatRequest, HeartbeatResponse};
+pub use message::{Message, Role};
 pub use placement::{
     DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, IdAllocationRequest,
     IdAllocationResponse, PlacementDriverCluster, PlacementDriverNode, ReportMetricsRequest, ReportMetricsResponse,
 };
 pub use profile::{Profile, V01};
 pub use range_changes::{
-    CreateRangeRequest, CreateRangeResponse, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult,
-    StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
+    CreateRangeRequest, CreateRangeResponse, SealRangesRequest, SealRangesResponse, SealRangesResult, StreamRanges,
+    SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
 };
 pub use ranges::{
     DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, ListRangesRequest, ListRangesResponse,

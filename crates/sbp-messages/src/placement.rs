@@ -10,13 +10,13 @@ tables! {
     pub struct PlacementDriverNode: PlacementDriverNodeArgs {
         /// Its name.
         pub name: String,
-        /// Where to dial it, `host:port`. Text of a peer.
+        /// Its address, `host:port`, as the peer wrote it.
         pub advertise_addr: String,
-        /// Whether it leads, as far as the sender knows.
+        /// Whether it is the leader, as far as the sender knows.
         pub is_leader: bool,
     }
 
-    /// The placement driver's cluster; also the detail of a status that says "not the leader".
+    /// The members of a placement driver's cluster; also the detail of a status that says "not the leader".
     pub struct PlacementDriverCluster: PlacementDriverClusterArgs {
         /// Its members.
         pub nodes: Vec<PlacementDriverNode>,
@@ -24,13 +24,13 @@ tables! {
 }
 
 impl PlacementDriverCluster {
-    /// The member that leads, if the sender knows one.
+    /// The leader, if the sender knows it.
     #[must_use]
     pub fn leader(&self) -> Option<&PlacementDriverNode> {
         self.nodes.iter().find(|node| node.is_leader)
     }
 
-    /// The bytes for [`Status::detail`](crate::Status::detail).
+    /// The encoded cluster, for [`Status::detail`](crate::Status::detail).
     #[must_use]
     pub fn to_detail(&self, encoder: &mut Encoder) -> Bytes {
         let mut out = BytesMut::new();
@@ -38,20 +38,20 @@ impl PlacementDriverCluster {
         out.freeze()
     }
 
-    /// Reads a status's detail.
+    /// Decodes the detail of a status.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] when the bytes are no such root: the sender does not know the cluster.
+    /// [`DecodeError`] when the bytes are not a cluster, because the sender does not know it.
     pub fn from_detail(detail: &[u8]) -> Result<Self, DecodeError> {
         v01::decode(detail)
     }
 }
 
 tables! {
-    /// Asks for a server number that nobody had before.
+    /// Asks for a server id that no server had before.
     pub struct IdAllocationRequest: IdAllocationRequestArgs, request of ALLOCATE_ID {
-        /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
+        /// How long the call may wait before it is started, in milliseconds; 0 or less: the server's default.
         pub timeout_ms: i32,
         /// Where the asking server runs.
         pub host: String,
@@ -59,17 +59,17 @@ tables! {
 
     /// Answers an [`IdAllocationRequest`].
     pub struct IdAllocationResponse: IdAllocationResponseArgs, response of ALLOCATE_ID {
-        /// The number, from 1.
+        /// The id, from 1 on.
         pub id: i32,
-        /// How it ended.
+        /// The outcome.
         pub status: Status,
     }
 
-    /// Asks who the placement driver's members are.
+    /// Asks for the members of the placement driver's cluster.
     pub struct DescribePlacementDriverClusterRequest: DescribePlacementDriverClusterRequestArgs,
         request of DESCRIBE_PD_CLUSTER
     {
-        /// The range server that asks, when one does.
+        /// The sender, if it is a range server.
         pub range_server: Option<RangeServer>,
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
@@ -79,7 +79,7 @@ tables! {
     pub struct DescribePlacementDriverClusterResponse: DescribePlacementDriverClusterResponseArgs,
         response of DESCRIBE_PD_CLUSTER
     {
-        /// How it ended.
+        /// The outcome.
         pub status: Status,
         /// The members; absent on errors.
         pub cluster: Option<PlacementDriverCluster>,
@@ -112,7 +112,7 @@ tables! {
     pub struct ReportMetricsResponse: ReportMetricsResponseArgs, response of REPORT_METRICS {
         /// The server that reported.
         pub range_server: Option<RangeServer>,
-        /// How it ended.
+        /// The outcome.
         pub status: Status,
     }
 }

@@ -1,22 +1,22 @@
-//! Dialects: which bytes a message becomes.
+//! Profiles: the encodings of messages, one per dialect.
 
 use bytes::BytesMut;
 
 use crate::{DecodeError, Encoder};
 
-/// One dialect's encoding of the message `M`.
+/// The encoding of message `M` in one dialect.
 ///
-/// The messages know nothing of it. A dialect is one module with a type of its own that implements this for each message
-/// that the dialect has; nothing else in this crate changes for it. [`Message`](crate::Message) goes through [`V01`].
+/// Messages do not depend on it. A dialect is a module with a type that implements this for each of its messages;
+/// nothing else in this crate changes for it. [`Message`](crate::Message) uses [`V01`].
 pub trait Profile<M> {
-    /// Appends the message's bytes to `out`, which may already hold something.
+    /// Appends the encoded message to `out`.
     fn encode(message: &M, encoder: &mut Encoder, out: &mut BytesMut);
 
-    /// Reads a message from the bytes of an extended header, all of which are a peer's.
+    /// Decodes a message from an extended header. The bytes may come from a hostile peer.
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] when the bytes are no such message, or one that is out of all proportion to its length.
+    /// [`DecodeError`] when the bytes are not such a message, or describe one that is far larger than they are.
     fn decode(header: &[u8]) -> Result<M, DecodeError>;
 }
 

@@ -3,39 +3,26 @@
 use sbp_types::StreamId;
 
 use crate::v01::tables;
-use crate::{Range, RangeId, Status};
-
-/// On whose behalf a range is sealed. Other numbers are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SealKind(pub i8);
-
-impl SealKind {
-    /// Not said: as [`SealKind::PLACEMENT_DRIVER`].
-    pub const UNSPECIFIED: Self = Self(0);
-    /// Seal here and answer with the sealed range.
-    pub const RANGE_SERVER: Self = Self(1);
-    /// Seal, publish the end, open the next range and answer with that one.
-    pub const PLACEMENT_DRIVER: Self = Self(2);
-}
+use crate::{Range, RangeId, SealKind, Status};
 
 tables! {
     /// Seals ranges.
     pub struct SealRangesRequest: SealRangesRequestArgs, request of SEAL_RANGES {
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
-        /// Which ranges.
+        /// The ranges to seal.
         pub ranges: Vec<RangeId>,
-        /// On whose behalf.
+        /// On whose behalf the ranges are sealed.
         pub kind: SealKind,
     }
 
-    /// What became of one range to be sealed.
+    /// The result for one range.
     pub struct SealRangesResult: SealRangesResultArgs {
         /// The stream asked for.
         pub stream_id: StreamId,
-        /// The next range, or the sealed one, as the kind says.
+        /// The next range, or the sealed one, depending on the kind of seal.
         pub range: Option<Range>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -45,7 +32,7 @@ tables! {
         pub throttle_time_ms: i32,
         /// One result for each range, in order.
         pub seal_responses: Vec<SealRangesResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
     }
 
@@ -57,7 +44,7 @@ tables! {
         pub ranges: Vec<Range>,
     }
 
-    /// Tells a range server the ranges that it holds.
+    /// Tells a range server which ranges it holds.
     pub struct SyncRangesRequest: SyncRangesRequestArgs, request of SYNC_RANGES {
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
@@ -65,13 +52,13 @@ tables! {
         pub stream_ranges: Vec<StreamRanges>,
     }
 
-    /// What became of one stream's ranges.
+    /// The result for one stream.
     pub struct SyncRangesResult: SyncRangesResultArgs {
         /// The stream.
         pub stream_id: StreamId,
-        /// Its ranges as they now are.
+        /// Its ranges as they are now.
         pub ranges: Vec<Range>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -81,11 +68,11 @@ tables! {
         pub throttle_time_ms: i32,
         /// One result for each stream, in order.
         pub sync_responses: Vec<SyncRangesResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
     }
 
-    /// Opens the range behind a sealed one.
+    /// Opens the range after a sealed one.
     pub struct CreateRangeRequest: CreateRangeRequestArgs, request of CREATE_RANGE {
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
@@ -95,9 +82,9 @@ tables! {
 
     /// Answers a [`CreateRangeRequest`].
     pub struct CreateRangeResponse: CreateRangeResponseArgs, response of CREATE_RANGE {
-        /// The range as it now is.
+        /// The range as it is now.
         pub range: Option<Range>,
-        /// How it ended.
+        /// The outcome.
         pub status: Status,
         /// How long the client is asked to wait before its next call of this kind, in milliseconds.
         pub throttle_time_ms: i32,

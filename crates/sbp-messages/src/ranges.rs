@@ -7,11 +7,11 @@ use crate::Status;
 use crate::v01::tables;
 
 tables! {
-    /// A range server, by number and address.
+    /// The id and address of a range server.
     pub struct RangeServer: RangeServerArgs {
-        /// Its number; -1: not known.
+        /// Its id; -1: not known.
         pub server_id: ServerId,
-        /// Where to dial it, `host:port`. Text of a peer.
+        /// Its address, `host:port`, as the peer wrote it.
         pub advertise_addr: String,
     }
 
@@ -19,15 +19,15 @@ tables! {
     pub struct ReplicaServer: ReplicaServerArgs {
         /// The server.
         pub range_server: Option<RangeServer>,
-        /// Whether it takes the appends.
+        /// Whether the server takes the appends.
         pub is_primary: bool,
     }
 
-    /// One range of a stream: its bounds and who holds it.
+    /// One range of a stream: its bounds and its servers.
     pub struct Range: RangeArgs {
         /// The stream.
         pub stream_id: StreamId,
-        /// The range's place within it, from 0.
+        /// The range's index in the stream, from 0.
         pub range_index: RangeIndex,
         /// The first offset of the range.
         pub start_offset: Offset,
@@ -37,11 +37,11 @@ tables! {
         pub next_offset: Offset,
         /// The servers that hold it.
         pub servers: Vec<ReplicaServer>,
-        /// The range's epoch; -1: not said.
+        /// The range's epoch; -1: not stated.
         pub epoch: Epoch,
-        /// How many servers hold it; -1: not said.
+        /// How many servers hold it; -1: not stated.
         pub replica_count: i8,
-        /// How many of them confirm an append; -1: not said.
+        /// How many of them confirm an append; -1: not stated.
         pub ack_count: i8,
     }
 }
@@ -53,13 +53,13 @@ impl Range {
         self.end().is_none()
     }
 
-    /// The end of a sealed range, exclusive. A negative number of a peer is none.
+    /// The end of a sealed range, exclusive. A negative number from a peer counts as no end.
     #[must_use]
     pub fn end(&self) -> Option<Offset> {
         self.end_offset.filter(|end| *end >= Offset::ZERO)
     }
 
-    /// The server that takes the appends: the primary one, or the first where none says so.
+    /// The server that takes the appends: the primary, or the first one if none is marked as primary.
     #[must_use]
     pub fn primary(&self) -> Option<&RangeServer> {
         let primary = self
@@ -72,24 +72,24 @@ impl Range {
 }
 
 tables! {
-    /// A range by name.
+    /// The stream, index and epoch of a range.
     #[derive(Copy)]
     pub struct RangeId: RangeIdArgs {
         /// The stream.
         pub stream_id: StreamId,
-        /// The range within it; `None`: the open one.
+        /// The index of the range; `None`: the open range.
         pub range_index: Option<RangeIndex>,
-        /// The epoch that it must have; `None`: any.
+        /// The epoch that the range must have; `None`: any.
         pub epoch: Option<Epoch>,
-        /// In a seal, the end that the sealer saw, for comparison.
+        /// In a seal: the end that the sender expects, for comparison.
         pub end_offset: Option<Offset>,
     }
 
-    /// Which ranges to list. With both parts given a range must meet both.
+    /// The ranges to list. If both fields are given, a range must match both.
     pub struct RangeCriteria: RangeCriteriaArgs {
-        /// Those that this server holds.
+        /// The ranges that this server holds.
         pub range_server: Option<RangeServer>,
-        /// Those of this stream.
+        /// The ranges of this stream.
         pub stream_id: Option<StreamId>,
     }
 
@@ -97,21 +97,21 @@ tables! {
     pub struct ListRangesRequest: ListRangesRequestArgs, request of LIST_RANGES {
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
-        /// Which ranges, answered in this order.
+        /// The criteria, answered in this order.
         pub range_criteria: Vec<RangeCriteria>,
-        /// Ranges in one page; 0: the server's default.
+        /// The most ranges in a page; 0: the server's default.
         pub limit: i32,
-        /// Where the last page ended, as its answer said; empty: the first page.
+        /// The continuation in the last page's answer; empty: the first page.
         pub continuation: Bytes,
     }
 
-    /// The ranges that meet one of the criteria.
+    /// The ranges that match one of the criteria.
     pub struct ListRangesResult: ListRangesResultArgs {
         /// The criteria, repeated.
         pub range_criteria: Option<RangeCriteria>,
         /// The ranges, those of a stream in order.
         pub ranges: Vec<Range>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -121,9 +121,9 @@ tables! {
         pub throttle_time_ms: i32,
         /// Results in the order of the criteria.
         pub list_responses: Vec<ListRangesResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
-        /// Send it back for the next page; empty: that was all.
+        /// To be sent with the request for the next page; empty: this is the last page.
         pub continuation: Bytes,
     }
 
@@ -135,13 +135,13 @@ tables! {
         pub ranges: Vec<RangeId>,
     }
 
-    /// One range as it now is.
+    /// One range as it is now.
     pub struct DescribeRangeResult: DescribeRangeResultArgs {
         /// The stream asked for.
         pub stream_id: StreamId,
         /// The range; absent on errors.
         pub range: Option<Range>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -151,7 +151,7 @@ tables! {
         pub throttle_time_ms: i32,
         /// One result for each range asked for, in order.
         pub describe_responses: Vec<DescribeRangeResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
     }
 }

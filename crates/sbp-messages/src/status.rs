@@ -1,4 +1,4 @@
-//! How a call, or one entry of it, ended.
+//! The outcome of a call or of one entry of it.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use bytes::Bytes;
 
 use crate::ErrorCode;
 
-/// How a call, or one entry of it, ended. The default is success.
+/// The outcome of a call, or of one entry of it. The default is success.
 ///
-/// A status that is absent on the wire reads as success. Message and detail go with errors only.
+/// An absent status on the wire means success. Message and detail are sent with errors only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The error, or success.
     pub code: ErrorCode,
-    /// What happened, for people; never looked at by programs. Text of a peer: escape it before it reaches a terminal.
+    /// What has happened, for people only. It is text of a peer: escape it before it is shown in a terminal.
     pub message: String,
-    /// More for programs: a FlatBuffers root whose table the code decides. Usually empty.
+    /// Data for programs: a FlatBuffers root whose table depends on the code. Usually empty.
     pub detail: Bytes,
 }
 
@@ -52,7 +52,7 @@ impl Status {
     }
 }
 
-/// The code and, where there is one, the message with control characters escaped.
+/// Shows the code and, if there is one, the message with control characters escaped.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.code, f)?;

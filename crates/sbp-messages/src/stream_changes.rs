@@ -10,15 +10,15 @@ tables! {
     pub struct DeleteStreamsRequest: DeleteStreamsRequestArgs, request of DELETE_STREAMS {
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
-        /// Which streams: only their numbers count.
+        /// The streams to delete; only their ids are used.
         pub streams: Vec<Stream>,
     }
 
-    /// What became of one stream to be deleted.
+    /// The result for one stream.
     pub struct DeleteStreamResult: DeleteStreamResultArgs {
-        /// The stream that was; on errors its number at least.
+        /// The deleted stream; on errors only its id.
         pub deleted_stream: Option<Stream>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -28,7 +28,7 @@ tables! {
         pub throttle_time_ms: i32,
         /// One result for each stream, in order.
         pub delete_responses: Vec<DeleteStreamResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
     }
 
@@ -36,15 +36,16 @@ tables! {
     pub struct UpdateStreamsRequest: UpdateStreamsRequestArgs, request of UPDATE_STREAMS {
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
-        /// The settings. What is 0 or absent stays as it is, but `retention_period_ms`, which is always taken.
+        /// The new settings. Fields that are 0 or absent stay unchanged, except `retention_period_ms`, which is always
+        /// taken.
         pub streams: Vec<Stream>,
     }
 
-    /// What became of one stream to be changed.
+    /// The result for one stream.
     pub struct UpdateStreamResult: UpdateStreamResultArgs {
-        /// The stream as it now is; on errors its number at least.
+        /// The stream as it is now; on errors only its id.
         pub stream: Option<Stream>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -54,11 +55,11 @@ tables! {
         pub throttle_time_ms: i32,
         /// One result for each stream, in order.
         pub update_responses: Vec<UpdateStreamResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
     }
 
-    /// Where a stream is to begin.
+    /// The new start of a stream.
     #[derive(Copy)]
     pub struct TrimmedStream: TrimmedStreamArgs {
         /// The stream.
@@ -71,17 +72,17 @@ tables! {
     pub struct TrimStreamsRequest: TrimStreamsRequestArgs, request of TRIM_STREAMS {
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
-        /// Which streams, and where they are to begin.
+        /// The streams, and where they are to begin.
         pub trimmed_streams: Vec<TrimmedStream>,
     }
 
-    /// What became of one stream to be trimmed.
+    /// The result for one stream.
     pub struct TrimStreamResult: TrimStreamResultArgs {
-        /// The stream; on errors its number at least.
+        /// The stream; on errors only its id.
         pub trimmed_stream: Option<Stream>,
         /// The first range that is left.
         pub range: Option<Range>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -91,7 +92,7 @@ tables! {
         pub throttle_time_ms: i32,
         /// One result for each stream, in order.
         pub trim_responses: Vec<TrimStreamResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
     }
 }

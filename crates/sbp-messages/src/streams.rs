@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use sbp_types::{StreamId, StreamIdentity, TimestampMs};
 
-use crate::v01::tables;
+use crate::v01::{Builder, Field, Wire, Written, fb, message, tables};
 use crate::{Range, Status};
 
 tables! {
-    /// A property: a key and a value that only the user gives a meaning to.
+    /// A property: a key and a value whose meaning only the user knows.
     pub struct KeyValue: KeyValueArgs {
         /// The key.
         pub key: String,
@@ -15,9 +15,9 @@ tables! {
         pub value: String,
     }
 
-    /// A stream's settings. In a request 0 means the server's default; an answer shows what is in force.
+    /// A stream and its settings. In a request 0 means the server's default; an answer has the values in force.
     pub struct Stream: StreamArgs {
-        /// Its number; -1 where it has none yet.
+        /// Its id; -1 if it has none yet.
         pub stream_id: StreamId,
         /// How many servers hold each range.
         pub replica_nums: i8,
@@ -25,7 +25,7 @@ tables! {
         pub retention_period_ms: i64,
         /// How many servers confirm an append.
         pub ack_count: i8,
-        /// Its name; empty: none.
+        /// Its name; empty: it has no name.
         pub name: String,
         /// Its properties. Absent and empty differ in an update: absent leaves them as they are.
         pub properties: Option<Vec<KeyValue>>,
@@ -35,8 +35,9 @@ tables! {
         pub schema: Option<Bytes>,
         /// When it was created, by the placement driver's clock.
         pub created_at_ms: TimestampMs,
-        /// What tells it from every other stream, also from one that has its number on a server that was set up anew. Means
-        /// nothing in a request. `None`: the server does not tell identities, or the stream is older than they are.
+        /// Distinguishes the stream from every other, even from one with the same id on a server that was set up again.
+        /// Ignored in requests. `None`: the server does not know identities, or the stream was created before they
+        /// existed.
         pub identity: Option<StreamIdentity>,
     }
 
@@ -44,17 +45,17 @@ tables! {
     pub struct CreateStreamsRequest: CreateStreamsRequestArgs, request of CREATE_STREAMS {
         /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
         pub timeout_ms: i32,
-        /// Their settings, without numbers.
+        /// The settings of the streams, without ids.
         pub streams: Vec<Stream>,
     }
 
-    /// What became of one stream to be created.
+    /// The result for one stream.
     pub struct CreateStreamResult: CreateStreamResultArgs {
-        /// The stream; on errors its name at least.
+        /// The stream; on errors only its name.
         pub stream: Option<Stream>,
         /// Its open range.
         pub range: Option<Range>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -64,32 +65,32 @@ tables! {
         pub throttle_time_ms: i32,
         /// One result for each stream, in order.
         pub create_responses: Vec<CreateStreamResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
     }
 }
 
-/// Describes streams by number and by name; with neither, lists all of them in pages.
+/// Describes streams by id and by name; without either, lists all streams in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeStreamsRequest {
     /// How long the call may wait before it is started, in milliseconds; 0 and less: the server's default.
     pub timeout_ms: i32,
-    /// Streams by number.
+    /// The ids of streams.
     pub stream_ids: Vec<StreamId>,
-    /// Streams by name.
+    /// The names of streams.
     pub names: Vec<String>,
-    /// Streams in one page of a list; 0: the server's default.
+    /// The most streams in a page of a list; 0: the server's default.
     pub limit: i32,
-    /// Where the last page ended, as its answer said; empty: the first page.
+    /// The continuation in the last page's answer; empty: the first page.
     pub continuation: Bytes,
 }
 
 tables! {
-    /// One stream as it now is.
+    /// One stream as it is now.
     pub struct DescribeStreamResult: DescribeStreamResultArgs {
-        /// The stream; on errors its number or name at least.
+        /// The stream; on errors only its id or name.
         pub stream: Option<Stream>,
-        /// How it ended.
+        /// The outcome of this entry.
         pub status: Status,
     }
 
@@ -97,11 +98,44 @@ tables! {
     pub struct DescribeStreamsResponse: DescribeStreamsResponseArgs, response of DESCRIBE_STREAMS {
         /// How long the client is asked to wait before its next call of this kind, in milliseconds.
         pub throttle_time_ms: i32,
-        /// One result for each number, then for each name, in order; or a page of the list, by number.
+        /// One result for each id, then for each name, in order; or a page of the list, ordered by id.
         pub describe_responses: Vec<DescribeStreamResult>,
-        /// How the call as a whole ended.
+        /// The outcome of the whole call.
         pub status: Status,
-        /// Send it back for the next page; empty: that was all.
+        /// To be sent with the request for the next page; empty: this is the last page.
         pub continuation: Bytes,
     }
 }
+
+// By hand: it writes the names, the vector of numbers, and then the vector of names, which is not field by field.
+impl Wire for DescribeStreamsRequest {
+    type Table<'a> = fb::DescribeStreamsRequest<'a>;
+    const NAME: &'static str = "DescribeStreamsRequest";
+
+    fn read(table: Self::Table<'_>) -> Self {
+        let ids = table.stream_ids().into_iter().flatten();
+        let names = table.names().into_iter().flatten();
+        Self {
+            timeout_ms: table.timeout_ms(),
+            stream_ids: ids.map(StreamId).collect(),
+            names: names.map(str::to_owned).collect(),
+            limit: table.limit(),
+            continuation: Field::read(table.continuation()),
+        }
+    }
+
+    fn write(&self, builder: &mut Builder) -> Written<Self> {
+        let ids: Vec<i64> = self.stream_ids.iter().map(|id| id.0).collect();
+        let names: Vec<_> = self.names.iter().map(|name| builder.create_string(name)).collect();
+        let args = fb::DescribeStreamsRequestArgs {
+            timeout_ms: self.timeout_ms,
+            stream_ids: (!ids.is_empty()).then(|| builder.create_vector(&ids)),
+            names: (!names.is_empty()).then(|| builder.create_vector(&names)),
+            limit: self.limit,
+            continuation: self.continuation.write(builder),
+        };
+        fb::DescribeStreamsRequest::create(builder, &args)
+    }
+}
+
+message! { DescribeStreamsRequest, request of DESCRIBE_STREAMS }

@@ -1,8 +1,8 @@
-//! What a message of a peer may say, judged before anything is done.
+//! Checks of a peer's message before anything is done.
 //!
-//! Two kinds of fault are told apart. A [`Refusal`](crate::Refusal) says that the message as a whole makes no sense:
-//! indices that name no entry, lengths that do not add up. Nothing of it is done. A *fault* concerns what one entry
-//! names or sizes; it becomes the status of that entry's result, and the other entries are served.
+//! There are two kinds of fault. A [`Refusal`](crate::Refusal) says that the message as a whole makes no sense: indices
+//! of entries that do not exist, lengths that do not add up. Nothing of it is done. A *fault* concerns one entry; it
+//! becomes the status of that entry's result, and the other entries are served.
 
 mod address;
 mod entries;

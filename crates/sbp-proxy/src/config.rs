@@ -1,4 +1,4 @@
-//! What a proxy is told when it starts.
+//! The configuration of a proxy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::{Action, Rule, Seen};
 
-/// Somebody who is told of every frame and what becomes of it. Called on the proxy's thread, so it must not block.
+/// A callback for every frame and what is done with it. Called on the proxy's thread, so it must not block.
 #[derive(Clone)]
 pub struct Observer(Arc<See>);
 
 type See = dyn Fn(&Seen, Action) + Send + Sync;
 
 impl Observer {
-    /// An observer that calls `see` for each frame, when the frame's first bytes have come.
+    /// An observer that calls `see` for each frame when its first bytes have been received.
     pub fn new(see: impl Fn(&Seen, Action) + Send + Sync + 'static) -> Self {
         Self(Arc::new(see))
     }
@@ -29,24 +29,24 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// How a [`Proxy`](crate::Proxy) is set up. Fill in what differs from [`ProxyConfig::default`].
+/// The configuration of a [`Proxy`](crate::Proxy). Change what is to differ from [`ProxyConfig::default`].
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
     /// `host:port` to listen on. Port 0 lets the system choose one; [`Proxy::address`](crate::Proxy::address) tells
     /// which.
     pub listen: String,
-    /// `host:port` that connections are passed on to. `None`: connections are closed as they come, until
-    /// [`Proxy::set_target`](crate::Proxy::set_target) names one.
+    /// `host:port` of the server to connect to. `None`: connections are closed at once, until
+    /// [`Proxy::set_target`](crate::Proxy::set_target) sets a target.
     pub target: Option<String>,
-    /// The rules at the start, asked in this order.
+    /// The rules at the start, tried in this order.
     pub rules: Vec<Rule>,
-    /// The seed of all chances: the same frames in the same order then meet the same faults.
+    /// The seed of random decisions: the same frames in the same order meet the same faults.
     pub seed: u64,
     /// How long the target may take to accept a connection.
     pub dial_timeout: Duration,
     /// Allows `listen` to name an address that other machines can reach.
     pub insecure_listen: bool,
-    /// Who is told of every frame.
+    /// Called for every frame.
     pub observer: Option<Observer>,
 }
 

@@ -1,10 +1,10 @@
-//! What a proxy has done.
+//! The counters of a proxy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Action, Direction};
 
-/// What a proxy has done since it was started.
+/// What a proxy has done since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProxyCounts {
@@ -12,9 +12,10 @@ pub struct ProxyCounts {
     pub connections: u64,
     /// Connections that are open now.
     pub open: u64,
-    /// Connections closed at once, because there was no target or it did not accept.
+    /// Connections closed at once, because there was no target or it could not be reached.
     pub refused: u64,
-    /// Directions of a connection in which something came that is no frame; all behind it was passed on unseen.
+    /// Directions of a connection in which bytes came that are not a frame; everything after them was passed on
+    /// unexamined.
     pub foreign: u64,
     /// Frames seen on their way to the server.
     pub frames_to_server: u64,
@@ -30,16 +31,16 @@ pub struct ProxyCounts {
     pub delayed: u64,
     /// Frames that were passed on twice.
     pub duplicated: u64,
-    /// Answers that later ones were let overtake.
+    /// Answers that were overtaken by later ones.
     pub reordered: u64,
     /// Connections that a rule has cut.
     pub cut: u64,
-    /// Frames that a hook was asked about.
+    /// Frames that were given to a hook.
     pub held: u64,
 }
 
 impl ProxyCounts {
-    /// All frames that did not simply go on.
+    /// The number of frames that were not simply passed on.
     #[must_use]
     pub const fn faults(&self) -> u64 {
         self.dropped + self.delayed + self.duplicated + self.reordered + self.cut + self.held
@@ -60,7 +61,7 @@ impl Counter {
     }
 }
 
-/// A number for each direction.
+/// A counter for each direction.
 #[derive(Debug, Default)]
 pub(crate) struct BothWays {
     to_server: Counter,
@@ -93,7 +94,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts what became of a frame.
+    /// Counts what was done with a frame.
     pub(crate) fn count(&self, action: Action) {
         match action {
             Action::Passed => {}
@@ -107,7 +108,7 @@ impl Counters {
     }
 
     pub(crate) fn snapshot(&self) -> ProxyCounts {
-        // Read in this order, so that never more have closed than were opened.
+        // `closed` is read first, so that it never exceeds `connections`.
         let closed = self.closed.value();
         let connections = self.connections.value();
         ProxyCounts {

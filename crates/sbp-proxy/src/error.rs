@@ -1,17 +1,17 @@
-//! Why a proxy does not start.
+//! Why a proxy could not be started.
 
 use std::io;
 
 use sbp_transport::ListenError;
 
-/// Why a proxy does not start.
+/// Why a proxy could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyError {
-    /// Nothing can be accepted at the address.
+    /// The address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Other machines could connect, and nobody said that they may.
+    /// Other machines could connect, and `insecure_listen` is not set.
     #[error(
         "refusing to listen on {address}: other machines could connect, and there is no authentication; listen on \
          127.0.0.1, or allow it with insecure_listen"
@@ -20,12 +20,12 @@ pub enum ProxyError {
         /// The address asked for.
         address: String,
     },
-    /// The system refuses.
+    /// The operating system returned an error.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// What the system says.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },

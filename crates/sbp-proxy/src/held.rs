@@ -1,4 +1,4 @@
-//! Frames that wait for somebody's decision.
+//! Frames that wait for a hook's decision.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use tokio::sync::oneshot;
 
 use crate::Seen;
 
-/// What is to become of a held frame.
+/// A decision about a held frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum HeldDecision {
     Pass,
     Discard,
     Cut,
 }
 
-/// A frame that goes no further until this says so, and nor does what comes behind it in its direction.
+/// A frame that is held, together with everything behind it in its direction, until a method here decides about it.
 ///
-/// It can be sent to another thread: a test keeps an acknowledgement here, does something to the server, and then
-/// decides. Dropping it passes the frame on.
+/// It can be sent to another thread: a test can hold an acknowledgement, do something to the server, and then decide.
+/// Dropping it passes the frame on.
 #[derive(Debug)]
 pub struct Held {
     seen: Seen,
     bytes: Bytes,
-    verdict: Option<oneshot::Sender<Verdict>>,
+    verdict: Option<oneshot::Sender<HeldDecision>>,
 }
 
 impl Held {
-    pub(crate) fn new(seen: Seen, bytes: Bytes) -> (Self, oneshot::Receiver<Verdict>) {
+    pub(crate) fn new(seen: Seen, bytes: Bytes) -> (Self, oneshot::Receiver<HeldDecision>) {
         let (sender, receiver) = oneshot::channel();
         let held = Self {
             seen,
@@ -38,7 +38,7 @@ impl Held {
         (held, receiver)
     }
 
-    /// What is known about the frame.
+    /// What the proxy knows about the frame.
     #[must_use]
     pub fn seen(&self) -> &Seen {
         &self.seen
@@ -52,22 +52,22 @@ impl Held {
 
     /// Passes the frame on.
     pub fn pass(self) {
-        self.decide(Verdict::Pass);
+        self.decide(HeldDecision::Pass);
     }
 
-    /// Drops the frame; what comes behind it goes on.
+    /// Drops the frame; later frames are passed on.
     pub fn discard(self) {
-        self.decide(Verdict::Discard);
+        self.decide(HeldDecision::Discard);
     }
 
-    /// Cuts the connection in front of the frame.
+    /// Cuts the connection before the frame.
     pub fn cut(self) {
-        self.decide(Verdict::Cut);
+        self.decide(HeldDecision::Cut);
     }
 
-    fn decide(mut self, verdict: Verdict) {
+    fn decide(mut self, verdict: HeldDecision) {
         if let Some(sender) = self.verdict.take() {
-            // The connection may have ended meanwhile: then there is nothing to decide.
+            // If the connection has ended meanwhile, the decision is not needed.
             let _ = sender.send(verdict);
         }
     }
@@ -76,13 +76,13 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(sender) = self.verdict.take() {
-            let _ = sender.send(Verdict::Pass);
+            let _ = sender.send(HeldDecision::Pass);
         }
     }
 }
 
-/// Who decides about held frames. Called on the proxy's thread, so it must not block: it decides at once, or hands the
-/// [`Held`] to somebody who does.
+/// A callback that decides about held frames. Called on the proxy's thread, so it must not block: it decides at once,
+/// or passes the [`Held`] on to another thread.
 #[derive(Clone)]
 pub struct Hook(Arc<dyn Fn(Held) + Send + Sync>);
 

@@ -12,20 +12,21 @@ use crate::pump::{Ended, pump};
 use crate::relay::Relay;
 use crate::shared::Shared;
 
-/// Connects a client to the target and passes on what they send, until both have ended or the connection is cut.
-pub(crate) async fn run(client: TcpStream, number: u64, shared: Arc<Shared>, mut cut: watch::Receiver<()>) {
-    let Some(server) = connect(&shared).await else {
+/// Connects a client to the target and passes on the bytes of both, until both have ended or the connection is cut.
+pub(crate) async fn run(mut client: TcpStream, number: u64, shared: Arc<Shared>, mut cut: watch::Receiver<()>) {
+    let Some(mut server) = connect(&shared).await else {
         shared.counters.refused.add(1);
         return;
     };
-    let descriptors = (client.as_raw_fd(), server.as_raw_fd());
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    // Forgotten before the sockets are closed: these are dropped first.
+    // A forked child closes the descriptors that it inherits and that are listed. They leave the list before the sockets
+    // close, because the number of a closed descriptor can be that of another file at once: the sockets are declared
+    // before this, and the two directions only borrow them.
     let _registered = (
-        shared.descriptors.register(descriptors.0),
-        shared.descriptors.register(descriptors.1),
+        shared.descriptors.register(client.as_raw_fd()),
+        shared.descriptors.register(server.as_raw_fd()),
     );
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
     let relay = |direction| Relay::new(number, direction);
     let upwards = pump(from_client, to_server, relay(Direction::ToServer), &shared);
     let downwards = pump(from_server, to_client, relay(Direction::ToClient), &shared);

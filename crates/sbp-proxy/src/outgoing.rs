@@ -1,4 +1,4 @@
-//! Bytes on their way out of the proxy.
+//! The bytes that a proxy has yet to send in one direction.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-/// How long an answer waits for others to overtake it.
+/// The longest time that an answer is held back to be overtaken.
 const OVERTAKEN_WITHIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -15,31 +15,31 @@ struct Chunk {
     bytes: Bytes,
 }
 
-/// An answer that others are to overtake.
+/// An answer that is held back until others have overtaken it.
 #[derive(Debug)]
 struct Aside {
     call_id: u32,
-    /// Frames that have yet to overtake it.
+    /// How many frames have yet to overtake it.
     behind: u32,
     until: Instant,
     frame: Bytes,
 }
 
-/// Bytes that wait for their time or for room, in the order they leave; and answers set aside.
+/// Bytes that wait for their time or for the receiver, in order, and answers that are held back.
 ///
-/// Whoever pushes keeps frames whole: [`Outgoing::begin_frame`] and [`Outgoing::end_frame`] stand around each, because an
-/// answer that was set aside may only return between two of them.
+/// The caller marks the bounds of each frame with [`Outgoing::begin_frame`] and [`Outgoing::end_frame`], because an
+/// answer that was held back may be inserted only between two frames.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     chunks: VecDeque<Chunk>,
     bytes: usize,
     asides: Vec<Aside>,
-    /// When the last chunk is due: nothing leaves before what came before it.
+    /// When the last chunk is due. Chunks never overtake each other.
     last_due: Option<Instant>,
 }
 
 impl Outgoing {
-    /// Appends bytes that may leave at `due`, and not before those in front of them.
+    /// Appends bytes that may leave at `due`, but not before earlier ones.
     pub(crate) fn push(&mut self, bytes: Bytes, due: Instant) {
         if bytes.is_empty() {
             return;
@@ -50,12 +50,13 @@ impl Outgoing {
         self.chunks.push_back(Chunk { due, bytes });
     }
 
-    /// A frame of that call comes next: frames of one answer do not overtake each other.
+    /// Called before a frame of this call: inserts its held-back frames first, so that frames of one answer stay in
+    /// order.
     pub(crate) fn begin_frame(&mut self, call_id: u32, now: Instant) {
         self.put_back(now, |aside| aside.call_id == call_id);
     }
 
-    /// A frame was appended, and has overtaken those that were set aside.
+    /// Called after a frame was appended, which has overtaken all answers held back.
     pub(crate) fn end_frame(&mut self, now: Instant) {
         for aside in &mut self.asides {
             aside.behind = aside.behind.saturating_sub(1);
@@ -63,7 +64,7 @@ impl Outgoing {
         self.put_back(now, |aside| aside.behind == 0 || aside.until <= now);
     }
 
-    /// Sets a frame aside until others have overtaken it.
+    /// Holds a frame back until `behind` others have overtaken it.
     pub(crate) fn set_aside(&mut self, call_id: u32, behind: u32, frame: Bytes, now: Instant) {
         self.asides.push(Aside {
             call_id,
@@ -73,12 +74,12 @@ impl Outgoing {
         });
     }
 
-    /// Appends the frames set aside that have waited long enough.
+    /// Inserts the frames that were held back for long enough.
     pub(crate) fn put_back_overdue(&mut self, now: Instant) {
         self.put_back(now, |aside| aside.until <= now);
     }
 
-    /// Appends all frames set aside.
+    /// Inserts all frames that are held back.
     pub(crate) fn put_back_all(&mut self, now: Instant) {
         self.put_back(now, |_| true);
     }
@@ -95,7 +96,7 @@ impl Outgoing {
         }
     }
 
-    /// When an answer set aside has waited long enough.
+    /// When the next answer has been held back for long enough.
     pub(crate) fn next_overdue(&self) -> Option<Instant> {
         self.asides.iter().map(|aside| aside.until).min()
     }
@@ -116,7 +117,7 @@ impl Outgoing {
         count
     }
 
-    /// Forgets the first `count` bytes: they are written.
+    /// Removes the first `count` bytes, which were written.
     pub(crate) fn advance(&mut self, mut count: usize) {
         self.bytes = self.bytes.saturating_sub(count);
         while let Some(front) = self.chunks.front_mut() {
@@ -129,7 +130,7 @@ impl Outgoing {
         }
     }
 
-    /// Bytes that wait, without those set aside.
+    /// The number of bytes that wait, without frames held back.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }

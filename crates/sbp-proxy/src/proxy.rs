@@ -18,33 +18,33 @@ use crate::rulebook::RuleBook;
 use crate::shared::Shared;
 use crate::{ProxyConfig, ProxyCounts, ProxyError, Rule, RuleCount, RuleId, link};
 
-/// How long connections may take to be taken down.
+/// How long the shutdown waits for connections to end.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
-/// The pause after a connection could not be accepted, which mostly means that descriptors have run out.
+/// The pause after a failure to accept a connection, which mostly means that no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Descriptors that are remembered for forked children; two for each connection.
+/// How many descriptors are listed for forked children; two for each connection.
 const DESCRIPTORS: usize = 4_096;
 
-/// A running proxy. Dropping it ends it, and with it all its connections.
+/// A running proxy. Dropping it ends it and all its connections.
 ///
-/// It owns its thread and needs no runtime of the caller's. Rules can be added and removed while it runs; they apply to
-/// frames whose first bytes come after that.
+/// It has its own thread and needs no runtime of the caller. Rules can be added and removed while it runs; they apply
+/// to frames whose first bytes are received after that.
 pub struct Proxy {
     local: SocketAddr,
     shared: Arc<Shared>,
     cut: watch::Sender<()>,
-    /// The process that started it: in any other, one that was forked, its thread does not exist.
+    /// The process that started the proxy. A forked process inherits this value but not the proxy's thread.
     process: u32,
-    /// Taken out by a shutdown, and never dropped in place: a forked child must leave it as it is.
+    /// Taken out by `shutdown`, and never dropped in place: a forked child must not run its destructor.
     runtime: ManuallyDrop<Mutex<Option<Runtime>>>,
 }
 
 impl Proxy {
-    /// Listens, and connects whoever comes to the target.
+    /// Listens, and connects every client to the target.
     ///
     /// # Errors
     ///
-    /// [`ProxyError`] names what is in the way. Nothing is left running.
+    /// [`ProxyError`] says what failed. Nothing is left running.
     pub fn start(config: ProxyConfig) -> Result<Self, ProxyError> {
         if !config.insecure_listen {
             check_listen_address(&config.listen)?;
@@ -66,7 +66,7 @@ impl Proxy {
         let (listener, local) = match bound {
             Ok(bound) => bound,
             Err(error) => {
-                // Not taken down in place: the caller may be inside another runtime.
+                // Not dropped in place, because the caller may be inside another runtime.
                 runtime.shutdown_background();
                 return Err(error);
             }
@@ -102,17 +102,17 @@ impl Proxy {
         self.local
     }
 
-    /// Puts a rule behind those that are there.
+    /// Adds a rule after the existing ones.
     pub fn add(&self, rule: Rule) -> RuleId {
         self.shared.book.lock().add(rule)
     }
 
-    /// Takes a rule away; tells what it has done, or nothing if it was gone already.
+    /// Removes a rule and returns what it has done; `None` if there is no such rule.
     pub fn remove(&self, id: RuleId) -> Option<RuleCount> {
         self.shared.book.lock().remove(id)
     }
 
-    /// Takes all rules away.
+    /// Removes all rules.
     pub fn clear(&self) {
         self.shared.book.lock().clear();
     }
@@ -123,8 +123,8 @@ impl Proxy {
         self.shared.book.lock().counts()
     }
 
-    /// Connects those who come from now on to another target, or to none: then they are closed at once. Connections
-    /// that are there stay.
+    /// Connects new clients to another target, or with `None` closes their connections at once. Existing connections
+    /// stay.
     pub fn set_target(&self, target: Option<String>) {
         *self.shared.target.lock() = target;
     }
@@ -134,7 +134,7 @@ impl Proxy {
         self.cut.send_replace(());
     }
 
-    /// What was done so far.
+    /// The counters since the start.
     #[must_use]
     pub fn counts(&self) -> ProxyCounts {
         self.shared.counters.snapshot()
@@ -147,8 +147,8 @@ impl Proxy {
         self.shared.descriptors.snapshot()
     }
 
-    /// Closes listener and connections, and waits until the port is free. Doing it again does nothing, nor does doing it
-    /// in a process that was forked from the proxy's.
+    /// Closes listener and connections, and waits until the port is free. Further calls do nothing, nor do calls in a
+    /// process that was forked from the proxy's.
     pub fn shutdown(&self) {
         if std::process::id() != self.process {
             return;
@@ -156,12 +156,12 @@ impl Proxy {
         let Some(runtime) = self.runtime.lock().take() else {
             return;
         };
-        // On a thread of its own: a runtime must not be taken down from inside another one, where the caller may be.
+        // On a thread of its own: a runtime must not be dropped inside another one, where the caller may be.
         let ending = std::thread::Builder::new()
             .name("sbp-proxy-end".to_owned())
             .spawn(move || runtime.shutdown_timeout(CLOSING_TIME));
         if let Ok(ending) = ending {
-            // It only takes down what is ours; a panic in there was reported already.
+            // The thread only shuts the runtime down; a panic in it has been reported already.
             let _ = ending.join();
         }
     }
@@ -216,7 +216,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, cut: watch::Sender<(
     }
 }
 
-/// There is no authentication in a proxy: only this machine may connect, unless the user says otherwise.
+/// Refuses addresses that other machines can reach, unless the user allows them: a proxy has no authentication.
 fn check_listen_address(address: &str) -> Result<(), ProxyError> {
     let invalid = |source| ListenError::InvalidAddress {
         address: address.to_owned(),

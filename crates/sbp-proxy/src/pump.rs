@@ -6,36 +6,36 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout};
 
-use crate::held::Verdict;
+use crate::held::HeldDecision;
 use crate::outgoing::Outgoing;
 use crate::relay::Relay;
 use crate::shared::Shared;
 
-/// Bytes that may wait for their time or for a slow receiver before no more are read.
+/// When this many bytes wait for their time or for a slow receiver, no more are read.
 const MOST_WAITING: usize = 32 << 20;
-/// Slices in one vectored write.
+/// The most slices in one vectored write.
 const SLICES: usize = 64;
-/// Room for one read.
+/// The size of one read.
 const READ: usize = 64 * 1024;
-/// How long the last bytes in front of a cut may take.
+/// How long the last bytes before a cut may take to be written.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 
 /// Why a direction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Its sender has ended it, and all was passed on; the other direction goes on.
+    /// The sender has closed its side and everything was passed on; the other direction goes on.
     Finished,
     /// The connection is over.
     Broken,
 }
 
-/// What woke a direction.
+/// The event that a direction reacts to.
 enum Turn {
-    Decided(Verdict),
+    Decided(HeldDecision),
     Wrote(io::Result<usize>),
     Read(io::Result<usize>),
     Time,
@@ -43,8 +43,8 @@ enum Turn {
 
 /// Passes bytes on until one side ends or a rule cuts.
 pub(crate) async fn pump(
-    mut reader: OwnedReadHalf,
-    mut writer: OwnedWriteHalf,
+    mut reader: ReadHalf<'_>,
+    mut writer: WriteHalf<'_>,
     mut relay: Relay,
     shared: &Shared,
 ) -> Ended {
@@ -88,7 +88,7 @@ pub(crate) async fn pump(
                 relay.handle_verdict(decided, Instant::now());
             }
             Turn::Wrote(Ok(count)) if count > 0 => relay.outgoing.advance(count),
-            // Whoever does not take bytes any more has gone.
+            // The receiver has closed the connection.
             Turn::Wrote(_) => return Ended::Broken,
             Turn::Read(Ok(0)) => ended = Some(Ended::Finished),
             Turn::Read(Ok(count)) => shared.count_bytes(relay.direction(), count),
@@ -99,7 +99,7 @@ pub(crate) async fn pump(
 }
 
 /// Writes everything that waits, each piece when it is due.
-async fn flush(writer: &mut OwnedWriteHalf, outgoing: &mut Outgoing) -> io::Result<()> {
+async fn flush(writer: &mut WriteHalf<'_>, outgoing: &mut Outgoing) -> io::Result<()> {
     while let Some(due) = outgoing.next_due() {
         wait_until(Some(due)).await;
         let count = write_due(writer, outgoing, Instant::now()).await?;
@@ -111,17 +111,17 @@ async fn flush(writer: &mut OwnedWriteHalf, outgoing: &mut Outgoing) -> io::Resu
     Ok(())
 }
 
-/// Writes some of what is due. Nothing is lost when this is given up: it has then written nothing.
-async fn write_due(writer: &mut OwnedWriteHalf, outgoing: &Outgoing, now: Instant) -> io::Result<usize> {
+/// Writes some of the bytes that are due. If the future is dropped before it completes, nothing was written.
+async fn write_due(writer: &mut WriteHalf<'_>, outgoing: &Outgoing, now: Instant) -> io::Result<usize> {
     let mut slices = [IoSlice::new(&[]); SLICES];
     let count = outgoing.slices(&mut slices, now);
     writer.write_vectored(slices.get(..count).unwrap_or_default()).await
 }
 
-/// What the hook has decided; a hook that went away lets the frame pass.
-async fn decision(verdict: &mut Option<oneshot::Receiver<Verdict>>) -> Verdict {
+/// The hook's decision; if the hook has dropped the frame, it is passed on.
+async fn decision(verdict: &mut Option<oneshot::Receiver<HeldDecision>>) -> HeldDecision {
     match verdict {
-        Some(receiver) => receiver.await.unwrap_or(Verdict::Pass),
+        Some(receiver) => receiver.await.unwrap_or(HeldDecision::Pass),
         None => pending().await,
     }
 }

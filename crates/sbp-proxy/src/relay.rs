@@ -7,40 +7,40 @@ use bytes::{Bytes, BytesMut};
 use sbp_frame::{MAGIC, PRELUDE_LENGTH, Prelude};
 use tokio::sync::oneshot;
 
-use crate::held::Verdict;
+use crate::held::HeldDecision;
 use crate::outgoing::Outgoing;
 use crate::rulebook::Decision;
 use crate::{Direction, Held, Seen};
 
-/// Somebody who decides about frames.
+/// Decides about frames.
 pub(crate) trait Judge {
     fn decide(&self, seen: &Seen) -> Decision;
-    /// What came is no frame, and nothing behind it will be looked at.
+    /// Bytes were received that are not a frame; the rest of the direction will not be examined.
     fn note_foreign(&self);
 }
 
-/// How far one direction has come.
+/// The state of one direction.
 #[derive(Debug)]
 enum State {
-    /// In front of a frame, or inside its first sixteen bytes.
+    /// Before a frame, or inside its first sixteen bytes.
     Between,
-    /// Inside a frame that is passed on as it comes, each piece at `due` or later.
+    /// Inside a frame that is passed on as it arrives, each piece at `due` or later.
     Passing { left: u64, due: Instant },
     /// Inside a frame that is not passed on.
     Skipping { left: u64 },
-    /// Inside a frame that must be whole before anything happens.
+    /// Inside a frame that must be complete before its fault can happen.
     Gathering { seen: Seen, then: Whole },
-    /// A hook has the frame.
+    /// A hook decides about the frame.
     Held { frame: Bytes },
-    /// In front of the place where the connection ends.
+    /// Before the byte at which the connection is cut.
     Cutting { left: u64 },
-    /// Behind that place.
+    /// After the byte at which the connection is cut.
     Cut,
-    /// What came is no frame: all else goes on as it is.
+    /// Bytes were received that are not a frame; everything is passed on unexamined.
     Foreign,
 }
 
-/// What happens to a frame that is whole.
+/// What happens to a frame once it is complete.
 #[derive(Debug)]
 enum Whole {
     Twice,
@@ -54,11 +54,11 @@ pub(crate) struct Relay {
     connection: u64,
     direction: Direction,
     number: u64,
-    /// Where in the direction's bytes the next one from the buffer stands.
+    /// The position of the buffer's first byte in the direction's bytes.
     position: u64,
     state: State,
-    /// Where the decision about a held frame will come, until it is asked for.
-    verdict: Option<oneshot::Receiver<Verdict>>,
+    /// The receiver of a hook's decision, until [`Relay::take_verdict`] takes it.
+    verdict: Option<oneshot::Receiver<HeldDecision>>,
     pub(crate) outgoing: Outgoing,
 }
 
@@ -75,7 +75,7 @@ impl Relay {
         }
     }
 
-    /// Takes from the buffer what can be dealt with now.
+    /// Handles as much of the buffer as possible now.
     pub(crate) fn advance(&mut self, buffer: &mut BytesMut, now: Instant, judge: &impl Judge) {
         loop {
             let state = mem::replace(&mut self.state, State::Between);
@@ -87,7 +87,7 @@ impl Relay {
         }
     }
 
-    /// One step: the state behind it, and whether another one is possible.
+    /// Does one step. Returns the next state, and whether another step is possible.
     fn step(&mut self, state: State, buffer: &mut BytesMut, now: Instant, judge: &impl Judge) -> (State, bool) {
         match state {
             State::Between => {
@@ -132,7 +132,7 @@ impl Relay {
         }
     }
 
-    /// Looks at the first bytes of a frame and asks what is to become of it.
+    /// Reads the first bytes of a frame and decides what to do with it.
     fn begin(&mut self, buffer: &BytesMut, now: Instant, judge: &impl Judge) -> (State, bool) {
         if !may_be_frame(buffer) {
             judge.note_foreign();
@@ -182,14 +182,14 @@ impl Relay {
         }
     }
 
-    /// Takes up to `left` bytes from the buffer; tells how many are then left.
+    /// Takes up to `left` bytes from the buffer; returns them, and how many are left to take.
     fn take(&mut self, buffer: &mut BytesMut, left: u64) -> (Bytes, u64) {
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         self.position += count as u64;
         (buffer.split_to(count).freeze(), left - count as u64)
     }
 
-    /// The sender has ended: passes on what can be, however incomplete.
+    /// The sender has ended: passes on what was received, even if incomplete.
     pub(crate) fn finish(&mut self, buffer: &mut BytesMut, now: Instant) {
         let gathered = !matches!(self.state, State::Skipping { .. } | State::Cut);
         self.outgoing.put_back_all(now);
@@ -199,14 +199,14 @@ impl Relay {
         }
     }
 
-    /// Answers set aside return when they have waited long enough, if no frame is under way.
+    /// Inserts answers that were held back for long enough, if no frame is under way.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if matches!(self.state, State::Between) {
             self.outgoing.put_back_overdue(now);
         }
     }
 
-    /// When [`Relay::handle_timeout`] is to be called.
+    /// When to call [`Relay::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Between => self.outgoing.next_overdue(),
@@ -214,27 +214,27 @@ impl Relay {
         }
     }
 
-    /// Where the decision about the held frame will come: once for each.
-    pub(crate) fn take_verdict(&mut self) -> Option<oneshot::Receiver<Verdict>> {
+    /// Takes the receiver of the decision about the held frame.
+    pub(crate) fn take_verdict(&mut self) -> Option<oneshot::Receiver<HeldDecision>> {
         self.verdict.take()
     }
 
-    /// The hook has decided.
-    pub(crate) fn handle_verdict(&mut self, verdict: Verdict, now: Instant) {
+    /// Carries out the hook's decision.
+    pub(crate) fn handle_verdict(&mut self, verdict: HeldDecision, now: Instant) {
         let State::Held { frame } = mem::replace(&mut self.state, State::Between) else {
             return;
         };
         match verdict {
-            Verdict::Pass => {
+            HeldDecision::Pass => {
                 self.outgoing.push(frame, now);
                 self.outgoing.end_frame(now);
             }
-            Verdict::Discard => {}
-            Verdict::Cut => self.state = State::Cut,
+            HeldDecision::Discard => {}
+            HeldDecision::Cut => self.state = State::Cut,
         }
     }
 
-    /// Whether the place was reached where the connection ends.
+    /// Whether the byte has been reached at which the connection is cut.
     pub(crate) fn is_cut(&self) -> bool {
         matches!(self.state, State::Cut)
     }
@@ -244,7 +244,7 @@ impl Relay {
     }
 }
 
-/// Whether the bytes that are there can begin a frame whose end can be found.
+/// Whether the bytes received so far can be the beginning of a frame.
 fn may_be_frame(buffer: &BytesMut) -> bool {
     let length = buffer.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes));
     let magic = buffer.get(4).copied();

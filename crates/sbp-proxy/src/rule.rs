@@ -1,4 +1,4 @@
-//! Which frames meet which fault.
+//! Rules: which faults happen to which frames.
 
 mod text;
 
@@ -13,11 +13,11 @@ use crate::{Direction, Hook, Kind, Seen};
 /// Where a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// In front of the frame. With [`Rule::at_byte`]: in front of that byte.
+    /// Before the frame; with [`Rule::at_byte`], before that byte.
     Before,
-    /// When this many of the frame's bytes were passed on.
+    /// After this many bytes of the frame.
     Inside(u64),
-    /// Behind the frame.
+    /// After the frame.
     After,
 }
 
@@ -25,23 +25,23 @@ pub enum Cut {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not passed on. Its sender is not told, as no real network would do it: whoever waits for an answer waits
-    /// until its own deadline.
+    /// The frame is not passed on. Its sender is not told, as on a real network: a client that waits for an answer
+    /// waits until its own deadline.
     Drop,
-    /// It is passed on this much later, and so is at least what comes behind it in its direction.
+    /// The frame is passed on after this delay, and what comes behind it in its direction not before it.
     Delay(Duration),
-    /// It is passed on twice.
+    /// The frame is passed on twice.
     Duplicate,
-    /// This many later frames of its direction overtake it, or those of the next 100 ms. Answers only: requests keep
-    /// their order, because it has a meaning, and so do the frames of one answer.
+    /// The frame is held back until this many later frames of its direction have overtaken it, but at most for 100 ms.
+    /// Only for answers: the order of requests has a meaning, and so has that of the frames of one answer.
     Reorder(u32),
     /// The connection ends, in both directions.
     Cut(Cut),
-    /// A hook decides; until it has, the frame waits, and so does what comes behind it in its direction.
+    /// A hook decides. Until then the frame waits, and so does everything behind it in its direction.
     Hold(Hook),
 }
 
-/// Which of the matching frames a rule takes.
+/// Which of the matching frames the fault happens to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pick {
     All,
@@ -51,7 +51,7 @@ pub(crate) enum Pick {
     Chance(f64),
 }
 
-/// A fault, and the frames that it happens to: all of them, until conditions are added.
+/// A fault, and the frames that it happens to: all frames, unless conditions are added.
 ///
 /// A rule is built by calls, or read from text as on the command line: see [`Rule::from_str`](std::str::FromStr).
 ///
@@ -90,7 +90,7 @@ impl Rule {
         }
     }
 
-    /// The same frames, and another fault.
+    /// The same conditions with another fault.
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = fault;
@@ -125,7 +125,7 @@ impl Rule {
         self
     }
 
-    /// Only frames of the connection with this number, counted from 1 as they were accepted.
+    /// Only frames of the connection with this number; connections are counted from 1 in the order of their arrival.
     #[must_use]
     pub fn connection(mut self, number: u64) -> Self {
         self.connection = Some(number);
@@ -146,14 +146,14 @@ impl Rule {
         self
     }
 
-    /// Only the frame that holds this byte, counted from 0 in its direction on its connection.
+    /// Only the frame that contains this byte, counted from 0 in its direction of its connection.
     #[must_use]
     pub fn at_byte(mut self, byte: u64) -> Self {
         self.pick = Pick::AtByte(byte);
         self
     }
 
-    /// Only by chance: 0 is never, 1 is always.
+    /// Only with this probability: 0 is never, 1 is always.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.pick = Pick::Chance(probability);
@@ -167,7 +167,7 @@ impl Rule {
         self
     }
 
-    /// Whether the frame is of the kind that this rule is about. Numbers and chance come after that.
+    /// Whether the frame matches the conditions, without counts and probability.
     pub(crate) fn is_about(&self, seen: &Seen) -> bool {
         fn fits<T: PartialEq>(asked: Option<T>, is: T) -> bool {
             asked.is_none_or(|asked| asked == is)

@@ -1,43 +1,43 @@
-//! The rules in force, and their decisions.
+//! The rules of a proxy, and the decisions about frames.
 
 use std::time::Duration;
 
 use crate::rule::Pick;
 use crate::{Action, Cut, Fault, Hook, Rule, Seen};
 
-/// Names a rule of a running proxy.
+/// The id of a rule of a running proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId(u64);
 
 impl RuleId {
-    /// The rule with this number, whether there is one or not.
+    /// The id with this number, whether or not such a rule exists.
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number, from 1 in the order that rules were added.
+    /// Its number; rules are counted from 1 in the order in which they were added.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 }
 
-/// A rule in force and what it has done.
+/// A rule, and how often it has acted.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RuleCount {
-    /// Its name.
+    /// The rule's id.
     pub id: RuleId,
     /// The rule itself.
     pub rule: Rule,
-    /// Frames of the kind that it is about.
+    /// The frames that matched its conditions.
     pub matched: u64,
-    /// Frames among them that it took.
+    /// The frames that its fault happened to.
     pub fired: u64,
 }
 
-/// What is to be done with a frame.
+/// What to do with a frame.
 #[derive(Debug, Clone)]
 pub(crate) enum Decision {
     Pass,
@@ -45,7 +45,7 @@ pub(crate) enum Decision {
     Delay(Duration),
     Duplicate,
     Reorder(u32),
-    /// Pass this many of its bytes on, then end the connection.
+    /// Pass on this many of its bytes, then cut the connection.
     Cut(u64),
     Hold(Hook),
 }
@@ -64,7 +64,7 @@ impl Decision {
     }
 }
 
-/// The rules in force, in the order they are asked.
+/// The rules in the order in which they are tried.
 #[derive(Debug)]
 pub(crate) struct RuleBook {
     entries: Vec<RuleCount>,
@@ -110,7 +110,7 @@ impl RuleBook {
         self.entries.clone()
     }
 
-    /// Asks the rules in their order. The first that takes the frame decides, and those behind it do not count it.
+    /// Tries the rules in order. The first one that takes the frame decides, and later ones do not count it.
     pub(crate) fn decide(&mut self, seen: &Seen) -> Decision {
         let Self { entries, chance, .. } = self;
         let taker = entries.iter_mut().find_map(|entry| {

@@ -4,17 +4,17 @@ use std::fmt;
 
 use sbp_frame::{Flags, OpCode, Prelude};
 
-/// Which way a frame goes.
+/// The direction of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From the one who connected to the target.
+    /// From the client to the target.
     ToServer,
-    /// From the target to the one who connected.
+    /// From the target to the client.
     ToClient,
 }
 
 impl Direction {
-    /// The word for it in a rule's text.
+    /// The direction's name in the text of a rule.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -24,7 +24,7 @@ impl Direction {
     }
 }
 
-/// Whether a frame asks or answers. Either side may do both.
+/// Whether a frame is a request or an answer. Either side may send both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The RESPONSE flag is not set; GOAWAY counts as a request.
@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word for it in a rule's text.
+    /// The kind's name in the text of a rule.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,11 +44,11 @@ impl Kind {
     }
 }
 
-/// What became of a frame.
+/// What was done with a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
-    /// It went on at once.
+    /// It was passed on at once.
     Passed,
     /// It was not passed on.
     Dropped,
@@ -58,14 +58,14 @@ pub enum Action {
     Duplicated,
     /// Later answers overtook it.
     Reordered,
-    /// The connection ended with it.
+    /// The connection was cut at it.
     Cut,
-    /// A hook was asked what is to become of it.
+    /// A hook was asked to decide about it.
     Held,
 }
 
 impl Action {
-    /// The word for it.
+    /// The action's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,21 +80,21 @@ impl Action {
     }
 }
 
-/// A frame as the proxy sees it: its first sixteen bytes and where they stood.
+/// A frame as the proxy sees it: its first sixteen bytes and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
-    /// The connection, counted from 1 as they were accepted.
+    /// The number of the connection; connections are counted from 1 in the order of their arrival.
     pub connection: u64,
     /// Which way the frame goes.
     pub direction: Direction,
-    /// Whether it asks or answers.
+    /// Whether it is a request or an answer.
     pub kind: Kind,
     /// The operation.
     pub opcode: OpCode,
-    /// The flags that are known.
+    /// The known flags.
     pub flags: Flags,
-    /// The *Stream Identifier* as received: what ties answers to their request.
+    /// The *Stream Identifier* as received, which ties an answer to its request.
     pub call_id: u32,
     /// The frame's number in its direction on its connection, from 1.
     pub number: u64,
@@ -105,7 +105,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What the prelude of a frame at that place tells.
+    /// Reads the prelude of the frame at this position.
     pub(crate) fn new(connection: u64, direction: Direction, number: u64, start: u64, prelude: &Prelude) -> Self {
         let flags = Flags::from_bits_truncate(prelude.flags);
         Self {

@@ -1,4 +1,4 @@
-//! What all connections of a proxy share.
+//! The state that all connections of a proxy share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::relay::Judge;
 use crate::rulebook::{Decision, RuleBook};
 use crate::{Direction, Observer, Seen};
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) target: Mutex<Option<String>>,

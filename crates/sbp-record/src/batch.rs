@@ -1,4 +1,4 @@
-//! A batch that was read and checked, as a consumer uses it.
+//! A batch that was read and checked, with its records.
 
 use std::ops::Range;
 
@@ -20,8 +20,8 @@ use crate::split::{SplitBatches, split_batches, take_batch};
 use crate::time::micros;
 use crate::typed::TypedView;
 
-/// One batch, checked as a whole. Records and columns are views of the bytes it was read from, where these lie aligned
-/// and are not compressed; [`Batch::copied_bytes`] tells what had to be copied.
+/// A checked batch. Records and columns are views of the bytes it was read from, where these are aligned and not
+/// compressed; [`Batch::copied_bytes`] tells how much had to be copied.
 #[derive(Clone, Debug)]
 pub struct Batch {
     head: BatchHead,
@@ -29,16 +29,16 @@ pub struct Batch {
     copied: usize,
 }
 
-/// The body, by what a consumer can do with it. A RECORD_LIST becomes records when it is read.
+/// The body, by how it can be read. A RECORD_LIST is converted to records when it is read.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// No records.
     Empty,
     /// One record.
     Raw(Bytes),
-    /// Many records. The view's buffers and `bytes` are the same memory.
+    /// Many records. The view's buffers refer to the memory of `bytes`.
     Records { view: Box<RecordsView>, bytes: Bytes },
-    /// Typed columns, of the stream's schema.
+    /// Typed columns of a stream with this schema.
     Typed { view: TypedView, schema: StreamSchema },
 }
 
@@ -46,7 +46,7 @@ impl Batch {
     /// Reads one whole batch. A batch of typed columns needs the stream's schema.
     ///
     /// # Errors
-    /// The bytes are not exactly one batch, its body breaks a rule, or the schema is missing or another.
+    /// The bytes are not exactly one batch, its body breaks a rule, or `schema` is missing or is not that of the batch.
     pub fn decode(bytes: Bytes, schema: Option<&StreamSchema>) -> Result<Self, BatchError> {
         let mut rest = bytes;
         let (head, batch) = take_batch(&mut rest)?;
@@ -96,7 +96,7 @@ impl Batch {
         Ok(Self { head, body, copied })
     }
 
-    /// What the head says.
+    /// The head of the batch.
     #[must_use]
     pub fn head(&self) -> &BatchHead {
         &self.head
@@ -108,7 +108,7 @@ impl Batch {
         self.head.base_offset
     }
 
-    /// Offset behind the last record.
+    /// One past the offset of the last record.
     #[must_use]
     pub fn end_offset(&self) -> Offset {
         self.head.end_offset().unwrap_or(self.head.base_offset)
@@ -126,8 +126,8 @@ impl Batch {
         matches!(self.body, Body::Typed { .. })
     }
 
-    /// Bytes copied in user space while reading: decompressed, or moved because they did not lie aligned. A body that
-    /// is used where it lies counts nothing.
+    /// Bytes copied while reading: decompressed, or moved because they were not aligned. 0 for a body that is used in
+    /// place.
     #[must_use]
     pub fn copied_bytes(&self) -> usize {
         self.copied
@@ -152,7 +152,7 @@ impl Batch {
             .unwrap_or_else(|| self.end_offset())
     }
 
-    /// Rows of the batch whose offsets lie in [from, to).
+    /// The rows of the batch whose offsets lie in [from, to).
     pub(crate) fn rows_between(&self, from: Offset, to: Offset) -> Range<usize> {
         let rows = self.record_count();
         let row = |offset: Offset| {
@@ -168,7 +168,7 @@ impl Batch {
         &self.body
     }
 
-    /// Time of records that carry none, in microseconds.
+    /// The time, in microseconds, of records without a time of their own.
     pub(crate) fn base_micros(&self) -> i64 {
         micros(self.head.meta.base_timestamp)
     }
@@ -176,12 +176,12 @@ impl Batch {
 
 pub(crate) const TYPED: BatchError = BatchError::TypedColumns("the batch has typed columns; read it as Arrow data");
 
-/// Records that need no bytes at all, because everything about them is null.
+/// How many records a body without any bytes may have: all their fields are null.
 const FREE_RECORDS: usize = 64 * 1024;
 
-/// Refuses a count that the body is too small for, so that a few bytes cannot ask for columns of gigabytes.
+/// Refuses a record count that is too large for the body, so that a few bytes cannot cause columns of gigabytes.
 ///
-/// The smallest record is a bit of a column. Bodies in which even that is absent are bounded by a constant.
+/// The smallest record takes one bit of a column. Bodies without even that are limited by a constant.
 fn check_count(head: &BatchHead, body: usize) -> Result<(), BatchError> {
     let limit = body.saturating_mul(8).saturating_add(FREE_RECORDS).min(MAX_RECORDS);
     match usize::try_from(head.record_count) {
@@ -193,7 +193,7 @@ fn check_count(head: &BatchHead, body: usize) -> Result<(), BatchError> {
     }
 }
 
-/// The body as the writer laid it out.
+/// The decompressed body.
 fn uncompressed(head: &BatchHead, stored: Bytes, copied: &mut usize) -> Result<Bytes, BatchError> {
     let meta = &head.meta;
     let told = usize::try_from(meta.uncompressed_length)
@@ -254,7 +254,7 @@ fn read_body(
     }
 }
 
-/// The bytes themselves where they lie at a multiple of 16, else a copy that does.
+/// Returns the bytes if they are aligned to 16, else an aligned copy.
 fn aligned(bytes: Bytes, copied: &mut usize) -> Bytes {
     if bytes.as_ptr().align_offset(ALIGNMENT) == 0 {
         return bytes;
@@ -273,7 +273,7 @@ fn records_body(bytes: Bytes, rows: usize) -> Result<Body, BatchError> {
     })
 }
 
-/// Lays a list out anew as RECORDS, so that one kind of view serves both.
+/// Converts a record list to RECORDS, so that one kind of view serves both.
 fn read_list(head: &BatchHead, plain: &Bytes, rows: usize, copied: &mut usize) -> Result<Body, BatchError> {
     let mut builder = RecordsBuilder::new();
     for record in list::records(plain, head.record_count)? {

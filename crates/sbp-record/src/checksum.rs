@@ -7,7 +7,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// CRC-32C of bytes that come in pieces.
+/// CRC-32C of bytes that are in several pieces.
 pub(crate) fn crc32c_of<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
     let (Some(first), second) = (pieces.next(), pieces.next()) else {
         return crc32c(&[]);
@@ -17,7 +17,7 @@ pub(crate) fn crc32c_of<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
     digest.update(first);
     digest.update(second);
     pieces.for_each(|piece| digest.update(piece));
-    // The library computes every width in 64 bits; a 32-bit checksum has no upper half.
+    // The library computes every width in 64 bits; the upper half of a 32-bit checksum is zero.
     u32::try_from(digest.finalize()).unwrap_or_default()
 }
 

@@ -9,17 +9,19 @@ use crate::meta::Compression;
 
 /// The largest body a reader decompresses.
 pub const MAX_UNCOMPRESSED_LENGTH: usize = 64 * 1024 * 1024;
-/// The most records a batch can have: with a value, or an offset to one, each takes four bytes of at most 64 MiB.
+/// The most records of a batch: with a value, or an offset of one, each takes four bytes of at most 64 MiB.
 pub(crate) const MAX_RECORDS: usize = MAX_UNCOMPRESSED_LENGTH / 4;
 
-/// A good ratio for little time; higher levels win little on records of a few hundred bytes.
+/// A good ratio in little time; higher levels gain little on records of a few hundred bytes.
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 1;
 
-/// LZ4 cannot shrink bytes to less than a 255th, so a larger promise is a lie that must cost no memory.
+/// LZ4 cannot compress bytes to less than a 255th. A larger claimed length is refused before memory is allocated for
+/// it.
 const LZ4_MAX_RATIO: usize = 255;
 
-/// The body as it is stored, and how. A body that does not get smaller is stored as it is.
+/// Compresses a body, and returns it with the compression used. A body that does not get smaller is stored
+/// uncompressed.
 pub(crate) fn compress(body: &[u8], wanted: Compression) -> Result<(Cow<'_, [u8]>, Compression), EncodeError> {
     let packed = match wanted {
         Compression::NONE => return Ok((Cow::Borrowed(body), Compression::NONE)),

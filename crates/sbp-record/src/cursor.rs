@@ -1,10 +1,10 @@
-//! Reading forward over bytes that lie in several chunks, without joining them.
+//! Reads bytes that are in several chunks, without joining them.
 
 use bytes::Bytes;
 
 use crate::error::BatchError;
 
-/// A place in a list of chunks. Copying it is cheap, so looking ahead is a copy.
+/// A position in a list of chunks. Cheap to copy, so looking ahead uses a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkCursor<'a> {
     current: &'a [u8],
@@ -35,12 +35,12 @@ impl<'a> ChunkCursor<'a> {
         }
     }
 
-    /// Bytes read or skipped so far.
+    /// The number of bytes read or skipped so far.
     pub(crate) fn position(&self) -> usize {
         self.position
     }
 
-    /// Bytes left.
+    /// The number of bytes left.
     pub(crate) fn remaining(&self) -> usize {
         self.remaining
     }
@@ -57,7 +57,7 @@ impl<'a> ChunkCursor<'a> {
         })
     }
 
-    /// The next bytes that lie together, at most `limit` of them; empty only at the end or with a limit of 0.
+    /// The next contiguous bytes, at most `limit` of them; empty only at the end or with a limit of 0.
     fn next_piece(&mut self, limit: usize) -> &'a [u8] {
         while self.current.is_empty() {
             let Some((first, rest)) = self.rest.split_first() else {
@@ -73,7 +73,7 @@ impl<'a> ChunkCursor<'a> {
         piece
     }
 
-    /// The next `count` bytes as pieces; the cursor moves behind them.
+    /// The next `count` bytes as pieces; the cursor moves past them.
     pub(crate) fn pieces(&mut self, count: usize, part: &'static str) -> Result<Pieces<'_, 'a>, BatchError> {
         self.need(count, part)?;
         Ok(Pieces {
@@ -82,7 +82,7 @@ impl<'a> ChunkCursor<'a> {
         })
     }
 
-    /// Moves over `count` bytes.
+    /// Skips `count` bytes.
     pub(crate) fn skip(&mut self, count: usize, part: &'static str) -> Result<(), BatchError> {
         self.pieces(count, part)?.for_each(drop);
         Ok(())
@@ -100,7 +100,7 @@ impl<'a> ChunkCursor<'a> {
         Ok(out)
     }
 
-    /// The next `count` bytes together: where they lie if they do, else copied to `scratch`.
+    /// The next `count` bytes as one slice: in place if they are contiguous, else copied to `scratch`.
     pub(crate) fn together<'s>(
         &mut self,
         count: usize,
@@ -124,7 +124,7 @@ impl<'a> ChunkCursor<'a> {
     }
 }
 
-/// Pieces of a stretch of chunks.
+/// The pieces of a part of the chunks.
 pub(crate) struct Pieces<'c, 'a> {
     cursor: &'c mut ChunkCursor<'a>,
     left: usize,
@@ -143,7 +143,7 @@ impl<'a> Iterator for Pieces<'_, 'a> {
     }
 }
 
-/// Lengths in messages.
+/// Converts a length for messages.
 pub(crate) fn widen(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Writing batches: what all encodings have in common, and RAW.
+//! Encodes batches: what all encodings have in common, and RAW.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sbp_types::{StreamId, TimestampMs, WriterId};
@@ -12,7 +12,7 @@ use crate::head::{FENCE, MAX_BATCH_LENGTH};
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
 use crate::template::{head_length, write_head};
 
-/// Where a batch stands in the sequence of an idempotent writer.
+/// A batch's writer, with its epoch and sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriterStamp {
     /// The writer.
@@ -23,12 +23,12 @@ pub struct WriterStamp {
     pub base_sequence: i64,
 }
 
-/// What a batch says about itself beside its records.
+/// The fields of a batch's metadata that its writer chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
     /// The stream the batch is meant for. Servers go by the request instead.
     pub stream_id: StreamId,
-    /// Time of the records that carry none of their own.
+    /// Time of the records without a time of their own.
     pub timestamp: TimestampMs,
     /// Compression of the body. A body that does not get smaller is stored as it is.
     pub compression: Compression,
@@ -37,7 +37,7 @@ pub struct EncodeOptions {
 }
 
 impl EncodeOptions {
-    /// The metadata of a batch of `count` records whose body is not known yet.
+    /// The metadata of a batch of `count` records, without the fields of the body.
     pub(crate) fn meta(&self, body_encoding: BodyEncoding, count: usize) -> Result<BatchMeta, EncodeError> {
         let too_many = || EncodeError::TooManyRecords(widen(count));
         let count = i32::try_from(count)
@@ -59,7 +59,7 @@ impl EncodeOptions {
     }
 }
 
-/// Zeros for the padding of shared bodies: `&PADDING[..n]`, with n from [`encode_raw_head`].
+/// Zeros for the padding after a body sent by reference: `&PADDING[..n]`, with n from [`encode_raw_head`].
 pub const PADDING: [u8; 16] = [0; 16];
 
 /// Appends to `out` a batch of one record, `body`; returns its length in bytes, padding included.
@@ -77,7 +77,7 @@ pub fn encode_raw(options: &EncodeOptions, body: &[u8], out: &mut BytesMut) -> R
 /// Appends to `out` the head of a batch of one record whose body is sent by reference; returns the number of zero bytes
 /// that must follow the body.
 ///
-/// The body is read once, for its checksum. It cannot be compressed this way.
+/// The body is read once, for its checksum. It cannot be compressed.
 ///
 /// # Errors
 /// The batch would be too large for a server, or the options ask for compression.
@@ -99,7 +99,8 @@ pub fn encode_raw_head(options: &EncodeOptions, body: &Bytes, out: &mut BytesMut
     Ok(padding)
 }
 
-/// Appends to `out` a batch without records, with which a writer asks where it stands; returns its length in bytes.
+/// Appends to `out` a batch without records, with which a writer asks for its next sequence; returns its length in
+/// bytes.
 ///
 /// # Errors
 /// None today; the signature is that of the other encoders.
@@ -111,7 +112,7 @@ pub fn encode_empty(options: &EncodeOptions, out: &mut BytesMut) -> Result<usize
     write_batch(meta, Compression::NONE, out, 0, |_out| Ok(()))
 }
 
-/// The same with [`FENCE`]: the writer's epoch becomes current, and those below it are refused from now on.
+/// As [`encode_empty`], with [`FENCE`]: the writer's epoch becomes current, and lower ones are refused from then on.
 ///
 /// # Errors
 /// None today; the signature is that of the other encoders.
@@ -124,9 +125,9 @@ pub fn encode_fence(options: &EncodeOptions, out: &mut BytesMut) -> Result<usize
     write_batch(meta, Compression::NONE, out, 0, |_out| Ok(()))
 }
 
-/// Appends head, body and padding. The body is written in place behind room for the head, which is filled in last.
+/// Appends head, body and padding. The body is written in place after room for the head, which is filled in last.
 ///
-/// On an error `out` is as it was.
+/// After an error `out` is unchanged.
 pub(crate) fn write_batch(
     mut meta: BatchMeta,
     compression: Compression,
@@ -151,7 +152,7 @@ pub(crate) fn write_batch(
     Ok(total)
 }
 
-/// Compresses the body that begins at `body_from`, pads it, and tells the metadata about it.
+/// Compresses and pads the body that begins at `body_from`, and sets its fields in the metadata.
 fn seal_body(
     meta: &mut BatchMeta,
     compression: Compression,

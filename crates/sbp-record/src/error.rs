@@ -1,28 +1,28 @@
-//! What can be wrong with a batch, one enum for each direction.
+//! The errors of reading, writing and schemas.
 
 use std::error::Error;
 
-/// Boxed cause of an error, from a library that must not show in this crate's signatures.
+/// The cause of an error, boxed so that the library it is from is not part of this crate's signatures.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// Why bytes are not a batch that this crate reads.
+/// Why bytes cannot be read as a batch.
 ///
-/// The bytes come from a peer or from a disk; nothing here is the caller's fault except [`BatchError::SchemaNeeded`]
-/// and [`BatchError::TypedColumns`]. [`BatchError::kind`] sorts the reasons for the layers that answer with codes.
+/// The bytes come from a peer or from a disk, so only [`BatchError::SchemaNeeded`] and [`BatchError::TypedColumns`] are
+/// errors of the caller. [`BatchError::kind`] classifies the errors for layers that answer with codes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
     /// The bytes end inside the batch.
     #[error("the batch ends early: {needed} bytes are needed for {part}, {available} are there")]
     Truncated {
-        /// What was being read.
+        /// The part that was being read.
         part: &'static str,
-        /// Bytes from the batch's start that it needs.
+        /// The bytes needed, from the start of the batch.
         needed: u64,
-        /// Bytes that are there.
+        /// The bytes available.
         available: u64,
     },
-    /// The first byte is not the magic.
+    /// The first byte is not [`BATCH_MAGIC`](crate::BATCH_MAGIC).
     #[error("no record batch begins here: its first byte is {0:#04x} instead of 0x22")]
     Magic(u8),
     /// A number in the head, or the length it describes, is impossible.
@@ -30,7 +30,7 @@ pub enum BatchError {
     Value {
         /// The field or length.
         what: &'static str,
-        /// What it says.
+        /// Its value.
         value: i64,
     },
     /// The metadata is no valid FlatBuffers table, or larger than a reader allows.
@@ -42,31 +42,31 @@ pub enum BatchError {
         /// Bytes between the end of the body and the end of the batch.
         length: u64,
     },
-    /// The stored body does not have the checksum that the head tells.
+    /// The stored body does not have the checksum that the head states.
     #[error("the checksum of the body is {actual:#010x}, the head says {expected:#010x}")]
     Checksum {
-        /// CRC-32C told by the head.
+        /// The CRC-32C that the head states.
         expected: u32,
         /// CRC-32C of the stored bytes.
         actual: u32,
     },
-    /// The writer's epoch or sequence is negative, or the sequence passes the end of the number.
+    /// The writer's epoch or sequence is negative, or the sequence overflows.
     #[error("{what} {value} of writer with {count} records is out of bounds")]
     Sequence {
         /// The field.
         what: &'static str,
-        /// What it says.
+        /// Its value.
         value: i64,
-        /// Records of the batch.
+        /// The number of records in the batch.
         count: i64,
     },
     /// The body breaks a rule of its encoding.
     #[error("the body of the batch is corrupt: {0}")]
     Body(String),
-    /// The body cannot be decompressed to the length that the head tells.
+    /// The body cannot be decompressed to the length that the head states.
     #[error("the body of the batch cannot be decompressed: {0}")]
     Decompress(#[source] Cause),
-    /// A body encoding or a compression of a later revision, or one that this build leaves out.
+    /// A body encoding or a compression of a later revision, or one that this build does not include.
     #[error("{what} {value} is not supported by this build")]
     Unsupported {
         /// "body encoding" or "compression".
@@ -74,34 +74,34 @@ pub enum BatchError {
         /// Its number.
         value: i8,
     },
-    /// The batch has columns, and the caller gave no schema, or one that has no such prefix.
+    /// The batch has typed columns, and the caller gave no schema, or one that does not begin with these columns.
     #[error("the batch has columns of the schema with fingerprint {fingerprint:#018x}, {given}")]
     SchemaNeeded {
-        /// What the head tells.
+        /// The fingerprint that the head states.
         fingerprint: u64,
-        /// What the caller gave, in words.
+        /// What the caller gave, as text.
         given: &'static str,
     },
-    /// Records were asked of a batch of columns, or columns of a batch of records.
+    /// Records were requested from a batch of typed columns, or columns from a batch of records.
     #[error("{0}")]
     TypedColumns(&'static str),
 }
 
-/// Which answer an unreadable batch deserves.
+/// The kind of an error, which decides the error code of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// The bytes are wrong: BATCH_CORRUPT.
     Corrupt,
-    /// The head is readable, but what it asks for is out of bounds: INVALID_REQUEST.
+    /// The head can be read, but a number in it is out of bounds: INVALID_REQUEST.
     Invalid,
     /// The batch does not fit the schema: SCHEMA_MISMATCH.
     Schema,
-    /// The bytes may be right, this build cannot read them.
+    /// The bytes may be right, but this build cannot read them.
     Unsupported,
 }
 
 impl BatchError {
-    /// Sorts the reason for layers that answer with codes.
+    /// Classifies the error for layers that answer with codes.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -119,31 +119,31 @@ impl BatchError {
         }
     }
 
-    /// A corrupt body, with the rule that it breaks.
+    /// A corrupt body that breaks this rule.
     pub(crate) fn body(rule: impl Into<String>) -> Self {
         Self::Body(rule.into())
     }
 }
 
-/// Why a batch cannot be written. Always the caller's data or options; nothing was written to the output.
+/// Why a batch cannot be written. The cause is always the caller's data or options; nothing was written to the output.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The batch would be larger than a server stores.
     #[error("a batch of {length} bytes is larger than a server stores ({limit} bytes)")]
     TooLarge {
-        /// Bytes the batch, or the body before compression, would have.
+        /// The bytes that the batch, or its body before compression, would have.
         length: u64,
-        /// The most it may have.
+        /// The most bytes allowed.
         limit: u64,
     },
     /// More records than a batch can count.
     #[error("{0} records do not fit into one batch")]
     TooManyRecords(u64),
-    /// A batch of records needs at least one; only [`encode_empty`](crate::encode_empty) writes none.
+    /// There is no record. Only [`encode_empty`](crate::encode_empty) writes a batch without records.
     #[error("there are no records to encode")]
     NoRecords,
-    /// The compression is not part of this build, or does not go with shared bodies.
+    /// The compression is not part of this build, or cannot be used for a body sent by reference.
     #[error("{0}")]
     Compression(String),
     /// The columns do not have the stream's schema.
@@ -154,27 +154,28 @@ pub enum EncodeError {
     Arrow(#[source] arrow_schema::ArrowError),
 }
 
-/// Why a schema, or a batch of columns, does not go with a stream.
+/// Why a schema, or a batch of columns, does not match a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// The bytes are no Arrow IPC schema message.
+    /// The bytes are not an Arrow IPC schema message.
     #[error("the schema is unreadable: {0}")]
     Unreadable(String),
-    /// A column has a type that streams do not carry.
+    /// A column has a type that streams cannot store.
     #[error("column {column}: {found} cannot be stored in a stream; {advice}")]
     Type {
         /// Path of the column, quoted; nested fields joined by dots.
         column: String,
-        /// Its type, in Arrow's words.
+        /// Its type, as Arrow calls it.
         found: String,
-        /// The cast to use, in pyarrow's words.
+        /// The cast to use, as pyarrow calls it.
         advice: String,
     },
-    /// The columns as a whole cannot be a schema: none, a name twice, nested too deep.
+    /// The columns as a whole are not a valid schema: there are none, a name is used twice, or they are nested too
+    /// deep.
     #[error("{0}")]
     Shape(String),
-    /// The data has a column that the stream has not, or did not have when its schema was read.
+    /// The data has a column that the stream does not have, or did not have when its schema was read.
     #[error("{what}")]
     UnknownColumn {
         /// The column's name.
@@ -187,9 +188,9 @@ pub enum SchemaError {
     Column {
         /// Path of the column, quoted.
         column: String,
-        /// What the stream has.
+        /// The type of the stream's column.
         expected: String,
-        /// What the data has.
+        /// The type in the data.
         found: String,
         /// What to do.
         advice: String,

@@ -1,14 +1,14 @@
-//! How much goes in.
+//! Search for the largest number that fits.
 
-/// The largest number from `least` to `most` for which `fits` holds. What fits must fit with less, too; whether `least`
-/// does is not asked.
+/// The largest number from `least` to `most` for which `fits` holds. If `fits` holds for a number, it must hold for all
+/// smaller ones; it is not called for `least`.
 ///
 /// ```
 /// assert_eq!(sbp_record::largest_fitting(0, 10, |count| count * 3 <= 20), 6);
 /// assert_eq!(sbp_record::largest_fitting(1, 10, |_| false), 1);
 /// ```
 pub fn largest_fitting(least: usize, most: usize, fits: impl Fn(usize) -> bool) -> usize {
-    // Mostly everything goes in.
+    // Mostly everything fits.
     if most > least && fits(most) {
         return most;
     }

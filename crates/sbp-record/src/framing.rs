@@ -1,12 +1,12 @@
-//! What stands around a batch's metadata and body: the magic, the base offset, lengths, and padding.
+//! The framing of a batch: magic, base offset, lengths, and padding.
 
 use sbp_types::Offset;
 
 /// First byte of every batch.
 pub const BATCH_MAGIC: u8 = 0x22;
-/// Magic, base offset, length of the metadata.
+/// The length of magic, base offset and metadata length.
 pub(crate) const FIXED_LENGTH: usize = 13;
-/// Heads and batches of our writers end at multiples of this, so that columns can be used where they lie.
+/// The heads and batches that this crate writes end at multiples of this, so that columns can be used in place.
 pub(crate) const ALIGNMENT: usize = 16;
 
 /// Bytes at the start of a batch that a server replaces: the magic and the base offset.
@@ -22,7 +22,7 @@ pub fn stamp_base_offset(base_offset: Offset) -> [u8; STAMP_LENGTH] {
     stamp
 }
 
-/// The number of zero bytes that follow `length` bytes up to a multiple of 16.
+/// The number of zero bytes that pad `length` bytes to a multiple of 16.
 #[must_use]
 pub fn padding_after(length: usize) -> usize {
     length.next_multiple_of(ALIGNMENT) - length

@@ -1,4 +1,4 @@
-//! The head of a batch: magic, base offset, metadata, and where the batch ends.
+//! The head of a batch: magic, base offset, metadata, and the lengths that follow from them.
 
 use bytes::Bytes;
 use sbp_types::Offset;
@@ -12,21 +12,21 @@ use crate::list;
 use crate::meta::{BatchMeta, BodyEncoding, MAX_META_LENGTH};
 use crate::template::read_meta;
 
-/// Of an empty batch's flags: the writer's epoch becomes current. Of other batches the flags are only kept.
+/// A flag of empty batches: the writer's epoch becomes current. The flags of other batches are stored without effect.
 pub const FENCE: i16 = 1;
 /// The largest batch that a server stores: any stored batch must fit into one frame.
 pub const MAX_BATCH_LENGTH: usize = 16 * 1024 * 1024 - 64 * 1024;
 
-/// What the head of a batch says, with the lengths that follow from it.
+/// The head of a batch, with the lengths that follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchHead {
     /// Offset of the first record, given by the server.
     pub base_offset: Offset,
     /// The metadata.
     pub meta: BatchMeta,
-    /// Bytes before the body: 13 + metadata. A multiple of 16 from our writers.
+    /// Bytes before the body: 13 + metadata. A multiple of 16 in heads that this crate writes.
     pub head_length: usize,
-    /// Bytes of the stored body. Counted, where a RECORD_LIST does not tell it.
+    /// Bytes of the stored body. For a RECORD_LIST without a length in its head they are counted.
     pub body_length: usize,
     /// Bytes of head, body and padding.
     pub total_length: usize,
@@ -35,19 +35,19 @@ pub struct BatchHead {
 }
 
 impl BatchHead {
-    /// Whether it makes its writer's epoch current and is nothing else: an empty batch with [`FENCE`].
+    /// Whether this is a fence: an empty batch with [`FENCE`], which only makes its writer's epoch current.
     #[must_use]
     pub fn is_fence(&self) -> bool {
         self.record_count == 0 && self.meta.flags & FENCE != 0
     }
 
-    /// The offset behind the last record; `None` beyond the end of the number.
+    /// One past the offset of the last record; `None` if that overflows.
     #[must_use]
     pub fn end_offset(&self) -> Option<Offset> {
         self.base_offset.checked_add(self.record_count)
     }
 
-    /// Reads the head and leaves the cursor behind the body, before the padding; `total_length` has none yet.
+    /// Reads the head and leaves the cursor after the body; `total_length` does not include the padding yet.
     pub(crate) fn parse(cursor: &mut ChunkCursor<'_>) -> Result<Self, BatchError> {
         let start = cursor.position();
         let [magic] = cursor.array("the magic")?;
@@ -80,7 +80,7 @@ impl BatchHead {
     }
 }
 
-/// Length of the body and number of records; the cursor moves from the body's start to its end.
+/// The length of the body and the number of records; moves the cursor from the start of the body to its end.
 fn measure_body(meta: &BatchMeta, cursor: &mut ChunkCursor<'_>) -> Result<(usize, i64), BatchError> {
     let told = usize::try_from(meta.body_length).map_err(|_negative| BatchError::Value {
         what: "body length",
@@ -112,15 +112,16 @@ fn measure_body(meta: &BatchMeta, cursor: &mut ChunkCursor<'_>) -> Result<(usize
     Ok((told, count))
 }
 
-/// Reads the head of the one batch that `chunks` hold, and judges its lengths.
+/// Reads the head of the one batch in `chunks`, and checks its lengths.
 ///
-/// Refused are: bytes that are no batch; lengths that do not add up to exactly these chunks; padding that is not fewer
-/// than 16 zero bytes (where it ends is the writer's matter); a RECORD_LIST with another number of records than its head
-/// says; a writer's epoch or sequence out of bounds. With `verify_body` the stored body is compared to its checksum, if
-/// it has one. The body is not read otherwise, the chunks are not joined. Schemas are the caller's matter.
+/// Refused are: bytes that are not a batch; lengths that do not add up to exactly these chunks; padding that is not
+/// fewer than 16 zero bytes (its alignment is up to the writer); a RECORD_LIST whose number of records is not that of
+/// its head; a writer's epoch or sequence out of bounds. With `verify_body` the stored body is compared with its
+/// checksum, if it has one. Otherwise the body is not read, and the chunks are not joined. Schemas are not checked.
 ///
 /// # Errors
-/// The first thing found wrong; [`BatchError::kind`] tells which answer it deserves.
+///
+/// The first fault found; [`BatchError::kind`] tells which error code to answer.
 pub fn inspect(chunks: &[Bytes], verify_body: bool) -> Result<BatchHead, BatchError> {
     let mut cursor = ChunkCursor::new(chunks);
     let mut head = BatchHead::parse(&mut cursor)?;
@@ -181,7 +182,7 @@ fn verify_checksum(head: &BatchHead, chunks: &[Bytes]) -> Result<(), BatchError>
     }
 }
 
-/// The batch of `chunks` without its first [`STAMP_LENGTH`] bytes: what follows a new stamp. Nothing is copied.
+/// The chunks of a batch without its first [`STAMP_LENGTH`] bytes, to be sent after a new stamp. Nothing is copied.
 #[must_use]
 pub fn without_stamp(chunks: &[Bytes]) -> SmallVec<[Bytes; 1]> {
     let mut left = STAMP_LENGTH;

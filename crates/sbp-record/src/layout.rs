@@ -1,4 +1,4 @@
-//! The layouts that streams store. Other libraries lay the same values out otherwise; here they become ours.
+//! The Arrow layouts that streams store, and conversion from the other layouts of the same values.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use arrow_array::ArrayRef;
 use arrow_cast::cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
-/// The type in the layout that streams store: `large_string`, `string_view` and dictionaries of text are `string`, and
-/// so on, nested types included. A type that holds other values than the streams' stays as it is.
+/// The same type in the layout that streams store: `large_string`, `string_view` and dictionaries of text become
+/// `string`, and so on, also in nested types. A type whose values streams cannot store is returned unchanged.
 #[must_use]
 pub fn plain_type(data_type: &DataType) -> DataType {
     use DataType as T;
@@ -33,7 +33,7 @@ fn plain_field(field: &FieldRef) -> FieldRef {
     ))
 }
 
-/// The same values in the layout that streams store. An array that has it already is not touched.
+/// The same values in the layout that streams store. An array that has it already is returned as it is.
 pub(crate) fn plain_array(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let plain = plain_type(array.data_type());
     if is_same(&plain, array.data_type()) {
@@ -42,7 +42,7 @@ pub(crate) fn plain_array(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     recast(array, &plain)
 }
 
-/// The array as another type. A value that does not fit is an error, never a null.
+/// Casts the array to another type. A value that does not fit is an error, and never becomes null.
 pub(crate) fn recast(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, ArrowError> {
     let options = CastOptions {
         safe: false,
@@ -51,7 +51,7 @@ pub(crate) fn recast(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Ar
     cast_with_options(array, wanted, &options)
 }
 
-/// Whether the types are one, metadata of nested fields aside.
+/// Whether the types are equal, apart from metadata of nested fields.
 fn is_same(one: &DataType, other: &DataType) -> bool {
     one == other || one.equals_datatype(other)
 }

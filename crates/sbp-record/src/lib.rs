@@ -6,10 +6,10 @@
 //! - A server reads heads with [`inspect`], never bodies, and stamps offsets with [`stamp_base_offset`].
 //! - A writer uses [`encode_raw`], [`RecordsBuilder`] or [`encode_arrow`].
 //! - A reader uses [`Batch`], record by record or as columns, and [`RowAssembler`] for many batches as Arrow data.
-//! - [`StreamSchema`] is what the typed columns of a stream are.
+//! - [`StreamSchema`] describes the typed columns of a stream.
 //!
-//! Nothing here does I/O, reads a clock or knows a runtime. Bytes from a peer cannot panic: they are judged first, then
-//! used where they lie.
+//! This crate does no I/O, reads no clock and needs no runtime. Bytes from a peer cannot cause a panic: they are
+//! checked first and then used in place.
 
 mod batch;
 mod checksum;

@@ -7,7 +7,7 @@ use crate::error::BatchError;
 use crate::framing::BATCH_MAGIC;
 use crate::meta::{MAX_META_LENGTH, RecordListMeta};
 
-/// Lengths of one record's parts, as they stand before it.
+/// The lengths before each record.
 struct Lengths {
     meta: usize,
     body: usize,
@@ -17,7 +17,7 @@ fn lengths(cursor: &mut ChunkCursor<'_>) -> Result<Lengths, BatchError> {
     let meta = i32::from_be_bytes(cursor.array("a record's metadata length")?);
     let body = i32::from_be_bytes(cursor.array("a record's body length")?);
     Ok(Lengths {
-        // No root table is smaller than 8 bytes, so zeros, which may be padding, are never a record.
+        // A root table has at least 8 bytes, so zeros, which may be padding, are never taken for a record.
         meta: usize::try_from(meta)
             .ok()
             .filter(|length| (8..=MAX_META_LENGTH).contains(length))
@@ -32,11 +32,11 @@ fn lengths(cursor: &mut ChunkCursor<'_>) -> Result<Lengths, BatchError> {
     })
 }
 
-/// Walks a list that does not tell its length: (bytes, records). The cursor moves behind the last record.
+/// Measures a list whose length is not stated: returns (bytes, records) and moves the cursor past the last record.
 ///
-/// `count` is `last_offset_delta` + 1. Some writers put the number of records into that field, so for a reader a list
-/// that ends one record early, at the end of the bytes, at zeros or at the next batch, is whole too: it may lie in a log
-/// that took it once. What is stored has to say the right number ([`inspect`](crate::inspect)).
+/// `count` is `last_offset_delta` + 1. Some writers store the number of records in that field. So for a reader, a list
+/// is complete as well if it ends one record early, at the end of the bytes, at zeros or at the next batch: a log may
+/// have accepted it once. Batches to be stored must state the right number ([`inspect`](crate::inspect)).
 pub(crate) fn measure(cursor: &mut ChunkCursor<'_>, count: i64) -> Result<(usize, i64), BatchError> {
     let start = cursor.position();
     let mut walked = 0_i64;
@@ -52,7 +52,8 @@ pub(crate) fn measure(cursor: &mut ChunkCursor<'_>, count: i64) -> Result<(usize
     Ok((cursor.position() - start, walked))
 }
 
-/// Whether no record can follow: the first byte of a record's length is never the magic, nor all four of them zero.
+/// Whether no record can follow: the first byte of a record's length is never the magic, and its four bytes are never
+/// all zero.
 fn ends_here(mut cursor: ChunkCursor<'_>) -> bool {
     let available = cursor.remaining().min(4);
     let mut next = [0_u8; 4];
@@ -75,7 +76,7 @@ pub(crate) struct ListRecord {
     pub(crate) body: Bytes,
 }
 
-/// The records of a whole list of `count` records. All of the body belongs to them.
+/// The records of a complete list of `count` records, which must fill the body.
 pub(crate) fn records(body: &Bytes, count: i64) -> Result<Vec<ListRecord>, BatchError> {
     let mut cursor = ChunkCursor::contiguous(body);
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! `RecordBatchMeta`: the FlatBuffers table in the head of a batch. The only module that names generated types.
+//! `RecordBatchMeta`: the FlatBuffers table in the head of a batch. Only this module names generated types.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use sbp_types::{Offset, StreamId, TimestampMs, WriterId};
 
 use crate::error::BatchError;
 
-/// The largest metadata that is read. Writers need 144 bytes; the rest is room for properties.
+/// The largest metadata that is read. This crate writes 144 bytes; more is allowed for properties.
 pub(crate) const MAX_META_LENGTH: usize = 64 * 1024;
 
-/// How the body of a batch is laid out ("Record batch" of the wire document). Values of later revisions are kept.
+/// The layout of a batch's body ("Record batch" of the wire document). Unknown values of later revisions are preserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BodyEncoding(pub i8);
 
 impl BodyEncoding {
-    /// A walkable list of records, as plain v0.1 peers write it. Read only.
+    /// A list of records, as plain v0.1 peers write it. Read only.
     pub const RECORD_LIST: Self = Self(0);
     /// One opaque record: the whole body.
     pub const RAW: Self = Self(1);
@@ -38,12 +38,12 @@ impl fmt::Display for BodyEncoding {
     }
 }
 
-/// What was done to the body before it was stored. Values of later revisions are kept.
+/// The compression of a stored body. Unknown values of later revisions are preserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Compression(pub i8);
 
 impl Compression {
-    /// Nothing.
+    /// Not compressed.
     pub const NONE: Self = Self(0);
     /// One LZ4 block.
     pub const LZ4: Self = Self(1);
@@ -62,24 +62,24 @@ impl fmt::Display for Compression {
     }
 }
 
-/// The fields of `RecordBatchMeta`, owned. Absent fields have the schema's defaults.
+/// The fields of `RecordBatchMeta`, owned. Absent fields have the defaults of the FlatBuffers schema.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchMeta {
-    /// The stream the writer meant; never judged, the request names the stream.
+    /// The stream that the writer meant. Not used: the request names the stream.
     pub stream_id: StreamId,
-    /// Kept unchanged, without meaning here.
+    /// Flags. [`FENCE`](crate::FENCE) has a meaning in empty batches; all others are kept unchanged.
     pub flags: i16,
-    /// Stale: the base offset before the metadata is the true one.
+    /// Not used: the base offset before the metadata is the valid one.
     pub base_offset: Offset,
-    /// Records - 1; -1 for an empty batch.
+    /// The number of records less one; -1 for an empty batch.
     pub last_offset_delta: i32,
-    /// Time of records that carry none.
+    /// Time of records without a time of their own.
     pub base_timestamp: TimestampMs,
     /// Free properties of the batch.
     pub properties: Vec<(String, String)>,
     /// Bytes of the stored body, without padding.
     pub body_length: i32,
-    /// Bytes of the body after decompression; of an uncompressed one 0 or `body_length`.
+    /// Bytes of the body after decompression; 0 or `body_length` if it is not compressed.
     pub uncompressed_length: i32,
     /// Layout of the body.
     pub body_encoding: BodyEncoding,
@@ -100,9 +100,10 @@ pub struct BatchMeta {
 }
 
 impl BatchMeta {
-    /// Verifies and reads the table, whoever laid it out.
+    /// Verifies and reads the table, in whatever layout it was written.
     pub(crate) fn verify(bytes: &[u8]) -> Result<Self, BatchError> {
-        // One table, one vector and one table for each property: no legitimate metadata comes near these.
+        // There is one table, one vector, and one table for each property, so valid metadata stays far below these
+        // limits.
         let limits = VerifierOptions {
             max_depth: 4,
             max_tables: 4_096,
@@ -154,7 +155,7 @@ pub(crate) struct RecordListMeta {
 }
 
 impl RecordListMeta {
-    /// Verifies and reads the table. Properties follow the headers: both are names with values to a reader.
+    /// Verifies and reads the table. Properties are added after the headers, because both are names with values.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
         let limits = VerifierOptions {
             max_depth: 4,

@@ -1,8 +1,9 @@
-//! Offsets of Arrow columns.
+//! Checks the offsets of Arrow columns.
 
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 
-/// Whether the numbers begin at 0 and never fall; without a branch per number, so that the loop is vectorised.
+/// Returns the offsets if they begin at 0 and never decrease. Without a branch per number, so that the loop is
+/// vectorised.
 pub(crate) fn checked_offsets(offsets: ScalarBuffer<i32>) -> Option<OffsetBuffer<i32>> {
     let rising = offsets
         .iter()

@@ -21,7 +21,7 @@ impl Batch {
         }
     }
 
-    /// The values of the records, in order, `None` for null ones. They share the batch's memory.
+    /// The values of the records, in order; `None` for null ones. They share the batch's memory.
     ///
     /// # Errors
     /// The batch has typed columns.
@@ -36,7 +36,7 @@ impl Batch {
 /// One record. It borrows from its batch.
 #[derive(Clone, Debug)]
 pub struct Record<'a> {
-    /// Its place in the stream.
+    /// Its offset in the stream.
     pub offset: Offset,
     /// Microseconds since 1970-01-01T00:00:00Z.
     pub timestamp_us: i64,
@@ -133,7 +133,7 @@ impl<'a> Iterator for Headers<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let column = self.column?;
         let item = self.items.next()?;
-        // Checked when the batch was read: keys are UTF-8.
+        // Keys were checked to be UTF-8 when the batch was read.
         let name = column
             .key
             .item(item)
@@ -179,7 +179,7 @@ impl Iterator for Payloads<'_> {
         Some(match self.batch.body() {
             Body::Empty | Body::Typed { .. } => None,
             Body::Raw(bytes) => Some(bytes.clone()),
-            // `slice_ref` gives the part of the body that this memory is.
+            // `slice_ref` returns the slice of the body that has this memory.
             Body::Records { view, bytes } => view
                 .value
                 .as_ref()

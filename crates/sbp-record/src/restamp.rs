@@ -1,4 +1,4 @@
-//! Giving a batch another writer's stamp.
+//! Replaces the writer's stamp in the head of a batch.
 
 use bytes::BytesMut;
 
@@ -8,20 +8,20 @@ use crate::framing::{BATCH_MAGIC, FIXED_LENGTH};
 use crate::meta::BatchMeta;
 use crate::template::{read_meta, write_head};
 
-/// What [`stamp_writer`] found.
+/// The result of [`stamp_writer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped {
-    /// Where the body begins in the batch whose head was read.
+    /// The position of the body in the original batch.
     pub body_from: usize,
     /// Records in the batch.
     pub records: i64,
 }
 
-/// Appends to `out` the head of `batch` with `stamp` in it; `batch` needs to hold its head only. The body and its padding
-/// follow unchanged: heads written here end at a multiple of 16.
+/// Appends to `out` the head of `batch` with `stamp` in it; `batch` need have no more than its head. The body and its
+/// padding can follow unchanged, because heads that this crate writes end at a multiple of 16.
 ///
 /// # Errors
-/// The head is unreadable, or has properties, which heads written here have no place for.
+/// The head cannot be read, or has properties, which heads that this crate writes cannot have.
 pub fn stamp_writer(batch: &[u8], stamp: &WriterStamp, out: &mut BytesMut) -> Result<Stamped, BatchError> {
     let (fixed, rest) = batch
         .split_first_chunk::<FIXED_LENGTH>()

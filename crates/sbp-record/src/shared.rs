@@ -1,13 +1,13 @@
-//! What a process makes once, and all its threads share.
+//! Values that a process computes once and that all its threads share.
 
 use crate::checksum::crc32c;
 use crate::columns::plain_columns;
 
-/// Makes now what is otherwise made at first use and kept for the process: which instructions the checksum takes, and the
+/// Computes now what is otherwise computed at first use and kept: the choice of instructions for the checksum, and the
 /// columns of records without a schema.
 ///
-/// Whoever comes while one thread makes such a thing waits until it is made. In a child that was forked meanwhile nobody
-/// makes it any more. So a process that may be forked calls this before it has threads.
+/// While one thread computes such a value, others wait for it. In a child that was forked meanwhile that thread does
+/// not exist, and the wait never ends. So a process that may be forked calls this before it starts threads.
 pub fn make_shared() {
     crc32c(&[]);
     plain_columns();

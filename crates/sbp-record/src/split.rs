@@ -1,4 +1,4 @@
-//! Finding the batches in the payload of a FETCH.
+//! Splits the payload of a FETCH into batches.
 
 use bytes::Bytes;
 
@@ -7,9 +7,9 @@ use crate::error::BatchError;
 use crate::framing::{ALIGNMENT, BATCH_MAGIC};
 use crate::head::BatchHead;
 
-/// The batches that stand back to back in `payload`, each a slice of it with its padding.
+/// The batches in `payload`, which follow one another; each is a slice with its padding.
 ///
-/// After an error the iterator ends: where the next batch begins is unknown then.
+/// After an error the iterator ends, because the start of the next batch is unknown.
 #[must_use]
 pub fn split_batches(payload: &Bytes) -> SplitBatches {
     SplitBatches { rest: payload.clone() }
@@ -22,7 +22,7 @@ pub struct SplitBatches {
 }
 
 impl SplitBatches {
-    /// The next batch with its head, so that it need not be read twice.
+    /// The next batch and its head, which then need not be read again.
     pub(crate) fn next_with_head(&mut self) -> Option<Result<(BatchHead, Bytes), BatchError>> {
         if self.rest.is_empty() {
             return None;
@@ -34,7 +34,7 @@ impl SplitBatches {
         Some(found)
     }
 
-    /// Gives no more batches.
+    /// Ends the iterator.
     pub(crate) fn stop(&mut self) {
         self.rest.clear();
     }
@@ -48,7 +48,7 @@ impl Iterator for SplitBatches {
     }
 }
 
-/// Splits the first batch off `rest`. Its padding is the zeros that follow: no batch begins with a zero.
+/// Splits the first batch off `rest`. The zeros after it are its padding, because no batch begins with a zero.
 pub(crate) fn take_batch(rest: &mut Bytes) -> Result<(BatchHead, Bytes), BatchError> {
     let mut cursor = ChunkCursor::contiguous(rest);
     let mut head = BatchHead::parse(&mut cursor)?;

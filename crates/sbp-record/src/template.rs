@@ -1,8 +1,8 @@
-//! The head that we write: `RecordBatchMeta` at fixed places, without a FlatBuffers builder.
+//! Writes the heads of batches: `RecordBatchMeta` with fields at fixed positions, without a FlatBuffers builder.
 //!
-//! A small append is mostly head, so building the table field by field would cost more than everything else of it. The
-//! bytes are an ordinary FlatBuffers table that every reader accepts; a test reads them back through the generated
-//! code. Without a writer the table ends earlier and the head has 112 bytes, with one 144.
+//! A small append is mostly head, so building the table field by field would take most of its time. The bytes are an
+//! ordinary FlatBuffers table that every reader accepts; a test reads them back through the generated code. A head
+//! without a writer has 112 bytes, one with a writer 144.
 
 use bytes::{Buf, BufMut};
 use sbp_types::{Offset, StreamId, TimestampMs, WriterId};
@@ -11,20 +11,19 @@ use crate::error::BatchError;
 use crate::framing::{FIXED_LENGTH, stamp_base_offset};
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
 
-/// Root offset, then the vtable of 16 fields, then the table.
+/// The layout: root offset, vtable of 16 fields, table.
 const TABLE_FROM: u8 = 40;
 const VTABLE_FROM: u8 = 4;
 const VTABLE_LENGTH: u8 = 36;
 const TABLE_LENGTH: u8 = 56;
 const TABLE_LENGTH_WITH_WRITER: u8 = 88;
 
-/// 13 + 40 + 56, and zeros to a multiple of 16.
+/// 13 + 40 + 56, padded with zeros to a multiple of 16.
 const HEAD_LENGTH: usize = 112;
-/// 13 + 40 + 88, and zeros to a multiple of 16.
+/// 13 + 40 + 88, padded with zeros to a multiple of 16.
 const HEAD_LENGTH_WITH_WRITER: usize = 144;
 
-/// Places of the fields within the table, by field id; 0 = absent. The order of places puts eight-byte fields at
-/// multiples of eight.
+/// The positions of the fields in the table, by field id; 0 = absent. Eight-byte fields are at multiples of eight.
 const PLACES: [u8; 16] = [
     8,  // stream_id
     44, // flags
@@ -46,7 +45,7 @@ const PLACES: [u8; 16] = [
 const FIRST_WRITER_FIELD: usize = 12;
 const WRITER_PLACES: [u8; 3] = [56, 72, 80];
 
-/// Everything before the first field: root offset, vtable, and the table's way back to the vtable.
+/// The bytes before the first field: root offset, vtable, and the table's offset to the vtable.
 const PREFIX: [u8; 44] = prefix(false);
 const PREFIX_WITH_WRITER: [u8; 44] = prefix(true);
 
@@ -55,7 +54,7 @@ const PREFIX_WITH_WRITER: [u8; 44] = prefix(true);
     reason = "evaluated when compiling: an index out of bounds does not build"
 )]
 const fn prefix(writer: bool) -> [u8; 44] {
-    // All numbers are below 256, so only the first byte of each is not zero.
+    // All numbers are below 256, so only the first byte of each is set.
     let mut out = [0; 44];
     out[0] = TABLE_FROM;
     out[VTABLE_FROM as usize] = VTABLE_LENGTH;
@@ -75,7 +74,7 @@ const fn prefix(writer: bool) -> [u8; 44] {
     out
 }
 
-/// Reads the metadata of a batch, whoever laid it out. `bytes` may end in zeros that belong to it.
+/// Reads the metadata of a batch, in whatever layout it was written. `bytes` may end with zeros.
 pub(crate) fn read_meta(bytes: &[u8]) -> Result<BatchMeta, BatchError> {
     match read_own_meta(bytes) {
         Some(meta) => Ok(meta),
@@ -83,10 +82,10 @@ pub(crate) fn read_meta(bytes: &[u8]) -> Result<BatchMeta, BatchError> {
     }
 }
 
-/// Reads metadata that stands as [`write_head`] writes it; `None` for any other, which is not wrong, only not ours.
+/// Reads metadata in the layout of [`write_head`]; `None` for any other layout, which may be valid as well.
 ///
-/// Equal vtables put every field at a known place, so one comparison and the length replace the verifier. Nothing is
-/// read that it would refuse, and it would read the same.
+/// With an equal vtable every field is at its known position, so comparing the prefix and the length replaces the
+/// verifier: all that is accepted here is valid, and has the same values when read with it.
 fn read_own_meta(bytes: &[u8]) -> Option<BatchMeta> {
     let (prefix, mut fields) = bytes.split_first_chunk::<44>()?;
     let writer = *prefix == PREFIX_WITH_WRITER;
@@ -131,7 +130,7 @@ pub(crate) fn head_length(meta: &BatchMeta) -> usize {
     }
 }
 
-/// Writes the whole head of a batch, zeros included. `base_offset` and `properties` of the metadata are not written.
+/// Writes the head of a batch, including zeros. `base_offset` and `properties` of the metadata are not written.
 pub(crate) fn write_head(meta: &BatchMeta, out: &mut impl BufMut) {
     let writer = meta.writer_id.is_some();
     let table_length = if writer { TABLE_LENGTH_WITH_WRITER } else { TABLE_LENGTH };

@@ -1,30 +1,29 @@
-//! Records by their times: those of a window, wherever in a batch they lie.
+//! Selects records by time.
 
 use sbp_types::{Offset, TimestampMs};
 
 use crate::batch::{Batch, Body};
 use crate::time::micros;
 
-/// The times of records that are wanted: from `start` up to but without `end`. `None`: no bound.
+/// A range of times: from `start` up to, not including, `end`. `None`: no bound.
 ///
-/// The order of records is that of offsets, and times may come in any order: only a record's own time says whether it is
-/// in a window.
+/// Records are ordered by offset, and their times may come in any order, so each record is compared by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeWindow {
-    /// The first time wanted.
+    /// The first time in the window.
     pub start: Option<TimestampMs>,
-    /// The first time not wanted any more.
+    /// The first time after the window.
     pub end: Option<TimestampMs>,
 }
 
 impl TimeWindow {
-    /// Whether it has no bounds, so that every record is in it.
+    /// Whether the window has no bounds, so that every record is in it.
     #[must_use]
     pub fn is_unbounded(self) -> bool {
         self.start.is_none() && self.end.is_none()
     }
 
-    /// Whether a time, in microseconds, is in it.
+    /// Whether a time, in microseconds, is in the window.
     #[must_use]
     pub fn has(self, time_us: i64) -> bool {
         self.start.is_none_or(|start| time_us >= micros(start)) && self.end.is_none_or(|end| time_us < micros(end))
@@ -32,8 +31,8 @@ impl TimeWindow {
 }
 
 impl Batch {
-    /// The runs of records from `from` up to, not including, `to` whose times are in a window: each as its first offset
-    /// and the one behind its last, in order. Rows of typed columns all have the time of the batch.
+    /// The runs of records with offsets in [from, to) whose times are in the window, in order; each as its first offset
+    /// and one past its last. Rows of typed columns all have the time of the batch.
     #[must_use]
     pub fn runs_within(&self, from: Offset, to: Offset, window: TimeWindow) -> Vec<(Offset, Offset)> {
         let from = from.max(self.base_offset());

@@ -1,4 +1,4 @@
-//! What a server is told when it starts.
+//! The configuration of a server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,22 +28,23 @@ impl Durability {
 /// Which of the two roles a server has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Roles {
-    /// Both, in one process and on one port.
+    /// Both roles, in one process and on one port.
     #[default]
     Both,
-    /// It decides which streams and ranges exist and where they are; range servers register with it.
+    /// The placement driver: decides which streams and ranges exist and on which range servers; range servers register
+    /// with it.
     PlacementDriver,
-    /// It holds ranges that its placement driver gives it.
+    /// A range server: holds the ranges that its placement driver places on it.
     RangeServer {
-        /// `host:port` of the placement driver; several are tried in turn.
+        /// `host:port` of the placement driver; several addresses are tried in turn.
         placement_driver: Vec<String>,
     },
 }
 
-/// How a [`Server`](crate::Server) is set up. Fill in what differs from [`ServerConfig::default`].
+/// The configuration of a [`Server`](crate::Server). Change what is to differ from [`ServerConfig::default`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// What the server does.
+    /// The role or roles of the server.
     pub roles: Roles,
     /// Where log and metadata live; created when it does not exist. `None`: a temporary directory, deleted at shutdown.
     pub data_dir: Option<PathBuf>,
@@ -62,30 +63,30 @@ pub struct ServerConfig {
     pub shutdown_grace: Duration,
     /// Connections served at once; the next one is closed as soon as it is accepted.
     pub max_connections: usize,
-    /// How many of them one address may have.
+    /// Connections that may be open at once from one IP address.
     pub max_connections_per_address: usize,
-    /// Requests one connection may have in flight; beyond it the server stops reading.
+    /// Requests one connection may have in flight; at this number the server stops reading from it.
     pub max_calls: u32,
-    /// FETCHes one connection may have waiting; one more that cannot be answered at once is refused.
+    /// FETCHes of one connection that may wait for data; a further one that cannot be answered at once is refused.
     pub max_waits: u32,
     /// Bytes of appends that may wait for the disk, over all connections. From a quarter of it on clients are asked to wait
     /// before their next append; beyond it appends are refused, to be sent again later.
     pub max_pending_bytes: u64,
-    /// Bytes that all connections together may hold: requests in progress, and answers that were not taken yet. Beyond it
-    /// connections that hold more than their part of it wait, and if that does not help they are closed.
+    /// Bytes that all connections together may hold: requests in progress, and answers that their peers have not taken
+    /// yet. Above it, connections with more than their share wait, and are closed if that does not help.
     pub max_held_bytes: u64,
-    /// How often retention is looked at: records outlive their time, and streams their size, by this much at most.
+    /// How often retention is applied. Records may be kept this much longer than their stream's settings ask for.
     pub retention_interval: Duration,
-    /// How long the server waits between two sealed files of its log that it reads to find damage which nobody has read.
+    /// How long the server waits between two checks of sealed files of its log for damage.
     pub scrub_interval: Duration,
-    /// How often a range server tells its placement driver that it is there and how it does.
+    /// How often a range server tells its placement driver that it is up, and reports its load.
     pub report_interval: Duration,
     /// Bytes per log segment. `None`: the log's default, smaller in a temporary directory.
     pub segment_bytes: Option<u64>,
-    /// The file system, where it is not the machine's: one that a test can slow down, fill or break.
+    /// The file system to use instead of the machine's: one that a test can slow down, fill or break.
     #[cfg(feature = "testing")]
     pub files: Option<std::sync::Arc<dyn sbp_log::FileSystem>>,
-    /// Breaks the promise that writers are remembered, so that a test can show that it would notice.
+    /// Makes the log forget writers, so that a test can show that it would notice.
     #[cfg(feature = "testing")]
     pub forget_writers: sbp_log::ForgetWriters,
 }

@@ -10,7 +10,7 @@ use sbp_locks::{Condvar, Mutex};
 
 use crate::connection::{ConnectionCommand, ConnectionHandle};
 
-/// Every open connection, so that all of them can be told when the server goes down.
+/// All open connections, so that each can be told when the server shuts down.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     state: Mutex<State>,
@@ -22,17 +22,17 @@ struct State {
     last_id: i64,
     going_down: bool,
     open: HashMap<i64, Arc<ConnectionHandle>>,
-    /// How many of them come from each address; none of the counts is 0.
+    /// The number of open connections from each address; no count is 0.
     by_address: HashMap<IpAddr, usize>,
 }
 
 impl Connections {
-    /// Takes a connection from `address` in. It is open until the second result is dropped.
+    /// Adds a connection from `address`. It counts as open until the second result is dropped.
     pub(crate) fn open(
         self: &Arc<Self>,
         address: IpAddr,
         handle: impl FnOnce(i64) -> ConnectionHandle,
-    ) -> (Arc<ConnectionHandle>, Open) {
+    ) -> (Arc<ConnectionHandle>, OpenConnection) {
         let mut state = self.state.lock();
         state.last_id += 1;
         let id = state.last_id;
@@ -44,7 +44,7 @@ impl Connections {
         }
         (
             handle,
-            Open {
+            OpenConnection {
                 id,
                 address,
                 connections: Arc::clone(self),
@@ -52,17 +52,17 @@ impl Connections {
         )
     }
 
-    /// How many are open.
+    /// The number of open connections.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().open.len()
     }
 
-    /// How many of them come from `address`.
+    /// The number of open connections from `address`.
     pub(crate) fn count_from(&self, address: IpAddr) -> usize {
         self.state.lock().by_address.get(&address).copied().unwrap_or_default()
     }
 
-    /// Tells all of them, and those to come, that the server goes down.
+    /// Tells all connections, and those opened later, that the server shuts down.
     pub(crate) fn go_away(&self) {
         let mut state = self.state.lock();
         state.going_down = true;
@@ -71,7 +71,7 @@ impl Connections {
         }
     }
 
-    /// Waits until none is open; false when that takes longer than this.
+    /// Waits until no connection is open; false when that takes longer than `timeout`.
     pub(crate) fn wait_until_closed(&self, timeout: Duration) -> bool {
         let mut state = self.state.lock();
         let result = self
@@ -81,15 +81,15 @@ impl Connections {
     }
 }
 
-/// A connection's place among those that are open.
+/// Counts a connection as open until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenConnection {
     id: i64,
     address: IpAddr,
     connections: Arc<Connections>,
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         let mut state = self.connections.state.lock();
         state.open.remove(&self.id);

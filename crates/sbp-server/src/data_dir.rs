@@ -1,4 +1,4 @@
-//! The directory a server lives in.
+//! The data directory of a server.
 
 use std::fs;
 use std::io;
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use sbp_log::{FileSystem, LogConfig, RealFileSystem};
 
-/// How temporary directories are called; the process's number and a random one follow.
+/// The beginning of a temporary directory's name; the process id and a random number follow.
 const PREFIX: &str = "sbp-server-";
-/// The file that a living server has locked.
+/// The file that a running server keeps locked.
 const LOCK: &str = "lock";
-/// A server that is about to lock its directory takes less than this.
+/// A starting server locks its directory within this time.
 const SURELY_LOCKED: Duration = Duration::from_secs(60);
-/// The smallest segment that holds the largest batch.
+/// The smallest segment size: the largest batch fits into it.
 const LEAST_SEGMENT: u64 = 16 << 20;
-/// A segment is at most this part of the file system, and a reserve that one: there is one segment being written, the next
-/// one, and the reserve, before there is anything else.
+/// A segment takes at most this part of the file system, and the reserve that part. The log holds a segment being
+/// written, the next one and the reserve before it stores anything else.
 const SEGMENT_PART: u64 = 16;
 const RESERVE_PART: u64 = 64;
 
-/// A data directory: the user's, or a temporary one of our own.
+/// A data directory: the user's, or a temporary one that the server made.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// The directory of a configuration. The user's own is made by the log, durably.
+    /// The directory of a configuration. A temporary one is made here; the user's is made by the log, durably.
     pub(crate) fn new(path: Option<&Path>) -> io::Result<Self> {
         match path {
             Some(path) => Ok(Self {
@@ -55,7 +55,7 @@ impl DataDir {
         self.temporary
     }
 
-    /// Deletes a temporary directory with all that is in it; leaves any other as it is.
+    /// Deletes the directory with its contents if it is temporary.
     pub(crate) fn clean_up(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.temporary) {
             fs::remove_dir_all(&self.path)
@@ -67,14 +67,14 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // Reached where a start fails half-way.
+        // Deletes it if the start of the server has failed.
         if let Err(error) = self.clean_up() {
             tracing::warn!(%error, path = %self.path.display(), "a temporary directory was left behind");
         }
     }
 }
 
-/// Makes a directory that nobody else can look into.
+/// Makes a directory that only this user can read.
 fn make_temporary(parent: &Path) -> io::Result<PathBuf> {
     for _attempt in 0..16 {
         let path = parent.join(format!("{PREFIX}{}-{:016x}", std::process::id(), fastrand::u64(..)));
@@ -90,8 +90,8 @@ fn make_temporary(parent: &Path) -> io::Result<PathBuf> {
     ))
 }
 
-/// Removes the temporary directories of servers that were killed: those of this user that nobody has locked, and that are
-/// too old to be about to be.
+/// Removes temporary directories of killed servers: those of this user that are not locked and too old for their server
+/// to be about to lock them.
 fn remove_abandoned(parent: &Path, age: Duration) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -100,14 +100,18 @@ fn remove_abandoned(parent: &Path, age: Duration) {
             continue;
         }
         match remove_if_abandoned(&entry.path(), age) {
-            Ok(true) => tracing::info!(path = %entry.path().display(), "removed what a killed server left"),
+            Ok(true) => {
+                tracing::info!(path = %entry.path().display(), "removed the temporary directory of a killed server")
+            }
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, path = %entry.path().display(), "a temporary directory stays"),
+            Err(error) => {
+                tracing::debug!(%error, path = %entry.path().display(), "cannot check or remove a temporary directory")
+            }
         }
     }
 }
 
-/// Whether it was removed. The lock is held until it is.
+/// Returns whether the directory was removed. The lock is held until it is gone.
 fn remove_if_abandoned(path: &Path, age: Duration) -> io::Result<bool> {
     let about = fs::symlink_metadata(path)?;
     let own = rustix::process::geteuid().as_raw() == about.uid();
@@ -131,11 +135,11 @@ fn remove_if_abandoned(path: &Path, age: Duration) -> io::Result<bool> {
     }
 }
 
-/// Makes what a log takes in advance fit to the file system that its directory is on, or will be.
+/// Reduces segment and reserve sizes for a small file system. The directory need not exist yet.
 pub(crate) fn fit_to_disk(log: &mut LogConfig) {
     let there = log.directory.ancestors().find(|path| path.is_dir());
     let disk = rustix::fs::statvfs(there.unwrap_or_else(|| Path::new(".")));
-    // Where the system does not say how large it is, it is large.
+    // If the system does not tell the size of the file system, it is taken to be large.
     if let Ok(disk) = disk {
         fit_to(log, disk.f_blocks.saturating_mul(disk.f_frsize));
     }

@@ -23,7 +23,7 @@ pub enum StartError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Other machines could reach the address, and nobody said that this is meant.
+    /// Other machines could reach the address, and `insecure_listen` is not set.
     #[error(
         "{address} can be reached from other machines and the server has no authentication yet: listen on 127.0.0.1, \
          or say insecure_listen (--insecure-listen) if the network is trusted"
@@ -48,7 +48,7 @@ pub enum StartError {
         path: PathBuf,
         /// The format found.
         found: u32,
-        /// The newest format this version knows.
+        /// The newest format that this version can read.
         supported: u32,
     },
     /// The log holds records of a stream or range that the metadata does not know and does not remember as deleted.
@@ -65,7 +65,8 @@ pub enum StartError {
         /// The range within it.
         range: i32,
     },
-    /// The metadata remembers a later start of this directory than the log does: the log is an older copy, or gone.
+    /// The metadata remembers a later start of this directory than the log does: the log is an older copy, or was
+    /// removed.
     #[error(
         "the log in {} is older than the metadata: it was started {log} times, the metadata remembers {metadata}. Nothing \
          was dropped: put back the log that belongs to this metadata, or choose another data directory",
@@ -74,23 +75,23 @@ pub enum StartError {
     LogOlderThanMetadata {
         /// The data directory.
         path: PathBuf,
-        /// Starts that the log has counted, this one included.
+        /// How many starts the log has counted, including this one.
         log: u64,
-        /// Starts that the metadata remembers.
+        /// How many starts the metadata remembers.
         metadata: u64,
     },
-    /// The directory belongs to a server with another role.
+    /// The directory belongs to a server in another role.
     #[error("{} belongs to {found}: start it in that role, or choose another data directory", .path.display())]
     OtherRole {
         /// The data directory.
         path: PathBuf,
-        /// What it belongs to.
+        /// The role it belongs to.
         found: &'static str,
     },
-    /// A range server that has no number yet could not get one from its placement driver.
+    /// A range server without an id could not get one from its placement driver.
     #[error("cannot get a number for this range server: {reason}; start the placement driver, or give its address")]
     PlacementDriver {
-        /// What went wrong, with the address asked.
+        /// What went wrong, with the placement driver's address.
         reason: String,
     },
     /// The log could not be opened.
@@ -98,7 +99,7 @@ pub enum StartError {
     Log {
         /// The data directory.
         path: PathBuf,
-        /// What the log says, in words.
+        /// The log's error as text.
         reason: String,
         /// The cause.
         #[source]
@@ -109,16 +110,16 @@ pub enum StartError {
     Metadata {
         /// The data directory.
         path: PathBuf,
-        /// What is wrong, in words.
+        /// What is wrong with the metadata.
         reason: String,
         /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A directory, file or thread that the server needs could not be made.
+    /// A directory, file or thread that the server needs could not be created.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried, with the name of the file.
+        /// The step that failed, with the name of the file.
         what: String,
         /// The system's answer.
         source: io::Error,
@@ -133,7 +134,7 @@ pub enum ShutdownError {
     /// The log could not write its last checkpoint.
     #[error("the log did not close cleanly: {reason}; the next start recovers it")]
     Log {
-        /// What the log says, in words.
+        /// The log's error as text.
         reason: String,
     },
     /// The temporary directory could not be deleted.

@@ -1,11 +1,11 @@
-//! A failure the server lives on with, read-only.
+//! Failures after which the server goes on, read-only.
 
 use std::sync::Arc;
 
 use sbp_locks::{Condvar, Mutex};
 
-/// Why the server takes no more appends (the log failed) or creates no more streams (the metadata store failed). Reads
-/// of synced data go on; only a restart, which re-reads the disk, brings the rest back.
+/// Why the server takes no more appends (the log failed) or creates no more streams (the metadata store failed). Synced
+/// data can still be read. A restart, which reads the disk anew, is needed to write again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} failed: {reason}; synced data can still be read; check the disk, then restart the server")]
 pub struct ServerFailure {
@@ -15,7 +15,7 @@ pub struct ServerFailure {
     pub reason: String,
 }
 
-/// Whether the server works, as everybody in it and around it sees it.
+/// Whether the server has failed or stopped, for all its threads and its user.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     state: Mutex<State>,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Health {
-    /// Remembers a failure. Only the first one counts.
+    /// Stores a failure, unless there was one before.
     pub(crate) fn fail(&self, what: &'static str, reason: impl Into<String>) {
         let mut state = self.state.lock();
         if state.failure.is_none() {
@@ -49,13 +49,13 @@ impl Health {
         self.state.lock().failure.clone()
     }
 
-    /// The server was shut down: nobody waits for a failure any more.
+    /// Notes that the server was shut down, which ends all waits for a failure.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
     }
 
-    /// Blocks until there is a failure, or the server was shut down without one.
+    /// Blocks until there is a failure, or until the server is shut down without one.
     pub(crate) fn wait(&self) -> Option<Arc<ServerFailure>> {
         let mut state = self.state.lock();
         while state.failure.is_none() && !state.stopped {

@@ -1,14 +1,14 @@
-//! Who this server is, as it tells others.
+//! The id and address of this server, as it tells them to others.
 
 use sbp_messages::RangeServer as RangeServerName;
 use sbp_types::ServerId;
 
-/// Who this server is.
+/// The id and address of this server.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// As a range server; a placement driver alone has no number.
+    /// Its id as a range server; `None` for a process that is only a placement driver.
     pub(crate) server_id: Option<ServerId>,
-    /// Where clients are told to dial, `host:port`.
+    /// The address, `host:port`, that clients are told to dial.
     pub(crate) advertise: String,
 }
 

@@ -16,42 +16,43 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use crate::connection::{Connection, ConnectionHandle};
-use crate::connections::{Connections, Open};
+use crate::connections::{Connections, OpenConnection};
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::node::Node;
 
-/// The first pause after the system had nothing left to accept a connection with; doubled up to [`LONGEST_PAUSE`].
+/// The first pause when the system has no resources to accept a connection; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Connections that may be on their way to the thread that serves. Were it any number, those who connect, ask and leave
-/// would be accepted faster than they are served, and wait in a row before everybody else.
+/// The most connections that may be on their way to the serving thread. Without a limit, connections that ask once and
+/// leave would be accepted faster than they are served, and delay all others.
 pub(crate) const HANDOVERS: usize = 16;
 
-/// What the accept loop needs.
+/// Accepts connections.
 ///
-/// It runs on a thread of its own, with all connections that have asked for nothing yet: thousands that come and go, or
-/// dribble, delay nobody who has. At its first request a connection moves to the thread that serves.
+/// Runs on a thread of its own, together with all connections that have not made a request yet, so that thousands of
+/// connections which come and go, or send slowly, delay none of the others. With its first request a connection moves
+/// to the serving thread.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    /// Where connections are served.
+    /// The runtime of the serving thread.
     pub(crate) home: Handle,
     pub(crate) node: Arc<Node>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) descriptors: Arc<Descriptors>,
-    /// What all connections may hold together.
+    /// The memory that all connections share.
     pub(crate) memory: Arc<Memory>,
     pub(crate) session: SessionConfig,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
     pub(crate) exhausted: LogRateLimiter,
     pub(crate) too_many: LogRateLimiter,
-    /// Places on the way to the thread that serves, [`HANDOVERS`] in all.
+    /// Permits to move to the serving thread, [`HANDOVERS`] in all.
     pub(crate) handover: Arc<Semaphore>,
 }
 
 impl Acceptor {
-    /// Accepts until told to stop; then the listener is closed.
+    /// Accepts until told to stop; then closes the listener.
     pub(crate) async fn run(self, listener: TcpListener, mut stop: watch::Receiver<bool>) {
         let registered = self.descriptors.register(listener.as_raw_fd());
         let mut pause = FIRST_PAUSE;
@@ -74,16 +75,16 @@ impl Acceptor {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
-                // The peer went away between connecting and being accepted.
+                // The peer closed the connection before it was accepted.
                 Err(error) => tracing::debug!(%error, "a connection was not accepted"),
             }
         }
         drop(registered);
     }
 
-    /// The next connection, once the thread that serves has taken over those before it.
+    /// Accepts the next connection, once the serving thread has room for more.
     async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
-        // Never closed.
+        // The semaphore is never closed, so acquiring cannot fail.
         drop(self.handover.acquire().await);
         listener.accept().await
     }
@@ -109,20 +110,20 @@ impl Acceptor {
         let session = Session::new(self.session.clone(), Instant::now());
         let application = Connection::new(Arc::clone(&self.node), handle);
         let socket = Socket::new(stream, &self.descriptors);
-        let place = Place {
+        let guard = ConnectionGuard {
             node: Arc::clone(&self.node),
             open,
         };
         let (home, memory, handover) = (self.home.clone(), Arc::clone(&self.memory), Arc::clone(&self.handover));
         tokio::spawn(async move {
             match drive_until_settled(socket, session, application, inbox, &memory).await {
-                Driven::Over(_reason) => place.leave(),
+                Driven::Over(_reason) => guard.leave(),
                 Driven::Settled(settled) => {
                     let handed_over = handover.acquire_owned().await;
                     home.spawn(async move {
                         let driven = settled.drive(Socket::rehome);
                         after_first_poll(driven, || drop(handed_over)).await;
-                        place.leave();
+                        guard.leave();
                     });
                 }
             }
@@ -130,7 +131,7 @@ impl Acceptor {
     }
 }
 
-/// Polls to the end, and calls `then` after the first time.
+/// Polls `future` to its end, and calls `then` after the first poll.
 async fn after_first_poll<F: Future>(future: F, then: impl FnOnce()) -> F::Output {
     let mut future = pin!(future);
     let mut then = Some(then);
@@ -144,22 +145,22 @@ async fn after_first_poll<F: Future>(future: F, then: impl FnOnce()) -> F::Outpu
     .await
 }
 
-/// What a connection keeps for as long as it is open.
-struct Place {
+/// Counts a connection as open for as long as it is served.
+struct ConnectionGuard {
     node: Arc<Node>,
-    open: Open,
+    open: OpenConnection,
 }
 
-impl Place {
+impl ConnectionGuard {
     fn leave(self) {
         self.node.counters.connections_closed.add(1);
         drop(self.node);
-        // Last: whoever waits for the connections to end may then take the server apart.
+        // Dropped last: a shutdown that waits for the connections to end dismantles the server next.
         drop(self.open);
     }
 }
 
-/// Whether the system ran out of something, so that accepting again at once cannot help.
+/// Whether the system has run out of a resource, so that accepting again at once cannot succeed.
 fn is_exhausted(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))

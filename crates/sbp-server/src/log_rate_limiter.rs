@@ -1,4 +1,4 @@
-//! Limits how often a warning is logged that a peer can cause as often as it likes.
+//! Limits how often a warning is logged that peers can cause at will.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use sbp_locks::Mutex;
 /// The shortest time between two warnings of one kind.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lets one warning of its kind through in a second, and counts those between.
+/// Lets one warning per second through, and counts those left out.
 #[derive(Debug, Default)]
 pub(crate) struct LogRateLimiter {
     state: Mutex<State>,
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl LogRateLimiter {
-    /// Whether to warn now; then how many warnings were left out since the last one.
+    /// If a warning is due now: how many were left out since the last one.
     pub(crate) fn due(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
         if state

@@ -1,4 +1,4 @@
-//! What all connections of a server share.
+//! The parts of a server that all connections share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,32 +16,32 @@ use crate::refusal::Refusal;
 use crate::roles::RangeRole;
 use crate::stats::Counters;
 
-/// What a connection may do.
+/// The limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
-    /// Bytes of answers that lie here until the peer takes them.
+    /// Bytes of answers that may wait for the peer to take them.
     pub(crate) answer_bytes: usize,
-    /// FETCHes that wait.
+    /// FETCHes that may wait for data.
     pub(crate) waits: usize,
-    /// For requests that name no timeout.
+    /// The timeout of requests that name none.
     pub(crate) default_timeout: Duration,
-    /// What a peer is told when the server goes down.
+    /// The grace that a GOAWAY announces when the server shuts down.
     pub(crate) shutdown_grace: Duration,
 }
 
-/// The server as its connections see it: the roles it has, called directly.
+/// The roles of the server and what its connections need to call them.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) identity: Identity,
     pub(crate) offer: Offer,
     pub(crate) limits: ConnectionLimits,
-    /// Absent where only ranges are served.
+    /// `None` in a process that is only a range server.
     pub(crate) placement: Option<PlacementDriver>,
-    /// Absent where only placement is decided.
+    /// `None` in a process that is only a placement driver.
     pub(crate) ranges: Option<Arc<RangeServer>>,
-    /// What a range server without a placement driver in the same process has instead of one.
+    /// The link to the placement driver, in a process that is only a range server.
     pub(crate) range_role: Option<Arc<RangeRole>>,
-    /// The threads that read for [`Node::ranges`].
+    /// The threads that read from the disk for [`Node::ranges`].
     pub(crate) readers: Option<Readers>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
@@ -55,7 +55,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The operation is not served here: this is a range server alone.
+    /// This process is only a range server and does not serve the operation.
     pub(crate) fn placement(&self) -> Result<&PlacementDriver, Refusal> {
         self.placement.as_ref().ok_or_else(|| {
             let message = "this is a range server; ask its placement driver";
@@ -67,7 +67,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The operation is not served here: this is a placement driver alone.
+    /// This process is only a placement driver and does not serve the operation.
     pub(crate) fn ranges(&self) -> Result<&Arc<RangeServer>, Refusal> {
         self.ranges.as_ref().ok_or_else(|| {
             let message = "this is a placement driver; ask the range server that holds the range";

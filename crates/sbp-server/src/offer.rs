@@ -1,22 +1,22 @@
-//! HEARTBEAT: who is there, and what both sides understand.
+//! HEARTBEAT: what the server tells a peer of itself, and which features both sides have.
 
 use sbp_messages::{Feature, HeartbeatRequest, HeartbeatResponse, Status, features};
 
 use crate::identity::Identity;
 
-/// The protocol's revision that this server speaks.
+/// The revision of the protocol that this server speaks.
 const REVISION: i32 = 1;
 
-/// What the server offers.
+/// The features and limits that the server offers.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
-    /// Told when the peer names them too.
+    /// Features that are named only if the peer names them too.
     features: Vec<Feature>,
-    /// Told always: they bind the peer whether it understands their names or not.
+    /// Limits, which are always named: they bind the peer whether it knows them or not.
     limits: Vec<Feature>,
 }
 
-/// The limits of one connection that a peer is told.
+/// The limits of one connection that the peer is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToldLimits {
     pub(crate) calls: usize,
@@ -27,8 +27,8 @@ pub(crate) struct ToldLimits {
 }
 
 impl Offer {
-    /// What requests may say is the same for both roles: a role that does not serve an operation refuses
-    /// it, and the peer goes to the other one. Only a range server has a number, and a durability.
+    /// The offer of a server. Both roles offer the same request features: a role that does not serve an operation
+    /// refuses it, and the peer asks the other role. Only a range server names an id and a durability.
     pub(crate) fn new(durability: &str, identity: &Identity, limits: ToldLimits) -> Self {
         let mut offered = vec![
             Feature::new(features::NAMES, "1"),
@@ -54,7 +54,7 @@ impl Offer {
         }
     }
 
-    /// The answer to a HEARTBEAT that is refused: nothing was agreed.
+    /// The answer that refuses a HEARTBEAT: no features are agreed.
     pub(crate) fn refusal(&self, request: HeartbeatRequest, status: Status) -> HeartbeatResponse {
         HeartbeatResponse {
             client_id: request.client_id,
@@ -65,7 +65,7 @@ impl Offer {
         }
     }
 
-    /// The answer to a connection's first HEARTBEAT. It is given again to every later one.
+    /// The answer to a connection's first HEARTBEAT. The connection repeats it for every later one.
     pub(crate) fn answer(
         &self,
         identity: &Identity,

@@ -1,21 +1,21 @@
-//! Why one entry of a request, or a whole request, was not done.
+//! Why a request, or one entry of it, was not carried out.
 
 use bytes::Bytes;
 use sbp_messages::{ErrorCode, Status};
 
-/// A code of the protocol's error table with words for the one who reads it.
+/// An error code of the protocol with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// What went wrong, as programs read it.
+    /// The code, for programs.
     pub(crate) code: ErrorCode,
-    /// What went wrong, as people read it.
+    /// The message, for people.
     pub(crate) message: String,
-    /// What a program needs to go on, where the code has something of the kind.
+    /// Further data for programs, for codes that define it.
     pub(crate) detail: Bytes,
 }
 
-/// Called once with how something ended, by whatever thread ended it; must not block. Dropped uncalled it counts as a
-/// refusal wherever somebody waits for it.
+/// A callback for the result of an operation, called once on whatever thread has the result; must not block. Where
+/// somebody waits for the result, dropping the callback counts as a refusal.
 pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Refusal>) + Send>;
 
 impl Refusal {
@@ -27,7 +27,7 @@ impl Refusal {
         }
     }
 
-    /// Adds what a program needs to go on.
+    /// Adds the data that the code defines.
     pub(crate) fn with_detail(self, detail: [u8; 8]) -> Self {
         Self {
             detail: Bytes::copy_from_slice(&detail),
@@ -35,24 +35,24 @@ impl Refusal {
         }
     }
 
-    /// Decodable, but wrong: the caller's fault, never worth a retry.
+    /// The request can be decoded but is wrong, so repeating it cannot help.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::INVALID_REQUEST, message)
     }
 
-    /// The time was up before anything was done.
+    /// The request's timeout passed before anything was done.
     pub(crate) fn expired() -> Self {
         Self::new(
             ErrorCode::REQUEST_TIMEOUT,
-            "the time was up before the request was started",
+            "the timeout of the request passed before it was started",
         )
     }
 
-    /// An answer that an operation depends on did not come. The operation may have been carried out.
+    /// A part of the server did not report the result of the operation, which may have been carried out.
     pub(crate) fn unanswered() -> Self {
         Self::new(
             ErrorCode::PD_INTERNAL_SERVER_ERROR,
-            "an answer that this depends on did not come",
+            "a part of the server did not report the result; the request may have been carried out",
         )
     }
 

@@ -1,4 +1,4 @@
-//! What a peer is told about a request that the session did not let through.
+//! The answer to a request that the session has refused.
 
 use sbp_messages::{ErrorCode, Status};
 use sbp_session::RejectReason;

@@ -1,4 +1,4 @@
-//! The parts of a running server, put together and taken apart.
+//! Starts the parts of a server and shuts them down.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::RawFd;
@@ -32,29 +32,29 @@ use crate::start::{OpenedRoles, StartContext};
 use crate::stats::{Counters, ServerStats};
 use crate::storage::StorageParts;
 
-/// What connections may take beyond the grace to write their last bytes.
+/// How much longer than the grace connections may take to write their last bytes.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
-/// What threads may take beyond that which were stopped meanwhile, or wait for the disk.
+/// How much longer threads may take that were suspended or wait for the disk.
 const LAST_USERS_TIME: Duration = Duration::from_secs(30);
-/// How often is looked whether they have ended: nothing signals it.
+/// How often it is checked whether those threads have ended; nothing signals it.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// Descriptors beside those of connections.
+/// Descriptors besides those of connections.
 const OTHER_DESCRIPTORS: usize = 16;
 
 /// A running server's parts.
 #[derive(Debug)]
 pub(crate) struct ServerRuntime {
     runtime: Runtime,
-    /// Has those connections that have asked for nothing yet.
+    /// The runtime of the acceptor and of connections that have not made a request yet.
     reception: Runtime,
     stop: watch::Sender<bool>,
     local: SocketAddr,
     node: Arc<Node>,
-    /// Has the log, which owns the directory.
+    /// The range server with the log, which owns the directory.
     owner: Arc<RangeServer>,
     connections: Arc<Connections>,
     descriptors: Arc<Descriptors>,
-    /// Places of the files that keep the directory locked; dropped before the files are.
+    /// Entries for the descriptors that keep the directory locked; dropped before these are closed.
     locks: Vec<Registered>,
     data_dir: DataDir,
     grace: Duration,
@@ -62,12 +62,12 @@ pub(crate) struct ServerRuntime {
 }
 
 impl ServerRuntime {
-    /// Starts everything.
+    /// Starts all parts.
     pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
         check_listen_address(config)?;
         let runtime = start_runtime("sbp-server-io")?;
         let reception = start_runtime("sbp-reception")?;
-        // Before the directory is touched: a port that is taken is found at once, and changes nothing.
+        // Before the directory is opened, so that a port in use is reported at once and nothing is changed.
         let listener = bind(&reception, &config.listen)?;
         let local = listener.local_addr().map_err(io("read the address listened on"))?;
         check_advertised(config, local)?;
@@ -160,8 +160,8 @@ impl ServerRuntime {
         }
     }
 
-    /// Ends everything, in the order in which nothing is lost: no more connections, no more requests, what was started
-    /// is answered, then the metadata, then the log.
+    /// Shuts all parts down in an order in which nothing is lost: first no new connections and requests, then the
+    /// answers to what was started, then the metadata, then the log.
     pub(crate) fn shutdown(self) -> Result<(), ShutdownError> {
         let Self {
             runtime,
@@ -181,7 +181,7 @@ impl ServerRuntime {
             tracing::warn!(open = connections.count(), "connections did not end in time");
         }
         if let Some(role) = &node.range_role {
-            role.link.close();
+            role.channel.close();
         }
         reception.shutdown_timeout(CLOSING_TIME);
         runtime.shutdown_timeout(CLOSING_TIME);
@@ -194,8 +194,11 @@ impl ServerRuntime {
         if let Some(readers) = &node.readers {
             readers.stop();
         }
-        let closed = close_log(node, owner);
+        // Before the log closes the descriptors: their numbers can be those of other files right after that, which a child
+        // forked at that moment must not close. A child that has copies of the locks does not hold them any longer than
+        // this process, which unlocks them.
         drop(locks);
+        let closed = close_log(node, owner);
         let path = data_dir.path().to_owned();
         data_dir
             .clean_up()
@@ -204,7 +207,7 @@ impl ServerRuntime {
     }
 }
 
-/// Opens what the server keeps, for the roles that it has, and puts around it what its connections need.
+/// Opens the configured roles, and builds what connections need.
 fn open_node(
     context: &StartContext<'_>,
     session: &SessionConfig,
@@ -257,13 +260,13 @@ fn open_node(
     Ok((node, owner))
 }
 
-/// An error of the system, with what could not be done.
+/// Wraps a system error with the step that failed.
 fn io(what: &str) -> impl FnOnce(std::io::Error) -> StartError {
     let what = what.to_owned();
     move |source| StartError::Io { what, source }
 }
 
-/// Starts what a server does without being asked.
+/// Starts the regular tasks of the server.
 fn start_background_tasks(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, directory: &Path) {
     if node.ranges.is_some() {
         runtime.spawn(trim_what_is_due(Arc::downgrade(node), config.retention_interval));
@@ -282,8 +285,8 @@ fn start_background_tasks(runtime: &Runtime, node: &Arc<Node>, config: &ServerCo
     }
 }
 
-/// Closes the log when nobody else uses it any more. A thread that was stopped, or waits for the disk, is waited for; one
-/// that does not come back can append nothing any more, and keeps only the directory's lock.
+/// Closes the log once nothing else uses it. Threads that are suspended or wait for the disk are waited for. One that
+/// does not end in time cannot append any more; it only keeps the directory locked.
 fn close_log(node: Arc<Node>, owner: Arc<RangeServer>) -> Result<(), ShutdownError> {
     let until = Instant::now() + LAST_USERS_TIME;
     let alone = wait_until_alone(&node, until);
@@ -298,7 +301,7 @@ fn close_log(node: Arc<Node>, owner: Arc<RangeServer>) -> Result<(), ShutdownErr
     })
 }
 
-/// Whether everybody else has let go of it by then.
+/// Waits until `shared` has no other owner; false if that takes until `until`.
 fn wait_until_alone<T>(shared: &Arc<T>, until: Instant) -> bool {
     while Arc::strong_count(shared) > 1 {
         if Instant::now() >= until {
@@ -335,7 +338,7 @@ fn bind(runtime: &Runtime, address: &str) -> Result<TcpListener, StartError> {
     })
 }
 
-/// Until there is authentication, only this machine is listened to, unless the user says otherwise.
+/// Refuses addresses that other machines can reach, unless the user allows them: there is no authentication yet.
 fn check_listen_address(config: &ServerConfig) -> Result<(), StartError> {
     if config.insecure_listen {
         return Ok(());
@@ -355,8 +358,8 @@ fn check_listen_address(config: &ServerConfig) -> Result<(), StartError> {
     }
 }
 
-/// A range server tells its placement driver where it is, so it has to know; and what is told has to be an address that
-/// others dial.
+/// Checks the address to advertise. A range server registers its address with the placement driver, so there must be
+/// one that others can dial.
 fn check_advertised(config: &ServerConfig, local: SocketAddr) -> Result<(), StartError> {
     if let Some(address) = &config.advertise
         && let Err(fault) = check_address(address)
@@ -429,8 +432,8 @@ fn told_limits(session: &SessionConfig) -> ToldLimits {
     }
 }
 
-/// The descriptors that keep the directory locked: the log owns the file and knows no descriptors, the system knows
-/// them all.
+/// The descriptors that keep the directory locked. The log owns the files and does not expose their descriptors, so
+/// they are looked up in `/proc`.
 fn lock_descriptors(directory: &Path) -> Vec<RawFd> {
     let Ok(directory) = directory.canonicalize() else {
         return Vec::new();

@@ -21,9 +21,9 @@ pub struct Server {
     local: SocketAddr,
     health: Arc<Health>,
     descriptors: Arc<Descriptors>,
-    /// The process that started it: in any other, one that was forked, its threads do not exist.
+    /// The process that started the server. A forked process inherits this value but not the server's threads.
     process: u32,
-    /// Taken out by a shutdown, and never dropped in place: a forked child must leave it as it is.
+    /// Taken out by `shutdown`, and never dropped in place: a forked child must not run its destructor.
     runtime: ManuallyDrop<Mutex<Option<ServerRuntime>>>,
 }
 
@@ -36,7 +36,7 @@ impl Server {
     ///
     /// [`StartError`] names what is in the way and what to do about it. Nothing is left running.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
-        // On a thread of its own: where a start fails, a runtime is taken down, and the caller may be inside another one.
+        // On a thread of its own: a failed start drops a runtime, which is not allowed inside the caller's runtime.
         let starting = std::thread::Builder::new()
             .name("sbp-start".to_owned())
             .spawn(move || ServerRuntime::start(&config));
@@ -75,7 +75,7 @@ impl Server {
         self.health.failure()
     }
 
-    /// Blocks until the server has failed (then why) or was shut down by another thread (then `None`).
+    /// Blocks until the server has failed, and returns why, or until another thread has shut it down: `None`.
     #[must_use]
     pub fn wait_for_failure(&self) -> Option<Arc<ServerFailure>> {
         self.health.wait()
@@ -99,7 +99,7 @@ impl Server {
     }
 
     /// Ends the server: tells the peers, answers what was started, syncs, writes a checkpoint and the clean mark, and
-    /// deletes a temporary directory. Blocks until all of it is done; doing it again does nothing, nor does doing it in a
+    /// deletes a temporary directory. Blocks until all of it is done. Further calls do nothing, nor do calls in a
     /// process that was forked from the server's.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Server {
         let Some(runtime) = self.runtime.lock().take() else {
             return Ok(());
         };
-        // On a thread of its own: a runtime must not be taken down from inside another one, where the caller may be.
+        // On a thread of its own: a runtime must not be dropped inside another one, where the caller may be.
         let ended = std::thread::Builder::new()
             .name("sbp-shutdown".to_owned())
             .spawn(move || runtime.shutdown());

@@ -1,4 +1,4 @@
-//! The roles that the configuration of a server asks for, opened.
+//! Opens the roles that a configuration asks for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::runtime::{Handle, Runtime};
 
 use crate::config::{Roles, ServerConfig};
 use crate::error::StartError;
-use crate::peer::{PeerConfig, PeerLink};
+use crate::peer::{PeerChannel, PeerConfig};
 use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
 use crate::roles::{AskPlacementDriver, RangeRole, RangeStore, RemoteServers, allocate_id, greeting};
@@ -19,25 +19,25 @@ use crate::storage::{self, PlacementStorage, RangeStorage, Storage, StorageParts
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a server consists of.
+/// The opened parts of a server.
 #[derive(Debug)]
 pub(crate) struct OpenedRoles {
-    /// As a range server; a placement driver alone has no number.
+    /// Its id as a range server; `None` for a process that is only a placement driver.
     pub(crate) server_id: Option<ServerId>,
     pub(crate) placement: Option<PlacementDriver>,
     pub(crate) ranges: Option<Arc<RangeServer>>,
     pub(crate) range_role: Option<Arc<RangeRole>>,
-    /// Has the log, which owns the directory, whether ranges are served from it or not.
+    /// The range server with the log, which owns the directory even where no ranges are served.
     pub(crate) owner: Arc<RangeServer>,
 }
 
-/// What opening needs besides the directory.
+/// What the start needs besides the directory.
 #[derive(Debug)]
 pub(crate) struct StartContext<'a> {
     pub(crate) config: &'a ServerConfig,
     pub(crate) runtime: &'a Runtime,
     pub(crate) descriptors: &'a Arc<Descriptors>,
-    /// Where others are told to dial this server.
+    /// The address that others are told to dial.
     pub(crate) advertise: &'a str,
 }
 
@@ -48,17 +48,17 @@ impl StartContext<'_> {
         Arc::new(RemoteServers::new(hello, runtime, Arc::clone(self.descriptors)))
     }
 
-    /// A link to the placement driver, which is told who calls.
-    fn link(&self, placement_driver: &[String], me: Option<RangeServerName>) -> PeerLink {
+    /// A channel to the placement driver, with this server's identity if it has one.
+    fn channel(&self, placement_driver: &[String], me: Option<RangeServerName>) -> PeerChannel {
         let config = PeerConfig {
             addresses: placement_driver.to_vec(),
-            // Without a number it only asks for one, and only then.
+            // Without an id the channel only asks for one, so it need not stay connected.
             stays: me.is_some(),
             hello: greeting(ClientRole::RANGE_SERVER, me),
             heartbeat_interval: self.config.report_interval,
             connect_timeout: CONNECT_TIMEOUT,
         };
-        PeerLink::new(config, self.runtime.handle().clone(), Arc::clone(self.descriptors))
+        PeerChannel::new(config, self.runtime.handle().clone(), Arc::clone(self.descriptors))
     }
 }
 
@@ -113,8 +113,8 @@ impl OpenedRoles {
         let server_id = match server_id {
             Some(id) => id,
             None => {
-                let link = context.link(placement_driver, None);
-                let asked = allocate_id(&link, context.advertise, context.config.default_timeout);
+                let channel = context.channel(placement_driver, None);
+                let asked = allocate_id(&channel, context.advertise, context.config.default_timeout);
                 let id = context
                     .runtime
                     .block_on(asked)
@@ -137,7 +137,7 @@ impl OpenedRoles {
         let runtime: Handle = context.runtime.handle().clone();
         let role = Arc::new(RangeRole {
             server_id,
-            link: context.link(placement_driver, Some(me)),
+            channel: context.channel(placement_driver, Some(me)),
             range_store,
             ranges: Arc::downgrade(&ranges),
             runtime,

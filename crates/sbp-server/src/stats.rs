@@ -10,11 +10,11 @@ pub struct ServerStats {
     pub connections_accepted: u64,
     /// Connections open now.
     pub connections_open: u64,
-    /// Streams that exist now; on a range server alone, those with a range here.
+    /// Streams that exist now; in a process that is only a range server, those with a range here.
     pub streams: u64,
     /// APPEND entries stored.
     pub appends: u64,
-    /// Records in them.
+    /// Records in stored APPEND entries.
     pub records_appended: u64,
     /// APPEND entries refused.
     pub appends_refused: u64,
@@ -26,13 +26,13 @@ pub struct ServerStats {
     pub groups: u64,
     /// Syncs of the log's segments.
     pub syncs: u64,
-    /// Ranges that have damaged records on the disk, as far as is known.
+    /// Ranges with records known to be damaged on the disk.
     pub damaged_ranges: u64,
-    /// The word for the durability in force: `fsync` or `none`.
+    /// The name of the durability in force: `fsync` or `none`.
     pub durability: &'static str,
 }
 
-/// One counter. Relaxed: figures, not decisions.
+/// A counter. Relaxed, because it is only displayed.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

@@ -1,17 +1,17 @@
-//! How fast the frame at hand comes in.
+//! Watches how fast a frame arrives.
 
 use std::time::{Duration, Instant};
 
 use crate::{CloseReason, SessionConfig};
 
-/// How much of the frame at hand is here.
+/// How much of the next frame has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Not a byte: the connection is between two frames.
+    /// Nothing: the connection is between two frames.
     Nothing,
     /// Some of its first 16 bytes.
     Head,
-    /// Those, and perhaps some of what follows.
+    /// The first 16 bytes, and perhaps some of the rest.
     Body,
 }
 
@@ -23,19 +23,19 @@ pub(crate) enum Part {
 /// any -> Between: the frame is complete
 /// ```
 ///
-/// A time in which this side did not read does not count.
+/// Time during which this side did not read does not count.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     patience: Duration,
-    /// Bytes that buy a second.
+    /// The frame's time grows by a second for this many bytes received.
     per_second: u32,
-    /// Since when this part of a frame comes in, and how much had come by then.
+    /// When the present part of the frame began to arrive, and how many bytes had been received by then.
     begun: Option<Begun>,
-    /// Which frame of the connection it is.
+    /// The number of the frame on this connection.
     frame: u64,
-    /// All bytes received so far.
+    /// Bytes received on this connection.
     received: u64,
-    /// This side does not read.
+    /// Whether this side has stopped reading.
     paused: bool,
 }
 
@@ -58,7 +58,8 @@ impl Arrival {
         }
     }
 
-    /// After parsing: `part` of frame number `frame` is here, `received` bytes have come on this connection.
+    /// Called after parsing: `part` of frame number `frame` has arrived, and `received` bytes in all on this
+    /// connection.
     pub(crate) fn note(&mut self, part: Part, frame: u64, received: u64, now: Instant) {
         self.received = received;
         if part == Part::Nothing {
@@ -73,7 +74,7 @@ impl Arrival {
         }
     }
 
-    /// Whether this side reads. When it goes on reading, the peer's time begins anew.
+    /// Says whether this side reads. When it resumes, the time for the present part begins again.
     pub(crate) fn set_reading(&mut self, reading: bool, now: Instant) {
         if reading
             && self.paused
@@ -85,17 +86,17 @@ impl Arrival {
         self.paused = !reading;
     }
 
-    /// Whether a part of a frame is here.
+    /// Whether part of a frame has arrived.
     pub(crate) fn is_under_way(&self) -> bool {
         self.begun.is_some()
     }
 
-    /// No frame is awaited any more.
+    /// Stops watching until the next frame.
     pub(crate) fn stop(&mut self) {
         self.begun = None;
     }
 
-    /// When the frame at hand is late if nothing more of it comes.
+    /// When the present frame is late if no more of it arrives.
     pub(crate) fn due(&self) -> Option<Instant> {
         let begun = self.begun.filter(|_| !self.paused)?;
         let bought = match begun.part {
@@ -105,7 +106,7 @@ impl Arrival {
         Some(begun.at + self.patience + bought)
     }
 
-    /// Why the connection is to end, if the frame at hand is late.
+    /// The reason to close the connection, if the present frame is late.
     pub(crate) fn check(&self, now: Instant) -> Option<CloseReason> {
         let begun = self.begun.filter(|_| self.due().is_some_and(|due| due <= now))?;
         Some(CloseReason::TooSlow {

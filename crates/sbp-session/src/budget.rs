@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// So many points at once, so many a second back.
+/// A budget of points, of which some are given back every second.
 #[derive(Debug)]
 pub(crate) struct Budget {
     capacity: f64,
@@ -22,7 +22,7 @@ impl Budget {
         }
     }
 
-    /// Takes `cost` points; false, and nothing taken, when there are fewer.
+    /// Takes `cost` points; if there are fewer, takes none and returns false.
     pub(crate) fn take(&mut self, cost: u32, now: Instant) -> bool {
         let back = now.saturating_duration_since(self.updated).as_secs_f64() * self.per_second;
         self.points = (self.points + back).min(self.capacity);

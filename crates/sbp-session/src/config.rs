@@ -1,4 +1,4 @@
-//! What a session may hold, wait for and put up with.
+//! The limits and timeouts of a session.
 
 use std::time::Duration;
 
@@ -14,45 +14,47 @@ pub enum Role {
     Server,
 }
 
-/// The limits of one connection. Beyond a count or a sum of bytes a server stops reading; it does not err.
+/// The limits of one connection. At a limit on counts or bytes a server stops reading; it does not refuse.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Requests of the peer that are in flight, waiting FETCHes left out.
+    /// Requests of the peer in flight, without waiting FETCHes.
     pub calls: usize,
-    /// Bytes of the peer's requests that were read and are not yet answered.
+    /// Bytes of the peer's requests that are not yet answered.
     pub request_bytes: usize,
     /// Bytes of answers that are not yet written.
     pub answer_bytes: usize,
-    /// FETCHes of the peer that wait.
+    /// FETCHes of the peer that wait for data.
     pub waits: usize,
-    /// Own requests in flight, cancelled ones included.
+    /// Own requests in flight, including cancelled ones.
     pub own_calls: usize,
-    /// Entries in one request. The session looks at no entry; the number is here because it is told to the peer.
+    /// Entries in one request. The session does not check it, because it cannot read headers; the number is here to be
+    /// told to the peer.
     pub entries: usize,
-    /// The largest *Frame Length*; at most [`sbp_frame::MAX_FRAME_LENGTH`], which it is by default.
+    /// The largest *Frame Length* accepted; at most [`sbp_frame::MAX_FRAME_LENGTH`], the default.
     pub frame_length: u32,
     /// Bytes of a request's extended header.
     pub request_header: u32,
     /// Bytes of a response's extended header.
     pub response_header: u32,
-    /// Bytes of a PING, header and payload together.
+    /// Bytes of a PING's header and payload together.
     pub ping: u32,
-    /// Discarded frames that are put up with in a burst.
+    /// Frames that may have to be discarded in a burst before the connection is closed.
     pub discards: u32,
-    /// Discards that are forgiven each second.
+    /// Discarded frames per second that are tolerated in the long run.
     pub discards_per_second: u32,
     /// PINGs that are answered in a burst.
     pub pings: u32,
-    /// PINGs that are answered each second.
+    /// PINGs that are answered per second in the long run.
     pub pings_per_second: u32,
-    /// Own cancelled requests whose answer is outstanding. More of them for [`Limits::orphan_age`] close the connection.
+    /// Own cancelled requests whose answers are outstanding. More than this for [`Limits::orphan_age`] close the
+    /// connection.
     pub orphans: usize,
     /// How long there may be more than [`Limits::orphans`].
     pub orphan_age: Duration,
     /// Frames of one answer. A FETCH is answered in at most two for each of its entries, and one more.
     pub answer_frames: u32,
-    /// Bytes of one answer, all its frames together, beyond what the caller has set memory aside for. It is what a
-    /// server may have to say that returns more than it was asked for: whole batches, long lists.
+    /// Bytes of one answer, over all frames, beyond the memory that the caller has set aside. Servers may return more
+    /// than was asked for: whole batches, long lists.
     pub answer_overshoot: u64,
 }
 
@@ -88,36 +90,37 @@ pub struct SessionConfig {
     pub role: Role,
     /// What the connection may hold.
     pub limits: Limits,
-    /// How often a client is told to send a HEARTBEAT, and what "silent" is measured in.
+    /// How often a client sends a HEARTBEAT.
     pub heartbeat_interval: Duration,
-    /// A connection from which nothing came for this many intervals, and for two seconds at least, is closed, unless
-    /// calls are in flight.
+    /// A connection on which nothing was received for this many intervals, and at least for two seconds, is closed
+    /// unless calls are in flight.
     pub silent_intervals: u32,
-    /// How long a connection that announced its end may take to finish what was started.
+    /// How long a connection may take to finish its calls after this side has announced the end.
     pub grace: Duration,
-    /// How long the last bytes may take once a connection is being closed.
+    /// How long a connection that is being closed may take to write its last bytes.
     pub flush_timeout: Duration,
-    /// How long bytes that wait to be written may fail to move before the peer counts as gone. Meanwhile a server whose
-    /// answers have reached [`Limits::answer_bytes`] reads no more: a process that was paused for a while goes on.
+    /// How long queued bytes may remain unwritten before the peer counts as gone. Long enough for a process that was
+    /// suspended; meanwhile a server whose answers have reached [`Limits::answer_bytes`] does not read.
     pub stall_timeout: Duration,
-    /// The same while memory is short and this connection has more than its part ([`crate::Session::set_tight`]): then
-    /// others need what the peer does not take.
+    /// As [`stall_timeout`](Self::stall_timeout), while memory is short and this connection has more than its share
+    /// ([`crate::Session::set_tight`]): other connections need the memory.
     pub short_stall_timeout: Duration,
-    /// How long the first 16 bytes of a frame may take, from the first of them on; then so long again for the rest.
+    /// How long the first 16 bytes of a frame may take to arrive, from the first byte on, and again the rest.
     pub head_timeout: Duration,
-    /// Bytes of a frame's rest that buy it another second. A frame that comes in more slowly ends the connection.
+    /// For each so many bytes of the rest, another second is allowed. A frame that arrives more slowly closes the
+    /// connection.
     pub body_bytes_per_second: u32,
-    /// The GoAway header sent before a connection is closed for what the peer did. Encoded by the layer above, because
-    /// a session knows no messages; may be empty.
+    /// The header of the GOAWAY that is sent before the connection is closed because of a violation. Encoded by the
+    /// layer above, because the session does not know messages; may be empty.
     pub violation_header: Bytes,
-    /// The first id given to an own request.
+    /// The id of the first own request.
     pub first_call_id: CallId,
-    /// Ask for an answer to requests with an unknown opcode, instead of discarding them as the specification says.
+    /// Refuse requests with an unknown opcode, instead of discarding them as the specification says.
     pub answer_unknown_opcodes: bool,
-    /// Tell of large answers as soon as their header is here: see [`crate::Event::ResponseBegins`].
+    /// Announce a large answer when its header has arrived: see [`crate::Event::ResponseBegins`].
     pub announce_answers: bool,
-    /// Payloads of less than this many bytes are copied out of the receive block, so that one that is kept for long
-    /// does not keep the block. A client's batches live as long as the user likes; a server's are soon in the log.
+    /// Payloads of fewer bytes are copied out of the receive block, so that one that is kept for long does not keep the
+    /// whole block in memory. A client's batches live as long as the user holds them; a server's are soon in the log.
     pub detach_payloads_below: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a session tells the layer above.
+//! The events of a session.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -6,79 +6,79 @@ use bytes::Bytes;
 use sbp_frame::{CallId, Frame, OpCode};
 use thiserror::Error;
 
-/// Something that happened on the connection. Taken with [`crate::Session::poll_event`].
+/// An event on the connection. Taken with [`crate::Session::poll_event`].
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The peer asks for something. To be answered under the frame's CallId, or refused with a system error.
+    /// The peer has sent a request. To be answered under the frame's CallId, or refused with a system error.
     Request(Frame),
     /// A frame of the answer to an own request.
     Response {
         /// The caller's token.
         user: u64,
-        /// The request.
+        /// The id of the request.
         call: CallId,
         /// The frame; its flags say whether it is a system error.
         frame: Frame,
         /// Whether this was the last frame: the call is over.
         end: bool,
     },
-    /// A request was refused before it reached anybody. The layer above encodes the `SystemErrorResponse` and sends it
-    /// with [`crate::Session::send_system_error`].
+    /// The session has refused a request. The layer above encodes the `SystemErrorResponse` and sends it with
+    /// [`crate::Session::send_system_error`].
     Reject {
-        /// The *Stream Identifier* as received, possibly no CallId.
+        /// The *Stream Identifier* as received; it may be no valid CallId.
         raw_call_id: u32,
         /// The operation asked for.
         opcode: OpCode,
-        /// Why.
+        /// Why the request is refused.
         reason: RejectReason,
-        /// Whether the peer is owed an answer; else it may be skipped.
+        /// Whether the peer must get the refusal; if not, it may be left out.
         must_answer: bool,
     },
-    /// A frame of the answer to an own request has begun to come: its header is here, and the payload that memory was set
-    /// aside for is not. Only where [`crate::SessionConfig::announce_answers`] asks for it. The frame may still fail.
+    /// The header of a frame that answers an own request has arrived; its payload, for which memory was set aside, has
+    /// not. Only with [`crate::SessionConfig::announce_answers`]. The frame may still fail.
     ResponseBegins {
         /// The caller's token.
         user: u64,
-        /// The request.
+        /// The id of the request.
         call: CallId,
         /// The frame's header.
         header: Bytes,
     },
-    /// An own request ended without a usable answer. Nothing more will come for it.
+    /// An own request ended without a usable answer. No more events come for it.
     CallFailed {
         /// The caller's token.
         user: u64,
-        /// The request.
+        /// The id of the request.
         call: CallId,
-        /// Why.
+        /// Why it ended.
         failure: CallFailure,
-        /// False only if it is certain that no byte of the request ever reached the peer.
+        /// False only if it is certain that no byte of the request was sent.
         bytes_sent: bool,
     },
-    /// A client is to send a HEARTBEAT. The first one is due before anything else is sent.
+    /// A client has to send a HEARTBEAT. The first one has to be sent before anything else.
     HeartbeatDue,
-    /// The peer starts nothing more on this connection. Own requests behind `last_started` fail right after this event.
+    /// The peer starts no more requests. Own requests with ids above `last_started` fail right after this event.
     PeerGoAway {
-        /// The highest own request that the peer started, as received; 0 for none.
+        /// The highest own request that the peer has started, as received; 0 for none.
         last_started: u32,
-        /// The GoAway table, unverified, possibly empty.
+        /// The encoded GoAway table, not verified, possibly empty.
         header: Bytes,
     },
-    /// An own PING came back.
+    /// An own PING was answered.
     Pong {
         /// The caller's token.
         user: u64,
-        /// From handing the PING to the write queue until its answer was parsed.
+        /// The time from queueing the PING to parsing its answer.
         rtt: Duration,
     },
-    /// The connection ends: what is queued is still written, nothing more is accepted.
+    /// The connection is closing: queued bytes are still written, nothing more is accepted.
     Closing {
         /// Why.
         reason: CloseReason,
     },
 }
 
-/// Why a request was refused by the session itself.
+/// Why the session itself refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RejectReason {
@@ -91,18 +91,18 @@ pub enum RejectReason {
     /// The operation needs a header and has none.
     #[error("the request has no header")]
     HeaderMissing,
-    /// The header, or all of a PING, is larger than allowed.
+    /// The header, or a PING as a whole, exceeds the limit.
     #[error("a header of {length} bytes is over the limit of {limit}")]
     HeaderTooLarge {
-        /// Bytes of the header; of a PING, header and payload.
+        /// Bytes of the header; for a PING, of header and payload.
         length: u32,
-        /// Bytes allowed.
+        /// The limit.
         limit: u32,
     },
-    /// The opcode is in no table. Only where the session was told to answer those.
+    /// The opcode is unknown. Only with [`crate::SessionConfig::answer_unknown_opcodes`].
     #[error("the operation is unknown")]
     UnknownOpCode,
-    /// The end that dialled serves nothing but PING.
+    /// The end that opened the connection serves no requests but PING.
     #[error("the end that opened the connection serves no requests")]
     NotServed,
     /// The connection is going away; the request was not started and may be sent on another one.
@@ -114,37 +114,37 @@ pub enum RejectReason {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CallFailure {
-    /// Its deadline passed. It may still be carried out.
+    /// The deadline passed. The peer may still carry out the request.
     #[error("no answer before the deadline")]
     DeadlineExceeded,
-    /// The connection ended before the answer did.
+    /// The connection was closed before the answer was complete.
     #[error("the connection was closed before the answer was complete")]
     ConnectionClosed,
-    /// The peer said that it did not and will not start it.
+    /// The peer announced that it will not start the request.
     #[error("the peer went away without starting the request")]
     NotStarted,
-    /// The answer is for another operation than asked for.
+    /// The answer names another operation than the request.
     #[error("the answer is for {found}")]
     OpCodeMismatch {
         /// The answer's operation.
         found: OpCode,
     },
-    /// The answer is longer than any answer to this request can be; what else comes of it is dropped.
+    /// The answer is longer than any answer to this request may be. The rest of it is dropped.
     #[error("the answer does not end")]
     AnswerTooLong,
-    /// The answer's header cannot be read.
+    /// The answer has an unusable header.
     #[error("unreadable answer: {0}")]
     BadAnswer(RejectReason),
 }
 
-/// What a peer did that ends a connection.
+/// A violation of the protocol by the peer that closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// *Frame Length* is under 16 or over the limit, so the next frame cannot be found.
+    /// *Frame Length* is under 16 or over the limit, so that the next frame cannot be found.
     #[error("frame length {0} is impossible")]
     FrameLength(u32),
-    /// The header reaches over the end of the frame.
+    /// *Header Length* exceeds the frame.
     #[error("header of {header} bytes in a frame of length {frame}")]
     HeaderOverFrame {
         /// *Header Length* as received.
@@ -152,7 +152,7 @@ pub enum Violation {
         /// *Frame Length* as received.
         frame: u32,
     },
-    /// A payload's checksum is wrong; nothing else on this connection can be trusted then.
+    /// A payload's checksum is wrong, so nothing more on this connection can be trusted.
     #[error("payload checksum is {found:#010x}, the frame says {stated:#010x}")]
     Checksum {
         /// The checksum in the frame.
@@ -160,54 +160,54 @@ pub enum Violation {
         /// The checksum of the payload as received.
         found: u32,
     },
-    /// A request has the id of one in flight, so that their answers could not be told apart.
+    /// A request has the id of another one in flight, so that their answers could not be told apart.
     #[error("request {0} is in flight already")]
     CallIdInFlight(CallId),
-    /// More frames had to be discarded than is put up with.
+    /// More frames had to be discarded than [`crate::Limits::discards`] allows.
     #[error("too many frames had to be discarded")]
     TooManyDiscards,
 }
 
-/// Why a connection ended.
+/// Why a connection was closed.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// This side closed it.
     #[error("closed by this side")]
     Local,
-    /// One side announced the end, and what was started is finished.
+    /// One side announced the end, and all calls are finished.
     #[error("went away after finishing what was started")]
     WentAway,
-    /// What was started before the announced end was not finished in time.
+    /// This side announced the end, and the calls were not finished in time.
     #[error("went away, unfinished calls ran out of time")]
     GraceExpired,
-    /// The peer closed it; `mid_frame` when it did so inside a frame.
+    /// The peer closed the connection.
     #[error("closed by the peer")]
     Peer {
-        /// Whether a frame was cut short.
+        /// Whether it did so in the middle of a frame.
         mid_frame: bool,
     },
     /// The peer broke the protocol.
     #[error("closed because the peer broke the protocol: {0}")]
     Violation(#[source] Violation),
-    /// The first bytes were no frame of this protocol.
+    /// The first bytes received are not a frame of this protocol.
     #[error("the peer does not speak the Streaming Batch Protocol")]
     NotSbp,
-    /// Nothing came for too long.
+    /// Nothing was received for too long.
     #[error("nothing was received for {0:?}")]
     Silent(Duration),
-    /// Written bytes did not move for too long.
+    /// Queued bytes could not be written for too long.
     #[error("the peer took no bytes for {0:?}")]
     Stalled(Duration),
-    /// A frame came in too slowly.
+    /// A frame arrived too slowly.
     #[error("a frame came in too slowly: {bytes} bytes of it within {within:?}")]
     TooSlow {
-        /// Bytes that came of the part at hand, which is the first 16 or the rest, behind those that came first.
+        /// Bytes received of the present part of the frame (the first 16 bytes, or the rest) after its first bytes.
         bytes: u64,
-        /// Since those came.
+        /// The time since those first bytes.
         within: Duration,
     },
-    /// Too many cancelled requests stay unanswered.
+    /// Too many cancelled requests remain unanswered.
     #[error("too many cancelled requests stay unanswered")]
     TooManyOrphans,
     /// The socket failed.
@@ -216,7 +216,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether the peer, not this side or the way between them, is at fault.
+    /// Whether the peer is at fault, and not this side or the network.
     pub fn is_peers_fault(&self) -> bool {
         matches!(self, Self::Violation(_) | Self::NotSbp | Self::TooManyOrphans)
     }

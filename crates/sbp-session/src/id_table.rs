@@ -1,26 +1,26 @@
-//! Calls by id.
+//! A table of calls by id.
 
 use std::collections::{HashMap, VecDeque};
 
 use sbp_frame::CallId;
 
-/// Ids that the window spans at most. Calls that fall behind it, such as waiting FETCHes, move to the map.
+/// The most ids that the window spans. Calls with ids before it, such as waiting FETCHes, are moved to the map.
 const WINDOW: u32 = 4096;
 
-/// A hole of more ids than this is not filled: the window starts anew behind it.
+/// A gap of more ids than this is not filled with empty slots: a new window starts after it.
 const MAX_HOLE: u32 = 64;
 
-/// A table of what is in flight, keyed by ids that nearly always grow by one.
+/// A table of calls in flight, for ids that nearly always grow by one.
 ///
-/// Recent ids index a ring, so that the usual call costs no hashing and, once the ring has its size, no allocation. Any
-/// sequence of ids is correct; one that jumps about merely ends up in the map.
+/// Recent ids index a ring, so that most calls need no hashing and, once the ring has grown, no allocation. Any
+/// sequence of ids works; ids out of order are kept in a map.
 #[derive(Debug)]
 pub(crate) struct IdTable<T> {
     /// The id of the window's first slot.
     base: u32,
-    /// Slots of ids from `base` on. The first one, if any, is occupied.
+    /// The slots of the ids from `base` on. The first slot, if any, is occupied.
     window: VecDeque<Option<T>>,
-    /// Ids outside the window.
+    /// Calls with ids outside the window.
     rest: HashMap<u32, T>,
     len: usize,
 }
@@ -39,7 +39,7 @@ impl<T> IdTable<T> {
         self.len
     }
 
-    /// Adds a call whose id is not in the table; the caller has looked.
+    /// Adds a call. The caller has checked that its id is not in the table.
     pub(crate) fn insert(&mut self, id: CallId, value: T) {
         debug_assert!(self.get(id).is_none());
         self.len += 1;
@@ -93,7 +93,7 @@ impl<T> IdTable<T> {
         Some(removed)
     }
 
-    /// Gives the memory of an empty table back.
+    /// Frees the memory of an empty table.
     pub(crate) fn shrink(&mut self) {
         if self.len == 0 {
             self.window.shrink_to_fit();
@@ -117,7 +117,7 @@ impl<T> IdTable<T> {
         (slot < self.window.len()).then_some(slot)
     }
 
-    /// Moves what the window's first `count` slots hold to the map.
+    /// Moves the calls in the window's first `count` slots to the map.
     fn spill(&mut self, count: u32) {
         for _ in 0..count {
             if let Some(Some(value)) = self.window.pop_front() {

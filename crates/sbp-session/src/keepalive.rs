@@ -1,28 +1,28 @@
-//! When a connection is kept alive, and when it counts as dead.
+//! When to send a HEARTBEAT, and when a connection counts as dead.
 
 use std::time::{Duration, Instant};
 
 use crate::SessionConfig;
 
-/// An interval below this would be nothing but timers.
+/// Shorter intervals are raised to this one, because they would only cause timers.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// However short the intervals, a machine that hiccups for less than this is not dead.
+/// A peer that is silent for less than this is not dead, however short the intervals are.
 const LEAST_SILENCE: Duration = Duration::from_secs(2);
-/// "Never" has to be a time that can be added to another.
+/// Stands for "never": a duration that can still be added to a time.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What a look at the clock shows.
+/// What is due at a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Due {
-    /// An interval has passed: a client sends a HEARTBEAT, an idle connection gives memory back.
+    /// An interval has passed: a client sends a HEARTBEAT, an idle connection frees memory.
     pub(crate) interval: bool,
-    /// Nothing came for as long as is allowed, and no call excuses it.
+    /// Nothing was received for the time allowed, and no call is in flight.
     pub(crate) silent: bool,
-    /// Written bytes did not move for so long, which is as long as is allowed.
+    /// Queued bytes could not be written for this time, which is the time allowed.
     pub(crate) stalled: Option<Duration>,
 }
 
-/// The timers that frames do not touch: a frame only leaves a mark, and a timer that fires looks for it.
+/// The timers that a frame does not move: a received frame is only noted, and a timer that fires checks the note.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     interval: Duration,
@@ -32,9 +32,9 @@ pub(crate) struct Keepalive {
     interval_due: Instant,
     last_received: Instant,
     silence_due: Instant,
-    /// While bytes wait to be written: since when none of them moves.
+    /// Since when queued bytes have not moved; `None` while nothing is queued.
     still_since: Option<Instant>,
-    /// While memory is short: since when.
+    /// Since when memory is short; `None` while it is not.
     short_since: Option<Instant>,
 }
 
@@ -57,32 +57,32 @@ impl Keepalive {
         }
     }
 
-    /// How long nothing may come.
+    /// How long a connection may be silent.
     pub(crate) fn silence(&self) -> Duration {
         self.silence
     }
 
-    /// A complete frame came: a sign of life, whatever it is.
+    /// A complete frame was received, which proves the peer alive.
     pub(crate) fn note_received(&mut self, now: Instant) {
         self.last_received = now;
     }
 
-    /// Bytes were queued.
+    /// Bytes were queued for writing.
     pub(crate) fn note_queued(&mut self, now: Instant) {
         self.still_since.get_or_insert(now);
     }
 
-    /// Bytes were written; `pending` says whether others wait.
+    /// Bytes were written; `pending` says whether more are queued.
     pub(crate) fn note_written(&mut self, pending: bool, now: Instant) {
         self.still_since = pending.then_some(now);
     }
 
-    /// Whether memory is short.
+    /// Says whether memory is short.
     pub(crate) fn note_short(&mut self, short: bool, now: Instant) {
         self.short_since = short.then(|| self.short_since.unwrap_or(now));
     }
 
-    /// When the peer counts as gone that takes nothing, and after how long that is.
+    /// When a peer that takes no bytes counts as gone, and the timeout after which that is.
     fn stall(&self) -> Option<(Instant, Duration)> {
         let still_since = self.still_since?;
         let usual = (still_since + self.stall, self.stall);
@@ -93,20 +93,20 @@ impl Keepalive {
         short.into_iter().chain([usual]).min()
     }
 
-    /// The next moment at which [`Keepalive::check`] can find something.
+    /// The earliest time at which [`Keepalive::check`] can find something due.
     pub(crate) fn next(&self) -> Instant {
         let first = self.interval_due.min(self.silence_due);
         self.stall().map_or(first, |(at, _)| first.min(at))
     }
 
-    /// Looks what is due. `busy` says whether calls are in flight.
+    /// Checks what is due. `busy` says whether calls are in flight.
     pub(crate) fn check(&mut self, now: Instant, busy: bool) -> Due {
         let mut due = Due::default();
         if self.interval_due <= now {
             due.interval = true;
             self.interval_due += self.interval;
             if self.interval_due <= now {
-                // Missed ones are not made up for.
+                // Missed intervals are skipped.
                 self.interval_due = now + self.interval;
             }
         }

@@ -11,7 +11,7 @@
 //! 3. write [`Session::transmit`] and advance it;
 //! 4. end when [`Session::is_closed`].
 
-// Everything here touches bytes of a peer: whatever they are, nothing may panic or be cut off in silence.
+// This crate handles bytes of a peer: no input may cause a panic or a silent truncation.
 #![cfg_attr(
     not(test),
     deny(

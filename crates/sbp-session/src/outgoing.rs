@@ -15,9 +15,9 @@ pub struct Outgoing<'a> {
     pub payload: &'a [PayloadPart<'a>],
     /// The caller's token, returned untouched with every event about this call.
     pub user: u64,
-    /// When the call fails if its answer has not ended; never without one.
+    /// When the call fails if its answer is not complete; `None`: never.
     pub deadline: Option<Instant>,
-    /// Bytes of answer payloads that the caller has set memory aside for. A payload of 64 KiB or more within them is
-    /// received into one allocation, aligned to 64; others grow as they arrive and stay in pieces.
+    /// Bytes of payload for which the caller has set memory aside. A payload of 64 KiB or more within this number is
+    /// received into one allocation, aligned to 64 bytes; other payloads are kept in the blocks in which they arrive.
     pub receive_charge: u32,
 }

@@ -1,4 +1,4 @@
-//! Requests that this side sent.
+//! The requests that this side has sent.
 
 use std::time::Instant;
 
@@ -6,24 +6,25 @@ use sbp_frame::{CallId, OpCode};
 
 use crate::id_table::IdTable;
 
-/// One own request, from the write queue to the end of its answer.
+/// An own request, from the write queue to the end of its answer.
 #[derive(Debug)]
 pub(crate) struct OwnCall {
     pub(crate) user: u64,
     pub(crate) opcode: OpCode,
     pub(crate) deadline: Option<Instant>,
     pub(crate) queued_at: Instant,
-    /// Where its frame starts in all that was ever queued: tells whether a byte of it was written.
+    /// Where its frame starts among all bytes ever queued, which tells whether any byte of it was written.
     pub(crate) position: u64,
-    /// Payload bytes that the caller has set memory aside for and that have not come yet.
+    /// Payload bytes for which the caller has set memory aside and that have not arrived yet.
     pub(crate) charge: u32,
     /// Frames and bytes that its answer may still have.
     pub(crate) left: AnswerLeft,
-    /// Nobody waits for it any more. It stays until its answer ends, so that the answer is known when it comes.
+    /// Whether the call was cancelled or has failed, so that no events come for it. It is kept until its answer ends,
+    /// so that the answer is recognised.
     pub(crate) orphan: bool,
 }
 
-/// How much more an answer may bring.
+/// How many more frames and bytes an answer may have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnswerLeft {
     pub(crate) frames: u32,
@@ -31,7 +32,7 @@ pub(crate) struct AnswerLeft {
 }
 
 impl AnswerLeft {
-    /// Counts a frame of `bytes`; false where it is one too many, now and ever after.
+    /// Counts a frame of `bytes`. False if it exceeds the limits, and for every frame after it.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
         match (self.frames.checked_sub(1), self.bytes.checked_sub(bytes)) {
             (Some(frames), Some(bytes)) => {
@@ -47,23 +48,23 @@ impl AnswerLeft {
 }
 
 impl OwnCall {
-    /// Whether it only keeps the connection alive: such calls neither keep a silent connection open nor hold up a
-    /// departure.
+    /// Whether the call only keeps the connection alive. Such calls do not excuse silence, and a connection that is
+    /// going away does not wait for them.
     fn is_upkeep(&self) -> bool {
         matches!(self.opcode, OpCode::PING | OpCode::HEARTBEAT)
     }
 }
 
-/// All own requests of a connection.
+/// All own requests in flight.
 #[derive(Debug)]
 pub(crate) struct OwnCalls {
     table: IdTable<OwnCall>,
     next_id: Option<CallId>,
-    /// No deadline is earlier. It may be too early, when the call that had it is answered already: then one look at
-    /// the calls in flight sets it right, which is cheaper than keeping an order that almost no call lives to need.
+    /// No call has an earlier deadline. It may be too early if that call has ended; then `expired` finds the right one
+    /// by looking at all calls, which is cheaper than keeping them sorted, because few calls reach their deadline.
     earliest_deadline: Option<Instant>,
     orphans: usize,
-    /// Live calls that are no upkeep.
+    /// Calls that are neither orphans nor upkeep.
     busy: usize,
 }
 
@@ -79,7 +80,7 @@ impl OwnCalls {
         }
     }
 
-    /// The id that the next request will get, or nothing when all are given.
+    /// The id of the next request; `None` when all ids are used.
     pub(crate) fn next_id(&self) -> Option<CallId> {
         self.next_id
     }
@@ -114,7 +115,7 @@ impl OwnCalls {
         Some(call)
     }
 
-    /// Leaves a call to itself; false if it is unknown or an orphan already.
+    /// Marks a call as an orphan; false if it is unknown or an orphan already.
     pub(crate) fn orphan(&mut self, id: CallId) -> bool {
         let Some(call) = self.table.get_mut(id).filter(|call| !call.orphan) else {
             return false;
@@ -125,12 +126,12 @@ impl OwnCalls {
         true
     }
 
-    /// Gives memory back that no call in flight needs.
+    /// Frees the memory of an empty table.
     pub(crate) fn shrink(&mut self) {
         self.table.shrink();
     }
 
-    /// All calls, orphans included.
+    /// The number of calls, including orphans.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -139,17 +140,17 @@ impl OwnCalls {
         self.orphans
     }
 
-    /// Calls that somebody waits for, PING and HEARTBEAT left out.
+    /// The number of calls whose answers are awaited, without PING and HEARTBEAT.
     pub(crate) fn busy(&self) -> usize {
         self.busy
     }
 
-    /// No deadline is earlier than this.
+    /// No call has an earlier deadline than this.
     pub(crate) fn earliest_deadline(&self) -> Option<Instant> {
         self.earliest_deadline
     }
 
-    /// The live calls whose deadline has come.
+    /// The calls whose deadline has passed, without orphans.
     pub(crate) fn expired(&mut self, now: Instant) -> Vec<CallId> {
         let mut expired = Vec::new();
         let mut earliest = None::<Instant>;
@@ -165,7 +166,7 @@ impl OwnCalls {
         expired
     }
 
-    /// Takes out all calls with ids above `last`, in order.
+    /// Removes and returns all calls with ids above `last`, ordered by id.
     pub(crate) fn remove_above(&mut self, last: u32) -> Vec<(CallId, OwnCall)> {
         let mut ids: Vec<_> = self
             .table
@@ -177,7 +178,7 @@ impl OwnCalls {
         ids.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
     }
 
-    /// Takes out everything, in order.
+    /// Removes and returns all calls, ordered by id.
     pub(crate) fn remove_all(&mut self) -> Vec<(CallId, OwnCall)> {
         let mut ids: Vec<_> = self.table.iter_mut().map(|(id, _)| id).collect();
         ids.sort_unstable();

@@ -1,4 +1,4 @@
-//! Requests that the peer sent.
+//! The requests that the peer has sent.
 
 use sbp_frame::CallId;
 
@@ -11,14 +11,14 @@ struct PeerCall {
     waiting: bool,
 }
 
-/// The peer's requests that are not yet answered to their end, and the sums that limits are about.
+/// The peer's requests that are not completely answered, with the sums that are limited.
 #[derive(Debug)]
 pub(crate) struct PeerCalls {
     table: IdTable<PeerCall>,
     waiting: usize,
-    /// Bytes of requests that do not wait.
+    /// Bytes of the requests that do not wait.
     bytes: usize,
-    /// The highest id that was ever started; 0 for none.
+    /// The highest id of a request that was started; 0 for none.
     highest: u32,
 }
 
@@ -36,19 +36,19 @@ impl PeerCalls {
         self.table.get(id).is_some()
     }
 
-    /// A request of `bytes` is started.
+    /// Adds a request that is started.
     pub(crate) fn insert(&mut self, id: CallId, bytes: usize) {
         self.note_started(id);
         self.bytes += bytes;
         self.table.insert(id, PeerCall { bytes, waiting: false });
     }
 
-    /// A request was started, and perhaps answered in the same breath.
+    /// Notes that a request was started; it need not be [inserted](Self::insert) if it is answered at once.
     pub(crate) fn note_started(&mut self, id: CallId) {
         self.highest = self.highest.max(id.raw());
     }
 
-    /// The request is answered; false if it was not in flight.
+    /// Removes a request that is answered; false if it was not in flight.
     pub(crate) fn remove(&mut self, id: CallId) -> bool {
         let Some(call) = self.table.remove(id) else {
             return false;
@@ -61,8 +61,8 @@ impl PeerCalls {
         true
     }
 
-    /// The request waits from now on and counts in no limit but that of the waiting; false if `limit` do already, or
-    /// it is not in flight.
+    /// Marks a request as waiting: from now on it counts only against the limit of waiting requests. False if `limit`
+    /// requests wait already, or if it is not in flight.
     pub(crate) fn mark_waiting(&mut self, id: CallId, limit: usize) -> bool {
         match self.table.get_mut(id) {
             None => false,
@@ -77,17 +77,17 @@ impl PeerCalls {
         }
     }
 
-    /// Gives memory back that no call in flight needs.
+    /// Frees the memory of an empty table.
     pub(crate) fn shrink(&mut self) {
         self.table.shrink();
     }
 
-    /// Requests in flight, waiting ones included.
+    /// The number of requests in flight, including waiting ones.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Requests in flight that do not wait.
+    /// The number of requests in flight that do not wait.
     pub(crate) fn active(&self) -> usize {
         self.table.len() - self.waiting
     }

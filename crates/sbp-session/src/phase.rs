@@ -1,4 +1,4 @@
-//! How far a connection is from its end.
+//! The phases of a connection.
 
 use std::time::Instant;
 
@@ -15,35 +15,35 @@ use crate::CloseReason;
 /// ```
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// Everything goes.
+    /// The connection is in normal use.
     Open,
-    /// No new requests. `until` limits the time where this side announced the end.
+    /// No new requests are started. `until` is the time limit, if this side has announced the end.
     Draining { until: Option<Instant> },
-    /// Ends when the queue is empty, at the latest at `until`.
+    /// Queued bytes are written, until the queue is empty or the time is `until`.
     Flushing { until: Instant, reason: CloseReason },
-    /// Over.
+    /// The connection is closed.
     Closed { reason: CloseReason },
 }
 
-/// What can move a connection from one phase to another.
+/// An event that can change the phase.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// This side announces the end, and gives what was started until then.
+    /// This side announces the end. Calls in flight may go on until `until`.
     Announce { until: Instant },
     /// The peer has announced the end.
     PeerAnnounces,
-    /// Nothing is in flight any more; queued bytes may take until `flush_by` where no limit is set.
+    /// No calls are in flight. Queued bytes may be written until `flush_by`, unless a limit is set already.
     NothingLeft { flush_by: Instant },
-    /// The connection is to end when what is queued is written.
+    /// The connection is to be closed when the queued bytes are written.
     End { reason: CloseReason, flush_by: Instant },
-    /// The connection is to end at once.
+    /// The connection is to be closed at once.
     Cut { reason: CloseReason },
-    /// The phase's own time is up.
+    /// The time limit of the phase has passed.
     TimeIsUp { flush_by: Instant },
 }
 
 impl Phase {
-    /// The phase behind `step`, or nothing where it changes nothing. All moves of a connection are in this table.
+    /// The phase after `step`; `None` if the step changes nothing. This table has all changes of phase.
     pub(crate) fn after(&self, step: Step) -> Option<Self> {
         match (self, step) {
             (Self::Open | Self::Draining { until: None }, Step::Announce { until }) => {
@@ -63,7 +63,7 @@ impl Phase {
                 until: flush_by,
                 reason: CloseReason::GraceExpired,
             }),
-            // The first reason counts.
+            // The first reason is kept.
             (Self::Flushing { reason, .. }, Step::Cut { .. } | Step::TimeIsUp { .. }) => {
                 Some(Self::Closed { reason: reason.clone() })
             }
@@ -79,12 +79,12 @@ impl Phase {
         }
     }
 
-    /// Whether bytes of the peer are still looked at, and calls still answered.
+    /// Whether received bytes are still parsed and calls can be answered.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(self, Self::Open | Self::Draining { .. })
     }
 
-    /// When this phase ends of itself.
+    /// The time limit of the phase.
     pub(crate) fn until(&self) -> Option<Instant> {
         match self {
             Self::Open | Self::Closed { .. } => None,

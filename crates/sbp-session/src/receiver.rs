@@ -1,4 +1,4 @@
-//! From bytes to frames.
+//! Parses received bytes into frames.
 
 use std::mem;
 
@@ -8,49 +8,50 @@ use sbp_frame::{Checksum, MAGIC, PRELUDE_LENGTH, Payload, Prelude, aligned_buffe
 
 use crate::arrival::Part;
 
-/// The first receive block of a connection, and that of an idle one. There may be thousands of those; a read that fills
-/// its block doubles the next.
+/// The first receive block of a connection, and of an idle one. Small, because there may be thousands of those; a read
+/// that fills its block doubles the next one.
 const SMALLEST_BLOCK: usize = 2 * 1024;
-/// The receive block of a busy connection.
+/// The largest receive block of a busy connection.
 const BUSY_BLOCK: usize = 64 * 1024;
-/// The receive block in the middle of a large part that arrives piece by piece.
+/// The largest receive block within a large header or payload that arrives in pieces.
 const LARGE_BLOCK: usize = 256 * 1024;
-/// Bodies, and headers of larger bodies, up to this many bytes are waited for in one block. It bounds what is ever
-/// allocated because of a length that a peer merely claims.
+/// Bodies, and headers of larger bodies, up to this many bytes are received into one block. It bounds the memory that
+/// is allocated only because a peer claims a length.
 const CONTIGUOUS: usize = 32 * 1024;
-/// With less room than this in a block a read is not worth its system call.
+/// A block with less room than this is replaced, because a read into it would not be worth the system call.
 const LEAST_ROOM: usize = 4 * 1024;
-/// Payloads with memory of their own from this size on get memory that others had before them, in steps of as much.
+/// Own allocations for payloads of at least this size are reused, and their sizes are multiples of it.
 const AGAIN_FROM: usize = 64 * 1024;
-/// Bytes of such a payload that are read at once: summed right after, they are still in the processor's cache.
+/// Bytes of such a payload to read at once. They are checksummed right after, while they are in the processor's cache.
 const OWN_AT_ONCE: usize = 256 * 1024;
-/// The memory that is kept for that while the connection is busy.
+/// How much memory of such allocations is kept for reuse while the connection is busy.
 const KEPT: usize = 32 << 20;
-/// Bytes of the checksum behind a payload.
+/// Bytes of the checksum after a payload.
 const CHECKSUM_LENGTH: usize = 4;
 
-/// How the payload of a frame is to be kept.
+/// Where the payload of a frame is to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// In the receive blocks it arrives in, in pieces where it is large.
+    /// In the receive blocks in which it arrives; a large one is in several pieces.
     Blocks,
-    /// In one allocation of its own, aligned to 64. Only for payloads that are small or whose memory was set aside.
+    /// In an allocation of its own, aligned to 64 bytes. Only for payloads that are small or for which memory was set
+    /// aside.
     Own,
 }
 
-/// What came of the bytes so far.
+/// The result of parsing the bytes received so far.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// Nothing more until bytes come.
+    /// More bytes are needed.
     NeedBytes,
-    /// The next frame has an impossible length. There is no next step.
+    /// The next frame has an impossible length, so parsing cannot go on.
     ImpossibleLength(u32),
-    /// The next frame, of so many bytes on the wire, is none of ours. Next: [`Receiver::skip`].
+    /// The next frame does not have the magic byte of the protocol. Next call: [`Receiver::skip`].
     ForeignMagic {
-        /// Bytes of the frame, its length field included.
+        /// Bytes of the frame, including its length field.
         wire_length: u64,
     },
-    /// The prelude of the next frame. Next: [`Receiver::read`] or [`Receiver::skip`].
+    /// The prelude of the next frame. Next call: [`Receiver::read`] or [`Receiver::skip`].
     Head(Prelude),
     /// A frame was skipped to its end.
     Skipped,
@@ -58,19 +59,19 @@ pub(crate) enum Progress {
     Complete(Received),
 }
 
-/// A complete frame, its checksum not yet judged.
+/// A complete frame whose checksum is not compared yet.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) prelude: Prelude,
     pub(crate) header: Bytes,
     pub(crate) payload: Payload,
-    /// The checksum in the frame.
+    /// The checksum that the frame states.
     pub(crate) stated: u32,
-    /// The checksum of the payload.
+    /// The checksum computed from the payload.
     pub(crate) found: u32,
 }
 
-/// Where the receiver is in the stream of bytes.
+/// The parser's state.
 ///
 /// ```text
 /// Prelude -> Skip ------------------------------------> Prelude
@@ -116,24 +117,24 @@ enum Stage {
     },
 }
 
-/// Reads frames out of a stream of bytes, of which it may get any number at a time.
+/// Parses frames out of a stream of bytes that arrives in pieces of any size.
 ///
-/// It judges only what decides where the next frame starts; everything else is its caller's decision, taken when the
-/// first 16 bytes are there and before any memory is spent on the rest.
+/// The receiver checks only what it needs to find the next frame. Everything else is decided by its caller, when the
+/// first 16 bytes have arrived and before memory is spent on the rest.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// The largest *Frame Length* that is taken for one.
+    /// The largest *Frame Length* accepted.
     max_frame_length: u32,
-    /// Received bytes that are not consumed, and behind them the room for the next.
+    /// Received bytes that are not parsed yet, followed by room for more.
     block: BytesMut,
     stage: Stage,
     block_size: usize,
-    /// The room offered by the last [`Receiver::buffer`]: a read that fills it shows that larger blocks pay.
+    /// The room offered by the last [`Receiver::buffer`]: a read that fills it shows that larger blocks are worthwhile.
     offered: usize,
     copied: u64,
-    /// [`Receiver::take_begun`] has told of the frame at hand.
+    /// Whether [`Receiver::take_begun`] has returned the present frame.
     told: bool,
-    /// Memory of payloads, for when nobody holds them any more.
+    /// Allocations of payloads, to be reused when nothing refers to them any more.
     payloads: Recycler,
 }
 
@@ -151,7 +152,7 @@ impl Receiver {
         }
     }
 
-    /// Where to read into; never without room.
+    /// The buffer to read into, which always has room.
     pub(crate) fn buffer(&mut self) -> Limit<&mut BytesMut> {
         if matches!(self.stage, Stage::Own { .. }) {
             return self.own_buffer();
@@ -159,7 +160,7 @@ impl Receiver {
         let length = self.block.len();
         let room = self.block.capacity() - length;
         match &mut self.stage {
-            // All that is in the block belongs to the part being gathered; if it were complete, it would be consumed.
+            // All bytes in the block belong to this part and do not complete it, else they would have been taken out.
             Stage::Header {
                 prelude,
                 gathered,
@@ -198,12 +199,13 @@ impl Receiver {
         }
     }
 
-    /// Whether nothing of the next frame is consumed yet.
+    /// Whether no part of the next frame has been taken out of the block.
     pub(crate) fn is_between_frames(&self) -> bool {
         matches!(self.stage, Stage::Prelude)
     }
 
-    /// The frame whose header is here, and whose payload comes into memory of its own; each frame once.
+    /// The prelude and header of a frame whose payload is arriving in an allocation of its own. Returned once per
+    /// frame.
     pub(crate) fn take_begun(&mut self) -> Option<(Prelude, Bytes)> {
         match &self.stage {
             Stage::Own { prelude, header, .. } if !self.told => {
@@ -214,7 +216,7 @@ impl Receiver {
         }
     }
 
-    /// Whether bytes of an unfinished frame are here.
+    /// Whether part of an unfinished frame has arrived.
     pub(crate) fn is_mid_frame(&self) -> bool {
         !self.is_between_frames() || !self.block.is_empty()
     }
@@ -224,7 +226,7 @@ impl Receiver {
         self.stage.name()
     }
 
-    /// How much of the next frame is here.
+    /// How much of the next frame has arrived.
     pub(crate) fn part(&self) -> Part {
         match self.stage {
             Stage::Prelude if self.block.is_empty() => Part::Nothing,
@@ -233,12 +235,12 @@ impl Receiver {
         }
     }
 
-    /// Payload bytes that were copied out of the block they arrived in.
+    /// Payload bytes that were copied out of the blocks in which they arrived.
     pub(crate) fn copied(&self) -> u64 {
         self.copied
     }
 
-    /// Received bytes that are kept here.
+    /// The number of received bytes that are kept here.
     pub(crate) fn held(&self) -> usize {
         let gathered = match &self.stage {
             Stage::Header { gathered, .. } => gathered.iter().map(Bytes::len).sum(),
@@ -251,7 +253,7 @@ impl Receiver {
         gathered + self.block.len()
     }
 
-    /// Gives memory back, for a connection that has fallen idle.
+    /// Frees memory, for an idle connection.
     pub(crate) fn shrink(&mut self) {
         if !self.is_mid_frame() {
             self.block = BytesMut::new();
@@ -260,19 +262,19 @@ impl Receiver {
         }
     }
 
-    /// Drops all bytes and takes no more.
+    /// Drops all bytes and stops parsing.
     pub(crate) fn stop(&mut self) {
         self.block = BytesMut::new();
         self.payloads.clear();
         self.stage = Stage::Prelude;
     }
 
-    /// Lets the frame at hand, of `wire_length` bytes, pass by unread.
+    /// Skips the present frame, of `wire_length` bytes.
     pub(crate) fn skip(&mut self, wire_length: u64) {
         self.stage = Stage::Skip { left: wire_length };
     }
 
-    /// Reads the frame at hand, whose prelude was returned by [`Receiver::poll`].
+    /// Reads the present frame, whose prelude was returned by [`Receiver::poll`].
     pub(crate) fn read(&mut self, prelude: Prelude, placement: Placement) {
         self.block.advance(PRELUDE_LENGTH.min(self.block.len()));
         self.told = false;
@@ -289,10 +291,10 @@ impl Receiver {
         };
     }
 
-    /// Goes as far as the bytes allow.
+    /// Parses as far as the received bytes allow.
     pub(crate) fn poll(&mut self) -> Progress {
         loop {
-            // Every arm that cannot go on puts its stage back.
+            // `replace` resets the stage; every arm that is not finished puts its own stage back.
             match mem::replace(&mut self.stage, Stage::Prelude) {
                 Stage::Prelude => return self.poll_prelude(),
                 Stage::Skip { left } => return self.poll_skip(left),
@@ -452,7 +454,7 @@ impl Receiver {
         summed: usize,
     ) -> Progress {
         let length = payload_length(&prelude);
-        // Summed as it arrives, while it is in the cache.
+        // Checksummed as it arrives, while it is in the processor's cache.
         let arrived = buffer.len().min(length);
         sum.update(buffer.get(summed..arrived).unwrap_or_default());
         if buffer.len() < length + CHECKSUM_LENGTH {
@@ -480,7 +482,7 @@ impl Receiver {
         })
     }
 
-    /// Empty memory for a payload of its own, aligned to 64.
+    /// An empty buffer for a payload of its own, aligned to 64 bytes.
     fn own_memory(&mut self, length: usize) -> BytesMut {
         if length < AGAIN_FROM {
             return aligned_buffer(length);
@@ -497,7 +499,8 @@ impl Receiver {
     fn own_buffer(&mut self) -> Limit<&mut BytesMut> {
         match &mut self.stage {
             Stage::Own { prelude, buffer, .. } => {
-                // Nothing of the next frame may end up behind the payload, where it could not be parsed in place.
+                // Limited, so that no bytes of the next frame are read behind the payload, where they could not be
+                // parsed.
                 let left = payload_length(prelude) + CHECKSUM_LENGTH - buffer.len();
                 self.offered = usize::MAX;
                 buffer.limit(left.min(OWN_AT_ONCE))
@@ -506,7 +509,7 @@ impl Receiver {
         }
     }
 
-    /// The block's next bytes, as a view of it. Touches no reference count for nothing.
+    /// Takes the next bytes out of the block, without copying. An empty part keeps no reference to the block.
     fn take(&mut self, count: usize) -> Bytes {
         if count == 0 {
             Bytes::new()
@@ -530,7 +533,7 @@ impl Stage {
         }
     }
 
-    /// Bytes that must lie together in the block before this stage can end.
+    /// Bytes that must be in the block together before this stage can be completed.
     fn contiguous(&self) -> usize {
         match self {
             Self::Prelude => PRELUDE_LENGTH,
@@ -542,29 +545,29 @@ impl Stage {
     }
 }
 
-/// Whether the header is too large to be waited for in one block.
+/// Whether the header is too large to be received into one block.
 fn is_gathered(prelude: &Prelude) -> bool {
     prelude.header_length as usize > CONTIGUOUS
 }
 
-/// Bytes of the payload. A prelude whose header reaches over the frame is never read.
+/// Bytes of the payload. Not called for a header that exceeds its frame.
 fn payload_length(prelude: &Prelude) -> usize {
     prelude.payload_length().unwrap_or_default() as usize
 }
 
-/// Bytes behind the prelude.
+/// Bytes after the prelude.
 fn body_length(prelude: &Prelude) -> usize {
     prelude.header_length as usize + payload_length(prelude) + CHECKSUM_LENGTH
 }
 
-/// Takes the full block out and puts one in its place that fits what is `left` of the part, within reason: the size
-/// follows what has been received, never what is claimed.
+/// Replaces the full block by one that fits what is `left` of the part, within bounds that do not depend on the length
+/// a peer claims. Returns the full one.
 fn replace_block(block: &mut BytesMut, left: usize) -> Bytes {
     let size = (left + CHECKSUM_LENGTH + LEAST_ROOM).clamp(BUSY_BLOCK, LARGE_BLOCK);
     mem::replace(block, BytesMut::with_capacity(size)).freeze()
 }
 
-/// A header in one piece. By now all of it was received, so its length is no longer a claim.
+/// Joins a header's pieces. All of it has been received, so its length is not a mere claim any more.
 fn join(gathered: Vec<Bytes>, last: Bytes) -> Bytes {
     if gathered.is_empty() {
         return last;

@@ -1,6 +1,6 @@
 //! Counters of one session.
 
-/// What a session has seen and done since it began. Plain numbers; whoever shares them copies them out.
+/// What a session has counted since its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionStats {
     /// Complete frames received, skipped ones included.
@@ -13,13 +13,13 @@ pub struct SessionStats {
     pub bytes_out: u64,
     /// Frames discarded at the peer's cost.
     pub discarded: u64,
-    /// Requests refused before they reached anybody.
+    /// Requests that the session refused by itself.
     pub rejected: u64,
-    /// Answers to cancelled requests, dropped at nobody's cost.
+    /// Frames of answers to cancelled requests, dropped at no cost to the peer.
     pub late_answers: u64,
     /// PINGs of the peer that were answered.
     pub pings_answered: u64,
-    /// Frames without a payload that had a checksum all the same.
+    /// Frames with an empty payload and a wrong checksum.
     pub odd_checksums: u64,
     /// Payload bytes copied out of the receive block.
     pub copied_bytes: u64,

@@ -2,26 +2,31 @@
 //!
 //! [`drive`] is the one task of a connection: it reads, writes, keeps the time and takes commands from a [`Mailbox`],
 //! and calls an [`Application`] for everything that needs knowledge of messages. [`dial()`] and [`listen()`] make sockets,
-//! and [`Descriptors`] remembers which are open, for the sake of forked children.
+//! and [`Descriptors`] remembers which are open, for the sake of forked children. A [`ReconnectingChannel`] does all of that
+//! for whoever wants one lasting way to a peer.
 
 mod application;
+mod channel;
 mod descriptors;
 mod dial;
 mod driver;
 mod listen;
 mod mailbox;
 mod memory;
+mod reconnect;
 mod shared_driver;
 mod socket;
 mod stats;
 
 pub use application::Application;
+pub use channel::{ChannelOwner, ChannelQueue, ChannelState, ReadyConnection, ReconnectingChannel};
 pub use descriptors::{Descriptors, Registered};
 pub use dial::{DialError, dial};
 pub use driver::{Driven, Settled, drive, drive_until_settled};
 pub use listen::{ListenError, listen};
 pub use mailbox::{Inbox, Mailbox, SleepingDriver, mailbox};
 pub use memory::Memory;
+pub use reconnect::{Attempts, BackOff, ReconnectPolicy};
 pub use sbp_session::CloseReason;
 pub use shared_driver::drive_shared;
 pub use socket::{Socket, accept_options};

@@ -14,7 +14,7 @@ const MOST: usize = 800;
 const MOST_OF_FUNCTION: usize = 80;
 
 /// Directories with source files, and their extension.
-const PLACES: [(&str, &str); 3] = [("crates", "rs"), ("python", "py"), ("tests", "py")];
+const PLACES: [(&str, &str); 4] = [("crates", "rs"), ("tests", "rs"), ("python", "py"), ("tests", "py")];
 
 /// Counts the lines of every source file that people write, and of every function in those of Rust that are no tests.
 pub(crate) fn check() -> Result<(), Failure> {

@@ -221,7 +221,7 @@ impl<'a> Load<'a> {
                 if wanted(submitted, now) {
                     self.add(token, now)?;
                     submitted += 1;
-                    if self.submissions.is_piece() {
+                    if self.submissions.is_full() {
                         self.client.submit(&mut self.submissions);
                     }
                 }

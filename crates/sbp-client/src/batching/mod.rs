@@ -45,7 +45,7 @@ impl Default for BatchWriterOptions {
     fn default() -> Self {
         let writer = WriterOptions::default();
         Self {
-            batch_bytes: writer.batch_bytes,
+            batch_bytes: 256 << 10,
             linger: Duration::from_millis(5),
             compression: writer.compression,
             idempotent: true,

@@ -1,31 +1,33 @@
 //! One idempotent writer to many streams, with the batches of many streams in a frame.
 //!
-//! For those who have all their rows at hand and write them in one go, as a task of Spark does. It only keeps the books:
-//! which batches go into the next frame, and what an answer means for the rest. Whoever uses it encodes the batches,
-//! hands the frames over and waits for their outcomes.
+//! For those who have all their rows at hand and write them in one go, as a task of Spark does. Each stream has a machine
+//! of its own (`writer/machine.rs`), which decides what is sent when, and what an attempt's end means. In here is what such
+//! a writer does besides: it gathers the batches of many streams in one frame, counts what each stream got, and tells
+//! which batches somebody else had stored before.
 
-mod lane;
+mod frame;
+mod stream_queue;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sbp_messages::ErrorCode;
 use sbp_record::WriterStamp;
 use sbp_types::{Offset, StreamId, WriterId};
-use smallvec::SmallVec;
 
-use self::lane::{Lane, Piece};
-use crate::codes;
+use self::frame::{Frame, Frames};
+use self::stream_queue::{News, StreamQueue, Taken};
+use crate::client::Client;
+use crate::clock::now;
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
-use crate::outcome::Ack;
-use crate::submission::{AppendEntry, AppendResultOf, Body};
-
-/// A frame with as many bytes of batches as this is complete.
-const FRAME_BYTES: usize = 4 << 20;
-/// Batches of one frame; servers take 1,024.
-const FRAME_ENTRIES: usize = 512;
+use crate::submission::attempt::AttemptEnd;
+use crate::submission::{AppendOp, AttemptSink, Reply, Submissions};
+use crate::writer::machine::{Opening, Setup};
 
 /// How a [`BulkWriter`] writes.
 #[derive(Clone, Copy, Debug)]
@@ -56,17 +58,6 @@ pub struct BulkStored {
     pub repeats: u64,
 }
 
-/// Batches to be sent in one frame.
-#[derive(Debug)]
-pub struct BulkFrame {
-    /// The frame's number, to be given back with its outcome.
-    pub number: u64,
-    /// One entry for each batch.
-    pub entries: SmallVec<[AppendEntry; 1]>,
-    /// When the frame's batches are out of time.
-    pub deadline: Instant,
-}
-
 /// A batch that the server had stored before under the same name, epoch and sequence, with as many records. Whether it
 /// holds the same ones, nobody has looked.
 #[derive(Clone, Debug)]
@@ -81,32 +72,75 @@ pub struct BulkRepeat {
     pub batch: Bytes,
 }
 
-/// The books of one writer.
+/// Something that happened to what a [`BulkWriter`] has sent; it is given to [`BulkWriter::handle`].
+#[derive(Debug)]
+pub struct BulkEvent(Event);
+
+#[derive(Debug)]
+enum Event {
+    /// Attempts at batches have ended.
+    Ended(Vec<(u64, AttemptEnd)>),
+    /// The placement driver was asked where a stream is.
+    Asked(StreamId, Result<(), ClientError>),
+}
+
+/// Where the connections tell what became of batches. The receiver is gone when the writer was given up; nobody asks for
+/// ends then.
+#[derive(Debug)]
+struct Mailbox(Sender<BulkEvent>);
+
+impl Mailbox {
+    fn post(&self, event: Event) {
+        drop(self.0.send(BulkEvent(event)));
+    }
+}
+
+impl AttemptSink for Mailbox {
+    fn ended(self: Arc<Self>, ends: &mut Vec<(u64, AttemptEnd)>) {
+        self.post(Event::Ended(std::mem::take(ends)));
+    }
+
+    /// Its owner sends by itself.
+    fn pump(self: Arc<Self>) {}
+}
+
+/// One writer to many streams. Whoever has it encodes the batches, calls [`BulkWriter::send`], waits for the events that
+/// arrive at the sender given to it, and hands them to [`BulkWriter::handle`].
 #[derive(Debug)]
 pub struct BulkWriter {
     options: BulkOptions,
-    lanes: HashMap<StreamId, Lane>,
-    /// A stream for each of its batches that waits.
-    queue: VecDeque<StreamId>,
-    /// What is in each frame on its way.
-    frames: HashMap<u64, Vec<(StreamId, i64)>>,
-    next_frame: u64,
-    /// Bytes of batches that are not stored.
+    mailbox: Arc<Mailbox>,
+    queues: Vec<StreamQueue>,
+    /// The place of each stream among the queues.
+    places: HashMap<StreamId, usize>,
+    /// Queues that may have something to send, each once.
+    ready: VecDeque<usize>,
+    /// Queues whose time is to be looked at, each at the moment at which it is armed; others in here are outdated.
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    frames: Frames,
+    /// Streams whose place is to be asked for.
+    unrouted: Vec<StreamId>,
+    /// Batches that are not stored, and their bytes.
+    unstored: usize,
     bytes: usize,
     repeats: Vec<BulkRepeat>,
     failed: Option<ClientError>,
 }
 
 impl BulkWriter {
-    /// A writer that has written nothing.
+    /// A writer that has written nothing. What happens to what it sends is told through `events`.
     #[must_use]
-    pub fn new(options: BulkOptions) -> Self {
+    pub fn new(options: BulkOptions, events: Sender<BulkEvent>) -> Self {
         Self {
             options,
-            lanes: HashMap::new(),
-            queue: VecDeque::new(),
-            frames: HashMap::new(),
-            next_frame: 0,
+            mailbox: Arc::new(Mailbox(events)),
+            queues: Vec::new(),
+            places: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            frames: Frames::default(),
+            unrouted: Vec::new(),
+            unstored: 0,
             bytes: 0,
             repeats: Vec::new(),
             failed: None,
@@ -116,18 +150,29 @@ impl BulkWriter {
     /// The stamp of the next batch for `stream`, which has to be encoded with it.
     #[must_use]
     pub fn stamp(&self, stream: StreamId) -> WriterStamp {
+        let queue = self.places.get(&stream).and_then(|&place| self.queues.get(place));
         WriterStamp {
             id: self.options.writer_id,
             epoch: self.options.epoch,
-            base_sequence: self.lanes.get(&stream).map_or(0, |lane| lane.next_sequence),
+            base_sequence: queue.map_or(0, StreamQueue::next_sequence),
         }
     }
 
     /// Takes a whole batch of `records` records, encoded with its [`stamp`](Self::stamp).
     pub fn push(&mut self, stream: StreamId, batch: Bytes, records: u32) {
+        let place = *self.places.entry(stream).or_insert_with(|| {
+            self.queues.push(StreamQueue::new(stream, machine_setup(&self.options)));
+            self.queues.len() - 1
+        });
+        let Some(queue) = self.queues.get_mut(place) else {
+            return;
+        };
+        self.unstored += 1;
         self.bytes += batch.len();
-        self.lanes.entry(stream).or_default().push(batch, records);
-        self.queue.push_back(stream);
+        queue.push(batch, records, self.options.timeout);
+        if queue.becomes_ready() {
+            self.ready.push_back(place);
+        }
     }
 
     /// Bytes of batches that are not stored.
@@ -145,102 +190,142 @@ impl BulkWriter {
     /// Whether everything is stored.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.frames.is_empty() && self.queue.is_empty()
+        self.frames.len() == 0 && self.unstored == 0
+    }
+
+    /// Sends what may be sent now, so that no more than `max_frames` are on their way, and looks at what is out of time:
+    /// the writer may have a [`failure`](Self::failure) afterwards.
+    pub fn send(&mut self, client: &Client, max_frames: usize) {
+        let mut submissions = Submissions::new();
+        while self.frames.len() < max_frames
+            && let Some(frame) = self.next_frame(now())
+        {
+            let sink = Arc::clone(&self.mailbox) as Arc<dyn AttemptSink>;
+            let reply = Reply::attempts(sink, frame.tokens);
+            submissions.push(AppendOp::new(frame.entries, frame.deadline, reply));
+        }
+        client.submit(&mut submissions);
+        for stream in self.unrouted.drain(..) {
+            let (client, mailbox) = (client.clone(), Arc::clone(&self.mailbox));
+            let deadline = now() + self.options.timeout;
+            client.runtime().clone().spawn(async move {
+                let asked = client.refresh_route(stream, deadline).await;
+                mailbox.post(Event::Asked(stream, asked));
+            });
+        }
     }
 
     /// The next frame, if there is anything that may be sent now.
-    ///
-    /// The first batch of a stream goes alone, also the first one after trouble: a server that does not know the writer
-    /// takes any sequence for its first, so nothing may overtake it.
-    pub fn next_frame(&mut self, now: Instant) -> Option<BulkFrame> {
+    fn next_frame(&mut self, now: Instant) -> Option<Frame> {
+        self.handle_timeouts(now);
         if self.failed.is_some() {
             return None;
         }
-        let mut entries = SmallVec::new();
-        let mut content = Vec::new();
-        let mut deadline = now + self.options.timeout;
-        let mut bytes = 0;
-        let mut passed = VecDeque::new();
-        while let Some(stream) = self.queue.pop_front() {
-            let lane = self.lanes.get_mut(&stream);
-            let piece = match lane {
-                Some(lane) if entries.len() < FRAME_ENTRIES => lane.take(now, self.options.window, |length| {
-                    entries.is_empty() || bytes + length <= FRAME_BYTES
-                }),
-                _ => None,
-            };
-            let Some(piece) = piece else {
-                passed.push_back(stream);
+        let mut frame = self.frames.begin(now + self.options.timeout);
+        let mut too_large = VecDeque::new();
+        while !frame.is_full()
+            && let Some(place) = self.ready.pop_front()
+        {
+            let Some(queue) = self.queues.get_mut(place) else {
                 continue;
             };
-            bytes += piece.batch.len();
-            deadline = deadline.min(piece.sent_first(now) + self.options.timeout);
-            content.push((stream, piece.base_sequence));
-            let body = Body::Shared {
-                head: 0..0,
-                body: piece.batch.clone(),
-                padding: 0,
-            };
-            entries.push(AppendEntry::new(stream, body, piece.records));
+            match queue.take(now, |length| frame.has_room(length)) {
+                Taken::Batch(entry, token, deadline) => {
+                    frame.add(entry, (place, token), deadline);
+                    self.ready.push_back(place);
+                }
+                Taken::TooLarge => too_large.push_back(place),
+                Taken::Nothing => {}
+            }
         }
-        self.queue = passed;
-        if entries.is_empty() {
-            return None;
-        }
-        let number = self.next_frame;
-        self.next_frame += 1;
-        self.frames.insert(number, content);
-        Some(BulkFrame {
-            number,
-            entries,
-            deadline,
-        })
+        too_large.append(&mut self.ready);
+        self.ready = too_large;
+        self.frames.finish(frame)
     }
 
-    /// When something may be sent that may not be sent now, unless an outcome comes before.
+    /// When something may be sent that may not be sent now, or is out of time, unless an event comes before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.lanes.values().filter_map(Lane::not_before).min()
+        self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes the outcome of a frame.
-    pub fn handle(&mut self, number: u64, outcome: AppendResultOf, now: Instant) {
-        let Some(content) = self.frames.remove(&number) else {
-            return;
-        };
-        match outcome {
-            Ok(outcome) => {
-                for ((stream, sequence), result) in content.into_iter().zip(outcome.entries) {
-                    self.settle(stream, sequence, result, now);
-                }
-            }
-            Err(error) => {
-                for (stream, sequence) in content {
-                    self.settle(stream, sequence, Err(error.clone()), now);
-                }
+    fn handle_timeouts(&mut self, now: Instant) {
+        while let Some(&Reverse((at, place))) = self.timers.peek()
+            && at <= now
+        {
+            self.timers.pop();
+            if let Some(queue) = self.queues.get_mut(place)
+                && queue.handle_timeout(at, now)
+            {
+                self.look_after(place, now);
             }
         }
     }
 
-    fn settle(&mut self, stream: StreamId, sequence: i64, result: Result<Ack, ClientError>, now: Instant) {
-        let Some(lane) = self.lanes.get_mut(&stream) else {
+    /// Takes what has happened.
+    pub fn handle(&mut self, event: BulkEvent) {
+        let now = now();
+        match event.0 {
+            Event::Ended(ends) => {
+                for (token, end) in ends {
+                    self.handle_end(now, token, end);
+                }
+            }
+            Event::Asked(stream, asked) => self.handle_asked(now, stream, asked),
+        }
+    }
+
+    /// The attempt at one batch of a frame has ended.
+    fn handle_end(&mut self, now: Instant, token: u64, end: AttemptEnd) {
+        let Some((place, token)) = self.frames.ended(token) else {
             return;
         };
-        match result {
-            Ok(ack) => {
-                if let Some(repeat) = lane.stored(stream, sequence, &ack) {
-                    self.repeats.push(repeat);
-                }
+        if let Some(queue) = self.queues.get_mut(place) {
+            queue.handle_end(now, token, end);
+            self.look_after(place, now);
+        }
+    }
+
+    fn handle_asked(&mut self, now: Instant, stream: StreamId, asked: Result<(), ClientError>) {
+        let Some(&place) = self.places.get(&stream) else { return };
+        let Some(queue) = self.queues.get_mut(place) else {
+            return;
+        };
+        match asked {
+            // Nobody will ever store it. Any other failure shows when the batches are sent again.
+            Err(error) if error.code() == ErrorCode::NOT_FOUND => {
+                let error = if queue.is_in_doubt() { error.in_doubt() } else { error };
+                self.failed.get_or_insert(error.with_stream(stream));
             }
-            Err(error) => {
-                if let Some(error) = lane.failed(sequence, error, &self.options, now) {
-                    self.failed.get_or_insert(error.with_stream(stream));
-                }
+            _ => {
+                queue.handle_refreshed();
+                self.look_after(place, now);
             }
         }
-        self.bytes = self.bytes.saturating_sub(lane.released());
-        for _ in 0..lane.rewind(&self.options.retry, now) {
-            self.queue.push_back(stream);
+    }
+
+    /// Takes the news of a queue, and notes when it is to be looked at again.
+    fn look_after(&mut self, place: usize, now: Instant) {
+        let Some(queue) = self.queues.get_mut(place) else {
+            return;
+        };
+        while let Some(news) = queue.poll_news() {
+            match news {
+                News::Stored { bytes, repeat } => {
+                    self.unstored = self.unstored.saturating_sub(1);
+                    self.bytes = self.bytes.saturating_sub(bytes);
+                    self.repeats.extend(repeat);
+                }
+                // The first is the reason for all others.
+                News::Failed(error) => drop(self.failed.get_or_insert(error)),
+                News::Unrouted => self.unrouted.push(queue.stream()),
+            }
+        }
+        if queue.can_send(now) && queue.becomes_ready() {
+            self.ready.push_back(place);
+        }
+        if let Some(at) = queue.arm() {
+            self.timers.push(Reverse((at, place)));
         }
     }
 
@@ -258,25 +343,32 @@ impl BulkWriter {
     /// What each stream got so far.
     #[must_use]
     pub fn stored(&self) -> BTreeMap<StreamId, BulkStored> {
-        self.lanes.iter().map(|(&stream, lane)| (stream, lane.stored)).collect()
+        self.queues
+            .iter()
+            .map(|queue| (queue.stream(), queue.stored()))
+            .collect()
     }
 }
 
-/// Whether a batch that failed so may be sent again under the same sequence.
-fn is_worth_repeating(error: &ClientError, is_first: bool) -> bool {
-    match error.code() {
-        // One before it was refused for the moment; for the first that is missing, nobody can fill the gap.
-        ErrorCode::SEQUENCE_GAP => !is_first,
-        ErrorCode::SEQUENCE_OVERLAP | ErrorCode::WRITER_FENCED | codes::CLOSED => false,
-        _ => error.is_indeterminate() || error.is_retriable() || error.is_timeout(),
-    }
-}
-
-impl Piece {
-    fn sent_first(&mut self, now: Instant) -> Instant {
-        *self.sent_first.get_or_insert(now)
+/// How the machine of each stream is set up. The name and the epoch are the caller's, who has all of the input at hand and
+/// knows what another instance with this name would be; so nothing raises the epoch.
+fn machine_setup(options: &BulkOptions) -> Setup {
+    Setup {
+        epoch: options.epoch,
+        opening: Opening::At(0),
+        // It is open from the beginning.
+        open_by: now(),
+        owns_id: false,
+        opens_again: false,
+        drains: true,
+        max_in_flight: options.window.max(1),
+        // An attempt has all of the batch's time.
+        attempt_timeout: options.timeout,
+        policy: options.retry,
     }
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unreliable;

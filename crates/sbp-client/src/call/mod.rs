@@ -25,7 +25,7 @@ use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::pool::ConnectionPool;
 use crate::pool::routes::Purpose;
-use crate::retry::{Asked, Decision, Half, Repeat, Target, decide, duration_of};
+use crate::retry::{CallFacts, Decision, Half, Repeat, Target, decide, duration_of};
 
 /// The connection enforces deadlines; this side only makes sure that a call ends even if it does not.
 const LAST_RESORT: Duration = Duration::from_millis(500);
@@ -156,7 +156,7 @@ pub(crate) async fn pause(
     {
         return Err(ClientError::from_failure(failure, repeat, false, attempt));
     }
-    let asked = Asked {
+    let asked = CallFacts {
         repeat,
         half: to.half(),
         servers: home.servers_named(),

@@ -87,19 +87,19 @@ impl Reroute for ConnectionPool {
         let Submissions { ops, arena } = submissions;
         for op in ops {
             let places: Vec<usize> = (0..op.entries.len()).collect();
-            let pieces = gather::split(op, &places, |one, other| one == other);
+            let parts = gather::split(op, &places, |one, other| one == other);
             // Each counts for itself from now on.
-            self.home().budget.add(pieces.len().saturating_sub(1), 0);
-            for (_, piece) in pieces {
-                let stream = piece.entries.first().map(|entry| entry.stream);
+            self.home().budget.add(parts.len().saturating_sub(1), 0);
+            for (_, part) in parts {
+                let stream = part.entries.first().map(|entry| entry.stream);
                 let is_first = {
                     let mut reroutes = self.reroutes.lock();
                     if reroutes.closed {
                         drop(reroutes);
-                        self.home().end_append(piece, ClientError::closed());
+                        self.home().end_append(part, ClientError::closed());
                         continue;
                     }
-                    reroutes.wait(piece, &arena)
+                    reroutes.wait(part, &arena)
                 };
                 if let (true, Some(stream)) = (is_first, stream) {
                     self.home().spawn(Arc::clone(&self).find(stream, wait));

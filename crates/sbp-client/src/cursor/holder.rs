@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use super::commits::{bounds, commits, is_trimmed};
 use super::ends::Ends;
-use super::record::{CommitRecord, Place, Places};
-use super::standing::{AppendEnd, Found, Standing, Step, Taken};
+use super::record::{CommitRecord, Places, StreamPlace};
+use super::standing::{AppendEnd, Found, Standing, Step, TakenOver};
 use super::{beyond_the_end, stream_name};
 use crate::append::AppendOptions;
 use crate::client::Client;
@@ -82,7 +82,7 @@ struct State {
 }
 
 /// A commit that was asked for.
-pub(super) struct Pending {
+pub(super) struct PendingCommit {
     shared: Arc<Shared>,
     ticket: u64,
     deadline: Instant,
@@ -163,7 +163,7 @@ impl Shared {
         shared: &Arc<Self>,
         positions: Vec<(StreamId, Offset)>,
         timeout: Option<Duration>,
-    ) -> Result<Pending, ClientError> {
+    ) -> Result<PendingCommit, ClientError> {
         for &(stream, next) in &positions {
             if !shared.streams.iter().any(|own| own.stream_id == stream) {
                 let what = format!("cursor {} was not opened for stream {stream}", shared.name);
@@ -189,7 +189,7 @@ impl Shared {
             ticket
         };
         shared.client.runtime().spawn(Arc::clone(shared).work());
-        Ok(Pending {
+        Ok(PendingCommit {
             shared: Arc::clone(shared),
             ticket,
             deadline,
@@ -316,7 +316,7 @@ impl Shared {
             }
             let ended = match &step {
                 Step::Done => return Ok(()),
-                Step::Taken(taken) => return Err(self.taken(taken)),
+                Step::TakenOver(taken) => return Err(self.taken(taken)),
                 Step::Untold(taken) => return Err(self.untold(taken)),
                 Step::Append { at } => {
                     let record = self.record(standing, commit, changes);
@@ -356,7 +356,7 @@ impl Shared {
             let own = self.streams.iter().find(|own| own.stream_id == stream);
             let name = own.map(|own| own.name.clone()).unwrap_or_default();
             let identity = own.and_then(|own| own.identity);
-            places.insert(stream, Place { name, identity, next });
+            places.insert(stream, StreamPlace { name, identity, next });
         }
         CommitRecord {
             holder: standing.holder().clone(),
@@ -462,14 +462,14 @@ impl Shared {
         self.about(error)
     }
 
-    fn taken(&self, taken: &Taken) -> ClientError {
+    fn taken(&self, taken: &TakenOver) -> ClientError {
         let (what, at) = match taken {
-            Taken::By { holder, at } => (format!("holder {holder} has committed"), *at),
-            Taken::LongAgo { next, start } => (
+            TakenOver::By { holder, at } => (format!("holder {holder} has committed"), *at),
+            TakenOver::LongAgo { next, start } => (
                 format!("others have committed, and trimmed everything before {start}"),
                 *next,
             ),
-            Taken::Undone { next, end } => (format!("the server has lost the commits from {end} on"), *next),
+            TakenOver::Undone { next, end } => (format!("the server has lost the commits from {end} on"), *next),
         };
         let what = format!("cursor {} is not this holder's any more: {what}", self.name);
         let error = ClientError::new(ErrorKind::Rejected, codes::CURSOR_TAKEN, what);
@@ -478,7 +478,7 @@ impl Shared {
     }
 
     /// Another holder has gone on so far that the trace of a commit is gone.
-    fn untold(&self, taken: &Taken) -> ClientError {
+    fn untold(&self, taken: &TakenOver) -> ClientError {
         let lost = self.taken(taken);
         let what = format!(
             "it is not known whether the positions were committed before: {}",
@@ -493,7 +493,7 @@ impl Shared {
     }
 }
 
-impl Pending {
+impl PendingCommit {
     /// Waits until the commit is made, or is not.
     pub(super) async fn wait(self) -> Result<(), ClientError> {
         let Self {

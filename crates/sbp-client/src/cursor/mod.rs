@@ -103,7 +103,7 @@ impl Client {
     /// That there is no such cursor, or as for [`Client::cursor`].
     pub async fn committed(&self, name: &str, timeout: Option<Duration>) -> Result<Vec<CommittedPlace>, ClientError> {
         let places = open::committed(self, name, timeout).await?;
-        let place = |(stream, place): (StreamId, record::Place)| CommittedPlace {
+        let place = |(stream, place): (StreamId, record::StreamPlace)| CommittedPlace {
             stream,
             name: place.name,
             identity: place.identity,

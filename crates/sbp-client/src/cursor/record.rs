@@ -45,11 +45,11 @@ impl fmt::Display for Holder {
 }
 
 /// Where reading goes on, stream by stream.
-pub(super) type Places = BTreeMap<StreamId, Place>;
+pub(super) type Places = BTreeMap<StreamId, StreamPlace>;
 
 /// Where reading of one stream goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StreamPlace {
     /// The stream's name when it was committed, for people: a name can be given to another stream later.
     pub(super) name: String,
     /// The stream's identity, where it was known when the place was committed.
@@ -139,7 +139,7 @@ impl CommitRecord {
             let identity = identity.map_err(|error: NotAnIdentity| RecordError::Unreadable(error.to_string()))?;
             let next = Offset(place.next);
             let name = place.name;
-            places.insert(StreamId(place.stream), Place { name, identity, next });
+            places.insert(StreamId(place.stream), StreamPlace { name, identity, next });
         }
         Ok(Self {
             holder: written.holder,
@@ -153,11 +153,11 @@ impl CommitRecord {
 mod tests {
     use sbp_types::{Offset, StreamId, StreamIdentity};
 
-    use super::{CommitRecord, Holder, Place, Places, RecordError};
+    use super::{CommitRecord, Holder, Places, RecordError, StreamPlace};
 
     #[test]
     fn what_is_written_is_read() {
-        let place = |name: &str, next| Place {
+        let place = |name: &str, next| StreamPlace {
             name: name.to_owned(),
             identity: (!name.is_empty()).then_some(StreamIdentity([0x5a; 16])),
             next: Offset(next),

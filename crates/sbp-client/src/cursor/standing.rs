@@ -11,7 +11,7 @@
 //!
 //!            refused, and the record there is
 //!   Known, InDoubt ────── ours ─────► Known (behind it)
-//!                  ────── another's ► Taken (for good)
+//!                  ────── another's ► TakenOver (for good)
 //! ```
 //!
 //! A commit that is found stored is stored, even if another holder's record is behind it already.
@@ -22,18 +22,18 @@ use super::record::{CommitRecord, Holder, Places};
 
 /// Where a holder stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum CommitPosition {
     /// It knows the last record; the next one goes to `next`.
     Known { next: Offset },
     /// Commits of its own, `commit` the last of them, may be stored at `next` or on their way there. One at most is.
     InDoubt { next: Offset, commit: u64 },
     /// Others have gone on. It is not the holder any more.
-    Taken(Taken),
+    TakenOver(TakenOver),
 }
 
 /// How a cursor was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum TakenOver {
     /// Another holder's record is where the next one was to go.
     By { holder: Holder, at: Offset },
     /// The records there are trimmed already: others have gone far beyond.
@@ -52,9 +52,9 @@ pub(super) enum Step {
     /// It is stored.
     Done,
     /// It is refused, and so is every other.
-    Taken(Taken),
+    TakenOver(TakenOver),
     /// Every other is refused, and nobody can tell any more whether this one was stored before.
-    Untold(Taken),
+    Untold(TakenOver),
 }
 
 /// How one append ended. One that was refused for any other reason is the end of its commit, and changes nothing here.
@@ -85,7 +85,7 @@ pub(super) enum Found {
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     holder: Holder,
-    place: Place,
+    place: CommitPosition,
     committed: Places,
 }
 
@@ -94,7 +94,7 @@ impl Standing {
     pub(super) fn new(holder: Holder, next: Offset, committed: Places) -> Self {
         Self {
             holder,
-            place: Place::Known { next },
+            place: CommitPosition::Known { next },
             committed,
         }
     }
@@ -110,35 +110,35 @@ impl Standing {
 
     /// Whether this commit may be stored although nobody has said so.
     pub(super) fn doubts(&self, commit: u64) -> bool {
-        matches!(self.place, Place::InDoubt { commit: doubtful, .. } if doubtful == commit)
+        matches!(self.place, CommitPosition::InDoubt { commit: doubtful, .. } if doubtful == commit)
     }
 
     /// The offset behind the last record known.
     pub(super) fn next(&self) -> Option<Offset> {
         match self.place {
-            Place::Known { next } | Place::InDoubt { next, .. } => Some(next),
-            Place::Taken(_) => None,
+            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => Some(next),
+            CommitPosition::TakenOver(_) => None,
         }
     }
 
     /// The first step of a commit.
     pub(super) fn begin(&self) -> Step {
         match &self.place {
-            Place::Known { next } | Place::InDoubt { next, .. } => Step::Append { at: *next },
-            Place::Taken(taken) => Step::Taken(taken.clone()),
+            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => Step::Append { at: *next },
+            CommitPosition::TakenOver(taken) => Step::TakenOver(taken.clone()),
         }
     }
 
     /// After an append of `record`.
     pub(super) fn handle_append(&mut self, record: &CommitRecord, end: AppendEnd) -> Step {
         let next = match &self.place {
-            Place::Known { next } | Place::InDoubt { next, .. } => *next,
-            Place::Taken(taken) => return Step::Taken(taken.clone()),
+            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => *next,
+            CommitPosition::TakenOver(taken) => return Step::TakenOver(taken.clone()),
         };
         match end {
             AppendEnd::Stored => {
                 self.committed.clone_from(&record.places);
-                self.place = Place::Known { next: behind(next, 1) };
+                self.place = CommitPosition::Known { next: behind(next, 1) };
                 Step::Done
             }
             AppendEnd::Refused => Step::Look {
@@ -147,7 +147,7 @@ impl Standing {
             },
             AppendEnd::Unknown => {
                 let commit = record.commit;
-                self.place = Place::InDoubt { next, commit };
+                self.place = CommitPosition::InDoubt { next, commit };
                 Step::Look {
                     from: next,
                     expected: false,
@@ -159,19 +159,19 @@ impl Standing {
     /// After a look at what is stored, for the sake of commit number `commit`.
     pub(super) fn handle_look(&mut self, commit: u64, found: Found) -> Step {
         let next = match &self.place {
-            Place::Known { next } | Place::InDoubt { next, .. } => *next,
-            Place::Taken(taken) => return Step::Taken(taken.clone()),
+            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => *next,
+            CommitPosition::TakenOver(taken) => return Step::TakenOver(taken.clone()),
         };
         match found {
             Found::Nothing => Step::Append { at: next },
             Found::Records(records) => self.judge(commit, next, records),
             Found::Trimmed { start } if self.doubts(commit) => {
-                let taken = Taken::LongAgo { next, start };
-                self.place = Place::Taken(taken.clone());
+                let taken = TakenOver::LongAgo { next, start };
+                self.place = CommitPosition::TakenOver(taken.clone());
                 Step::Untold(taken)
             }
-            Found::Trimmed { start } => self.lose(Taken::LongAgo { next, start }),
-            Found::Short { end } => self.lose(Taken::Undone { next, end }),
+            Found::Trimmed { start } => self.lose(TakenOver::LongAgo { next, start }),
+            Found::Short { end } => self.lose(TakenOver::Undone { next, end }),
         }
     }
 
@@ -181,7 +181,7 @@ impl Standing {
         for record in records {
             if record.holder != self.holder {
                 let holder = record.holder;
-                let taken = self.lose(Taken::By { holder, at: place });
+                let taken = self.lose(TakenOver::By { holder, at: place });
                 return if done { Step::Done } else { taken };
             }
             place = behind(place, 1);
@@ -189,14 +189,14 @@ impl Standing {
             self.committed = record.places;
         }
         if place != next {
-            self.place = Place::Known { next: place };
+            self.place = CommitPosition::Known { next: place };
         }
         if done { Step::Done } else { Step::Append { at: place } }
     }
 
-    fn lose(&mut self, taken: Taken) -> Step {
-        self.place = Place::Taken(taken.clone());
-        Step::Taken(taken)
+    fn lose(&mut self, taken: TakenOver) -> Step {
+        self.place = CommitPosition::TakenOver(taken.clone());
+        Step::TakenOver(taken)
     }
 }
 

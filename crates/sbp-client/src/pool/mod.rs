@@ -16,7 +16,7 @@ use crate::channel::Channel;
 use crate::channel::ClientStats;
 use crate::channel::command::Command;
 use crate::config::ClientConfig;
-use crate::pool::routes::{Place, Purpose, Route, Routes};
+use crate::pool::routes::{Purpose, Route, Routes, ServerLocation};
 use crate::pool::waiting::Reroutes;
 use crate::submission::Submissions;
 use crate::submission::gather;
@@ -37,7 +37,7 @@ pub(crate) struct ConnectionPool {
     pub(crate) reroutes: Mutex<Reroutes>,
 }
 
-/// ConnectionPool to servers that answers named, by address.
+/// Channels to servers that answers named, by address.
 #[derive(Debug, Default)]
 struct Others {
     channels: HashMap<ServerAddress, Arc<Channel>>,
@@ -74,8 +74,8 @@ impl ConnectionPool {
             return Arc::clone(&self.home);
         }
         let routes = self.routes.lock();
-        match routes.place(stream, purpose) {
-            Some(place) => self.to(place),
+        match routes.location(stream, purpose) {
+            Some(location) => self.to(location),
             None => Arc::clone(&self.home),
         }
     }
@@ -101,11 +101,11 @@ impl ConnectionPool {
     }
 
     /// The way to a server: the connection there is, when it leads there already.
-    fn to(&self, place: &Place) -> Arc<Channel> {
-        if self.home.leads_to(place.server, &place.address) {
+    fn to(&self, location: &ServerLocation) -> Arc<Channel> {
+        if self.home.leads_to(location.server, &location.address) {
             return Arc::clone(&self.home);
         }
-        match ServerAddress::of_peer(&place.address) {
+        match ServerAddress::of_peer(&location.address) {
             Some(address) => self.at(address),
             // No address to dial: what is connected has to do.
             None => Arc::clone(&self.home),
@@ -145,7 +145,7 @@ impl ConnectionPool {
 
     /// Whether it is known where a stream is.
     pub(crate) fn knows_route(&self, stream: StreamId) -> bool {
-        self.routes.lock().place(stream, Purpose::Append).is_some()
+        self.routes.lock().location(stream, Purpose::Append).is_some()
     }
 
     /// Takes what a placement driver told of a stream.
@@ -174,7 +174,7 @@ impl ConnectionPool {
         }
         let Submissions { ops, arena } = submissions;
         // One collection for each server that gets any, in the order of appends.
-        let mut parts: Vec<(Arc<Channel>, Submissions)> = Vec::new();
+        let mut groups: Vec<(Arc<Channel>, Submissions)> = Vec::new();
         for op in ops {
             let streams: Vec<_> = op.entries.iter().map(|entry| entry.stream).collect();
             let mut waiting = self.reroutes.lock();
@@ -183,29 +183,31 @@ impl ConnectionPool {
                 .iter()
                 .map(|stream| (!asking(stream)).then(|| self.of_stream(*stream, Purpose::Append)))
                 .collect();
-            let pieces = gather::split(op, &channels, |one, other| match (one, other) {
+            let parts = gather::split(op, &channels, |one, other| match (one, other) {
                 (Some(one), Some(other)) => Arc::ptr_eq(one, other),
                 _ => false,
             });
-            for (channel, piece) in pieces {
+            // Each counts for itself from now on.
+            self.home.budget.add(parts.len().saturating_sub(1), 0);
+            for (channel, part) in parts {
                 match channel {
                     // Somebody asks for it already.
-                    None => drop(waiting.wait(piece, &arena)),
+                    None => drop(waiting.wait(part, &arena)),
                     Some(channel) => {
-                        let place = parts.iter().position(|(known, _)| Arc::ptr_eq(known, &channel));
+                        let place = groups.iter().position(|(known, _)| Arc::ptr_eq(known, &channel));
                         let place = place.unwrap_or_else(|| {
-                            parts.push((Arc::clone(&channel), channel.fresh()));
-                            parts.len() - 1
+                            groups.push((Arc::clone(&channel), channel.fresh()));
+                            groups.len() - 1
                         });
-                        if let Some((_, part)) = parts.get_mut(place) {
-                            part.adopt(piece, &arena);
+                        if let Some((_, group)) = groups.get_mut(place) {
+                            group.adopt(part, &arena);
                         }
                     }
                 }
             }
         }
-        for (channel, part) in parts {
-            channel.post(Command::Appends(part));
+        for (channel, group) in groups {
+            channel.post(Command::Appends(group));
         }
     }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 /// A server that holds ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct ServerLocation {
     /// Its number, by which a server is known that is connected already.
     pub(crate) server: ServerId,
     /// Where to dial it otherwise. Text of a peer.
@@ -21,7 +21,7 @@ struct Stretch {
     start: Offset,
     /// `None` while it is open.
     end: Option<Offset>,
-    place: Place,
+    location: ServerLocation,
     /// Servers that hold it.
     copies: usize,
 }
@@ -33,14 +33,14 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// The route that a list of ranges describes. Ranges that nobody holds have no place in it.
+    /// The route that a list of ranges describes. Ranges that nobody holds are not in it.
     pub(crate) fn new(ranges: &[Range]) -> Self {
         let stretches = ranges.iter().filter_map(|range| {
             let server = range.primary()?;
             Some(Stretch {
                 start: range.start_offset,
                 end: range.end(),
-                place: Place {
+                location: ServerLocation {
                     server: server.server_id,
                     address: server.advertise_addr.clone(),
                 },
@@ -53,14 +53,14 @@ impl Route {
     }
 
     /// Who takes appends: whoever has the last range, open or about to be followed.
-    pub(crate) fn for_append(&self) -> Option<&Place> {
-        self.stretches.last().map(|last| &last.place)
+    pub(crate) fn for_append(&self) -> Option<&ServerLocation> {
+        self.stretches.last().map(|last| &last.location)
     }
 
     /// Who is read from at an offset, [`Offset::EARLIEST`] and [`Offset::LATEST`] included. An offset between two ranges
     /// belongs to the later one; one that no range has, to the nearest, which knows the bounds.
-    pub(crate) fn for_fetch(&self, offset: Offset) -> Option<&Place> {
-        self.stretch(offset).map(|stretch| &stretch.place)
+    pub(crate) fn for_fetch(&self, offset: Offset) -> Option<&ServerLocation> {
+        self.stretch(offset).map(|stretch| &stretch.location)
     }
 
     /// How many servers hold what is read at an offset.
@@ -94,11 +94,11 @@ pub(crate) struct Routes {
     known: HashMap<StreamId, Route>,
 }
 
-/// Streams whose places are remembered; beyond it everything is forgotten and asked for again.
+/// Streams whose locations are remembered; beyond it everything is forgotten and asked for again.
 const MOST: usize = 65_536;
 
 impl Routes {
-    pub(crate) fn place(&self, stream: StreamId, purpose: Purpose) -> Option<&Place> {
+    pub(crate) fn location(&self, stream: StreamId, purpose: Purpose) -> Option<&ServerLocation> {
         let route = self.known.get(&stream)?;
         match purpose {
             Purpose::Append => route.for_append(),
@@ -184,14 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_no_place() {
+    fn nobody_is_no_location() {
         let mut routes = Routes::default();
-        assert_eq!(routes.place(StreamId(1), Purpose::Append), None);
+        assert_eq!(routes.location(StreamId(1), Purpose::Append), None);
         routes.learn(StreamId(1), Route::new(&[range(0, 0, -1, &[])]));
-        assert_eq!(routes.place(StreamId(1), Purpose::Fetch(Offset(0))), None);
+        assert_eq!(routes.location(StreamId(1), Purpose::Fetch(Offset(0))), None);
         routes.learn(StreamId(1), Route::new(&[range(0, 0, -1, &[(7, true)])]));
-        assert_eq!(routes.place(StreamId(1), Purpose::Append).unwrap().server, ServerId(7));
+        assert_eq!(
+            routes.location(StreamId(1), Purpose::Append).unwrap().server,
+            ServerId(7)
+        );
         routes.forget(StreamId(1));
-        assert_eq!(routes.place(StreamId(1), Purpose::Append), None);
+        assert_eq!(routes.location(StreamId(1), Purpose::Append), None);
     }
 }

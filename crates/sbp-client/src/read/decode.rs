@@ -9,7 +9,7 @@ use sbp_record::{Batch, BatchError, StreamSchema};
 
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::read::fetch::FetchedBatch;
+use crate::read::answer::FetchedBatch;
 
 /// A batch that can be read, and what was learned of its stream on the way.
 #[derive(Debug)]

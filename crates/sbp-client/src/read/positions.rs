@@ -9,7 +9,6 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::call::answers::{Each, entry_error};
 use crate::call::{self, Plan, Trying, Where};
-use crate::channel::Channel;
 use crate::channel::command::{Answer, Need};
 use crate::channel::header::encoded;
 use crate::client::Client;
@@ -18,8 +17,10 @@ use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::pool::routes::Purpose;
 use crate::position::{Position, Positions, Span};
-use crate::read::fetch::{first_reaching, parts};
+use crate::read::answer::{first_reaching, parts};
+use crate::read::plan::{self, Wanted};
 use crate::read::reader::ReaderOptions;
+use crate::read::request::by_server;
 use crate::retry::Repeat;
 
 /// Which entry's offset was found, or why it was not.
@@ -41,7 +42,7 @@ impl Client {
         streams: &[StreamId],
         timeout: Option<Duration>,
     ) -> Result<Each<Positions>, ClientError> {
-        let entries: Vec<_> = streams.iter().map(|&stream| (stream, None)).collect();
+        let entries: Vec<_> = streams.iter().map(|&stream| bounds_of(stream, None)).collect();
         let results = self.resolve(&entries, timeout).await?;
         let each = results.into_iter().zip(streams).map(|(result, &stream)| {
             result.map(|found| Positions {
@@ -179,11 +180,7 @@ impl Client {
 
     /// Asks for positions without data, from the earliest offset on or from a time on: each server for the streams that
     /// it has, and the placement driver for those that it has no more.
-    async fn resolve(
-        &self,
-        entries: &[(StreamId, Option<TimestampMs>)],
-        timeout: Option<Duration>,
-    ) -> Result<Each<FetchResult>, ClientError> {
+    async fn resolve(&self, entries: &[Wanted], timeout: Option<Duration>) -> Result<Each<FetchResult>, ClientError> {
         let deadline = self.deadline(timeout);
         let mut resolved: Vec<Option<Result<FetchResult, ClientError>>> = vec![None; entries.len()];
         let mut open: Vec<usize> = (0..entries.len()).collect();
@@ -193,7 +190,7 @@ impl Client {
             let mut again = Vec::new();
             for (part, results, server) in self.ask_all(&open, entries, deadline).await? {
                 for (place, result) in part.into_iter().zip(results) {
-                    let Some(&(stream, _)) = entries.get(place) else {
+                    let Some(&Wanted { stream, .. }) = entries.get(place) else {
                         continue;
                     };
                     if is_elsewhere(result.status.code) {
@@ -212,8 +209,8 @@ impl Client {
                 // One is refreshed there; the others that were missed with it here.
                 call::pause(self.pool(), &failure, trying).await?;
                 for &place in &again {
-                    if let Some(&(other, _)) = entries.get(place).filter(|(other, _)| *other != stream) {
-                        self.pool().refresh(other, deadline).await?;
+                    if let Some(other) = entries.get(place).filter(|other| other.stream != stream) {
+                        self.pool().refresh(other.stream, deadline).await?;
                     }
                 }
             }
@@ -228,19 +225,21 @@ impl Client {
     async fn ask_all(
         &self,
         open: &[usize],
-        entries: &[(StreamId, Option<TimestampMs>)],
+        entries: &[Wanted],
         deadline: Instant,
     ) -> Result<Vec<(Vec<usize>, Vec<FetchResult>, Arc<str>)>, ClientError> {
         let mut asking = JoinSet::new();
-        for part in self.by_server(open, entries) {
-            for part in part.chunks(ENTRIES) {
-                let asked: Vec<_> = part.iter().filter_map(|&place| entries.get(place).copied()).collect();
-                let (client, part) = (self.clone(), part.to_vec());
-                asking.spawn(async move {
-                    let (results, server) = client.ask_positions(&asked, deadline).await?;
-                    Ok::<_, ClientError>((part, results, server))
-                });
-            }
+        let wanted = open
+            .iter()
+            .filter_map(|&place| Some((place, entries.get(place).copied()?)));
+        for request in by_server(self.pool(), wanted, ENTRIES) {
+            let places = request.places;
+            let asked: Vec<_> = places.iter().filter_map(|&place| entries.get(place).copied()).collect();
+            let client = self.clone();
+            asking.spawn(async move {
+                let (results, server) = client.ask_positions(&asked, deadline).await?;
+                Ok::<_, ClientError>((places, results, server))
+            });
         }
         let mut answers = Vec::with_capacity(asking.len());
         while let Some(answer) = asking.join_next().await {
@@ -254,53 +253,23 @@ impl Client {
         Ok(answers)
     }
 
-    /// Entries by the server that is asked for them.
-    fn by_server(&self, open: &[usize], entries: &[(StreamId, Option<TimestampMs>)]) -> Vec<Vec<usize>> {
-        if !self.pool().is_routed() {
-            return vec![open.to_vec()];
-        }
-        let mut groups: Vec<(Arc<Channel>, Vec<usize>)> = Vec::new();
-        for &place in open {
-            let Some(&(stream, _)) = entries.get(place) else {
-                continue;
-            };
-            let channel = self.pool().of_stream(stream, PURPOSE);
-            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &channel)) {
-                Some((_, group)) => group.push(place),
-                None => groups.push((channel, vec![place])),
-            }
-        }
-        groups.into_iter().map(|(_, group)| group).collect()
-    }
-
     /// One call for streams that are all at one server.
     async fn ask_positions(
         &self,
-        asked: &[(StreamId, Option<TimestampMs>)],
+        asked: &[Wanted],
         deadline: Instant,
     ) -> Result<(Vec<FetchResult>, Arc<str>), ClientError> {
-        let Some(&(first, _)) = asked.first() else {
+        let Some(first) = asked.first() else {
             return Ok((Vec::new(), Arc::from("")));
         };
         let plan = Plan {
             opcode: FetchRequest::OPCODE,
             needs: Need::BoundedFetch,
             repeat: Repeat::Harmless,
-            to: Where::Stream(first, PURPOSE),
+            to: Where::Stream(first.stream, PURPOSE),
             deadline,
         };
-        let fetch_requests = asked.iter().zip(0..).map(|(&(stream, time), index)| FetchInfo {
-            stream_id: stream,
-            request_index: index,
-            fetch_offset: Offset::EARLIEST,
-            batch_max_bytes: FetchInfo::POSITIONS_ONLY,
-            start_timestamp_ms: time,
-            ..FetchInfo::default()
-        });
-        let request = FetchRequest {
-            fetch_requests: fetch_requests.collect(),
-            ..FetchRequest::default()
-        };
+        let request = plan::request(asked.iter().copied(), Duration::ZERO, 0, 0);
         let header = encoded(&request);
         let read = |answer: &Answer| Ok((gather(answer, asked.len())?, Arc::clone(&answer.endpoint)));
         call::call(self.pool(), plan, |_left| header.clone(), read).await
@@ -321,8 +290,22 @@ impl Client {
     }
 }
 
-fn some(times: &[(StreamId, TimestampMs)]) -> Vec<(StreamId, Option<TimestampMs>)> {
-    times.iter().map(|&(stream, time)| (stream, Some(time))).collect()
+/// The bounds of a stream, or where a time is in it, without data.
+fn bounds_of(stream: StreamId, time: Option<TimestampMs>) -> Wanted {
+    Wanted {
+        stream,
+        from: Offset::EARLIEST,
+        end: None,
+        time,
+        batch_max_bytes: FetchInfo::POSITIONS_ONLY,
+    }
+}
+
+fn some(times: &[(StreamId, TimestampMs)]) -> Vec<Wanted> {
+    times
+        .iter()
+        .map(|&(stream, time)| bounds_of(stream, Some(time)))
+        .collect()
 }
 
 /// Positions are those of whole streams; as long as ranges stay together, whoever has one has all.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_frame::OpCode;
-use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult};
-use sbp_types::{Offset, StreamId};
+use sbp_messages::{ErrorCode, FetchResult};
+use sbp_types::Offset;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::call::{self, Trying, Where};
@@ -19,11 +19,11 @@ use crate::client::Client;
 use crate::clock::now;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
-use crate::gap::Gap;
 use crate::pool::routes::Purpose;
 use crate::position::Span;
-use crate::read::fetch::{FetchedBatch, Part, batches, goes_on_at, parts};
-use crate::read::request::post_fetch;
+use crate::read::answer::{FetchedBatch, Part, goes_on_at};
+use crate::read::plan::{self, ServerRequest, Wanted};
+use crate::read::request::{by_server, open, post_fetch};
 use crate::retry::Repeat;
 
 /// What one reader may have asked for and not yet handed out.
@@ -162,10 +162,10 @@ impl Reader {
 
 /// One span on its way.
 struct Reading {
-    stream: StreamId,
     start: Offset,
-    next: Offset,
     end: Offset,
+    /// What is left to be read.
+    wanted: Wanted,
     /// What arrived before the span was at the front.
     early: VecDeque<Chunk>,
     delivered: u64,
@@ -183,10 +183,9 @@ struct ReadTask {
 }
 
 /// A FETCH on its way.
-struct Asked {
-    channel: Arc<Channel>,
-    /// Which spans it names.
-    spans: Vec<usize>,
+struct SentFetch {
+    /// Who is asked for which spans.
+    request: ServerRequest<Arc<Channel>>,
     events: mpsc::UnboundedReceiver<FetchEvent>,
     /// The header of an answer whose payload is still on its way.
     begins: Option<oneshot::Receiver<Bytes>>,
@@ -194,9 +193,9 @@ struct Asked {
 
 /// A FETCH for what follows an answer that is still coming in: the server looks for it meanwhile.
 struct Ahead {
-    stream: StreamId,
-    from: Offset,
-    asked: Asked,
+    /// What it asks for.
+    wanted: Wanted,
+    asked: SentFetch,
 }
 
 /// Why a round of fetching ended early.
@@ -234,7 +233,7 @@ impl ReadTask {
             if self.spans.is_empty() {
                 return Ok(());
             }
-            let before = self.spans.front().map(|front| front.next);
+            let before = self.front_offset();
             let failure = match self.round().await {
                 Ok(()) => {
                     trying = None;
@@ -245,7 +244,7 @@ impl ReadTask {
             };
             // It went the same way, and would fail once more; its credit is free while this task pauses.
             self.ahead = None;
-            if self.spans.front().map(|front| front.next) != before {
+            if self.front_offset() != before {
                 trying = None;
             }
             let to = self.front();
@@ -283,10 +282,15 @@ impl ReadTask {
                     return Err(ClientError::invalid(what).with_stream(stream));
                 }
                 Ok(Reading {
-                    stream,
                     start,
-                    next: start,
                     end,
+                    wanted: Wanted {
+                        stream,
+                        from: start,
+                        end: Some(end),
+                        time: None,
+                        batch_max_bytes: i32::try_from(self.batch_max).unwrap_or(i32::MAX),
+                    },
                     early: VecDeque::new(),
                     delivered: 0,
                 })
@@ -313,14 +317,16 @@ impl ReadTask {
                 }
                 continue;
             }
-            if front.next < front.end {
+            if !front.wanted.is_done() {
                 return Ok(());
             }
             // The proof: contiguity was checked batch by batch, this checks the sum.
             let planned = front.end.distance_from(front.start);
             if front.delivered != planned {
                 let what = format!("{} records were read where {planned} were planned", front.delivered);
-                return Err(Stop::Final(ClientError::incomplete(what).with_stream(front.stream)));
+                return Err(Stop::Final(
+                    ClientError::incomplete(what).with_stream(front.wanted.stream),
+                ));
             }
             self.spans.pop_front();
         }
@@ -338,29 +344,30 @@ impl ReadTask {
     /// Whom the front span is read from.
     fn front(&self) -> Where {
         self.spans.front().map_or(Where::Placement, |front| {
-            Where::Stream(front.stream, Purpose::Fetch(front.next))
+            Where::Stream(front.wanted.stream, Purpose::Fetch(front.wanted.from))
         })
     }
 
-    /// The way to whoever has the front span, once it may be asked again, and which spans it is asked for: the front one
-    /// and those behind it that have nothing yet and are there too.
-    async fn plan(&self) -> (Arc<Channel>, Vec<usize>) {
+    /// Where the front span is read next.
+    fn front_offset(&self) -> Option<Offset> {
+        self.spans.front().map(|front| front.wanted.from)
+    }
+
+    /// What whoever has the front span is asked for, once it may be asked again: the front span and those behind it that
+    /// have nothing yet and are there too.
+    async fn plan(&self) -> ServerRequest<Arc<Channel>> {
         let pool = self.client.pool();
-        let channel_of = |span: &Reading| pool.of_stream(span.stream, Purpose::Fetch(span.next));
-        let channel = self.spans.front().map_or_else(|| Arc::clone(pool.home()), channel_of);
-        let asked = (0..self.spans.len().min(SPANS_AHEAD))
-            .filter(|&index| {
-                let wanted = |span: &Reading| {
-                    let unread = span.next < span.end && (index == 0 || span.early.is_empty());
-                    unread && (!pool.is_routed() || Arc::ptr_eq(&channel, &channel_of(span)))
-                };
-                self.spans.get(index).is_some_and(wanted)
-            })
-            .collect();
-        if let Some(until) = channel.throttles.until(OpCode::FETCH, now()) {
+        let ahead = self.spans.iter().enumerate().take(SPANS_AHEAD);
+        let unread = ahead.filter(|(place, span)| !span.wanted.is_done() && (*place == 0 || span.early.is_empty()));
+        let requests = by_server(pool, unread.map(|(place, span)| (place, span.wanted)), SPANS_AHEAD);
+        let request = requests.into_iter().next().unwrap_or_else(|| ServerRequest {
+            server: Arc::clone(pool.home()),
+            places: Vec::new(),
+        });
+        if let Some(until) = request.server.throttles.until(OpCode::FETCH, now()) {
             tokio::time::sleep_until(tokio::time::Instant::from_std(until)).await;
         }
-        (channel, asked)
+        request
     }
 
     async fn round(&mut self) -> Result<(), Stop> {
@@ -368,7 +375,7 @@ impl ReadTask {
             Some(asked) => asked,
             None => self.ask().await?,
         };
-        let before = self.spans.front().map(|front| front.next);
+        let before = self.front_offset();
         loop {
             let event = tokio::select! {
                 biased;
@@ -379,35 +386,22 @@ impl ReadTask {
                 event = asked.events.recv() => event,
                 () = self.sender.closed() => return Err(Stop::Abandoned),
             };
-            match event {
-                None => {
-                    let cause = Cause::ConnectionLost {
-                        sent: true,
-                        reason: "its task was stopped".into(),
-                    };
-                    return Err(Stop::Attempt(Failure::from(cause)));
-                }
-                Some(FetchEvent::Failed { failure, .. }) => return Err(Stop::Attempt(failure)),
-                Some(FetchEvent::Frame {
-                    frame,
-                    mut charge,
-                    end,
-                    endpoint,
-                    ..
-                }) => {
-                    let taken = parts(frame, asked.spans.len())
-                        .map_err(|cause| Stop::Attempt(Failure::new(cause, Some(&endpoint))))?;
-                    asked.channel.throttles.note(OpCode::FETCH, taken.throttle_ms, now());
-                    for part in taken.parts {
-                        self.take(&asked.spans, part, &mut charge, &endpoint)?;
-                    }
-                    if end {
-                        break;
-                    }
-                }
+            let Some(event) = event else {
+                let reason = "its task was stopped".into();
+                let cause = Cause::ConnectionLost { sent: true, reason };
+                return Err(Stop::Attempt(Failure::from(cause)));
+            };
+            let mut opened = open(&asked.request.places, event).map_err(Stop::Attempt)?;
+            let throttles = &asked.request.server.throttles;
+            throttles.note(OpCode::FETCH, opened.throttle_ms, now());
+            for (place, part) in opened.parts {
+                self.take(place, &part, &mut opened.charge, &opened.endpoint)?;
+            }
+            if opened.is_last {
+                break;
             }
         }
-        if self.spans.front().map(|front| front.next) == before {
+        if self.front_offset() == before {
             self.idle_rounds += 1;
         } else {
             self.idle_rounds = 0;
@@ -420,50 +414,40 @@ impl ReadTask {
     }
 
     /// Asks for the front span and those behind it, as credit allows.
-    async fn ask(&mut self) -> Result<Asked, Stop> {
-        let (channel, spans) = self.plan().await;
-        let wanted = self.batch_max.saturating_mul(spans.len()).min(READ_AHEAD);
+    async fn ask(&mut self) -> Result<SentFetch, Stop> {
+        let request = self.plan().await;
+        let wanted = self.batch_max.saturating_mul(request.places.len()).min(READ_AHEAD);
         let charge = self.charge(self.batch_max.min(wanted), wanted).await?;
-        let entries = spans.iter().filter_map(|&index| self.spans.get(index));
-        let entries = entries.map(|span| (span, span.next)).collect();
-        let (events, begins) = self.send(&channel, entries, charge);
-        Ok(Asked {
-            channel,
-            spans,
-            events,
-            begins,
-        })
+        let spans = request.places.iter().filter_map(|&place| self.spans.get(place));
+        let wanted: Vec<_> = spans.map(|span| span.wanted).collect();
+        Ok(self.send(request, wanted, charge))
     }
 
     /// Asks for what follows an answer to `asked` whose header is here, if there is credit.
-    fn ask_ahead(&mut self, asked: &Asked, header: &[u8]) {
-        let ([0], Some(front)) = (asked.spans.as_slice(), self.spans.front()) else {
+    fn ask_ahead(&mut self, asked: &SentFetch, header: &[u8]) {
+        let ([0], Some(front)) = (asked.request.places.as_slice(), self.spans.front()) else {
             return;
         };
-        let Some(from) = goes_on_at(header, front.next).filter(|from| *from < front.end) else {
+        let mut wanted = front.wanted;
+        let Some(from) = goes_on_at(header, wanted.from) else {
             return;
         };
+        wanted.from = from;
+        if wanted.is_done() {
+            return;
+        }
         let Some(charge) = self.credit.try_charge(self.batch_max, self.batch_max) else {
             return;
         };
-        let (events, begins) = self.send(&asked.channel, vec![(front, from)], charge);
-        self.ahead = Some(Ahead {
-            stream: front.stream,
-            from,
-            asked: Asked {
-                channel: Arc::clone(&asked.channel),
-                spans: vec![0],
-                events,
-                begins,
-            },
-        });
+        let asked = self.send(asked.request.clone(), vec![wanted], charge);
+        self.ahead = Some(Ahead { wanted, asked });
     }
 
     /// The FETCH that was sent ahead, if it is what is wanted now.
-    fn take_ahead(&mut self) -> Option<Asked> {
+    fn take_ahead(&mut self) -> Option<SentFetch> {
         let ahead = self.ahead.take()?;
         let front = self.spans.front()?;
-        (front.stream == ahead.stream && front.next == ahead.from).then_some(ahead.asked)
+        (front.wanted == ahead.wanted).then_some(ahead.asked)
     }
 
     /// Waits for credit. Credit that sits in early chunks of this very reader is given up first when nothing else can
@@ -474,7 +458,7 @@ impl ReadTask {
         }
         for span in self.spans.iter_mut().skip(1) {
             if let Some(first) = span.early.front().and_then(|chunk| chunk.batches.front()) {
-                span.next = first.from;
+                span.wanted.from = first.from;
                 span.early.clear();
             }
         }
@@ -484,91 +468,58 @@ impl ReadTask {
         }
     }
 
-    /// Sends a FETCH for spans, each from an offset on.
-    fn send(
-        &self,
-        channel: &Arc<Channel>,
-        spans: Vec<(&Reading, Offset)>,
-        charge: Charge,
-    ) -> (mpsc::UnboundedReceiver<FetchEvent>, Option<oneshot::Receiver<Bytes>>) {
-        let batch_max = i32::try_from(self.batch_max).unwrap_or(i32::MAX);
-        let entries = spans
-            .into_iter()
-            .zip(0..)
-            .map(|((span, from), request_index)| FetchInfo {
-                stream_id: span.stream,
-                request_index,
-                fetch_offset: from,
-                batch_max_bytes: batch_max,
-                end_offset: Some(span.end),
-                start_timestamp_ms: None,
-            });
-        let request = FetchRequest {
-            max_wait_ms: 0,
-            min_bytes: 0,
-            fetch_requests: entries.collect(),
-            max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
-        };
+    /// Sends a FETCH.
+    fn send(&self, request: ServerRequest<Arc<Channel>>, wanted: Vec<Wanted>, charge: Charge) -> SentFetch {
+        let fetch = plan::request(wanted, Duration::ZERO, 0, charge.bytes());
         let (sender, events) = mpsc::unbounded_channel();
         let (begin, begins) = oneshot::channel();
-        post_fetch(channel, &request, self.timeout, charge, (0, sender), Some(begin));
-        (events, Some(begins))
+        let channel = &request.server;
+        post_fetch(channel, &fetch, self.timeout, charge, (0, sender), Some(begin));
+        SentFetch {
+            request,
+            events,
+            begins: Some(begins),
+        }
     }
 
     /// Takes one result: data of the front span is handed out, other data is kept until its span is at the front.
-    fn take(&mut self, asked: &[usize], part: Part, charge: &mut Charge, endpoint: &Arc<str>) -> Result<(), Stop> {
-        let Part {
-            index,
-            result,
-            bytes,
-            frame,
-        } = part;
-        let Some(place) = asked.get(index).copied() else {
-            return Ok(());
-        };
+    fn take(&mut self, place: usize, part: &Part, charge: &mut Charge, endpoint: &Arc<str>) -> Result<(), Stop> {
+        let result = &part.result;
         let Some(span) = self.spans.get_mut(place) else {
             return Ok(());
         };
         if !result.status.is_success() {
-            return self.refused(place, &result, endpoint);
+            return self.refused(place, result, endpoint);
         }
         // Trimmed meanwhile, perhaps inside a batch, which is returned whole.
-        if result.start_offset > span.next {
-            return self.gone(place, &result, endpoint);
+        if span.wanted.gap(result).is_some() {
+            return self.gone(place, result, endpoint);
         }
         let mut chunk = Chunk {
             batches: VecDeque::new(),
-            charge: Some(charge.split_held(bytes.len())),
+            charge: Some(charge.split_held(part.bytes.len())),
         };
-        let mut found = Vec::new();
-        let next = batches(
-            span.stream,
-            (&bytes, &frame),
-            result.high_watermark,
-            span.next,
-            Some(span.end),
-            &mut found,
-        )
-        .map_err(|error| Stop::Final(error.with_endpoint(Some(endpoint))))?;
-        if found.is_empty() && place == 0 && span.next < span.end && result.end_of_range {
-            // It goes on elsewhere.
-            let cause = Cause::Refused {
-                code: ErrorCode::RANGE_NOT_FOUND,
-                message: format!("the ranges here end at {}", result.next_offset),
-                throttle: Duration::ZERO,
-                leader: None,
-            };
-            return Err(Stop::Attempt(Failure::new(cause, Some(endpoint))));
+        let from = span.wanted.from;
+        let final_error = |error: ClientError| Stop::Final(error.with_endpoint(Some(endpoint)));
+        let brought = span.wanted.take(part).map_err(final_error)?;
+        if brought.batches.is_empty() && place == 0 && from < span.end {
+            if result.end_of_range {
+                // It goes on elsewhere.
+                let cause = Cause::Refused {
+                    code: ErrorCode::RANGE_NOT_FOUND,
+                    message: format!("the ranges here end at {}", result.next_offset),
+                    throttle: Duration::ZERO,
+                    leader: None,
+                };
+                return Err(Stop::Attempt(Failure::new(cause, Some(endpoint))));
+            }
+            if result.high_watermark < span.end {
+                let what = format!("the stream ends at {} before the span does", result.high_watermark);
+                let error = ClientError::incomplete(what).with_stream(span.wanted.stream);
+                return Err(final_error(error.with_offset(from)));
+            }
         }
-        if found.is_empty() && place == 0 && span.next < span.end && result.high_watermark < span.end {
-            let what = format!("the stream ends at {} before the span does", result.high_watermark);
-            let error = ClientError::incomplete(what)
-                .with_stream(span.stream)
-                .with_offset(span.next);
-            return Err(Stop::Final(error.with_endpoint(Some(endpoint))));
-        }
-        span.next = next;
-        chunk.batches.extend(found);
+        chunk.batches.extend(brought.batches);
         if chunk.batches.is_empty() {
             return Ok(());
         }
@@ -598,18 +549,19 @@ impl ReadTask {
         let Some(span) = self.spans.get(place).filter(|_| place == 0) else {
             return Ok(());
         };
+        let Wanted { stream, from, .. } = span.wanted;
         let what = format!(
-            "offset {} is not between {} and {}: the records are gone or not written",
-            span.next, result.start_offset, result.high_watermark
+            "offset {from} is not between {} and {}: the records are gone or not written",
+            result.start_offset, result.high_watermark
         );
         let error = ClientError::entry(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, &what, Some(endpoint));
-        let error = error.with_gap(Gap::between(span.stream, span.next, result.start_offset));
-        Err(Stop::Final(error.with_stream(span.stream).with_offset(span.next)))
+        let error = error.with_gap(span.wanted.gap(result));
+        Err(Stop::Final(error.with_stream(stream).with_offset(from)))
     }
 
     fn placed(&self, error: ClientError) -> ClientError {
         match self.spans.front() {
-            Some(front) => error.with_stream(front.stream).with_offset(front.next),
+            Some(front) => error.with_stream(front.wanted.stream).with_offset(front.wanted.from),
             None => error,
         }
     }

@@ -1,4 +1,4 @@
-//! FETCH requests on their way.
+//! FETCH requests on their way, and their answers as they arrive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,25 @@ use crate::channel::command::{Command, Fetch, FetchEvent};
 use crate::channel::credit::Charge;
 use crate::channel::header::encoded;
 use crate::clock::now;
+use crate::failure::Failure;
+use crate::pool::ConnectionPool;
+use crate::pool::routes::Purpose;
+use crate::read::answer::{Part, parts};
+use crate::read::plan::{self, ServerRequest, Wanted};
+
+/// Asks each server for what it has, as far as is known; see [`plan::by_server`].
+pub(super) fn by_server(
+    pool: &ConnectionPool,
+    wanted: impl IntoIterator<Item = (usize, Wanted)>,
+    most: usize,
+) -> Vec<ServerRequest<Arc<Channel>>> {
+    let route = |wanted: &Wanted| pool.of_stream(wanted.stream, Purpose::Fetch(wanted.from));
+    plan::by_server(wanted, route, Arc::ptr_eq, most)
+}
 
 /// Sends a FETCH whose answers go to a sender under a tag. `begins` gets the header of the first large one before its
 /// payload is here.
-pub(crate) fn post_fetch(
+pub(super) fn post_fetch(
     channel: &Arc<Channel>,
     request: &FetchRequest,
     timeout: Duration,
@@ -33,4 +48,40 @@ pub(crate) fn post_fetch(
         events,
         begins,
     })));
+}
+
+/// One frame of an answer.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Its results, each with the place of what it answers.
+    pub(super) parts: Vec<(usize, Part)>,
+    /// Credit for what it holds.
+    pub(super) charge: Charge,
+    /// The pause that it asks for.
+    pub(super) throttle_ms: i32,
+    pub(super) is_last: bool,
+    pub(super) endpoint: Arc<str>,
+}
+
+/// Takes apart what came of a request for these places. After a failure nothing more comes.
+pub(super) fn open(places: &[usize], event: FetchEvent) -> Result<Opened, Failure> {
+    let (frame, charge, is_last, endpoint) = match event {
+        FetchEvent::Failed { failure, .. } => return Err(failure),
+        FetchEvent::Frame {
+            frame,
+            charge,
+            end,
+            endpoint,
+            ..
+        } => (frame, charge, end, endpoint),
+    };
+    let taken = parts(frame, places.len()).map_err(|cause| Failure::new(cause, Some(&endpoint)))?;
+    let placed = |part: Part| Some((*places.get(part.index)?, part));
+    Ok(Opened {
+        parts: taken.parts.into_iter().filter_map(placed).collect(),
+        charge,
+        throttle_ms: taken.throttle_ms,
+        is_last,
+        endpoint,
+    })
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use sbp_messages::ErrorCode;
 
-use super::{Asked, Decision, Half, Repeat, Target, Wait, backoff_bound, decide};
+use super::{CallFacts, Decision, Half, Repeat, Target, Wait, decide};
 use crate::config::RetryPolicy;
 use crate::failure::Cause;
 
@@ -13,8 +13,8 @@ const DOUBTFUL: Decision = Decision::Final {
     may_have_been_done: true,
 };
 
-fn asked_for(repeat: Repeat) -> Asked {
-    Asked {
+fn asked_for(repeat: Repeat) -> CallFacts {
+    CallFacts {
         repeat,
         half: Half::Placement,
         servers: 1,
@@ -124,7 +124,7 @@ fn a_server_of_the_other_half_sends_the_call_on() {
     let policy = RetryPolicy::default();
     let unsupported = refused(1498);
     let at_once = |at| Decision::Again { after: Wait::None, at };
-    let placement = |servers| Asked {
+    let placement = |servers| CallFacts {
         servers,
         ..asked_for(Repeat::Harmless)
     };
@@ -140,7 +140,7 @@ fn a_server_of_the_other_half_sends_the_call_on() {
     assert_eq!(decide(&unsupported, placement(3), 3, &policy), FINAL);
     assert_eq!(decide(&unsupported, placement(1), 1, &policy), FINAL);
     for repeat in [Repeat::Harmless, Repeat::Twice, Repeat::Deduplicated] {
-        let ranges = Asked {
+        let ranges = CallFacts {
             half: Half::Ranges,
             ..asked_for(repeat)
         };
@@ -162,7 +162,7 @@ fn a_server_that_was_named_and_cannot_be_reached_is_looked_for() {
         (Half::Placement, true, Target::Same),
         (Half::Placement, false, Target::Same),
     ] {
-        let asked = Asked {
+        let asked = CallFacts {
             half,
             routed,
             ..asked_for(Repeat::Harmless)
@@ -180,7 +180,7 @@ fn hints_are_followed_three_times() {
     };
     *leader = Some(crate::address::ServerAddress::parse("leader:1").unwrap());
     for hops in 0..5 {
-        let asked = Asked {
+        let asked = CallFacts {
             hops,
             ..asked_for(Repeat::Twice)
         };
@@ -196,7 +196,7 @@ fn hints_are_followed_three_times() {
 #[test]
 fn what_a_writer_sends_may_be_sent_again_and_may_have_been_done() {
     let policy = RetryPolicy::default();
-    let asked = Asked::deduplicated();
+    let asked = CallFacts::deduplicated();
     let at_once = Decision::Again {
         after: Wait::None,
         at: Target::Same,
@@ -274,7 +274,7 @@ fn a_throttle_is_waited_for_but_not_for_ever() {
 fn back_off_doubles_up_to_its_last_bound() {
     let policy = RetryPolicy::default();
     let bounds: Vec<_> = [1, 2, 3, 8, 9, 1_000]
-        .map(|attempt| backoff_bound(attempt, &policy).as_millis())
+        .map(|attempt| policy.back_off().bound(attempt).as_millis())
         .into();
     assert_eq!(bounds, [50, 100, 200, 6_400, 10_000, 10_000]);
 }

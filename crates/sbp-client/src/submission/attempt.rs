@@ -1,13 +1,12 @@
-//! How one attempt of a writer to store a batch ended.
+//! How one attempt of a writer to store one batch ended.
 
 use sbp_messages::{AppendResult, ErrorCode};
 
-use crate::error::ClientError;
-use crate::failure::{Cause, Failure};
-use crate::outcome::{Ack, AppendOutcome};
+use crate::failure::Failure;
+use crate::outcome::Ack;
 
 /// How an attempt ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AttemptEnd {
     pub(crate) outcome: Result<Ack, Box<Failure>>,
     /// The sequence that the server expects next, where it said so.
@@ -34,14 +33,11 @@ impl AttemptEnd {
         }
     }
 
-    /// The server stored the one batch of the attempt, or refused it.
-    pub(crate) fn answered(outcome: AppendOutcome, told: Option<&AppendResult>) -> Self {
-        let what = |error: ClientError| Cause::Protocol {
-            what: error.what().to_owned(),
-        };
+    /// The server stored the batch of the attempt, and this is what it said.
+    pub(crate) fn stored(ack: Ack, told: &AppendResult) -> Self {
         Self {
-            outcome: outcome.single().map_err(|error| Box::new(Failure::from(what(error)))),
-            next_sequence: told.map(|told| told.next_sequence),
+            outcome: Ok(ack),
+            next_sequence: Some(told.next_sequence),
             fenced_by: None,
         }
     }

@@ -8,7 +8,7 @@ use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::retry::budget::RetryBudget;
-use crate::retry::{Asked, Decision, Half, Repeat, Target, decide, duration_of};
+use crate::retry::{CallFacts, Decision, Half, Repeat, Target, decide, duration_of};
 
 /// What becomes of an append whose attempt failed.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) fn after_failed_append(
     policy: &RetryPolicy,
     retries: &RetryBudget,
 ) -> NextStep {
-    let asked = Asked {
+    let asked = CallFacts {
         repeat: Repeat::Twice,
         half: Half::Ranges,
         servers: 1,

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::{Ack, AppendOutcome};
-use crate::submission::{AppendOp, AppendResultOf, Reply};
+use crate::submission::{AppendOp, AppendResultOf, AttemptSink, Reply, Tokens};
 
 type EntryResult = Result<Ack, ClientError>;
 
@@ -76,34 +76,67 @@ pub(crate) fn split<K: Clone>(op: AppendOp, keys: &[K], same: impl Fn(&K, &K) ->
     if groups.len() <= 1 {
         return groups.into_iter().map(|(key, _)| key).zip([op]).collect();
     }
-    let gather = Gather::new(vec![None; keys.len()], op.reply);
-    let pieces = groups.into_iter().map(|(key, places)| {
+    let answers = Answers::new(op.reply, keys.len());
+    let parts = groups.into_iter().map(|(key, places)| {
         let entries = places
             .iter()
             .filter_map(|&place| op.entries.get(place).cloned())
             .collect();
-        let piece = AppendOp {
+        let part = AppendOp {
             entries,
             deadline: op.deadline,
-            reply: Reply::part(Arc::clone(&gather), places),
+            reply: answers.part(places),
             attempts: op.attempts,
             refusal: op.refusal.clone(),
         };
-        (key, piece)
+        (key, part)
     });
-    pieces.collect()
+    parts.collect()
+}
+
+/// Who is told of the parts of an append.
+enum Answers {
+    /// Its caller, of all of them together.
+    Together(Arc<Gather>),
+    /// A writer, of each entry for itself.
+    Each(Arc<dyn AttemptSink>, Tokens),
+}
+
+impl Answers {
+    fn new(reply: Reply, entries: usize) -> Self {
+        match reply.into_attempts() {
+            Ok((sink, tokens)) => Self::Each(sink, tokens),
+            Err(reply) => Self::Together(Gather::new(vec![None; entries], reply)),
+        }
+    }
+
+    /// The reply for the entries at `places`.
+    fn part(&self, places: SmallVec<[usize; 1]>) -> Reply {
+        match self {
+            Self::Together(gather) => Reply::part(Arc::clone(gather), places),
+            Self::Each(sink, tokens) => {
+                let own = places.iter().filter_map(|&place| tokens.get(place).copied());
+                Reply::attempts(Arc::clone(sink), own.collect())
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
 
+    use sbp_locks::Mutex;
     use sbp_types::StreamId;
+    use smallvec::smallvec;
 
     use super::split;
     use crate::error::ClientError;
+    use crate::failure::Cause;
     use crate::outcome::AppendOutcome;
-    use crate::submission::{AppendEntry, AppendOp, Reply, Submissions};
+    use crate::submission::attempt::AttemptEnd;
+    use crate::submission::{AppendEntry, AppendOp, AttemptSink, Reply, Submissions};
 
     #[tokio::test]
     async fn entries_that_went_several_ways_are_told_together_and_in_order() {
@@ -111,22 +144,22 @@ mod tests {
         let entries = (0..4).map(|id| AppendEntry::new(StreamId(id), submissions.place_encoded(b"x"), 1));
         let (reply, outcome) = Reply::future();
         let op = AppendOp::new(entries.collect(), Instant::now(), reply);
-        let mut pieces = split(op, &['a', 'b', 'a', 'c'], |one, other| one == other);
-        let streams: Vec<(char, Vec<i64>)> = pieces
+        let mut parts = split(op, &['a', 'b', 'a', 'c'], |one, other| one == other);
+        let streams: Vec<(char, Vec<i64>)> = parts
             .iter()
-            .map(|(key, piece)| (*key, piece.entries.iter().map(|entry| entry.stream.0).collect()))
+            .map(|(key, part)| (*key, part.entries.iter().map(|entry| entry.stream.0).collect()))
             .collect();
         assert_eq!(streams, [('a', vec![0, 2]), ('b', vec![1]), ('c', vec![3])]);
         let refused = |what: &str| Err(ClientError::invalid(what));
         let both = AppendOutcome {
             entries: [refused("first"), refused("third")].into_iter().collect(),
         };
-        pieces.remove(0).1.reply.send(Ok(both));
-        pieces.remove(0).1.reply.send(Err(ClientError::closed()));
+        parts.remove(0).1.reply.send(Ok(both));
+        parts.remove(0).1.reply.send(Err(ClientError::closed()));
         let fourth = AppendOutcome {
             entries: [refused("fourth")].into_iter().collect(),
         };
-        pieces.remove(0).1.reply.send(Ok(fourth));
+        parts.remove(0).1.reply.send(Ok(fourth));
         let told = outcome.await.unwrap().unwrap();
         let words: Vec<_> = told
             .entries
@@ -142,9 +175,45 @@ mod tests {
         let entries = (0..2).map(|id| AppendEntry::new(StreamId(id), submissions.place_encoded(b"x"), 1));
         let (reply, outcome) = Reply::future();
         let op = AppendOp::new(entries.collect(), Instant::now(), reply);
-        let mut pieces = split(op, &[1, 1], |one, other| one == other);
-        assert_eq!(pieces.len(), 1);
-        pieces.remove(0).1.reply.send(Err(ClientError::closed()));
+        let mut parts = split(op, &[1, 1], |one, other| one == other);
+        assert_eq!(parts.len(), 1);
+        parts.remove(0).1.reply.send(Err(ClientError::closed()));
         assert!(outcome.await.unwrap().is_err());
+    }
+
+    /// Keeps the tokens of attempts that ended, and whether they may have been stored.
+    #[derive(Debug, Default)]
+    struct Ended(Mutex<Vec<(u64, bool)>>);
+
+    impl AttemptSink for Ended {
+        fn ended(self: Arc<Self>, ends: &mut Vec<(u64, AttemptEnd)>) {
+            let told = ends.drain(..).map(|(token, end)| {
+                let failure = end.outcome.expect_err("nothing is stored");
+                (token, failure.cause.may_have_been_done())
+            });
+            self.0.lock().extend(told);
+        }
+
+        fn pump(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_writer_is_told_of_each_entry_of_each_part() {
+        let mut submissions = Submissions::new();
+        let entries = (0..4).map(|id| AppendEntry::new(StreamId(id), submissions.place_encoded(b"x"), 1));
+        let sink = Arc::new(Ended::default());
+        let reply = Reply::attempts(sink.clone(), smallvec![10, 11, 12, 13]);
+        let op = AppendOp::new(entries.collect(), Instant::now(), reply);
+        let mut parts = split(op, &['a', 'b', 'a', 'b'], |one, other| one == other);
+        assert!(parts.iter().all(|(_, part)| part.reply.is_attempt()));
+        let (_, last) = parts.remove(1);
+        last.reply.fail_attempts(&Cause::NotStarted.into());
+        assert_eq!(*sink.0.lock(), [(11, false), (13, false)]);
+        drop(parts);
+        assert_eq!(
+            sink.0.lock()[2..],
+            [(10, true), (12, true)],
+            "nobody knows of the other part"
+        );
     }
 }

@@ -41,11 +41,14 @@ pub trait CompletionSink: Send + Sync {
 /// ever.
 pub struct Reply(Option<ReplyTo>);
 
+/// What a writer knows its attempts by: one for each entry of an append, in their order.
+pub(crate) type Tokens = SmallVec<[u64; 1]>;
+
 /// The kinds of receivers.
 pub(crate) enum ReplyTo {
     Future(oneshot::Sender<AppendResultOf>),
     Sink(Arc<dyn CompletionSink>, u64),
-    Attempts(Arc<dyn AttemptSink>, u64),
+    Attempts(Arc<dyn AttemptSink>, Tokens),
     Part(Arc<Gather>, SmallVec<[usize; 1]>),
 }
 
@@ -72,9 +75,9 @@ impl Reply {
         Self(Some(ReplyTo::Sink(sink, token)))
     }
 
-    /// A reply that tells a writer of the one attempt that is made.
-    pub(crate) fn attempt(sink: Arc<dyn AttemptSink>, token: u64) -> Self {
-        Self(Some(ReplyTo::Attempts(sink, token)))
+    /// A reply that tells a writer how the one attempt at each entry ended.
+    pub(crate) fn attempts(sink: Arc<dyn AttemptSink>, tokens: Tokens) -> Self {
+        Self(Some(ReplyTo::Attempts(sink, tokens)))
     }
 
     /// A reply that tells of some of the entries of an append.
@@ -87,10 +90,18 @@ impl Reply {
         matches!(self.0, Some(ReplyTo::Attempts(..)))
     }
 
-    /// Tells a writer of an attempt that never left this side.
-    pub(crate) fn fail_attempt(self, failure: Failure) {
-        if let Some(ReplyTo::Attempts(sink, token)) = self.take() {
-            sink.ended(&mut vec![(token, AttemptEnd::failed(failure))]);
+    /// Tells a writer of attempts that never left this side.
+    pub(crate) fn fail_attempts(self, failure: &Failure) {
+        if let Some(ReplyTo::Attempts(sink, tokens)) = self.take() {
+            fail_attempts(sink, &tokens, failure);
+        }
+    }
+
+    /// Takes a writer's reply apart; gives back one that is not.
+    pub(crate) fn into_attempts(mut self) -> Result<(Arc<dyn AttemptSink>, Tokens), Self> {
+        match self.0.take() {
+            Some(ReplyTo::Attempts(sink, tokens)) => Ok((sink, tokens)),
+            other => Err(Self(other)),
         }
     }
 
@@ -122,10 +133,9 @@ impl ReplyTo {
             // An error means that nobody waits any more.
             Self::Future(sender) => drop(sender.send(result)),
             Self::Sink(sink, token) => sink.complete(&mut vec![(token, result)]),
-            Self::Attempts(sink, token) => {
+            Self::Attempts(sink, tokens) => {
                 let reason = "its task was stopped".to_owned();
-                let failure = Failure::from(Cause::ConnectionLost { sent: true, reason });
-                sink.ended(&mut vec![(token, AttemptEnd::failed(failure))]);
+                fail_attempts(sink, &tokens, &Cause::ConnectionLost { sent: true, reason }.into());
             }
             Self::Part(gather, places) => {
                 if let Some((reply, result)) = gather.add(&places, result) {
@@ -134,6 +144,11 @@ impl ReplyTo {
             }
         }
     }
+}
+
+fn fail_attempts(sink: Arc<dyn AttemptSink>, tokens: &[u64], failure: &Failure) {
+    let end = |&token: &u64| (token, AttemptEnd::failed(failure.clone()));
+    sink.ended(&mut tokens.iter().map(end).collect());
 }
 
 impl Drop for Reply {
@@ -268,7 +283,7 @@ pub struct Submissions {
 impl Submissions {
     /// How many appends are worth a hand-over of their own. Caller, client and server then work at the same time; with
     /// everything handed over at once each waits while another works.
-    pub const PIECE: usize = 64;
+    const ENOUGH: usize = 64;
 
     /// An empty collection.
     #[must_use]
@@ -276,10 +291,10 @@ impl Submissions {
         Self::default()
     }
 
-    /// Whether there are enough for a hand-over ([`Self::PIECE`]) although more will follow.
+    /// Whether there are enough for a hand-over although more will follow: 64.
     #[must_use]
-    pub fn is_piece(&self) -> bool {
-        self.ops.len() >= Self::PIECE
+    pub fn is_full(&self) -> bool {
+        self.ops.len() >= Self::ENOUGH
     }
 
     /// How many appends were collected.
@@ -303,11 +318,6 @@ impl Submissions {
     /// Adds an append whose bodies were put here before.
     pub fn push(&mut self, op: AppendOp) {
         self.ops.push(op);
-    }
-
-    /// The memory in which encoders write; see [`Submissions::place`].
-    pub fn arena(&mut self) -> &mut BytesMut {
-        &mut self.arena
     }
 
     /// Lets `write` append one whole batch to the arena and returns where it is.

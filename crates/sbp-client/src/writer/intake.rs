@@ -2,18 +2,16 @@
 
 use std::time::Instant;
 
-use super::gathering::Gathering;
-use super::pending::Pending;
+use super::pending::PendingBatch;
 use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 
 /// Behind a lock of its own, held for moments: callers never wait while a connection's task works on the machine.
 #[derive(Debug)]
 pub(super) struct Intake {
-    pub(super) gathering: Option<Gathering>,
     /// Batches in their order, each with the end of its time.
-    added: Vec<(Box<Pending>, Instant)>,
-    next: Place,
+    added: Vec<(Box<PendingBatch>, Instant)>,
+    next: NextStamp,
     closed: bool,
     /// Why the machine takes no more.
     stopped: Option<ClientError>,
@@ -21,15 +19,14 @@ pub(super) struct Intake {
 
 /// What a batch is stamped with, as far as is known when it is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct NextStamp {
     pub(super) epoch: i64,
     pub(super) sequence: i64,
 }
 
 impl Intake {
-    pub(super) fn new(next: Place) -> Self {
+    pub(super) fn new(next: NextStamp) -> Self {
         Self {
-            gathering: None,
             added: Vec::new(),
             next,
             closed: false,
@@ -38,14 +35,14 @@ impl Intake {
     }
 
     /// The place of the next batch.
-    pub(super) fn next(&self) -> Place {
+    pub(super) fn next(&self) -> NextStamp {
         self.next
     }
 
     /// The machine has other numbers than were thought when the places up to `thought` were told.
-    pub(super) fn correct(&mut self, thought: Place, found: Place) {
+    pub(super) fn correct(&mut self, thought: NextStamp, found: NextStamp) {
         let ahead = self.next.sequence.saturating_sub(thought.sequence);
-        self.next = Place {
+        self.next = NextStamp {
             epoch: found.epoch,
             sequence: found.sequence.saturating_add(ahead),
         };
@@ -60,13 +57,13 @@ impl Intake {
         self.stopped.clone().map_or(Ok(()), Err)
     }
 
-    pub(super) fn push(&mut self, pending: Box<Pending>, deadline: Instant) {
+    pub(super) fn push(&mut self, pending: Box<PendingBatch>, deadline: Instant) {
         self.next.sequence = self.next.sequence.saturating_add(pending.records());
         self.added.push((pending, deadline));
     }
 
     /// Moves what was added into `taken`, which must be empty, and tells the place behind it.
-    pub(super) fn take(&mut self, taken: &mut Vec<(Box<Pending>, Instant)>) -> Place {
+    pub(super) fn take(&mut self, taken: &mut Vec<(Box<PendingBatch>, Instant)>) -> NextStamp {
         debug_assert!(taken.is_empty(), "what was taken before has gone to the machine");
         std::mem::swap(&mut self.added, taken);
         self.next

@@ -23,17 +23,17 @@ use std::time::{Duration, Instant};
 
 use sbp_messages::ErrorCode;
 
-use self::opening::Question;
+use self::opening::OpeningQuestion;
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::outcome::Ack;
-use crate::retry::{Asked, Decision, Target, Wait, decide, duration_of};
+use crate::retry::{CallFacts, Decision, Target, Wait, decide, duration_of};
 use crate::submission::attempt::AttemptEnd;
 
 /// How a writer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(crate) enum Opening {
     /// With this sequence.
     At(i64),
     /// Where it stands in its epoch, which the server is asked for.
@@ -44,27 +44,43 @@ pub(super) enum Opening {
 
 /// What a writer is set up with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setup {
+pub(crate) struct Setup {
     /// Of one that takes over: the first that is tried.
-    pub(super) epoch: i64,
-    pub(super) opening: Opening,
+    pub(crate) epoch: i64,
+    pub(crate) opening: Opening,
     /// When a writer that is not open yet gives up.
-    pub(super) open_by: Instant,
+    pub(crate) open_by: Instant,
     /// Nobody else writes under this writer's id, and nobody will open it again: it may raise its epoch by itself, and
     /// leave out what is not stored. A writer with a name may not, because its sequences are places in its input.
-    pub(super) owns_id: bool,
+    pub(crate) owns_id: bool,
+    /// Errors that end the writer say that it can be opened again under its name, and goes on where it stood.
+    pub(crate) opens_again: bool,
+    /// After a failure nothing is sent until everything on its way has come back, a lost connection is followed by a
+    /// pause, and then the first batch goes alone. For those whose batches travel with many others in one frame: what is
+    /// sent behind a batch that is missing is refused, however much it is. Otherwise what failed is sent again at once,
+    /// and what follows it is not waited for.
+    pub(crate) drains: bool,
     /// Batches that may be on their way.
-    pub(super) max_in_flight: usize,
+    pub(crate) max_in_flight: usize,
     /// After this long an attempt counts as lost.
-    pub(super) attempt_timeout: Duration,
-    pub(super) policy: RetryPolicy,
+    pub(crate) attempt_timeout: Duration,
+    pub(crate) policy: RetryPolicy,
+}
+
+/// How long a batch is tried to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeLimit {
+    /// Until then, sent or not.
+    At(Instant),
+    /// For so long after it was sent first.
+    AfterFirstSend(Duration),
 }
 
 /// How far the writer is.
 #[derive(Debug)]
 enum Phase {
     /// Where the writer stands at the server is not known yet.
-    Asking(Question),
+    Asking(OpeningQuestion),
     /// Batches are sent.
     Open,
     /// Nothing is sent any more, for the reason that whoever comes now is told.
@@ -94,7 +110,7 @@ enum State {
 struct Batch<P> {
     base_sequence: i64,
     count: i64,
-    deadline: Instant,
+    limit: TimeLimit,
     state: State,
     /// Attempts so far. The last one's number tells its end from those of older ones.
     attempts: u32,
@@ -113,18 +129,18 @@ struct Batch<P> {
 
 /// A batch to be sent now.
 #[derive(Debug)]
-pub(super) struct ToSend<'a, P> {
+pub(crate) struct ToSend<'a, P> {
     /// Given back with the attempt's end; see [`Machine::handle_end`].
-    pub(super) token: u64,
-    pub(super) epoch: i64,
-    pub(super) base_sequence: i64,
-    pub(super) deadline: Instant,
-    pub(super) content: Content<'a, P>,
+    pub(crate) token: u64,
+    pub(crate) epoch: i64,
+    pub(crate) base_sequence: i64,
+    pub(crate) deadline: Instant,
+    pub(crate) content: Content<'a, P>,
 }
 
 /// What is to be sent.
 #[derive(Debug)]
-pub(super) enum Content<'a, P> {
+pub(crate) enum Content<'a, P> {
     Batch(&'a mut P),
     /// The question where the writer stands.
     Question,
@@ -134,7 +150,7 @@ pub(super) enum Content<'a, P> {
 
 /// What the shell has to do.
 #[derive(Debug)]
-pub(super) enum Action<P> {
+pub(crate) enum Action<P> {
     /// Tell a caller.
     Tell(P, Result<Ack, ClientError>),
     /// Ask where the stream is now, then call [`Machine::handle_refreshed`].
@@ -145,7 +161,7 @@ pub(super) enum Action<P> {
 
 /// The writer's decisions. `P` is whatever the shell needs to send a batch and to tell its caller.
 #[derive(Debug)]
-pub(super) struct Machine<P> {
+pub(crate) struct Machine<P> {
     setup: Setup,
     phase: Phase,
     epoch: i64,
@@ -170,6 +186,8 @@ pub(super) struct Machine<P> {
     /// Refusals in a row since a batch was stored.
     refusals: u32,
     refreshing: bool,
+    /// A batch failed and others are on their way still: nothing is sent until they have come back.
+    draining: bool,
     question_attempts: u32,
     actions: VecDeque<Action<P>>,
 }
@@ -188,10 +206,10 @@ fn token(number: u64, attempt: u32) -> u64 {
 }
 
 impl<P> Machine<P> {
-    pub(super) fn new(setup: Setup) -> Self {
+    pub(crate) fn new(setup: Setup) -> Self {
         let (phase, first_sequence) = match setup.opening {
             Opening::At(first_sequence) => (Phase::Open, first_sequence),
-            Opening::Asks | Opening::TakesOver { .. } => (Phase::Asking(Question::Due), 0),
+            Opening::Asks | Opening::TakesOver { .. } => (Phase::Asking(OpeningQuestion::Due), 0),
         };
         Self {
             phase,
@@ -209,20 +227,21 @@ impl<P> Machine<P> {
             not_before: None,
             refusals: 0,
             refreshing: false,
+            draining: false,
             question_attempts: 0,
             actions: VecDeque::new(),
         }
     }
 
     /// Takes a batch, or gives it back with why the writer takes no more.
-    pub(super) fn push(&mut self, count: i64, deadline: Instant, payload: P) -> Result<(), (ClientError, P)> {
+    pub(crate) fn push(&mut self, count: i64, limit: TimeLimit, payload: P) -> Result<(), (ClientError, P)> {
         if let Phase::Stopped(error) = &self.phase {
             return Err((error.clone(), payload));
         }
         self.batches.push_back(Batch {
             base_sequence: self.next_sequence,
             count,
-            deadline,
+            limit,
             state: State::Waiting,
             attempts: 0,
             floating: false,
@@ -232,27 +251,31 @@ impl<P> Machine<P> {
             failure: None,
             payload: Some(payload),
         });
-        self.earliest_deadline = [self.earliest_deadline, Some(deadline)].into_iter().flatten().min();
+        self.note_deadline(limit.deadline());
         self.next_sequence = self.next_sequence.saturating_add(count);
         Ok(())
     }
 
+    fn note_deadline(&mut self, deadline: Option<Instant>) {
+        self.earliest_deadline = [self.earliest_deadline, deadline].into_iter().flatten().min();
+    }
+
     /// The server remembers no more than this many batches.
-    pub(super) fn limit_in_flight(&mut self, window: usize) {
+    pub(crate) fn limit_in_flight(&mut self, window: usize) {
         self.setup.max_in_flight = self.setup.max_in_flight.min(window.max(1));
     }
 
     /// Batches that may be on their way.
-    pub(super) fn max_in_flight(&self) -> u64 {
+    pub(crate) fn max_in_flight(&self) -> u64 {
         widen(self.setup.max_in_flight)
     }
 
-    pub(super) fn epoch(&self) -> i64 {
+    pub(crate) fn epoch(&self) -> i64 {
         self.epoch
     }
 
     /// The sequence that the next batch gets, once it is known.
-    pub(super) fn next_sequence(&self) -> Option<i64> {
+    pub(crate) fn next_sequence(&self) -> Option<i64> {
         match self.phase {
             Phase::Asking(_) => None,
             Phase::Open | Phase::Stopped(_) => Some(self.next_sequence),
@@ -260,34 +283,59 @@ impl<P> Machine<P> {
     }
 
     /// Why the writer takes no more.
-    pub(super) fn stopped(&self) -> Option<ClientError> {
+    pub(crate) fn stopped(&self) -> Option<ClientError> {
         match &self.phase {
             Phase::Stopped(error) => Some(error.clone()),
             Phase::Asking(_) | Phase::Open => None,
         }
     }
 
+    /// Whether a batch that is not over may be stored.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.batches.iter().any(|batch| batch.floating || batch.presumed_lost)
+    }
+
     /// The number of the first batch that is not over; all before it are.
-    pub(super) fn first_unfinished(&self) -> u64 {
+    pub(crate) fn first_unfinished(&self) -> u64 {
         self.first_number
     }
 
     /// How many batches were taken.
-    pub(super) fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.first_number + widen(self.batches.len())
     }
 
-    /// The next batch to be sent. To be called until there is none.
-    pub(super) fn poll_send(&mut self, now: Instant) -> Option<ToSend<'_, P>> {
-        if self.refreshing || self.not_before.is_some_and(|at| now < at) {
+    /// What waits and may be sent now: what [`Self::poll_send`] returns next, unless that is a question.
+    pub(crate) fn peek_send(&mut self, now: Instant) -> Option<&P> {
+        if !self.may_send(now) || !matches!(self.phase, Phase::Open) {
             return None;
         }
-        self.not_before = None;
-        match self.phase {
-            Phase::Stopped(_) | Phase::Asking(Question::InFlight(_)) => return None,
-            Phase::Asking(Question::Due) => return Some(self.question(now)),
-            Phase::Open => {}
+        let place = self.next_waiting(now)?;
+        self.batches.get(place)?.payload.as_ref()
+    }
+
+    /// The next batch to be sent. To be called until there is none.
+    pub(crate) fn poll_send(&mut self, now: Instant) -> Option<ToSend<'_, P>> {
+        if !self.may_send(now) {
+            return None;
         }
+        match self.phase {
+            Phase::Stopped(_) | Phase::Asking(OpeningQuestion::InFlight(_)) => None,
+            Phase::Asking(OpeningQuestion::Due) => Some(self.question(now)),
+            Phase::Open => self.send_next(now),
+        }
+    }
+
+    fn may_send(&mut self, now: Instant) -> bool {
+        if self.refreshing || self.draining || self.not_before.is_some_and(|at| now < at) {
+            return false;
+        }
+        self.not_before = None;
+        true
+    }
+
+    /// The place of the first batch that waits, if there is room for it among those on their way.
+    fn next_waiting(&mut self, now: Instant) -> Option<usize> {
         while matches!(self.batches.get(self.cursor), Some(batch) if !matches!(batch.state, State::Waiting | State::Hole { .. }))
         {
             self.cursor += 1;
@@ -296,12 +344,17 @@ impl<P> Machine<P> {
         if self.cursor >= self.room(now) {
             return None;
         }
-        let as_head = self.cursor == 0;
-        let number = self.first_number + widen(self.cursor);
-        let batch = self
-            .batches
-            .get_mut(self.cursor)
-            .filter(|batch| batch.state == State::Waiting)?;
+        let batch = self.batches.get(self.cursor)?;
+        (batch.state == State::Waiting).then_some(self.cursor)
+    }
+
+    fn send_next(&mut self, now: Instant) -> Option<ToSend<'_, P>> {
+        let place = self.next_waiting(now)?;
+        let as_head = place == 0;
+        let number = self.first_number + widen(place);
+        let deadline = self.batches.get_mut(place)?.limit.begin(now);
+        self.note_deadline(Some(deadline));
+        let batch = self.batches.get_mut(place)?;
         batch.state = State::InFlight { as_head };
         batch.attempts = (batch.attempts + 1) & ATTEMPTS;
         batch.floating |= std::mem::take(&mut batch.presumed_lost);
@@ -314,7 +367,7 @@ impl<P> Machine<P> {
             token: token(number, batch.attempts),
             epoch: self.epoch,
             base_sequence: batch.base_sequence,
-            deadline: batch.deadline.min(now + self.setup.attempt_timeout),
+            deadline: deadline.min(now + self.setup.attempt_timeout),
             content: batch.payload.as_mut().map(Content::Batch)?,
         })
     }
@@ -329,54 +382,56 @@ impl<P> Machine<P> {
     }
 
     /// What the shell has to do now. To be called until there is nothing.
-    pub(super) fn poll_action(&mut self) -> Option<Action<P>> {
+    pub(crate) fn poll_action(&mut self) -> Option<Action<P>> {
         self.actions.pop_front()
     }
 
     /// When [`Self::handle_timeout`] is due.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let deadline = if self.batches.is_empty() {
             None
         } else {
             self.earliest_deadline
         };
         let opening = match self.phase {
-            Phase::Asking(Question::Due) => Some(self.setup.open_by),
+            Phase::Asking(OpeningQuestion::Due) => Some(self.setup.open_by),
             // The attempt has its own end, which is no later.
-            Phase::Asking(Question::InFlight(_)) | Phase::Open | Phase::Stopped(_) => None,
+            Phase::Asking(OpeningQuestion::InFlight(_)) | Phase::Open | Phase::Stopped(_) => None,
         };
         [self.not_before, deadline, opening].into_iter().flatten().min()
     }
 
     /// Time has passed: batches that wait and are out of time are over.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.earliest_deadline.is_some_and(|at| at <= now) {
             for place in 0..self.batches.len() {
-                let late = |batch: &Batch<P>| batch.state == State::Waiting && batch.deadline <= now;
+                let late = |batch: &Batch<P>| {
+                    batch.state == State::Waiting && batch.limit.deadline().is_some_and(|at| at <= now)
+                };
                 if self.batches.get(place).is_some_and(late) {
                     self.give_up(place);
                 }
             }
             // What is in flight has its deadline at its connection.
-            let waiting = self.batches.iter().filter(|batch| batch.deadline > now);
-            self.earliest_deadline = waiting.map(|batch| batch.deadline).min();
+            let deadlines = self.batches.iter().filter_map(|batch| batch.limit.deadline());
+            self.earliest_deadline = deadlines.filter(|&deadline| deadline > now).min();
         }
         if self.not_before.is_some_and(|at| at <= now) {
             self.not_before = None;
         }
-        if matches!(self.phase, Phase::Asking(Question::Due)) && self.setup.open_by <= now {
+        if matches!(self.phase, Phase::Asking(OpeningQuestion::Due)) && self.setup.open_by <= now {
             self.stop_opening(None);
         }
         self.settle();
     }
 
     /// The route was asked for.
-    pub(super) fn handle_refreshed(&mut self) {
+    pub(crate) fn handle_refreshed(&mut self) {
         self.refreshing = false;
     }
 
     /// An attempt has ended.
-    pub(super) fn handle_end(&mut self, now: Instant, token: u64, end: AttemptEnd) {
+    pub(crate) fn handle_end(&mut self, now: Instant, token: u64, end: AttemptEnd) {
         let attempt = u32::try_from(token >> NUMBER_BITS).unwrap_or(u32::MAX);
         let number = token & QUESTION;
         if number == QUESTION {
@@ -439,13 +494,14 @@ impl<P> Machine<P> {
         let Some(batch) = self.batches.get_mut(place) else {
             return;
         };
-        let deadline = batch.deadline;
+        let deadline = batch.limit.deadline();
         let cause = failure.cause.clone();
         let sent_at = batch.sent_at;
         batch.floating |= cause.may_have_been_done();
         batch.failure = Some(failure);
         batch.state = State::Waiting;
         self.cursor = self.cursor.min(place);
+        self.draining |= self.setup.drains;
         match &cause {
             Cause::Refused { .. } => self.answered_at = Some(now),
             Cause::Deadline { sent: true, .. } if self.answered_at < sent_at => {
@@ -475,8 +531,12 @@ impl<P> Machine<P> {
         match self.decide(&cause) {
             Decision::Final { may_have_been_done } => self.refuse(place, may_have_been_done),
             Decision::Again { after, at } => {
+                let after = match (after, at) {
+                    (Wait::None, Target::Same) if self.setup.drains => Wait::BackOff,
+                    _ => after,
+                };
                 let wait = self.pause(now, after, at);
-                if now + wait >= deadline {
+                if deadline.is_some_and(|deadline| now + wait >= deadline) {
                     self.give_up(place);
                 }
             }
@@ -492,7 +552,7 @@ impl<P> Machine<P> {
                 after: Wait::None,
                 at: Target::Same,
             },
-            cause => decide(cause, Asked::deduplicated(), attempts, &self.setup.policy),
+            cause => decide(cause, CallFacts::deduplicated(), attempts, &self.setup.policy),
         }
     }
 
@@ -552,6 +612,10 @@ impl<P> Machine<P> {
 
     /// Forgets what is over at the front, and mends the hole that is at the front when nothing is on its way any more.
     fn settle(&mut self) {
+        if self.draining && self.in_flight == 0 {
+            self.draining = false;
+            self.known_at = None;
+        }
         loop {
             while self.batches.front().is_some_and(|batch| batch.state == State::Over) {
                 self.pop_front();
@@ -596,6 +660,26 @@ impl<P> Machine<P> {
     }
 }
 
+impl TimeLimit {
+    /// When the batch's time is over; not known of one that was never sent and has time from then on.
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::At(deadline) => Some(deadline),
+            Self::AfterFirstSend(_) => None,
+        }
+    }
+
+    /// The batch is sent: when its time is over.
+    fn begin(&mut self, now: Instant) -> Instant {
+        let deadline = match *self {
+            Self::At(deadline) => deadline,
+            Self::AfterFirstSend(time) => now + time,
+        };
+        *self = Self::At(deadline);
+        deadline
+    }
+}
+
 fn widen(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
@@ -603,6 +687,6 @@ fn widen(number: usize) -> u64 {
 #[cfg(test)]
 mod lives;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
-mod unreliable;
+pub(crate) mod unreliable;

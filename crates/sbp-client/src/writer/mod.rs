@@ -1,8 +1,7 @@
 //! Appends that are stored exactly once, in order.
 
-mod gathering;
 mod intake;
-mod machine;
+pub(crate) mod machine;
 mod pending;
 mod shared;
 
@@ -42,10 +41,6 @@ pub struct WriterOptions {
     pub first_sequence: Option<i64>,
     /// Batches that may be on their way; at most 64.
     pub max_in_flight: usize,
-    /// How long single records are gathered before they are sent as one batch; zero: each append is a batch of its own.
-    pub linger: Duration,
-    /// How large a gathered batch becomes before it is sent at once.
-    pub batch_bytes: usize,
     /// How bodies are stored.
     pub compression: Compression,
     /// How long an append may take, all attempts included; and how long a writer with a name may take to be opened.
@@ -61,8 +56,6 @@ impl Default for WriterOptions {
             epoch: None,
             first_sequence: None,
             max_in_flight: WINDOW,
-            linger: Duration::ZERO,
-            batch_bytes: 256 << 10,
             compression: Compression::NONE,
             timeout: Duration::from_secs(120),
             attempt_timeout: Duration::from_secs(10),
@@ -113,7 +106,7 @@ impl Writer {
         self.shared.epoch()
     }
 
-    /// Appends one batch, or one record to the batch that is gathered. Its place in the order is settled when this
+    /// Appends one batch. Its place in the order is settled when this
     /// returns; the future waits for the acknowledgement.
     ///
     /// What cannot be sent yet waits in memory, without a bound of its own: whoever appends without awaiting waits for
@@ -153,7 +146,7 @@ impl Writer {
         self.shared.wait_for_room().await;
     }
 
-    /// Sends what is gathered, and waits until everything appended so far is answered.
+    /// Waits until everything appended so far is answered.
     ///
     /// # Errors
     ///

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use sbp_record::{EncodeOptions, MAX_BATCH_LENGTH, WriterStamp, encode_empty, encode_fence, stamp_writer};
-use sbp_types::Offset;
 use smallvec::smallvec;
 use tokio::sync::oneshot;
 
@@ -19,26 +18,17 @@ pub(super) type Waiter = oneshot::Sender<Result<Ack, ClientError>>;
 
 /// One encoded batch, kept until it is answered, and who waits for that.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingBatch {
     arena: Bytes,
     entry: AppendEntry,
     /// The stamp it is encoded with.
     stamp: WriterStamp,
-    waiters: Waiters,
+    waiter: Waiter,
 }
 
-/// Who waits for a batch.
-#[derive(Debug)]
-enum Waiters {
-    /// One for all of its records.
-    Whole(Waiter),
-    /// One for each record.
-    Each(Vec<Waiter>),
-}
-
-impl Pending {
-    /// Encodes `records` with `options`, whose stamp may turn out to be another one. Nobody waits for it yet.
-    pub(super) fn new(options: &EncodeOptions, records: Records) -> Result<Self, ClientError> {
+impl PendingBatch {
+    /// Encodes `records` with `options`, whose stamp may turn out to be another one.
+    pub(super) fn new(options: &EncodeOptions, records: Records, waiter: Waiter) -> Result<Self, ClientError> {
         let is_encoded = matches!(records, Records::Encoded { .. });
         let mut encoded = Submissions::new();
         let entry = encoded.place_records(options, records)?;
@@ -47,7 +37,7 @@ impl Pending {
             arena: encoded.arena.freeze(),
             entry,
             stamp,
-            waiters: Waiters::Each(Vec::new()),
+            waiter,
         };
         if is_encoded {
             pending.stamp(stamp)?;
@@ -55,22 +45,6 @@ impl Pending {
         match pending.entry.body.len() {
             length if length > MAX_BATCH_LENGTH => Err(too_large(length).with_stream(pending.entry.stream)),
             _ => Ok(pending),
-        }
-    }
-
-    /// Tells `waiter` what becomes of the batch.
-    pub(super) fn for_one(self, waiter: Waiter) -> Self {
-        Self {
-            waiters: Waiters::Whole(waiter),
-            ..self
-        }
-    }
-
-    /// Tells each of `waiters` what becomes of its record.
-    pub(super) fn for_each(self, waiters: Vec<Waiter>) -> Self {
-        Self {
-            waiters: Waiters::Each(waiters),
-            ..self
         }
     }
 
@@ -91,7 +65,11 @@ impl Pending {
         if self.stamp != stamp {
             self.stamp(stamp)?;
         }
-        let op = AppendOp::new(smallvec![self.entry.clone()], deadline, Reply::attempt(sink, token));
+        let op = AppendOp::new(
+            smallvec![self.entry.clone()],
+            deadline,
+            Reply::attempts(sink, smallvec![token]),
+        );
         out.adopt(op, &self.arena);
         Ok(())
     }
@@ -136,32 +114,10 @@ impl Pending {
         Ok(())
     }
 
-    /// Tells everybody who waits.
-    pub(super) fn tell(self, result: &Result<Ack, ClientError>) {
-        match self.waiters {
-            // An error means that nobody waits any more.
-            Waiters::Whole(waiter) => drop(waiter.send(result.clone())),
-            Waiters::Each(waiters) => {
-                for (waiter, place) in waiters.into_iter().zip(0..) {
-                    let own = result.clone().map(|ack| record(&ack, place));
-                    drop(waiter.send(own));
-                }
-            }
-        }
-    }
-}
-
-/// The acknowledgement of one record of a batch.
-fn record(ack: &Ack, place: i64) -> Ack {
-    let offset = if ack.base_offset.0 < 0 {
-        ack.base_offset
-    } else {
-        Offset(ack.base_offset.0.saturating_add(place))
-    };
-    Ack {
-        base_offset: offset,
-        last_offset: offset,
-        ..*ack
+    /// Tells who waits.
+    pub(super) fn tell(self, result: Result<Ack, ClientError>) {
+        // An error means that nobody waits any more.
+        drop(self.waiter.send(result));
     }
 }
 

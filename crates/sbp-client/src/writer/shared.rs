@@ -4,16 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use bytes::Bytes;
 use sbp_locks::Mutex;
-use sbp_record::{EncodeOptions, MAX_BATCH_LENGTH, WriterStamp};
+use sbp_record::{EncodeOptions, WriterStamp};
 use sbp_types::{StreamId, WriterId};
+use smallvec::smallvec;
 use tokio::sync::{Notify, oneshot};
 
-use super::gathering::Gathering;
-use super::intake::{Intake, Place};
-use super::machine::{Action, Content, Machine, Opening, Setup};
-use super::pending::{Pending, Waiter, send_question};
+use super::intake::{Intake, NextStamp};
+use super::machine::{Action, Content, Machine, Opening, Setup, TimeLimit};
+use super::pending::{PendingBatch, Waiter, send_question};
 use super::{WINDOW, WriterOptions};
 use crate::append::Records;
 use crate::client::Client;
@@ -53,17 +52,14 @@ pub(super) struct Shared {
 }
 
 struct State {
-    machine: Machine<Box<Pending>>,
+    machine: Machine<Box<PendingBatch>>,
     /// Taken from the intake; empty but for its memory.
-    taken: Vec<(Box<Pending>, Instant)>,
+    taken: Vec<(Box<PendingBatch>, Instant)>,
     /// When the timer will wake up.
     armed: Option<Instant>,
     /// Batches may be on their way up to the server's window, which is looked at once.
     window_known: bool,
 }
-
-/// Leaves room for a batch's head, and for what its records cost beside their bytes.
-const LARGEST_GATHERED: usize = MAX_BATCH_LENGTH - (64 << 10);
 
 /// A name that no other writer has.
 fn made_up() -> WriterId {
@@ -86,6 +82,8 @@ impl Shared {
             opening,
             open_by: now() + options.timeout,
             owns_id: id.is_none(),
+            opens_again: id.is_some(),
+            drains: false,
             max_in_flight: options.max_in_flight.clamp(1, WINDOW),
             attempt_timeout: options.attempt_timeout,
             policy: client.config().retry,
@@ -94,7 +92,7 @@ impl Shared {
             stream,
             id: id.unwrap_or_else(made_up),
             options,
-            intake: Mutex::new(Intake::new(Place {
+            intake: Mutex::new(Intake::new(NextStamp {
                 epoch: setup.epoch,
                 sequence: options.first_sequence.unwrap_or(0),
             })),
@@ -125,7 +123,7 @@ impl Shared {
         self.state.lock().machine.epoch()
     }
 
-    fn stamp(&self, place: Place) -> WriterStamp {
+    fn stamp(&self, place: NextStamp) -> WriterStamp {
         WriterStamp {
             id: self.id,
             epoch: place.epoch,
@@ -133,7 +131,7 @@ impl Shared {
         }
     }
 
-    fn encode_options(&self, place: Place) -> EncodeOptions {
+    fn encode_options(&self, place: NextStamp) -> EncodeOptions {
         EncodeOptions {
             stream_id: self.stream,
             timestamp: wall_clock(),
@@ -163,100 +161,30 @@ impl Shared {
     }
 
     fn take(self: &Arc<Self>, records: Records, waiter: Waiter) -> Result<(), ClientError> {
-        match records {
-            Records::Raw(record) if !self.options.linger.is_zero() && record.len() <= self.batch_bytes() => {
-                self.gather(&record, waiter)?;
-            }
-            records => {
-                // Encoded before anything is locked; a stamp that was overtaken is written anew when it is sent.
-                let place = self.intake.lock().next();
-                let pending = Pending::new(&self.encode_options(place), records)?.for_one(waiter);
-                let deadline = now() + self.options.timeout;
-                let mut intake = self.intake.lock();
-                intake.check_open()?;
-                self.close_gathering(&mut intake);
-                intake.push(Box::new(pending), deadline);
-                drop(intake);
-                self.pump_soon();
-            }
-        }
+        // Encoded before anything is locked; a stamp that was overtaken is written anew when it is sent.
+        let place = self.intake.lock().next();
+        let pending = PendingBatch::new(&self.encode_options(place), records, waiter)?;
+        let deadline = now() + self.options.timeout;
+        let mut intake = self.intake.lock();
+        intake.check_open()?;
+        intake.push(Box::new(pending), deadline);
+        drop(intake);
+        self.pump_soon();
         Ok(())
     }
 
-    /// How large a gathered batch becomes: never too large to be stored.
-    fn batch_bytes(&self) -> usize {
-        self.options.batch_bytes.min(LARGEST_GATHERED)
-    }
-
-    /// Adds one record to the batch that is gathered.
-    fn gather(self: &Arc<Self>, record: &Bytes, waiter: Waiter) -> Result<(), ClientError> {
-        let mut intake = self.intake.lock();
-        intake.check_open()?;
-        let full = |gathering: &Gathering| !gathering.has_room(record.len(), self.batch_bytes());
-        let is_full = intake.gathering.as_ref().is_some_and(full);
-        if is_full {
-            self.close_gathering(&mut intake);
-        }
-        let is_first = intake.gathering.is_none();
-        let linger = self.options.linger;
-        let gathering = intake.gathering.get_or_insert_with(|| Gathering::new(now(), linger));
-        let pushed = gathering.push(record, waiter);
-        drop(intake);
-        if is_full {
-            self.pump_soon();
-        } else if is_first {
-            // The pump would see to it, but nothing is to be sent yet.
-            self.arm(&mut self.state.lock());
-        }
-        pushed.map_err(|error| ClientError::invalid(error.to_string()))
-    }
-
-    /// Makes a batch of what is gathered.
-    fn close_gathering(&self, intake: &mut Intake) {
-        let Some(gathering) = intake
-            .gathering
-            .take()
-            .filter(|gathering| !gathering.waiters.is_empty())
-        else {
-            return;
-        };
-        match Pending::new(&self.encode_options(intake.next()), gathering.records.into()) {
-            Ok(pending) => intake.push(
-                Box::new(pending.for_each(gathering.waiters)),
-                now() + self.options.timeout,
-            ),
-            Err(error) => {
-                for waiter in gathering.waiters {
-                    drop(waiter.send(Err(error.clone())));
-                }
-                // Their places in the order were settled, so nothing may come behind them.
-                intake.stop(error.into_stopped_writer(self.options.writer_id.is_some()));
-            }
-        }
-    }
-
-    /// Gives the machine what callers added; with `all`, also what is gathered and not due.
-    fn take_in(&self, state: &mut State, now: Instant, all: bool) {
+    /// Gives the machine what callers added.
+    fn take_in(&self, state: &mut State) {
         let mut taken = std::mem::take(&mut state.taken);
-        let thought = {
-            let mut intake = self.intake.lock();
-            if intake
-                .gathering
-                .as_ref()
-                .is_some_and(|gathering| all || gathering.due <= now)
-            {
-                self.close_gathering(&mut intake);
-            }
-            intake.take(&mut taken)
-        };
+        let thought = self.intake.lock().take(&mut taken);
         for (pending, deadline) in taken.drain(..) {
-            if let Err((error, pending)) = state.machine.push(pending.records(), deadline, pending) {
-                pending.tell(&Err(error));
+            if let Err((error, pending)) = state.machine.push(pending.records(), TimeLimit::At(deadline), pending) {
+                pending.tell(Err(error));
             }
         }
         state.taken = taken;
         let machine = &state.machine;
-        let found = Place {
+        let found = NextStamp {
             epoch: machine.epoch(),
             sequence: machine.next_sequence().unwrap_or(thought.sequence),
         };
@@ -303,7 +231,7 @@ impl Shared {
             let mut state = self.state.lock();
             self.look_at_window(&mut state);
             let now = now();
-            self.take_in(&mut state, now, false);
+            self.take_in(&mut state);
             self.collect(&mut state, now, submissions, &mut unsendable);
             while let Some(action) = state.machine.poll_action() {
                 match action {
@@ -315,7 +243,7 @@ impl Shared {
             self.arm(&mut state);
         }
         for (pending, result) in told {
-            pending.tell(&result);
+            pending.tell(result);
         }
         if reconnect {
             self.client.pool().of_stream(self.stream, Purpose::Append).reconnect();
@@ -339,7 +267,7 @@ impl Shared {
     ) {
         while let Some(batch) = state.machine.poll_send(now) {
             let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
-            let place = Place {
+            let place = NextStamp {
                 epoch: batch.epoch,
                 sequence: batch.base_sequence,
             };
@@ -347,7 +275,7 @@ impl Shared {
             let placed = match batch.content {
                 Content::Question | Content::Fence => {
                     let is_fence = matches!(batch.content, Content::Fence);
-                    let reply = Reply::attempt(sink, token);
+                    let reply = Reply::attempts(sink, smallvec![token]);
                     send_question(&self.encode_options(place), is_fence, deadline, reply, submissions)
                 }
                 Content::Batch(pending) => pending.send(self.stamp(place), deadline, sink, token, submissions),
@@ -386,9 +314,9 @@ impl Shared {
 
     /// Wakes the timer when it is due earlier than it knows.
     fn arm(&self, state: &mut State) {
-        let gathered = self.intake.lock().gathering.as_ref().map(|gathering| gathering.due);
-        let due = [state.machine.poll_timeout(), gathered].into_iter().flatten().min();
-        let Some(due) = due else { return };
+        let Some(due) = state.machine.poll_timeout() else {
+            return;
+        };
         if state.armed.is_none_or(|armed| due < armed) {
             state.armed = Some(due);
             self.rearm.notify_one();
@@ -412,7 +340,7 @@ impl Shared {
     pub(super) async fn flush(self: &Arc<Self>) -> Result<(), ClientError> {
         let goal = {
             let mut state = self.state.lock();
-            self.take_in(&mut state, now(), true);
+            self.take_in(&mut state);
             state.machine.taken()
         };
         self.pump();
@@ -422,8 +350,8 @@ impl Shared {
     }
 
     pub(super) async fn wait_for_room(self: &Arc<Self>) {
-        self.take_in(&mut self.state.lock(), now(), false);
-        let room = |machine: &Machine<Box<Pending>>| {
+        self.take_in(&mut self.state.lock());
+        let room = |machine: &Machine<Box<PendingBatch>>| {
             let unfinished = machine.taken().saturating_sub(machine.first_unfinished());
             (machine.stopped().is_some() || unfinished < machine.max_in_flight()).then_some(())
         };
@@ -431,7 +359,7 @@ impl Shared {
     }
 
     pub(super) async fn next_sequence(self: &Arc<Self>) -> Result<i64, ClientError> {
-        self.take_in(&mut self.state.lock(), now(), true);
+        self.take_in(&mut self.state.lock());
         self.pump();
         self.wait_until(|machine| match machine.stopped() {
             Some(error) => Some(Err(error)),
@@ -440,7 +368,7 @@ impl Shared {
         .await
     }
 
-    async fn wait_until<T>(&self, found: impl Fn(&Machine<Box<Pending>>) -> Option<T>) -> T {
+    async fn wait_until<T>(&self, found: impl Fn(&Machine<Box<PendingBatch>>) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);

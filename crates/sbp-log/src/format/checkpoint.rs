@@ -1,4 +1,4 @@
-//! The log's state at one group, so that recovery need not replay what came before.
+//! Checkpoints: the log's state after one group, so that recovery need not replay earlier groups.
 
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
@@ -14,17 +14,17 @@ pub(crate) struct SegmentItem {
     pub(crate) number: u64,
     pub(crate) salt: u64,
     pub(crate) first_group: u64,
-    /// The last group the checkpoint covers; more may have followed in the newest segment.
+    /// The last group that the checkpoint covers; the newest segment may have later ones.
     pub(crate) last_group: u64,
-    /// Whether it holds damage that hides records: such a segment is kept.
+    /// Whether the segment has damage that hides records. Such a segment is kept.
     pub(crate) damaged: bool,
 }
 
-/// A compacted file. Its group numbers are its own, none above that of the newest segment it was made from.
+/// A compacted file. It has group numbers of its own, none above that of the newest segment it was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompactedItem {
     pub(crate) segment: SegmentItem,
-    /// Its place among the segments' numbers.
+    /// Its place in the order of the segments, by their numbers.
     pub(crate) order: u64,
 }
 
@@ -34,21 +34,21 @@ pub(crate) struct RangeItem {
     pub(crate) key: RangeKey,
     /// The first offset a live segment holds.
     pub(crate) first: Offset,
-    /// Below this nothing is needed; may lie before `first`.
+    /// Records below this offset are not needed; it may lie before `first`.
     pub(crate) released: Offset,
-    /// The offset behind the last record.
+    /// One past the offset of the last record.
     pub(crate) end: Offset,
     pub(crate) epoch: Epoch,
-    /// False when damage may hide records behind `end`.
+    /// False when damage may hide records after `end`.
     pub(crate) proven: bool,
     /// Offsets that cannot be read, ordered.
     pub(crate) damage: Vec<(Offset, Offset)>,
 }
 
-/// What one checkpoint file says.
+/// The contents of a checkpoint file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
-    /// Counted through the life of the directory; also the file's name.
+    /// The number of the checkpoint in the life of the directory; also the file's name.
     pub(crate) sequence: u64,
     /// The last group it covers.
     pub(crate) covered: GroupMark,
@@ -59,16 +59,17 @@ pub(crate) struct Checkpoint {
     pub(crate) ranges: Vec<RangeItem>,
     /// The newest append time in the log.
     pub(crate) newest_append: TimestampMs,
-    /// Where every writer stands, ordered by key.
+    /// The state of every writer, ordered by key.
     pub(crate) writers: Vec<(WriterKey, WriterState)>,
 }
 
-/// The parts of a checkpoint. Each is `tag`, `version`, `length` and so many bytes, so that a release can add one.
+/// The sections of a checkpoint. Each begins with its `tag`, `version` and `length`, so that a release can add
+/// sections.
 const SECTION_SEGMENTS: u32 = 1;
 const SECTION_RANGES: u32 = 2;
-/// Left out when there are no writers: a release that does not know it then still reads the directory.
+/// Left out when there are no writers, so that a release without this section can still read the directory.
 const SECTION_WRITERS: u32 = 3;
-/// Left out when there are none, for the same reason.
+/// Left out when there are no compacted files, for the same reason.
 const SECTION_COMPACTED: u32 = 4;
 
 const SECTION_VERSION: u32 = 1;
@@ -131,7 +132,7 @@ impl Checkpoint {
                 (SECTION_WRITERS, SECTION_VERSION) => {
                     (checkpoint.newest_append, checkpoint.writers) = take_writers(section)?;
                 }
-                // Leaving out what is not understood would lose state, not detail.
+                // A section that is not understood cannot be skipped, because its state would be lost.
                 _ => return Err(Unreadable::Newer(version.max(super::FORMAT_VERSION + 1))),
             }
         }

@@ -1,17 +1,17 @@
-//! Positions of groups, and the mark of a clean end.
+//! The position of a group, and the file that marks a clean end of the log.
 
 use super::{Unreadable, begin_envelope, open_envelope, seal_envelope};
 
 const MAGIC: &[u8; 8] = b"SBPCLEAN";
 
-/// Where the log stood after some group; all zero before the first.
+/// The position of a group in the log; all zero before the first group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupMark {
     /// The group's number.
     pub(crate) number: u64,
     /// The segment it is in.
     pub(crate) segment: u64,
-    /// Where it begins in the file.
+    /// The position of its header in the file.
     pub(crate) position: u64,
     /// Its checksum.
     pub(crate) checksum: u32,
@@ -34,14 +34,14 @@ impl GroupMark {
         }
     }
 
-    /// The content of the file that marks a clean end behind this group.
+    /// The contents of the file that marks a clean end of the log after this group.
     pub(crate) fn encode_clean(&self) -> Vec<u8> {
         let mut out = begin_envelope(MAGIC);
         self.put(&mut out);
         seal_envelope(out)
     }
 
-    /// Reads that file.
+    /// Reads the file that marks a clean end.
     pub(crate) fn parse_clean(bytes: &[u8]) -> Result<Self, Unreadable> {
         let mut fields = open_envelope(bytes, MAGIC)?;
         let mark = Self::take(&mut fields);

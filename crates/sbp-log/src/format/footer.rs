@@ -1,6 +1,6 @@
-//! The end of a sealed segment: where every batch in it is.
+//! The footer of a sealed segment: the positions of all its batches.
 //!
-//! A footer saves reading the segment and proves nothing: one that is missing or wrong is rebuilt from the groups.
+//! A footer only saves reading the segment. One that is missing or wrong is rebuilt from the groups.
 
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 
@@ -9,16 +9,16 @@ use super::{Fields, begin_envelope, crc32c, open_envelope, seal_envelope};
 
 const MAGIC: &[u8; 8] = b"SBPLOGFT";
 
-/// One batch in a segment.
+/// The position of one batch in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexEntry {
     /// The offset of its first record.
     pub(crate) base: Offset,
-    /// The offset behind its last.
+    /// One past the offset of its last record.
     pub(crate) end: Offset,
     /// The largest time among its records.
     pub(crate) max_timestamp: TimestampMs,
-    /// Where its head is in the file.
+    /// The position of its head in the file.
     pub(crate) position: u32,
     /// The batch's length in bytes.
     pub(crate) length: u32,
@@ -55,7 +55,7 @@ impl IndexEntry {
     }
 }
 
-/// One range's part of a segment.
+/// The records of one range in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FooterRun {
     pub(crate) key: RangeKey,
@@ -65,7 +65,7 @@ pub(crate) struct FooterRun {
     /// Batch bytes.
     pub(crate) bytes: u64,
     pub(crate) max_timestamp: TimestampMs,
-    /// Where its entries are in the file.
+    /// The position of its entries in the file.
     pub(crate) position: u64,
     pub(crate) count: u32,
     /// The entries' CRC-32C.
@@ -123,7 +123,7 @@ pub(crate) struct Trailer {
     pub(crate) salt: u64,
     pub(crate) first_group: u64,
     pub(crate) last: GroupMark,
-    /// Where the runs are in the file.
+    /// The position of the runs in the file.
     pub(crate) directory: u64,
     pub(crate) runs: u32,
     /// The runs' CRC-32C.
@@ -163,7 +163,7 @@ impl Trailer {
         })
     }
 
-    /// How long the directory is.
+    /// The length of all runs in bytes.
     pub(crate) fn directory_len(&self) -> usize {
         self.runs as usize * FooterRun::LEN
     }
@@ -179,7 +179,7 @@ impl Trailer {
     }
 }
 
-/// Builds a footer, run by run, keys ascending.
+/// Builds a footer from runs, which must be added in the order of their keys.
 pub(crate) struct FooterBuilder {
     position: u64,
     out: Vec<u8>,
@@ -187,7 +187,7 @@ pub(crate) struct FooterBuilder {
 }
 
 impl FooterBuilder {
-    /// A footer that will begin at `position` in the file.
+    /// A footer to be written at `position` in the file.
     pub(crate) fn new(position: u64) -> Self {
         Self {
             position,
@@ -196,7 +196,7 @@ impl FooterBuilder {
         }
     }
 
-    /// Adds a range's entries; `run` needs no position, count or checksum yet.
+    /// Adds the entries of a range; position, count and checksum of `run` are filled in here.
     pub(crate) fn push(&mut self, mut run: FooterRun, entries: impl Iterator<Item = IndexEntry>) {
         let start = self.out.len();
         for entry in entries {

@@ -1,4 +1,4 @@
-//! The header of a group: what one write and one sync covered.
+//! Group headers. A group is what one write and one sync have made durable together.
 
 use super::segment::durability_word;
 use super::{Crc32c, Fields, SECTOR, crc32c, put};
@@ -7,26 +7,26 @@ use crate::Durability;
 const MAGIC: [u8; 4] = *b"SBPG";
 const VERSION: u16 = 1;
 
-/// The flag for "handed to the operating system, not synced".
+/// The flag of groups that were handed to the operating system but not synced.
 const FLAG_NOT_SYNCED: u16 = 1;
 
-/// How much of the header the group's checksum covers: all before the two checksums.
+/// The part of the header that the group's checksum covers: all before the two checksums.
 const SUMMED: usize = 56;
 
-/// 64 bytes before the records.
+/// The 64 bytes before a group's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupHeader {
-    /// Counted through all segments, from 1.
+    /// The group's number, counted through all segments from 1.
     pub(crate) number: u64,
-    /// The segment's.
+    /// The salt of the segment.
     pub(crate) salt: u64,
-    /// Header and records, without the padding to the next block.
+    /// The length of header and records, without the padding to the next block.
     pub(crate) length: u32,
     /// The checksum of group `number - 1`, 0 for the first.
     pub(crate) previous: u32,
-    /// How many records follow.
+    /// The number of records that follow.
     pub(crate) records: u32,
-    /// What "synced" meant for it.
+    /// The durability with which the group was written.
     pub(crate) durability: Durability,
     /// CRC-32C over the records and then this header up to here.
     pub(crate) checksum: u32,
@@ -59,7 +59,7 @@ impl GroupHeader {
         out
     }
 
-    /// A header with the right checksum of its own and the segment's salt; its records are not looked at.
+    /// Reads a header whose own checksum is right and whose salt is the segment's. The records are not checked.
     pub(crate) fn parse(bytes: &[u8], salt: u64) -> Option<Self> {
         let header = bytes.get(..Self::LEN)?;
         let (body, own) = header.split_last_chunk::<4>()?;
@@ -81,7 +81,7 @@ impl GroupHeader {
         } else {
             Durability::None
         };
-        // Behind the largest number no group can follow.
+        // No group can follow one with the largest number.
         let counted = number < u64::MAX && length as usize >= Self::LEN;
         let sane = version == VERSION && own_salt == salt && counted && fields.ok();
         sane.then_some(Self {
@@ -95,7 +95,7 @@ impl GroupHeader {
         })
     }
 
-    /// Whether the group that begins `bytes` has the checksum this header says.
+    /// Whether the group at the start of `bytes` has the checksum that this header states.
     pub(crate) fn is_whole(&self, bytes: &[u8]) -> bool {
         let (Some(header), Some(records)) = (bytes.get(..SUMMED), bytes.get(Self::LEN..self.length as usize)) else {
             return false;
@@ -113,19 +113,19 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     chunks.iter().all(|chunk| *chunk == [0; 64]) && rest.iter().all(|&byte| byte == 0)
 }
 
-/// What the bytes behind the last valid group are, when they are not all zero.
+/// What the bytes after the last valid group are, if they are not all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnreadableGroup {
     /// A write that a power cut interrupted.
     Torn,
-    /// Something no interrupted write leaves behind.
+    /// Bytes that no interrupted write leaves behind.
     Corrupt,
 }
 
-/// Judges the bytes from where the next group would begin to the end of the segment.
+/// Judges the bytes from the place of the next group to the end of the segment.
 ///
-/// The place was all zeros before the write, and a disk writes sectors whole. So an interrupted write has at least one
-/// sector of zeros; its first sector is either zeros or a sound header; and nothing lies behind its end.
+/// That part was all zeros before the write, and a disk writes whole sectors. So after an interrupted write, at least
+/// one sector is zeros, the first sector is either zeros or a valid header, and all is zeros after the write's end.
 pub(crate) fn judge_unreadable(bytes: &[u8], salt: u64) -> UnreadableGroup {
     let first = bytes.get(..SECTOR).unwrap_or(bytes);
     if is_zero(first) {

@@ -1,7 +1,7 @@
-//! The bytes on the disk. Every constant here has its place in this crate's `README.md`.
+//! The formats on the disk. This crate's `README.md` describes them with every constant.
 //!
-//! All integers are little-endian. Every structure carries a CRC-32C of itself and is judged by it before any other
-//! field is believed.
+//! All integers are little-endian. Every structure has a CRC-32C of itself, which is checked before any other field is
+//! used.
 
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
@@ -15,20 +15,20 @@ mod tests;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The version of every structure but the superblock of a directory with fences.
+/// The version of every structure except the superblock of a directory with fences.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// The superblock's version in a directory whose groups may hold fences, which a release that knows version 1 alone would
-/// take for damage. A directory with a larger one is refused.
+/// The superblock's version in a directory whose groups may have fences, which a release that knows only version 1
+/// would take for damage. A directory with a higher version is refused.
 pub(crate) const FORMAT_WITH_FENCES: u32 = 2;
 
-/// Groups begin at multiples of this, so that two groups never share a page.
+/// Groups begin at multiples of this size, so that two groups never share a page.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// What a disk writes whole or not at all.
+/// The size that a disk writes as a whole or not at all.
 pub(crate) const SECTOR: usize = 512;
 
-/// Records begin at multiples of this, so that columns inside a batch stay aligned in memory.
+/// Records begin at multiples of this size, so that columns in a batch stay aligned in memory.
 pub(crate) const RECORD_ALIGN: usize = 16;
 
 /// CRC-32C (Castagnoli) of `bytes`.
@@ -49,7 +49,7 @@ impl Crc32c {
     }
 
     pub(crate) fn finish(&self) -> u32 {
-        // The digest is as wide as the widest CRC; this one's upper half is zero.
+        // The digest has the width of the widest CRC; for this one its upper half is zero.
         (self.0.finalize() & u64::from(u32::MAX)) as u32
     }
 }
@@ -64,12 +64,12 @@ pub(crate) const fn record_up(value: usize) -> usize {
     value.next_multiple_of(RECORD_ALIGN)
 }
 
-/// A fixed place in a fixed structure. Callers name offsets that lie inside by construction.
+/// Writes a field of a structure of fixed size. The callers' offsets all lie inside.
 pub(crate) fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
     out[at..at + N].copy_from_slice(&bytes);
 }
 
-/// Reads fields one after the other; after the end everything is zero and [`ok`](Self::ok) is false.
+/// Reads fields one after the other. After the end of the bytes every field is zero and [`ok`](Self::ok) is false.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
     short: bool,
@@ -83,7 +83,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether everything that was asked for was there.
+    /// Whether the bytes were long enough for all fields read.
     pub(crate) fn ok(&self) -> bool {
         !self.short
     }
@@ -131,21 +131,22 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Why a small file or header was not understood.
+/// Why a small file or a header cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// Cut, garbled, or not what it should be.
+    /// It is cut off, damaged, or not of the expected kind.
     Bad(&'static str),
-    /// A newer release's.
+    /// It was written by a newer release, with this version.
     Newer(u32),
 }
 
-/// Checks what all small structures have in common: magic, version, and a CRC-32C in the last four bytes.
+/// Checks what all small structures have: magic, version, and a CRC-32C in the last four bytes. Returns the fields
+/// between.
 pub(crate) fn open_envelope<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Fields<'a>, Unreadable> {
     open_envelope_of(bytes, magic, FORMAT_VERSION)
 }
 
-/// The same with another version as the newest one that is understood.
+/// As [`open_envelope`], but accepts versions up to `newest`.
 pub(crate) fn open_envelope_of<'a>(bytes: &'a [u8], magic: &[u8; 8], newest: u32) -> Result<Fields<'a>, Unreadable> {
     let mut fields = Fields::new(bytes);
     if fields.take(8) != magic {
@@ -156,7 +157,7 @@ pub(crate) fn open_envelope_of<'a>(bytes: &'a [u8], magic: &[u8; 8], newest: u32
         return Err(Unreadable::Bad("too short"));
     };
     if version > newest {
-        // A newer release may keep its checksum elsewhere; its version is where it always was.
+        // Checked before the checksum, which a newer release may keep elsewhere.
         return Err(Unreadable::Newer(version));
     }
     if crc32c(body) != u32::from_le_bytes(*sum) {
@@ -172,7 +173,7 @@ pub(crate) fn begin_envelope(magic: &[u8; 8]) -> Vec<u8> {
     begin_envelope_of(magic, FORMAT_VERSION)
 }
 
-/// The same with another version.
+/// As [`begin_envelope`], with another version.
 pub(crate) fn begin_envelope_of(magic: &[u8; 8], version: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     out.extend_from_slice(magic);
@@ -180,14 +181,14 @@ pub(crate) fn begin_envelope_of(magic: &[u8; 8], version: u32) -> Vec<u8> {
     out
 }
 
-/// The version in the envelope of a structure that was opened.
+/// The version of a structure that was opened before.
 pub(crate) fn envelope_version(bytes: &[u8]) -> u32 {
     let mut fields = Fields::new(bytes);
     fields.take(8);
     fields.u32()
 }
 
-/// Ends it with its checksum.
+/// Ends a structure with its checksum.
 pub(crate) fn seal_envelope(mut out: Vec<u8>) -> Vec<u8> {
     let sum = crc32c(&out);
     out.extend_from_slice(&sum.to_le_bytes());

@@ -1,11 +1,11 @@
-//! The head of a record: one batch inside a group.
+//! The heads of records. A record is one batch in a group.
 
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::{Fields, crc32c, put, record_up};
 use crate::EntryHead;
 
-/// 96 bytes before each batch.
+/// The 96 bytes before each batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHead {
     pub(crate) head: EntryHead,
@@ -18,13 +18,13 @@ pub(crate) struct RecordHead {
 impl RecordHead {
     pub(crate) const LEN: usize = 96;
 
-    /// What is mixed into the checksums of all heads of a segment, so that a head copied from elsewhere, or sent by a
-    /// client inside a batch, is not taken for one of its own.
+    /// A number that is mixed into the checksums of all heads of a segment, so that a head copied from another segment,
+    /// or sent by a client within a batch, is not mistaken for one of this segment.
     pub(crate) fn mask(salt: u64) -> u32 {
         crc32c(&salt.to_le_bytes())
     }
 
-    /// The bytes that a record with a batch of `batch_len` bytes takes in a group.
+    /// The bytes that a record with a batch of this length takes in a group.
     pub(crate) const fn stored_len(batch_len: usize) -> usize {
         Self::LEN + record_up(batch_len)
     }
@@ -50,7 +50,7 @@ impl RecordHead {
         out
     }
 
-    /// A head with the right checksum and believable numbers.
+    /// Reads a head whose checksum is right and whose numbers are possible.
     pub(crate) fn parse(bytes: &[u8], mask: u32) -> Option<Self> {
         let (body, own) = bytes.get(..Self::LEN)?.split_last_chunk::<4>()?;
         if crc32c(body) ^ mask != u32::from_le_bytes(*own) {

@@ -1,4 +1,4 @@
-//! The first block of a segment.
+//! The header of a segment, its first block.
 
 use super::{BLOCK, Unreadable, begin_envelope, open_envelope, seal_envelope};
 use crate::Durability;
@@ -8,23 +8,23 @@ const MAGIC: &[u8; 8] = b"SBPLOGSG";
 /// The bytes of the header that are not padding.
 const LEN: usize = 64;
 
-/// Where the first group begins.
+/// The position of the first group.
 pub(crate) const FIRST_GROUP: u64 = BLOCK;
 
-/// What a segment knows about itself from the moment its name exists.
+/// The contents of a segment's header. It is written before the file gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// Counted through the life of the directory, from 1; also the file's name.
+    /// The segment's number in the life of the directory, from 1; also the file's name.
     pub(crate) number: u64,
-    /// Random, repeated in every group: bytes of another segment cannot pass for this one's.
+    /// A random number, repeated in every group, so that bytes of another segment are not mistaken for this one's.
     pub(crate) salt: u64,
-    /// The length the file was made with. A sealed segment may have another.
+    /// The length that the file was created with. A sealed segment may have another one.
     pub(crate) capacity: u64,
-    /// When it was made, in milliseconds; for people.
+    /// When the segment was created, in milliseconds; only for people.
     pub(crate) created: i64,
-    /// The boot that made it; for people.
+    /// The start of the directory that created the segment; only for people.
     pub(crate) boot_id: u64,
-    /// What "synced" means for every group in it.
+    /// The durability of every group in the segment.
     pub(crate) durability: Durability,
 }
 
@@ -69,7 +69,7 @@ impl SegmentHeader {
     pub(crate) const LEN: usize = LEN;
 }
 
-/// How headers spell the durability.
+/// The number for a durability in headers.
 pub(crate) fn durability_word(durability: Durability) -> u32 {
     match durability {
         Durability::Fsync => 0,

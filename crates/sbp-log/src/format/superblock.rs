@@ -1,4 +1,4 @@
-//! The file that says what this directory is.
+//! The superblock, a file that identifies the directory.
 
 use sbp_types::ServerId;
 
@@ -12,14 +12,14 @@ const MAGIC: &[u8; 8] = b"SBPSUPER";
 /// Identity of a data directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Drawn when the directory was made: tells directories apart that were never meant to meet.
+    /// A random number drawn when the directory was created, to tell directories apart.
     pub(crate) directory_id: u64,
     /// How many times the directory has been opened.
     pub(crate) boot_id: u64,
-    /// The server's number, once it has one.
+    /// The server's id, once it has one.
     pub(crate) server_id: Option<ServerId>,
-    /// Whether its groups may hold fences. Durable before the first one is written, and for ever: releases that do not
-    /// know fences refuse the directory by its version.
+    /// Whether groups may have fences. Durable before the first fence is written, and never reset: a release that does
+    /// not know fences refuses the directory by its version.
     pub(crate) has_fences: bool,
 }
 

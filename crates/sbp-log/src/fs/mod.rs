@@ -1,8 +1,8 @@
-//! The file system as the log sees it: a seam narrow enough to pull the plug on.
+//! The file system interface of the log, narrow enough for tests to simulate power losses.
 //!
-//! Everything the log, and an embedded metadata store beside it, does to a disk goes through these three traits. The
-//! rules are the kernel's, not the page cache's: bytes are durable after [`File::sync_data`], names after
-//! [`FileSystem::sync_dir`], and nothing else is.
+//! The log, and an embedded metadata store beside it, access the disk only through these three traits. Their durability
+//! rules are those of the kernel: bytes are durable after [`File::sync_data`], names after [`FileSystem::sync_dir`],
+//! and nothing else is.
 
 mod real;
 
@@ -14,43 +14,43 @@ use std::sync::Arc;
 
 pub use real::RealFileSystem;
 
-/// How [`FileSystem::open`] treats a name.
+/// What [`FileSystem::open`] does if the file exists or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// The file must exist.
     Existing,
-    /// The file is made if it does not exist; its content is kept if it does.
+    /// The file is created if it does not exist, and keeps its contents if it does.
     OrCreate,
-    /// The file is made anew: what was there is emptied.
+    /// The file is created, and emptied if it exists.
     Truncate,
 }
 
-/// Names: directories, opening, renaming, locking.
+/// The operations on names: directories, opening, renaming, locking.
 pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
 
-    /// Gives a file another name, replacing what had it. Atomic, durable after [`sync_dir`](Self::sync_dir).
+    /// Renames a file, replacing one that has the new name. Atomic; durable after [`sync_dir`](Self::sync_dir).
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a name. Open handles go on working.
+    /// Removes a file's name. Open handles keep working.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// The names in a directory, in no particular order.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
-    /// Makes a directory and its parents, durably.
+    /// Creates a directory and its parents, durably.
     fn create_dir_all(&self, directory: &Path) -> io::Result<()>;
 
     /// Makes the directory's names durable.
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;
 
-    /// Takes the file at `path` for this process alone, making it if needed; released when the result is dropped or the
-    /// process dies. [`io::ErrorKind::WouldBlock`] means that somebody else has it.
+    /// Locks the file at `path` for this process alone, and creates it if needed. The lock is released when the result
+    /// is dropped or the process ends. [`io::ErrorKind::WouldBlock`] means that another owner has the lock.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
 }
 
-/// Bytes: one file, addressed by position. Safe to share between threads.
+/// The operations on one file, by position. Safe to use from several threads.
 pub trait File: fmt::Debug + Send + Sync + 'static {
     /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
@@ -66,20 +66,20 @@ pub trait File: fmt::Debug + Send + Sync + 'static {
     /// Writes all of `bytes` at `position`.
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Writes all the parts, one behind the other, from `position` on: one system call where the system allows it.
+    /// Writes all parts one after the other from `position` on, in one system call where possible.
     fn write_vectored_at(&self, position: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()>;
 
     /// Cuts the file, or extends it with zeros.
     fn set_len(&self, length: u64) -> io::Result<()>;
 
-    /// Extends the file with zeros to `length` and reserves the room on the disk, so that a later write within it
-    /// cannot fail for want of space.
+    /// Extends the file with zeros to `length` and reserves the space on the disk, so that later writes within it
+    /// cannot fail because the disk is full.
     fn preallocate(&self, length: u64) -> io::Result<()>;
 
-    /// Returns when the file's bytes and length are on stable storage. After an error nothing is known about the bytes
-    /// written since the last success, and a later success says nothing about them either.
+    /// Returns when the file's bytes and length are on stable storage. After an error, the state of the bytes written
+    /// since the last success is unknown, and a later success does not change that.
     fn sync_data(&self) -> io::Result<()>;
 }
 
-/// Proof of sole ownership. Dropping it gives the lock back.
+/// A held lock. Dropping it releases the lock.
 pub trait FileLock: fmt::Debug + Send + Sync + 'static {}

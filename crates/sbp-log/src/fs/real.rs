@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
 
 use super::{File, FileLock, FileSystem, OpenMode};
 
-/// Most systems take at most this many parts in one vectored write (`IOV_MAX`).
+/// The most parts that most systems accept in one vectored write (`IOV_MAX`).
 const PARTS_PER_CALL: usize = 1024;
 
 /// The machine's file system, through positioned reads and writes and `fdatasync`.
@@ -21,10 +21,7 @@ pub struct RealFileSystem;
 struct RealFile(fs::File);
 
 #[derive(Debug)]
-struct RealLock {
-    /// The lock lives as long as this descriptor.
-    _file: fs::File,
-}
+struct RealLock(fs::File);
 
 impl FileSystem for RealFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
@@ -49,7 +46,7 @@ impl FileSystem for RealFileSystem {
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(directory)? {
-            // A name that is not UTF-8 is none of ours.
+            // The log creates no names that are not UTF-8.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -83,7 +80,7 @@ impl FileSystem for RealFileSystem {
             .truncate(false)
             .open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(RealLock { _file: file }))
+        Ok(Box::new(RealLock(file)))
     }
 }
 
@@ -131,14 +128,14 @@ impl File for RealFile {
     fn preallocate(&self, length: u64) -> io::Result<()> {
         match fallocate(&self.0, FallocateFlags::empty(), 0, length) {
             Ok(()) => Ok(()),
-            // A file system without the call: zeros, written out, reserve the room as well.
+            // The file system does not support the call; writing zeros reserves the space as well.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.write_zeros(length),
             Err(error) => Err(error.into()),
         }
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        // Not repeated on an error, not even on an interruption: after one the state of the dirty pages is unknown.
+        // Not repeated after an error, not even an interruption: the state of the dirty pages is unknown then.
         Ok(fdatasync(&self.0)?)
     }
 }
@@ -158,3 +155,32 @@ impl RealFile {
 }
 
 impl FileLock for RealLock {}
+
+/// Releases the lock. Closing the descriptor alone would not, while a forked child still has a copy of it.
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Should it fail, closing the descriptor is all that is left.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_dropped_is_free_although_a_forked_child_has_a_copy_of_its_descriptor() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("lock");
+        let file = fs::File::create(&path).expect("created");
+        let copy = file.try_clone().expect("a copy of the descriptor");
+        flock(&file, FlockOperation::NonBlockingLockExclusive).expect("free");
+        let lock = RealLock(file);
+        let refused = RealFileSystem.lock(&path).expect_err("locked");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        let again = RealFileSystem.lock(&path);
+        assert!(again.is_ok(), "{again:?}");
+        drop(copy);
+    }
+}

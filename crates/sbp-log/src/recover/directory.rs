@@ -1,4 +1,4 @@
-//! What files there are.
+//! Lists the files of the directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::OpenError;
-use crate::files::{self, ASIDE, CLEAN, SegmentId, at, corrupt, read_small, unreadable};
 use crate::format::Unreadable;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
 use crate::format::group::is_zero;
 use crate::format::segment::{FIRST_GROUP, SegmentHeader};
 use crate::fs::{File, FileSystem};
-use crate::handle::OpenFiles;
-use crate::segment::Segment;
-use crate::shared::{Checkpoints, KeptCheckpoint};
+use crate::segments::files::{self, ASIDE, CLEAN, SegmentId, at, corrupt, read_small, unreadable};
+use crate::segments::open_files::OpenFiles;
+use crate::segments::segment::Segment;
+use crate::state::shared::{Checkpoints, KeptCheckpoint};
 
 /// A segment with the length its file has.
 #[derive(Clone, Debug)]
@@ -26,12 +26,12 @@ pub(crate) struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Whether it has not the length it was made with. A footer shortens a file; nothing else may.
+    /// Whether the file is shorter than it was created. Only a footer may shorten it.
     pub(crate) fn is_short(&self) -> bool {
         self.length < self.segment.capacity
     }
 
-    /// The part of the file that can hold groups.
+    /// Reads the part of the file that can have groups.
     pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
         let length = self.length.min(self.segment.capacity);
         let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
@@ -48,7 +48,7 @@ pub(crate) struct Directory {
     pub(crate) compacted: BTreeMap<u64, SegmentFile>,
     /// Files that only an older checkpoint needs.
     pub(crate) retired: Vec<(SegmentId, SegmentFile)>,
-    /// The largest number a file has.
+    /// The largest number of any file.
     pub(crate) newest: u64,
     /// Readable checkpoints, oldest first.
     read: Vec<Checkpoint>,
@@ -56,7 +56,7 @@ pub(crate) struct Directory {
     /// The size of the newest readable checkpoint.
     pub(crate) checkpoint_size: u64,
     pub(crate) clean: Option<GroupMark>,
-    /// Files that are not complete, and segments without use: to be removed.
+    /// Incomplete files and unused segments, which are to be removed.
     pub(crate) litter: Vec<PathBuf>,
     pub(crate) notes: Vec<String>,
 }
@@ -101,7 +101,7 @@ impl Directory {
                 if !is_zero(&rest) {
                     return Err(corrupt(path, format!("the segment's header: {what}")));
                 }
-                // Prepared and never used: nothing is lost with it.
+                // The segment was prepared and never used, so nothing is lost.
                 self.notes
                     .push(format!("{}: unused, header unreadable, removed", path.display()));
                 self.litter.push(path);
@@ -139,7 +139,7 @@ impl Directory {
         Ok(())
     }
 
-    /// The newest readable checkpoint. Without any, the log must be there from its first segment on.
+    /// The newest readable checkpoint. Without any, the log must be complete from its first segment on.
     pub(crate) fn newest_checkpoint(&mut self) -> Result<Option<Checkpoint>, OpenError> {
         let newest = self.read.pop();
         if let Some(newest) = &newest {
@@ -147,7 +147,7 @@ impl Directory {
             return Ok(Some(newest.clone()));
         }
         if self.checkpoints.sequence == 0 {
-            // No checkpoint ever listed them, so the segments they were made from are all there.
+            // No checkpoint ever listed the compacted files, so the segments they were made from still exist.
             let unlisted = std::mem::take(&mut self.compacted);
             self.litter.extend(unlisted.into_values().map(|file| file.path));
             return Ok(None);
@@ -163,8 +163,8 @@ impl Directory {
         }
     }
 
-    /// Files from before the checkpoint that it does not list: nothing in them is needed. They stay while the older
-    /// checkpoint needs them.
+    /// Takes out the files from before the newest checkpoint that it does not list. They are not needed by this start,
+    /// but stay as long as the older checkpoint needs them.
     fn retire_unlisted(&mut self, newest: &Checkpoint) {
         let listed = KeptCheckpoint::of(0, newest);
         let kept = self.checkpoints.kept.iter();

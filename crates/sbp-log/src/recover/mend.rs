@@ -1,26 +1,25 @@
-//! Writing: what recovery changes on the disk before anything is served.
+//! The changes that recovery makes on the disk before anything is served.
 
 use std::io;
 use std::path::Path;
 
 use super::Recovery;
 use super::directory::{Directory, SegmentFile};
-use super::scan::{Cursor, Scanner};
-use super::tail::Tail;
-use crate::files::{CLEAN, at, remove_if_there};
+use super::scan::{LogEnd, Scanner, SegmentPosition};
 use crate::format::group::is_zero;
 use crate::format::{BLOCK, block_up};
 use crate::fs::{File, FileSystem};
+use crate::segments::files::{CLEAN, at, remove_if_there};
 use crate::{LogConfig, OpenError};
 
-/// Removes litter and unused segments, cuts the tail, makes the last group durable, removes the clean mark. Every step
-/// can be interrupted: the next start finds the same log.
+/// Removes leftover and unused files, cuts off the end if needed, makes the last group durable, and removes the mark of
+/// a clean end. Every step can be interrupted: the next start finds the same log.
 pub(crate) fn mend(
     fs: &dyn FileSystem,
     config: &LogConfig,
     directory: &Directory,
     later: &[SegmentFile],
-    tail: &Tail,
+    log_end: &LogEnd,
     scanner: &Scanner,
     recovery: &mut Recovery,
 ) -> Result<(), OpenError> {
@@ -28,7 +27,7 @@ pub(crate) fn mend(
     for litter in &directory.litter {
         remove_if_there(fs, litter).map_err(at(litter))?;
     }
-    // Newest first: a gap in the middle would look like loss to the next start.
+    // Newest first, because the next start would take a gap in the middle for a loss.
     for file in later
         .iter()
         .rev()
@@ -38,10 +37,10 @@ pub(crate) fn mend(
     }
     fs.sync_dir(path).map_err(at(path))?;
 
-    match tail {
-        Tail::End => {}
-        Tail::Torn(cursor) | Tail::Cut(cursor) => cut(later, *cursor, recovery)?,
-        Tail::Corrupt(cursor) => keep(later, *cursor)?,
+    match log_end {
+        LogEnd::Clean => {}
+        LogEnd::Torn(cursor) | LogEnd::Cut(cursor) => cut(later, *cursor, recovery)?,
+        LogEnd::Corrupt(cursor) => keep(later, *cursor)?,
     }
     if let Some((mark, length)) = scanner.last
         && let Some(file) = later.iter().find(|file| file.segment.number == mark.segment)
@@ -60,8 +59,8 @@ fn remove_clean_mark(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
     fs.sync_dir(path)
 }
 
-/// Turns everything behind the last group into zeros, where its segment is kept.
-fn cut(later: &[SegmentFile], cursor: Cursor, recovery: &Recovery) -> Result<(), OpenError> {
+/// Overwrites everything after the last group with zeros, in segments that are kept.
+fn cut(later: &[SegmentFile], cursor: SegmentPosition, recovery: &Recovery) -> Result<(), OpenError> {
     let Some(file) = later.get(cursor.file) else {
         return Ok(());
     };
@@ -69,11 +68,12 @@ fn cut(later: &[SegmentFile], cursor: Cursor, recovery: &Recovery) -> Result<(),
         return Ok(());
     };
     if live.sealed {
-        // What lies behind its last group is its footer.
+        // After the last group of a sealed segment comes its footer, which stays.
         return Ok(());
     }
     if file.length != file.segment.capacity {
-        // It had a footer. Its length comes back before the footer goes: short and without one it would be refused.
+        // The segment had a footer. Its length is restored before the footer is overwritten: a short segment without a
+        // footer would be refused.
         restore_length(file).map_err(at(&file.path))?;
     }
     let image = file.read().map_err(at(&file.path))?;
@@ -91,8 +91,8 @@ fn restore_length(file: &SegmentFile) -> io::Result<()> {
     segment.file.sync_data()
 }
 
-/// What is left of a damaged tail may exist in the page cache only; what was saved from it is about to be served.
-fn keep(later: &[SegmentFile], cursor: Cursor) -> Result<(), OpenError> {
+/// Writes a damaged end again: it may be in the page cache only, and records salvaged from it are about to be served.
+fn keep(later: &[SegmentFile], cursor: SegmentPosition) -> Result<(), OpenError> {
     for (number, file) in later.iter().enumerate().skip(cursor.file) {
         let start = if number == cursor.file { cursor.position } else { BLOCK };
         let image = file.read().map_err(at(&file.path))?;
@@ -120,7 +120,7 @@ fn each_used_block(image: &[u8], from: u64, mut act: impl FnMut(u64, &[u8]) -> i
     Ok(())
 }
 
-/// Writes the same bytes again, so that the sync that follows covers them whatever happened before.
+/// Writes the same bytes again, so that the next sync makes them durable whatever happened before.
 fn rewrite(file: &SegmentFile, position: u64, length: u64) -> io::Result<()> {
     let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     file.segment.file.read_at(position, &mut bytes)?;

@@ -1,36 +1,37 @@
-//! Recovery: from whatever a directory holds to a log that may be served and continued.
+//! Recovery: turns the contents of a directory into a log that can be served and continued.
 //!
-//! The rules are in this crate's `README.md`. In short: checkpoint, then every later group; what an interrupted write
-//! left behind is cut, what is damaged is marked and never cut; the last group is written again and synced before
-//! anything is served. Doing it twice is doing it once.
+//! The rules are in this crate's `README.md`. In short: the newest checkpoint is loaded, then every later group is
+//! replayed. What an interrupted write left is cut off; what is damaged is marked and never cut off. The last group is
+//! written again and synced before anything is served. Recovering twice gives the same result as once.
 
 mod directory;
+mod log_end;
 mod mend;
 mod scan;
-mod tail;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::OpenError;
-use crate::files::{SegmentId, at, corrupt};
 use crate::format::checkpoint::SegmentItem;
 use crate::format::clean::GroupMark;
 use crate::format::footer::{FooterRun, Trailer};
 use crate::fs::{File, FileSystem};
-use crate::handle::OpenFiles;
-use crate::index::{Entries, Index};
-use crate::segment::Segment;
-use crate::shared::{Checkpoints, LiveSegment, Retired};
+use crate::segments::files::{SegmentId, at, corrupt};
+use crate::segments::open_files::OpenFiles;
+use crate::segments::segment::Segment;
+use crate::state::index::{Entries, Index};
+use crate::state::shared::{Checkpoints, LiveSegment, Retired};
 use crate::writers::Writers;
 use crate::{Durability, LogConfig};
 
 use directory::{Directory, SegmentFile};
+use scan::LogEnd;
 use scan::Scanner;
-use tail::Tail;
 
-/// What recovery hands over.
+/// The result of recovery.
 pub(crate) struct Recovery {
     pub(crate) index: Index,
     pub(crate) writers: Writers,
@@ -38,24 +39,24 @@ pub(crate) struct Recovery {
     pub(crate) compacted: BTreeMap<u64, LiveSegment>,
     pub(crate) retired: BTreeMap<SegmentId, Retired>,
     pub(crate) last: GroupMark,
-    /// The segment to go on in, if there is one.
+    /// The segment in which the log goes on, if there is one, and the position.
     pub(crate) active: Option<(Arc<Segment>, u64)>,
-    /// Segments that can get their footer now.
+    /// Full segments that can get their footer now.
     pub(crate) unsealed: Vec<u64>,
-    /// The segment that gets its footer when the log has gone on in another.
+    /// Full segments that get their footer when the log has gone on in another one.
     pub(crate) full: Vec<u64>,
     pub(crate) next_segment: u64,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) checkpoint_size: u64,
     pub(crate) notes: Vec<String>,
     pub(crate) clean: bool,
-    /// Whether damage was found that no checkpoint knows yet.
+    /// Whether damage was found that no checkpoint knows of yet.
     pub(crate) damaged: bool,
     /// How many bytes of log the next start would have to replay.
     pub(crate) replayed: u64,
 }
 
-/// Reads a directory and mends what an interrupted run left.
+/// Recovers a directory and repairs what an interrupted run left.
 pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogConfig) -> Result<Recovery, OpenError> {
     let path = &config.directory;
     let mut directory = Directory::read(fs, open, path)?;
@@ -66,15 +67,15 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
     let mut scanner = Scanner::new(checkpoint, clean);
     load_covered(&mut scanner, &directory, path)?;
     let later = directory.segments_from(scanner.checkpoint.covered.segment);
-    let tail = scanner.walk(&later, true)?;
-    let tail = scanner.finish(&later, tail)?;
+    let log_end = scanner.walk(&later, true)?;
+    let log_end = scanner.finish(&later, log_end)?;
 
     let last = scanner.last_mark();
     let replayed = later
         .iter()
         .filter_map(|file| Some(scanner.live.get(&file.segment.number)?.end))
         .sum();
-    // A log begins with segment 1: by that a start without a readable checkpoint knows that it has the whole chain.
+    // The log begins with segment 1, which tells a start without a readable checkpoint that it has all segments.
     let is_empty = directory.checkpoints.sequence == 0 && scanner.live.is_empty();
     let mut recovery = Recovery {
         index: std::mem::take(&mut scanner.index),
@@ -94,19 +95,19 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         checkpoints: std::mem::take(&mut directory.checkpoints),
         checkpoint_size: directory.checkpoint_size,
         notes: std::mem::take(&mut directory.notes),
-        clean: clean.is_some() && matches!(tail, Tail::End),
+        clean: clean.is_some() && matches!(log_end, LogEnd::Clean),
         damaged: scanner.damaged,
         replayed,
     };
     recovery.notes.append(&mut scanner.notes);
     adopt_footers(&mut recovery, &later).map_err(at(path))?;
-    mend::mend(fs, config, &directory, &later, &tail, &scanner, &mut recovery)?;
-    choose_active(config, &later, &tail, &mut recovery).map_err(at(path))?;
+    mend::mend(fs, config, &directory, &later, &log_end, &scanner, &mut recovery)?;
+    choose_active(config, &later, &log_end, &mut recovery).map_err(at(path))?;
     Ok(recovery)
 }
 
-/// The files the checkpoint covers whole: from their footers, or group by group where there is none. In the order of what
-/// they hold, so that every range's records come in the order of their offsets.
+/// Loads the files that the checkpoint covers completely, from their footers, or group by group where there is none. In
+/// the order of their contents, so that each range's records come in the order of their offsets.
 fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Result<(), OpenError> {
     let checkpoint = scanner.checkpoint.clone();
     let chain = checkpoint.segments.iter().map(|item| (item.number, item, None));
@@ -163,7 +164,7 @@ fn load_one(scanner: &mut Scanner, file: &SegmentFile, item: &SegmentItem, name:
     Ok(())
 }
 
-/// What is in the files on their way out, as far as their footers tell.
+/// The ranges in files that are to be removed, as far as their footers tell.
 fn retired(directory: &Directory) -> std::io::Result<BTreeMap<SegmentId, Retired>> {
     let mut retired = BTreeMap::new();
     for (id, file) in &directory.retired {
@@ -176,7 +177,7 @@ fn retired(directory: &Directory) -> std::io::Result<BTreeMap<SegmentId, Retired
     Ok(retired)
 }
 
-/// A segment's footer, if it is there and right.
+/// A segment's footer, if it exists and is valid.
 fn read_footer(segment: &Segment) -> std::io::Result<Option<(Trailer, Vec<FooterRun>)>> {
     let length = segment.file.len()?;
     let Some(at) = length.checked_sub(Trailer::LEN as u64) else {
@@ -197,7 +198,7 @@ fn read_footer(segment: &Segment) -> std::io::Result<Option<(Trailer, Vec<Footer
     Ok(trailer.parse_runs(&bytes).map(|runs| (trailer, runs)))
 }
 
-/// Lets replayed segments that have a footer use it, so that their entries need not stay in memory.
+/// Has replayed segments with a footer use it, so that their entries need not stay in memory.
 fn adopt_footers(recovery: &mut Recovery, later: &[SegmentFile]) -> std::io::Result<()> {
     for file in later {
         let number = file.segment.number;
@@ -229,12 +230,12 @@ fn adopt_footers(recovery: &mut Recovery, later: &[SegmentFile]) -> std::io::Res
     Ok(())
 }
 
-/// Decides where the log goes on: behind the last group if that segment is whole, of the same durability, and not
-/// damaged at its end; else in a new one.
+/// Decides where the log goes on: after the last group, if its segment is complete, has the same durability and is not
+/// damaged at its end; else in a new segment.
 fn choose_active(
     config: &LogConfig,
     later: &[SegmentFile],
-    tail: &Tail,
+    log_end: &LogEnd,
     recovery: &mut Recovery,
 ) -> std::io::Result<()> {
     let newest = recovery.segments.keys().next_back().copied();
@@ -249,14 +250,14 @@ fn choose_active(
     let segment = &live.segment;
     let whole = segment.file.len()? == segment.capacity;
     let same = segment.durability == config.durability;
-    if !matches!(tail, Tail::Corrupt(_)) && whole && same && !live.sealed && !live.damaged {
+    if !matches!(log_end, LogEnd::Corrupt(_)) && whole && same && !live.sealed && !live.damaged {
         segment.file.pin()?;
         recovery.active = Some((segment.clone(), live.end));
     } else if !live.sealed {
         recovery.full.push(segment.number);
     }
     if config.durability == Durability::Fsync {
-        // What the other mode only handed to the operating system must be durable before anything builds on it.
+        // Groups that were only handed to the operating system must be durable before the log goes on after them.
         for file in later.iter().filter(|file| file.segment.durability == Durability::None) {
             if recovery.segments.contains_key(&file.segment.number) {
                 file.segment.file.sync_data()?;

@@ -1,4 +1,4 @@
-//! A clock that moves when told.
+//! A clock that tests set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

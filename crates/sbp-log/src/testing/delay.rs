@@ -1,4 +1,4 @@
-//! A disk that takes its time: operations that wait until the test lets them go on.
+//! A slow disk: operations that wait until the test releases them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use sbp_locks::{Condvar, Mutex};
 
 use super::disk::Operation;
 
-/// What is held up, and how many threads wait because of it.
+/// The held operations, and how many threads wait for each.
 #[derive(Debug, Default)]
 pub(super) struct Delays {
     state: Mutex<State>,
-    /// Somebody waits.
+    /// Signalled when a thread begins to wait.
     reached: Condvar,
-    /// Some may go on.
+    /// Signalled when waiting threads may go on.
     released: Condvar,
 }
 
@@ -56,7 +56,7 @@ impl Delays {
         }
     }
 
-    /// Waits for as long as this is held up.
+    /// Waits as long as the operation is held.
     pub(super) fn wait(&self, operation: Operation, path: &Path) {
         let mut state = self.state.lock();
         while let Some(hold) = state.holds.iter_mut().find(|hold| hold.concerns(operation, path)) {
@@ -71,7 +71,7 @@ impl Delays {
     }
 }
 
-/// Operations that wait; dropping this lets them go on.
+/// Operations that are held; dropping this releases them.
 #[derive(Debug)]
 pub struct Held {
     delays: Arc<Delays>,
@@ -79,11 +79,11 @@ pub struct Held {
 }
 
 impl Held {
-    /// Waits until somebody waits because of this.
+    /// Waits until a thread waits for one of these operations.
     ///
     /// # Panics
     ///
-    /// When nobody does within 20 seconds.
+    /// When no thread does within 20 seconds.
     pub fn wait_until_reached(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut state = self.delays.state.lock();

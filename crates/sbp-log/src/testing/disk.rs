@@ -1,4 +1,4 @@
-//! Names, nodes, and when the power goes.
+//! The simulated disk: names, files, faults and power cuts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use super::node::Node;
 
-/// What is counted and can be made to fail.
+/// The kinds of operations, which are counted and can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Making or emptying a file.
+    /// Creating or emptying a file.
     Create,
     /// Writing bytes, or changing a file's length.
     Write,
-    /// Reserving room.
+    /// Reserving space.
     Preallocate,
     /// Syncing a file.
     Sync,
@@ -23,22 +23,22 @@ pub enum Operation {
     Rename,
     /// Removing a name.
     Remove,
-    /// Reading: not counted, because nothing on the disk depends on it, but it can fail.
+    /// Reading. Not counted, because it changes nothing on the disk, but it can fail.
     Read,
 }
 
-/// What a power cut leaves of what was not synced.
+/// How much of what was not synced survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
     /// Nothing.
     Nothing,
     /// All of it.
     Everything,
-    /// Each sector, length and name by itself, drawn from this seed.
+    /// Each sector, length and name is decided separately, by this seed.
     Random(u64),
 }
 
-/// A change of names that no directory sync has made durable.
+/// A change of names that is not durable, because the directory was not synced.
 #[derive(Clone, Debug)]
 pub(super) enum NameChange {
     Set(PathBuf, u64),
@@ -69,11 +69,11 @@ impl NameChange {
     }
 }
 
-/// A fault to come.
+/// A planned fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     pub(super) operation: Operation,
-    /// How many more of its kind go well before it.
+    /// How many more operations of its kind succeed before it.
     pub(super) after: u64,
     pub(super) kind: io::ErrorKind,
 }
@@ -96,10 +96,10 @@ pub(super) struct Disk {
     next_node: u64,
 }
 
-/// How an operation goes.
-pub(super) enum Verdict {
+/// The outcome of an operation.
+pub(super) enum OperationOutcome {
     Go,
-    /// It happens, or begins to, and then the power goes.
+    /// The operation is done, or partly done, and then the power fails.
     Last,
     Fail(io::Error),
 }
@@ -109,10 +109,10 @@ pub(super) fn power_is_off() -> io::Error {
 }
 
 impl Disk {
-    /// Counts an operation and decides how it goes.
-    pub(super) fn begin(&mut self, operation: Operation, what: &Path) -> Verdict {
+    /// Counts an operation and decides its outcome.
+    pub(super) fn begin(&mut self, operation: Operation, what: &Path) -> OperationOutcome {
         if self.off {
-            return Verdict::Fail(power_is_off());
+            return OperationOutcome::Fail(power_is_off());
         }
         if operation != Operation::Read {
             self.operations += 1;
@@ -120,19 +120,19 @@ impl Disk {
             self.trace.push(format!("{} {operation:?} {name}", self.operations));
             if self.power_off_at.is_some_and(|at| self.operations >= at) {
                 self.off = true;
-                return Verdict::Last;
+                return OperationOutcome::Last;
             }
         }
         match self.faults.iter().position(|fault| fault.operation == operation) {
             Some(at) if self.faults[at].after == 0 => {
                 let fault = self.faults.remove(at);
-                Verdict::Fail(io::Error::from(fault.kind))
+                OperationOutcome::Fail(io::Error::from(fault.kind))
             }
             Some(at) => {
                 self.faults[at].after -= 1;
-                Verdict::Go
+                OperationOutcome::Go
             }
-            None => Verdict::Go,
+            None => OperationOutcome::Go,
         }
     }
 
@@ -177,7 +177,7 @@ impl Disk {
         self.pending.len() + self.nodes.values().map(Node::uncertain).sum::<usize>()
     }
 
-    /// The disk after the death of every process: the system goes on.
+    /// The disk after all processes have ended while the system goes on.
     pub(super) fn outlive(&self) -> Self {
         Self {
             nodes: self.nodes.clone(),
@@ -200,7 +200,7 @@ impl Disk {
                 change.apply(&mut names);
             }
         }
-        // In the order of the nodes: the same choices give the same disk.
+        // Ordered by number, so that the same choices give the same disk.
         let mut order: Vec<_> = self.nodes.keys().copied().collect();
         order.sort_unstable();
         let nodes = order

@@ -1,12 +1,12 @@
-//! Logs that break their promise about writers, so that a test can show that it would notice.
+//! Makes the log forget writers, so that a test can show that it would notice.
 
 use sbp_types::{Offset, RangeKey};
 
 use crate::ForgetWriters;
-use crate::shared::{Shared, State};
+use crate::state::shared::{Shared, State};
 
 impl Shared {
-    /// Forgets after recovery what the configuration says.
+    /// Forgets writers after recovery, as configured.
     pub(crate) fn forget_at_start(&self) {
         let state = &mut *self.state.write();
         let State { index, writers, .. } = state;
@@ -20,7 +20,7 @@ impl Shared {
         }
     }
 
-    /// Forgets on a release what the configuration says.
+    /// Forgets writers after a release, as configured.
     pub(crate) fn forget_released(&self, state: &mut State, key: RangeKey, below: Offset) {
         if self.config.forget_writers == ForgetWriters::OnRelease {
             let gone = |range: RangeKey, end: Offset| range == key && end <= below;

@@ -1,9 +1,9 @@
-//! One file's bytes, synced and not.
+//! The bytes of one simulated file, synced and not synced.
 
 use std::collections::BTreeMap;
 use std::io;
 
-/// What a disk writes whole or not at all.
+/// The size that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
 
 type Sector = [u8; SECTOR];
@@ -14,9 +14,9 @@ pub(super) struct Node {
     pub(super) bytes: Vec<u8>,
     /// The length that is on stable storage.
     synced_len: u64,
-    /// Per sector changed since the last sync: the synced content, then later ones, the current one left out.
+    /// For each sector changed since the last sync: the synced content, then later contents without the present one.
     dirty: BTreeMap<u64, Vec<Sector>>,
-    /// The same for sectors whose sync failed: the kernel takes them for clean, and no later sync writes them.
+    /// The same for sectors whose sync failed. The kernel takes them for clean, so no later sync writes them.
     stuck: BTreeMap<u64, Vec<Sector>>,
 }
 
@@ -57,14 +57,14 @@ impl Node {
                 self.remember(sector as u64);
                 self.bytes[at..stop].copy_from_slice(&bytes[at - start..stop - start]);
             } else if let Some(versions) = self.stuck.remove(&(sector as u64)) {
-                // The same bytes again make the page dirty again: the next sync writes it.
+                // Writing the same bytes makes the page dirty again, so the next sync writes it.
                 self.dirty.insert(sector as u64, versions);
             }
             at = stop;
         }
     }
 
-    /// Keeps a sector's present content, because it is about to change.
+    /// Remembers a sector's present content, because it is about to change.
     fn remember(&mut self, sector: u64) {
         let content = self.sector(sector);
         let mut versions = self.stuck.remove(&sector).unwrap_or_default();
@@ -98,12 +98,12 @@ impl Node {
         self.synced_len = self.len();
     }
 
-    /// A sync that failed: what it should have written is lost to later syncs.
+    /// Simulates a failed sync: later syncs do not write these sectors either.
     pub(super) fn fail_sync(&mut self) {
         self.stuck.append(&mut self.dirty);
     }
 
-    /// How many things are uncertain about this file after a power cut.
+    /// How many sectors and lengths of this file a power cut would decide about.
     pub(super) fn uncertain(&self) -> usize {
         self.dirty.len() + self.stuck.len() + usize::from(self.synced_len != self.len())
     }

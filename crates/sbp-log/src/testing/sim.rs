@@ -1,4 +1,4 @@
-//! The file system double.
+//! The simulated file system.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sbp_locks::Mutex;
 
 use super::delay::{Delays, Held};
-use super::disk::{Disk, Fault, NameChange, Operation, Survival, Verdict, power_is_off};
+use super::disk::{Disk, Fault, NameChange, Operation, OperationOutcome, Survival, power_is_off};
 use super::node::Node;
 use crate::fs::{File, FileLock, FileSystem, OpenMode};
 
@@ -16,18 +16,18 @@ use crate::fs::{File, FileLock, FileSystem, OpenMode};
 pub struct SimFileSystem(Arc<Mutex<Disk>>, Arc<Delays>);
 
 impl SimFileSystem {
-    /// An empty, patient disk.
+    /// An empty disk without delays.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The power goes during the operation with this number, counted from 1; it and all later ones fail.
+    /// The power fails during the operation with this number, counted from 1. This operation and all later ones fail.
     pub fn power_off_at(&self, operation: u64) {
         self.0.lock().power_off_at = Some(operation);
     }
 
-    /// The power goes now.
+    /// The power fails now.
     pub fn power_off(&self) {
         self.0.lock().off = true;
     }
@@ -38,25 +38,25 @@ impl SimFileSystem {
         self.0.lock().operations
     }
 
-    /// Each operation so far, for a failing test to show.
+    /// A description of each operation so far, to be shown by a failing test.
     #[must_use]
     pub fn trace(&self) -> Vec<String> {
         self.0.lock().trace.clone()
     }
 
-    /// From now on syncs succeed and do nothing: a disk that lies.
+    /// From now on syncs succeed but do nothing, as on a disk that lies.
     pub fn ignore_syncs(&self) {
         self.0.lock().syncs_do_nothing = true;
     }
 
-    /// After `after` more operations of a kind that go well, one fails with `kind`. A failed sync makes its bytes look
-    /// clean: no later sync saves them.
+    /// After `after` more successful operations of a kind, one fails with `kind`. A failed sync makes its bytes look
+    /// clean, so no later sync saves them.
     pub fn fail(&self, operation: Operation, after: u64, kind: io::ErrorKind) {
         self.0.lock().faults.push(Fault { operation, after, kind });
     }
 
-    /// From now on every operation of a kind on files whose name contains `name` waits until what is returned here is
-    /// dropped: a disk that is slow, and holds up nobody who does not need it.
+    /// From now on every operation of a kind on files whose name contains `name` waits until the result is dropped.
+    /// Threads that do not need those operations go on.
     #[must_use = "the operations go on when it is dropped"]
     pub fn hold(&self, operation: Operation, name: &str) -> Held {
         Delays::hold(&self.1, operation, name)
@@ -79,7 +79,7 @@ impl SimFileSystem {
         self.0.lock().uncertain()
     }
 
-    /// The disk that the next start finds if the power goes now. This one is left as it is.
+    /// The disk that the next start finds if the power fails now. This one is left as it is.
     #[must_use]
     pub fn power_cut(&self, survival: Survival) -> Self {
         match survival {
@@ -92,8 +92,8 @@ impl SimFileSystem {
         }
     }
 
-    /// Every disk that the next start may find if the power goes now, when there are at most `limit` of them; else
-    /// nothing, everything, and random ones from `seed`, `limit` in all.
+    /// Every disk that the next start may find if the power fails now, if there are at most `limit`; else `limit` of
+    /// them: one with nothing that was not synced, one with everything, and random ones from `seed`.
     #[must_use]
     pub fn power_cuts(&self, limit: usize, seed: u64) -> Vec<Self> {
         let mut sizes = Vec::new();
@@ -126,8 +126,8 @@ impl SimFileSystem {
         cuts
     }
 
-    /// The disk that the next start finds if the process dies now, or died when the power seemed to go, and the system
-    /// goes on: everything is there, and what was not synced still is not.
+    /// The disk that the next start finds if the process ends now, or ended when the power seemed to fail, and the
+    /// system goes on: everything is there, but what was not synced is still not synced.
     #[must_use]
     pub fn process_death(&self) -> Self {
         Self(Arc::new(Mutex::new(self.0.lock().outlive())), Arc::default())
@@ -148,7 +148,7 @@ impl SimFileSystem {
         Ok(node.bytes.clone())
     }
 
-    /// Changes a file behind everybody's back, durably: damage.
+    /// Changes a file durably without the log knowing, to simulate damage.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let mut bytes = self.contents(path)?;
         change(&mut bytes);
@@ -174,7 +174,7 @@ impl FileSystem for SimFileSystem {
             (None, OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
             (there, OpenMode::OrCreate | OpenMode::Truncate) => {
                 let verdict = disk.begin(Operation::Create, path);
-                if let Verdict::Fail(error) = verdict {
+                if let OperationOutcome::Fail(error) = verdict {
                     return Err(error);
                 }
                 let node = match there {
@@ -202,7 +202,7 @@ impl FileSystem for SimFileSystem {
         self.1.wait(Operation::Rename, to);
         let mut disk = self.0.lock();
         let verdict = disk.begin(Operation::Rename, to);
-        if let Verdict::Fail(error) = verdict {
+        if let OperationOutcome::Fail(error) = verdict {
             return Err(error);
         }
         let node = *disk.names.get(from).ok_or(io::ErrorKind::NotFound)?;
@@ -220,7 +220,7 @@ impl FileSystem for SimFileSystem {
             return Err(io::ErrorKind::NotFound.into());
         }
         let verdict = disk.begin(Operation::Remove, path);
-        if let Verdict::Fail(error) = verdict {
+        if let OperationOutcome::Fail(error) = verdict {
             return Err(error);
         }
         disk.change(NameChange::Remove(path.to_owned()));
@@ -252,10 +252,10 @@ impl FileSystem for SimFileSystem {
         self.1.wait(Operation::SyncDir, directory);
         let mut disk = self.0.lock();
         match disk.begin(Operation::SyncDir, directory) {
-            Verdict::Go => {}
-            // Whether it was done before the power went is for the cut to say.
-            Verdict::Last => return Err(power_is_off()),
-            Verdict::Fail(error) => return Err(error),
+            OperationOutcome::Go => {}
+            // The power cut decides whether the sync took effect.
+            OperationOutcome::Last => return Err(power_is_off()),
+            OperationOutcome::Fail(error) => return Err(error),
         }
         if !disk.syncs_do_nothing {
             disk.sync_dir(directory);
@@ -278,8 +278,8 @@ impl FileSystem for SimFileSystem {
     }
 }
 
-fn done(verdict: &Verdict) -> io::Result<()> {
-    if matches!(verdict, Verdict::Last) {
+fn done(verdict: &OperationOutcome) -> io::Result<()> {
+    if matches!(verdict, OperationOutcome::Last) {
         Err(power_is_off())
     } else {
         Ok(())
@@ -312,18 +312,18 @@ impl SimFile {
     fn read<R>(&self, act: impl FnOnce(&Node) -> io::Result<R>) -> io::Result<R> {
         self.delays.wait(Operation::Read, &self.path);
         let mut disk = self.disk.lock();
-        if let Verdict::Fail(error) = disk.begin(Operation::Read, &self.path) {
+        if let OperationOutcome::Fail(error) = disk.begin(Operation::Read, &self.path) {
             return Err(error);
         }
         act(disk.nodes.get(&self.node).ok_or(io::ErrorKind::NotFound)?)
     }
 
-    /// Changes the file, which needs room if it grows to `length`.
+    /// Changes the file, which needs free space if it grows to `length`.
     fn change(&self, operation: Operation, length: u64, act: impl FnOnce(&mut Node)) -> io::Result<()> {
         self.delays.wait(operation, &self.path);
         let mut disk = self.disk.lock();
         let verdict = disk.begin(operation, &self.path);
-        if let Verdict::Fail(error) = verdict {
+        if let OperationOutcome::Fail(error) = verdict {
             return Err(error);
         }
         let now = disk.nodes.get(&self.node).ok_or(io::ErrorKind::NotFound)?.len();
@@ -371,9 +371,9 @@ impl File for SimFile {
         self.delays.wait(Operation::Sync, &self.path);
         let mut disk = self.disk.lock();
         match disk.begin(Operation::Sync, &self.path) {
-            Verdict::Go => {}
-            Verdict::Last => return Err(power_is_off()),
-            Verdict::Fail(error) => {
+            OperationOutcome::Go => {}
+            OperationOutcome::Last => return Err(power_is_off()),
+            OperationOutcome::Fail(error) => {
                 if let Some(node) = disk.nodes.get_mut(&self.node) {
                     node.fail_sync();
                 }

@@ -1,4 +1,4 @@
-//! The types that a field of a table may have, each with what stands on the wire and what its absence reads as.
+//! The types of fields, each with its encoding and its value when absent.
 
 use bytes::Bytes;
 use flatbuffers::{ForwardsUOffset, Vector, WIPOffset};
@@ -11,7 +11,7 @@ use crate::{ClientRole, SealKind, Status};
 /// A vector of tables, as generated accessors return it.
 type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
 
-/// A value as one field of a table.
+/// A value in a field of a table.
 ///
 /// | type of the field | on the wire | absent |
 /// | --- | --- | --- |
@@ -34,17 +34,17 @@ pub(crate) trait Field: Sized {
     /// What the generated code builds the field from.
     type Written;
 
-    /// The value of a field that was read.
+    /// Converts the value that was read.
     fn read(read: Self::Read<'_>) -> Self;
 
-    /// Writes what the table will refer to.
+    /// Writes the objects that the table will refer to.
     fn write(&self, builder: &mut Builder) -> Self::Written;
 
-    /// The value of an absent field, of which the schema has this default.
+    /// The value of an absent field with this default in the schema.
     fn absent(default: Self::Written) -> Self;
 }
 
-/// A type of ours, and what the generated code has for it; how it is read and how it is written.
+/// Implements [`Field`] for a type in a scalar field: how it is read and written.
 macro_rules! scalar {
     ($ours:ty, $wire:ty, |$read:ident| $reading:expr, |$value:ident| $writing:expr) => {
         impl Field for $ours {
@@ -75,18 +75,18 @@ macro_rules! numbers {
     ($($number:ty)*) => { $( scalar! { $number, $number, |read| read, |value| value } )* };
 }
 
-/// Types of ours around a number.
+/// Newtypes of numbers.
 macro_rules! newtypes {
     ($($name:ident($number:ty))*) => { $( scalar! { $name, $number, |read| $name(read), |value| value.0 } )* };
 }
 
-/// Enumerations: a number in a type of ours, and in another one of the generated code.
+/// Enumerations, which are newtypes here and in the generated code.
 macro_rules! enumerations {
     ($($name:ident)*) => { $( scalar! { $name, fb::$name, |read| $name(read.0), |value| fb::$name(value.0) } )* };
 }
 
-/// Numbers that a peer may leave out, which the wire says with -1. Other negative numbers mean nothing, and are kept so
-/// that they can be refused.
+/// Numbers that a peer may leave out, encoded as -1. Other negative numbers have no meaning, and are kept so that they
+/// can be refused.
 macro_rules! optional {
     ($($name:ident($number:ty))*) => { $( scalar! {
         Option<$name>, $number, |read| (read != -1).then_some($name(read)), |value| value.map_or(-1, |value| value.0)
@@ -205,7 +205,7 @@ impl Field for Bytes {
     type Written = Option<WIPOffset<Vector<'static, u8>>>;
 
     fn read(read: Self::Read<'_>) -> Self {
-        // An empty one allocates nothing.
+        // Empty bytes allocate nothing.
         read.map_or_else(Self::new, |bytes| Self::copy_from_slice(bytes.bytes()))
     }
 
@@ -254,7 +254,7 @@ impl Field for Option<StreamIdentity> {
 
 fn read_tables<T: Wire, C: FromIterator<T>>(vector: Option<Tables<'_, T>>) -> C {
     match vector {
-        // By index and not by the vector's iterator, which does not tell its length: one allocation instead of many.
+        // By index, because the vector's iterator does not state its length: this allocates once instead of many times.
         Some(vector) => (0..vector.len()).map(|index| T::read(vector.get(index))).collect(),
         None => C::from_iter([]),
     }

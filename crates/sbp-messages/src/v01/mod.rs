@@ -1,62 +1,53 @@
 //! Profile "v0.1": the messages as the tables of `schemas/sbp.fbs`.
 //!
-//! The only module that names FlatBuffers. [`Wire`] is one struct's mapping, which the macro [`tables!`] makes of the
-//! struct's fields, each of which is a [`Field`]. [`decode`] is the one way from bytes to a table: it verifies first.
+//! Only this module and [`Encoder`] name FlatBuffers. [`Wire`] is the mapping of one struct, which the macro
+//! [`tables!`] makes from the struct's fields, each of which is a [`Field`]. Every header goes through [`decode`],
+//! which verifies it first.
 
-mod by_hand;
 mod field;
+mod status;
 mod table;
-mod template;
+pub(crate) mod template;
 #[cfg(test)]
 mod tests;
 
 use bytes::BytesMut;
-use flatbuffers::{FlatBufferBuilder, Follow, Verifiable, VerifierOptions, WIPOffset};
+use flatbuffers::{Follow, Verifiable, VerifierOptions, WIPOffset};
 
 use crate::{DecodeError, Encoder};
 
+pub(crate) use crate::encoder::Builder;
 pub(crate) use field::Field;
 /// The generated tables. They share their names with the structs that they become.
 pub(crate) use sbp_schema::v01 as fb;
 pub(crate) use table::{message, tables};
 pub(crate) use template::{decode_templated, encode_templated};
 
-/// What a message is built in; reused, so that it allocates only while it grows.
-pub(crate) type Builder = FlatBufferBuilder<'static>;
-
-/// Tables nested in tables. The schema needs five.
+/// The deepest nesting of tables; the schema needs five levels.
 const MAX_DEPTH: usize = 16;
-/// Tables in one header, far above what 1,024 entries need.
+/// The most tables in a header, far above what 1,024 entries need.
 const MAX_TABLES: usize = 65_536;
-/// What a header may seem to hold when shared objects are counted each time they are referred to: this many times its
-/// length. It bounds what a small header can make a reader allocate.
+/// The most bytes that a header may describe, as a multiple of its length, if shared objects are counted each time they
+/// are referred to. This bounds the memory that a small header can make a reader allocate.
 const MAX_EXPANSION: usize = 4;
 /// Added to [`MAX_EXPANSION`], for short headers whose entries share everything they can.
 const EXPANSION_ALLOWANCE: usize = 64 * 1024;
 
-/// Where the table of a struct begins, in a header that is being built.
+/// The position of a struct's table in a header that is being built.
 pub(crate) type Written<T> = WIPOffset<<T as Wire>::Table<'static>>;
 
-/// One struct's mapping to its table.
+/// The mapping of a struct to its table.
 pub(crate) trait Wire: Sized {
     /// The generated table.
     type Table<'a>: Follow<'a, Inner = Self::Table<'a>> + Verifiable + 'a;
     /// The table's name in the schema.
     const NAME: &'static str;
 
-    /// Takes over what a verified table says.
+    /// Converts a verified table to the struct.
     fn read(table: Self::Table<'_>) -> Self;
 
-    /// Writes the table, scalars also at their default.
+    /// Writes the table, including scalars that have their default.
     fn write(&self, builder: &mut Builder) -> Written<Self>;
-}
-
-/// A builder for this profile.
-pub(crate) fn new_builder() -> Builder {
-    let mut builder = FlatBufferBuilder::new();
-    // A reader of another generation may have other defaults: nothing is left to them.
-    builder.force_defaults(true);
-    builder
 }
 
 /// Verifies `header` and reads its root.

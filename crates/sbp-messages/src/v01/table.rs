@@ -1,4 +1,4 @@
-//! The macro in which a message is written: one table, from which its struct and both directions of its mapping come.
+//! The macro that declares a message as a table, and makes its struct and the mapping in both directions.
 
 /// Declares tables of the wire schema, each as a struct that can be read and written.
 ///
@@ -23,8 +23,8 @@
 /// `by template` behind it, [`template`](super::template) writes and reads the usual ones. A field of the schema that
 /// has no line here does not compile: "missing field".
 ///
-/// The fields are written in the order of their lines. It shows in the bytes, though not in what they say: the vectors
-/// keep it.
+/// The fields are written in the order of their lines, which affects the bytes but not their meaning: the test vectors
+/// depend on it.
 macro_rules! tables {
     ($(
         $(#[$about:meta])*
@@ -38,7 +38,7 @@ macro_rules! tables {
             $( $(#[$field_about])* pub $field: $type, )*
         }
 
-        /// What a table without any field reads as.
+        /// The values of a table in which every field is absent.
         impl Default for $name {
             #[inline]
             fn default() -> Self {
@@ -65,7 +65,7 @@ macro_rules! tables {
     )* };
 }
 
-/// Declares which operation a struct belongs to, in which role, and that this profile encodes it.
+/// Declares the operation and role of a struct, and that this profile encodes it.
 macro_rules! message {
     ($name:ident, request of $operation:ident $($by:ident $template:ident)?) => {
         $crate::v01::message! { @ $name $operation Request $($template)? }

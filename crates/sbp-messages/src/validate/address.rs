@@ -1,11 +1,11 @@
-//! Addresses that a peer names, before anybody dials them.
+//! Checks of addresses that a peer names, before they are dialled.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The longest host name there is.
+/// The longest possible host name.
 const LONGEST_HOST: usize = 253;
 
-/// Why an address that a peer names is not one to dial.
+/// Why an address that a peer names must not be dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressFault {
@@ -18,16 +18,18 @@ pub enum AddressFault {
     /// The port is not a number from 1 to 65535.
     #[error("its port is not a number from 1 to 65535")]
     Port,
-    /// No server of a cluster is there: every address, a group of them, or one that means something else on each link.
-    #[error("an unspecified, multicast, broadcast or link-local address is nobody's in particular")]
+    /// The address is unspecified, multicast, broadcast or link-local, and so does not identify one server of a
+    /// cluster.
+    #[error("an unspecified, multicast, broadcast or link-local address does not identify one server")]
     Nobody,
 }
 
-/// Judges an `advertise_addr`, or the address of a hint. A peer that could name anything could have others dial into
-/// places that only they can reach.
+/// Checks an `advertise_addr`, or the address in a hint. Otherwise a peer could have this side connect to addresses
+/// that the peer itself cannot reach.
 ///
 /// # Errors
-/// [`AddressFault`] when it is not to be dialled.
+///
+/// [`AddressFault`] when the address must not be dialled.
 pub fn check_address(address: &str) -> Result<(), AddressFault> {
     let (host, port) = address.rsplit_once(':').ok_or(AddressFault::Form)?;
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -42,7 +44,7 @@ pub fn check_address(address: &str) -> Result<(), AddressFault> {
     }
 }
 
-/// The address that a host is; a name is none.
+/// The IP address that a host stands for; `None` for a name.
 fn ip_address(host: &str) -> Result<Option<IpAddr>, AddressFault> {
     if let Some(inside) = host.strip_prefix('[') {
         let inside = inside.strip_suffix(']').ok_or(AddressFault::Host)?;
@@ -61,8 +63,8 @@ fn is_nobody(ip: IpAddr) -> bool {
         }
 }
 
-/// Labels of letters, digits, hyphens and underscores. One that ends in a number is an address in disguise: systems read
-/// `127.1` and `2130706433` as addresses too.
+/// Whether a host is a name: labels of letters, digits, hyphens and underscores. A last label that is a number is
+/// refused, because systems read `127.1` and `2130706433` as addresses.
 fn is_host_name(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host);
     let is_label = |label: &str| {

@@ -7,9 +7,10 @@ use crate::{AppendInfo, ErrorCode, FetchInfo, RangeCriteria, RangeId, Status, St
 /// The longest name of a stream, in bytes.
 const MAX_NAME: usize = 255;
 
-/// Whether a stream may be named so: a letter or `_`, then up to 254 letters, digits and `.`, `_`, `/`, `-`, all ASCII.
+/// Whether this is a valid stream name: a letter or `_`, then up to 254 letters, digits and `.`, `_`, `/`, `-`, all
+/// ASCII.
 ///
-/// A name never begins with a digit, so that digits always are a stream's number.
+/// A name never begins with a digit, so that a text of digits is always an id.
 #[must_use]
 pub fn is_valid_stream_name(name: &str) -> bool {
     let Some((first, rest)) = name.as_bytes().split_first() else {
@@ -21,7 +22,7 @@ pub fn is_valid_stream_name(name: &str) -> bool {
 }
 
 impl AppendInfo {
-    /// What is wrong with what this entry names, before any state is looked at.
+    /// What is wrong with this entry by itself, without looking at any stream.
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         stream_fault(self.stream_id)
@@ -31,7 +32,7 @@ impl AppendInfo {
 }
 
 impl FetchInfo {
-    /// What is wrong with what this entry names, before any state is looked at.
+    /// What is wrong with this entry by itself, without looking at any stream.
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         stream_fault(self.stream_id)
@@ -41,7 +42,7 @@ impl FetchInfo {
 }
 
 impl RangeId {
-    /// What is wrong with what this entry names, before any state is looked at.
+    /// What is wrong with this entry by itself, without looking at any stream.
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         stream_fault(self.stream_id)
@@ -52,7 +53,7 @@ impl RangeId {
 }
 
 impl TrimmedStream {
-    /// What is wrong with what this entry names, before any state is looked at. A negative offset is out of bounds.
+    /// What is wrong with this entry by itself, without looking at any stream. A negative offset is out of bounds.
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         let message = || format!("trim_offset is {}", self.trim_offset);
@@ -63,7 +64,7 @@ impl TrimmedStream {
 }
 
 impl RangeCriteria {
-    /// What is wrong with the criteria: that there are none. A number below 1 names no stream.
+    /// What is wrong with the criteria: neither field is given, or the id is below 1, which no stream has.
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         if let Some(stream) = self.stream_id {
@@ -82,7 +83,8 @@ impl RangeCriteria {
 impl Stream {
     /// What is wrong with the settings of a stream to be created.
     ///
-    /// `ack_count` is compared with `replica_nums` only where both are given: the server's defaults are not known here.
+    /// `ack_count` is compared with `replica_nums` only if both are given, because the server's defaults are not known
+    /// here.
     #[must_use]
     pub fn fault(&self) -> Option<Status> {
         if !self.name.is_empty() && !is_valid_stream_name(&self.name) {

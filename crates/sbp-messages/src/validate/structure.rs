@@ -1,4 +1,4 @@
-//! Faults that concern a message as a whole.
+//! Faults of a message as a whole.
 
 use crate::{
     AppendRequest, ClientRole, CreateRangeRequest, CreateStreamsRequest, DeleteStreamsRequest, DescribeRangesRequest,
@@ -6,7 +6,7 @@ use crate::{
     Refusal, SealKind, SealRangesRequest, SyncRangesRequest, TrimStreamsRequest, UpdateStreamsRequest,
 };
 
-/// Entries that a request may have; in DESCRIBE_STREAMS numbers and names together.
+/// The most entries of a request; in DESCRIBE_STREAMS ids and names together.
 pub const MAX_ENTRIES: usize = 1_024;
 
 impl AppendRequest {
@@ -51,14 +51,14 @@ impl FetchRequest {
 }
 
 impl FetchResponse {
-    /// Judges one frame of an answer against its payload of `payload_length` bytes.
+    /// Checks one frame of an answer against its payload of `payload_length` bytes.
     ///
-    /// Which entries it answers is not judged: only the caller knows what was asked.
+    /// Which entries it answers is not checked, because only the caller knows what was requested.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when a length or a count is negative or the lengths do not add up to the payload. None of the bytes
-    /// may then be handed out.
+    /// [`Refusal`] when a length or a count is negative, or the lengths do not add up to the payload. None of the bytes
+    /// may be used then.
     pub fn validate(&self, payload_length: usize) -> Result<(), Refusal> {
         let mut sum = 0_u64;
         for result in &self.fetch_responses {
@@ -81,7 +81,7 @@ impl ListRangesRequest {
     }
 }
 
-/// Requests of which only the number of entries is judged as a whole.
+/// Requests of which only the number of entries is checked as a whole.
 macro_rules! entries {
     ($($request:ident.$field:ident)*) => {
         $(
@@ -109,11 +109,11 @@ entries! {
 }
 
 impl SealRangesRequest {
-    /// Judges the request.
+    /// Checks the request.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when there are no entries or too many, or the kind is none.
+    /// [`Refusal`] when there are no entries or too many, or the kind is unknown.
     pub fn validate(&self) -> Result<(), Refusal> {
         require_entries("ranges", self.ranges.len())?;
         one_of("kind", self.kind.0, SealKind::PLACEMENT_DRIVER.0)
@@ -121,11 +121,11 @@ impl SealRangesRequest {
 }
 
 impl HeartbeatRequest {
-    /// Judges the request.
+    /// Checks the request.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when the role is none.
+    /// [`Refusal`] when the role is unknown.
     pub fn validate(&self) -> Result<(), Refusal> {
         one_of("client_role", self.client_role.0, ClientRole::CLIENT.0)
     }
@@ -147,11 +147,11 @@ impl CreateRangeRequest {
 }
 
 impl IdAllocationRequest {
-    /// Judges the request.
+    /// Checks the request.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when it does not say who asks.
+    /// [`Refusal`] when `host` is empty.
     pub fn validate(&self) -> Result<(), Refusal> {
         if self.host.is_empty() {
             Err(Refusal::Missing { field: "host" })
@@ -168,11 +168,11 @@ impl DescribeStreamsRequest {
         self.stream_ids.is_empty() && self.names.is_empty()
     }
 
-    /// Judges the request. The limit is looked at only where it counts, in a list.
+    /// Checks the request. The limit is checked only for a list, where it is used.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when there are too many numbers and names, or the limit of a list is negative.
+    /// [`Refusal`] when there are too many ids and names, or the limit of a list is negative.
     pub fn validate(&self) -> Result<(), Refusal> {
         if self.is_list() {
             return at_least("limit", self.limit, 0);
@@ -208,7 +208,7 @@ fn at_least<T: Into<i64>>(field: &'static str, value: T, least: i64) -> Result<(
     }
 }
 
-/// A value of an enum that counts from 0.
+/// Checks the value of an enumeration whose values begin at 0.
 fn one_of(field: &'static str, value: i8, last: i8) -> Result<(), Refusal> {
     if (0..=last).contains(&value) {
         Ok(())
@@ -220,7 +220,7 @@ fn one_of(field: &'static str, value: i8, last: i8) -> Result<(), Refusal> {
     }
 }
 
-/// A length as an unsigned number. 2^32 of them add up within 64 bits.
+/// Converts a length to an unsigned number. The sum of 2^32 of them fits into 64 bits.
 fn length(field: &'static str, value: i32) -> Result<u64, Refusal> {
     u64::try_from(value).map_err(|_| Refusal::OutOfRange {
         field,
@@ -236,7 +236,7 @@ fn expect_sum(sum: u64, payload: usize) -> Result<(), Refusal> {
     }
 }
 
-/// The `request_index` values seen so far: a bit for each entry, on the stack.
+/// The `request_index` values seen so far, one bit for each entry.
 struct Indices {
     seen: [u64; MAX_ENTRIES / 64],
     entries: usize,

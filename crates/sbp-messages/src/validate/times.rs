@@ -1,4 +1,4 @@
-//! Times that a peer asks for, made harmless. They are clamped, never refused.
+//! Times that a peer asks for. They are clamped to harmless values, never refused.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::FetchRequest;
 
 /// The longest that a FETCH waits.
 const MAX_WAIT_MS: u64 = 60_000;
-/// The longest that a client lets itself be slowed down by one answer.
+/// The longest throttle time that a client obeys.
 const MAX_THROTTLE_MS: u64 = 30_000;
 
-/// A request's `timeout_ms`; `None` where the server's default is asked for.
+/// A request's `timeout_ms`; `None` for the server's default.
 #[must_use]
 pub fn requested_timeout(timeout_ms: i32) -> Option<Duration> {
     u64::try_from(timeout_ms)
@@ -18,7 +18,7 @@ pub fn requested_timeout(timeout_ms: i32) -> Option<Duration> {
         .map(Duration::from_millis)
 }
 
-/// An answer's `throttle_time_ms`: how long to wait before the next request of its kind, 30 seconds at most.
+/// How long to wait before the next request of its kind, by an answer's `throttle_time_ms`; at most 30 seconds.
 #[must_use]
 pub fn throttle_time(throttle_time_ms: i32) -> Duration {
     Duration::from_millis(u64::try_from(throttle_time_ms).unwrap_or(0).min(MAX_THROTTLE_MS))

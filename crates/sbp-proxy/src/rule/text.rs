@@ -1,4 +1,4 @@
-//! Rules as text, for the command line and for everybody who would rather write a word than a type.
+//! Rules as text, for the command line and for users who prefer it to the builder.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use sbp_frame::OpCode;
 use super::{Cut, Fault, Pick, Rule};
 use crate::{Direction, Kind};
 
-/// A text is no rule.
+/// A text is not a valid rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} {problem}")]
 pub struct RuleTextError {
@@ -35,7 +35,7 @@ const POSITION: &str = "needs a whole number behind the =";
 const TIME: &str = "needs a time behind the =, such as 20ms or 1.5s";
 const CHANCE: &str = "needs a number from 0 to 1 behind the =";
 
-/// A fault and its conditions, as words: `drop answer APPEND nth=3`, `delay=20ms to-client`, `cut=100 request FETCH`.
+/// A fault and its conditions as words: `drop answer APPEND nth=3`, `delay=20ms to-client`, `cut=100 request FETCH`.
 impl FromStr for Rule {
     type Err = RuleTextError;
 
@@ -128,7 +128,7 @@ fn parse_time(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// The text that reads as this rule; a hook has none, and shows as `hold`.
+/// The text that is read as this rule. A hook has no text and is shown as `hold`.
 impl fmt::Display for Rule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.fault {

@@ -1,18 +1,18 @@
 //! The completion bridge between I/O threads and an asyncio event loop.
 //!
-//! One [`Bridge`] per process and loop. Calls start [`Here`]. Going out, the appends of one loop tick are collected in
-//! [`Lane`]s and handed to their clients at its end, or earlier in full pieces. Coming back, I/O threads fill a
-//! [`CompletionQueue`] and wake the loop once per batch; the loop's reader callback then resumes the waiting tasks itself,
-//! each inside its own context. I/O threads see tokens and Rust data only.
+//! One [`Bridge`] per process and loop. Calls are started through the [`RunningLoop`]. Going out, the appends of one loop
+//! tick are collected in [`SubmissionQueue`]s and handed to their clients at its end, or earlier in full pieces. Coming
+//! back, I/O threads fill a [`CompletionQueue`] and wake the loop once per batch; the loop's reader callback then resumes
+//! the waiting tasks itself, each inside its own context. I/O threads see tokens and Rust data only.
 //!
 //! A bridge belongs to its loop alone, through the reader callback: when the loop is closed or collected, the bridge goes
 //! with it, and lets go of the operations that nobody can resume any more.
 
-mod here;
-mod lane;
+mod completion_queue;
 mod operation;
-mod queue;
+mod running_loop;
 mod slab;
+mod submission_queue;
 mod waiter;
 
 use std::collections::VecDeque;
@@ -26,17 +26,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefReference};
 use sbp_locks::Mutex;
 
-pub(crate) use self::here::Here;
-use self::lane::Lane;
+use self::completion_queue::Completion;
+pub(crate) use self::completion_queue::CompletionQueue;
 pub(crate) use self::operation::Operation;
-use self::queue::Completion;
-pub(crate) use self::queue::CompletionQueue;
+pub(crate) use self::running_loop::RunningLoop;
 use self::slab::Slab;
-use crate::buffer;
-use crate::core::Core;
-use crate::fork::{self, Generation};
-use crate::kept::{Kept, interned};
-use crate::{imports, logging};
+use self::submission_queue::SubmissionQueue;
+use crate::client_core::ClientCore;
+use crate::interpreter::imports;
+use crate::interpreter::once::{OncePy, interned};
+use crate::memory::buffer;
+use crate::process::fork::{self, Generation};
+use crate::process::logging::{self, WakeLoop};
 
 /// Completions handled before the loop's other callbacks get their turn.
 const MAX_PER_DRAIN: usize = 1_024;
@@ -56,9 +57,9 @@ pub(crate) struct Bridge {
     /// Completions taken from the queue and not yet handled.
     backlog: Mutex<VecDeque<Completion>>,
     /// One for each client used on this loop; seldom more than a few.
-    lanes: Mutex<Vec<Arc<Lane>>>,
+    submission_queues: Mutex<Vec<Arc<SubmissionQueue>>>,
     /// Those with work of this tick.
-    listed: Mutex<Vec<Arc<Lane>>>,
+    listed: Mutex<Vec<Arc<SubmissionQueue>>>,
     /// A flush is certain to come: one is scheduled, or a drain is running and ends with one.
     flush_comes: AtomicBool,
 }
@@ -67,7 +68,7 @@ impl Bridge {
     /// The bridge of a loop that runs, made if there is none yet.
     fn of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         // From loops to their bridges, weak on both sides.
-        static BRIDGES: Kept<PyAny> = Kept::new();
+        static BRIDGES: OncePy<PyAny> = OncePy::new();
         let py = event_loop.py();
         let bridges = BRIDGES.get(py, || imports::weak_key_dictionary(py)?.call0().map(Bound::unbind))?;
         if let Ok(known) = bridges.get_item(event_loop)
@@ -82,7 +83,8 @@ impl Bridge {
             CompletionQueue::new().map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))?;
         let descriptor = queue.descriptor();
         let queue = Arc::new(queue);
-        logging::wakes(Arc::downgrade(&queue));
+        let wakes: Arc<dyn WakeLoop> = Arc::clone(&queue) as _;
+        logging::wakes(Arc::downgrade(&wakes));
         let bridge = Bound::new(
             py,
             Self {
@@ -91,7 +93,7 @@ impl Bridge {
                 queue: Arc::clone(&queue),
                 slab: Mutex::new(Slab::default()),
                 backlog: Mutex::new(VecDeque::new()),
-                lanes: Mutex::new(Vec::new()),
+                submission_queues: Mutex::new(Vec::new()),
                 listed: Mutex::new(Vec::new()),
                 flush_comes: AtomicBool::new(false),
             },
@@ -112,23 +114,23 @@ impl Bridge {
     }
 
     /// The lane of a client on this loop, made if there is none.
-    fn lane(&self, core: &Arc<Core>) -> Arc<Lane> {
-        let mut lanes = self.lanes.lock();
-        if let Some(lane) = lanes.iter().find(|lane| lane.is_of(core)) {
-            return Arc::clone(lane);
+    fn submission_queue(&self, core: &Arc<ClientCore>) -> Arc<SubmissionQueue> {
+        let mut submission_queues = self.submission_queues.lock();
+        if let Some(submissions) = submission_queues.iter().find(|submissions| submissions.is_of(core)) {
+            return Arc::clone(submissions);
         }
-        lanes.retain(|lane| lane.is_alive());
-        let lane = Lane::new(core);
-        lanes.push(Arc::clone(&lane));
-        lane
+        submission_queues.retain(|submissions| submissions.is_alive());
+        let submissions = SubmissionQueue::new(core);
+        submission_queues.push(Arc::clone(&submissions));
+        submissions
     }
 
     fn hand_over(&self) {
         // Cleared first: what is submitted from here on asks for a flush of its own.
         self.flush_comes.store(false, Ordering::Relaxed);
         let listed = std::mem::take(&mut *self.listed.lock());
-        for lane in listed {
-            lane.hand_over();
+        for submissions in listed {
+            submissions.hand_over();
         }
     }
 
@@ -141,7 +143,7 @@ impl Bridge {
         let (first, others) = operation.get().complete(completion.reply);
         let mut waiters = first.into_iter().chain(others);
         while let Some(waiter) = waiters.next() {
-            let Err(error) = waiter.run(py, &operation) else {
+            let Err(error) = waiter.run(py, operation.as_any()) else {
                 continue;
             };
             if !error.is_instance_of::<PyException>(py) {
@@ -190,7 +192,7 @@ impl Bridge {
         this.backlog.lock().extend(arrived);
         this.flush_comes.store(true, Ordering::Relaxed);
         let event_loop = this.event_loop(py)?;
-        let outcome = Here::while_resuming(slf, &event_loop, || this.drain_some(py));
+        let outcome = RunningLoop::while_resuming(slf, &event_loop, || this.drain_some(py));
         this.hand_over();
         buffer::release_pins(py);
         logging::turn(py);
@@ -232,8 +234,8 @@ impl Drop for Bridge {
         if self.made_by.is_current() {
             self.queue.close();
         } else {
-            // What is in the lanes answers when it is dropped, with locks that the parent's threads may have held.
-            std::mem::forget(std::mem::take(self.lanes.get_mut()));
+            // What is in the submission queues answers when it is dropped, with locks that the parent's threads may have held.
+            std::mem::forget(std::mem::take(self.submission_queues.get_mut()));
             std::mem::forget(std::mem::take(self.listed.get_mut()));
         }
     }

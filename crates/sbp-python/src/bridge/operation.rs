@@ -9,13 +9,14 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use sbp_locks::Mutex;
 use tokio::task::AbortHandle;
 
-use super::queue::Reply;
+use super::completion_queue::Reply;
 use super::waiter::Waiter;
-use crate::ack::AckShape;
-use crate::attach::attach;
-use crate::fork::{self, Generation};
-use crate::imports;
-use crate::kept::interned;
+use crate::interpreter::attach::attach;
+use crate::interpreter::imports;
+use crate::interpreter::once::interned;
+use crate::interpreter::warnings::beside_exception;
+use crate::process::fork::{self, Generation};
+use crate::results::ack::AckShape;
 
 /// A call that is on its way: what every asynchronous call returns.
 ///
@@ -78,7 +79,7 @@ impl Operation {
 
     /// An operation whose outcome is known before it starts.
     pub(crate) fn finished(py: Python<'_>, event_loop: Py<PyAny>, outcome: PyResult<Py<PyAny>>) -> Self {
-        Self::with(event_loop, State::Finished(kept(py, outcome)))
+        Self::with(event_loop, State::Finished(stored(py, outcome)))
     }
 
     fn with(event_loop: Py<PyAny>, state: State) -> Self {
@@ -145,7 +146,7 @@ impl Operation {
             State::Pending(_) => return None,
             State::Finished(outcome) => {
                 self.retrieved.store(true, Ordering::Relaxed);
-                return Some(told(py, outcome));
+                return Some(retrieved(py, outcome));
             }
             State::Cancelled(message) => return Some(Err(cancelled_error(py, message.as_ref()))),
             State::Converting => {
@@ -160,9 +161,9 @@ impl Operation {
         };
         // Making Python objects may run other code, which may ask this operation something.
         drop(state);
-        let outcome = kept(py, reply.into_python(py, &shape));
+        let outcome = stored(py, reply.into_python(py, &shape));
         self.retrieved.store(true, Ordering::Relaxed);
-        let copy = told(py, &outcome);
+        let copy = retrieved(py, &outcome);
         *self.state.lock() = State::Finished(outcome);
         Some(copy)
     }
@@ -171,7 +172,7 @@ impl Operation {
     pub(crate) fn settle(slf: &Bound<'_, Self>, outcome: PyResult<Py<PyAny>>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
-        let outcome = kept(py, outcome);
+        let outcome = stored(py, outcome);
         let pending = {
             let mut state = this.state.lock();
             match std::mem::replace(&mut *state, State::Converting) {
@@ -450,34 +451,30 @@ impl Drop for Operation {
 impl Operation {
     /// Tells the loop of a failure that nobody has seen.
     fn report(&self, py: Python<'_>, error: PyErr) {
-        // The drop may happen while another exception is on its way.
-        let pending = PyErr::take(py);
-        let report = PyDict::new(py);
-        let told = report
-            .set_item("message", "an SBP operation failed and nobody asked for its outcome")
-            .and_then(|()| report.set_item("exception", error.value(py)))
-            .and_then(|()| {
-                self.event_loop
-                    .bind(py)
-                    .call_method1("call_exception_handler", (report,))
-            });
-        if told.is_err() {
-            // The loop is on its way out with everything else.
-            error.write_unraisable(py, None);
-        }
-        if let Some(pending) = pending {
-            pending.restore(py);
-        }
+        beside_exception(py, || {
+            let report = PyDict::new(py);
+            let told = report
+                .set_item("message", "an SBP operation failed and nobody asked for its outcome")
+                .and_then(|()| report.set_item("exception", error.value(py)))
+                .and_then(|()| {
+                    let event_loop = self.event_loop.bind(py);
+                    event_loop.call_method1("call_exception_handler", (report,))
+                });
+            if told.is_err() {
+                // The loop is on its way out with everything else.
+                error.write_unraisable(py, None);
+            }
+        });
     }
 }
 
-/// An outcome as it is kept.
-fn kept(py: Python<'_>, outcome: PyResult<Py<PyAny>>) -> Outcome {
+/// An outcome as an operation stores it.
+fn stored(py: Python<'_>, outcome: PyResult<Py<PyAny>>) -> Outcome {
     outcome.map_err(|error| error.into_value(py))
 }
 
-/// A kept outcome, once more.
-fn told(py: Python<'_>, outcome: &Outcome) -> PyResult<Py<PyAny>> {
+/// A stored outcome, for one more caller.
+fn retrieved(py: Python<'_>, outcome: &Outcome) -> PyResult<Py<PyAny>> {
     match outcome {
         Ok(value) => Ok(value.clone_ref(py)),
         Err(error) => Err(PyErr::from_value(error.bind(py).clone().into_any())),

@@ -1,4 +1,4 @@
-//! Who is told that an operation is done.
+//! Callbacks of an operation.
 #![allow(
     unsafe_code,
     reason = "one call without a tuple and a bound method around it, for every operation that is awaited"
@@ -7,11 +7,9 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::Operation;
+use crate::interpreter::once::interned;
 
-use crate::kept::interned;
-
-/// Somebody to call when the operation is done, and the context to do it in.
+/// A callback to call when the operation is done, and the context to call it in.
 pub(crate) struct Waiter {
     pub(super) callback: Py<PyAny>,
     pub(super) context: Py<PyAny>,
@@ -19,7 +17,7 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// Calls the callback inside its context: `context.run(callback, operation)`.
-    pub(super) fn run(&self, py: Python<'_>, operation: &Bound<'_, Operation>) -> PyResult<()> {
+    pub(super) fn run(&self, py: Python<'_>, operation: &Bound<'_, PyAny>) -> PyResult<()> {
         let name = interned!(py, "run");
         let end: *mut ffi::PyObject = std::ptr::null_mut();
         // SAFETY: all arguments are objects that `self`, `operation` and the interned name keep alive during the call, and

@@ -1,4 +1,5 @@
-//! Arrow arrays of parts of a batch. Values are never copied; offsets are, when a part does not begin at the first row.
+//! Arrow arrays of parts of a batch. Values are never copied; offsets are copied when a part does not begin at the
+//! first row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,13 +39,13 @@ fn from_zero(offsets: OffsetBuffer<i32>) -> OffsetBuffer<i32> {
     }
 }
 
-/// The bitmap of the rows, from its first bit; `None` when none of them is null.
+/// The validity bitmap of the rows, shifted to begin at the first bit; `None` when no row is null.
 fn slice_nulls(nulls: &NullBuffer, rows: &Range<usize>) -> Option<NullBuffer> {
     let bits = nulls.inner().slice(rows.start, rows.len());
     Some(NullBuffer::new(BooleanBuffer::new(bits.sliced(), 0, rows.len()))).filter(|nulls| nulls.null_count() > 0)
 }
 
-/// A binary column of `rows`; all null without a column.
+/// The binary column of `rows`; all null if there is no column.
 pub(super) fn binary(column: Option<&BytesColumn>, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
     let Some(column) = column else {
         return Ok(new_null_array(&DataType::Binary, rows.len()));
@@ -64,7 +65,7 @@ pub(super) fn one_binary(value: &bytes::Bytes) -> Result<ArrayRef, ArrowError> {
     )?))
 }
 
-/// The headers column of `rows`; empty lists without a column.
+/// The headers column of `rows`; empty lists if there is no column.
 pub(super) fn headers(column: Option<&HeadersColumn>, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
     let Some(column) = column else {
         let none = header_list(
@@ -86,7 +87,7 @@ fn no_names() -> Result<StringArray, ArrowError> {
     StringArray::try_new(OffsetBuffer::new_empty(), Buffer::default(), None)
 }
 
-/// Puts names and values together as the headers of `list`.
+/// Combines names and values into the headers of `list`.
 pub(super) fn header_list(
     list: OffsetBuffer<i32>,
     names: StringArray,

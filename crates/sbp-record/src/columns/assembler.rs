@@ -1,4 +1,4 @@
-//! Coalescing batches into record batches of a size that consumers work well with.
+//! Combines batches into Arrow record batches of a size that consumers work well with.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,14 +17,14 @@ use super::set::ColumnSet;
 use crate::batch::Batch;
 use crate::error::BatchError;
 
-/// How large the record batches are that come out.
+/// The size of the record batches to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssemblyLimits {
-    /// A batch with this many rows goes out by itself, as a view; fewer are collected.
+    /// A batch with this many rows becomes a record batch of its own, as a view; smaller ones are combined.
     pub min_rows: usize,
-    /// Never more rows than this.
+    /// The most rows of a record batch.
     pub max_rows: usize,
-    /// Never more bytes of keys, values and headers than this, unless one row has more.
+    /// The most bytes of keys, values and headers in a record batch, unless a single row has more.
     pub max_bytes: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for AssemblyLimits {
 }
 
 impl AssemblyLimits {
-    /// Bytes that go out by themselves, however few rows they are: copying them costs more than a record batch does.
+    /// A batch with this many bytes becomes a record batch of its own, because copying it would cost more.
     fn large(&self) -> usize {
         self.max_bytes / 4
     }
@@ -47,8 +47,8 @@ impl AssemblyLimits {
 
 /// Turns batches into Arrow record batches of a column set.
 ///
-/// Large batches go out as views of the bytes they were read from. Small ones are copied together, column by column.
-/// Rows keep the order in which they were pushed. Every array that comes out begins at its own offset 0.
+/// Large batches are returned as views of the bytes they were read from. Small ones are copied together, column by
+/// column. Rows keep the order in which they were pushed. Every array that is returned begins at its own offset 0.
 pub struct RowAssembler {
     set: Arc<ColumnSet>,
     limits: AssemblyLimits,
@@ -72,13 +72,13 @@ impl fmt::Debug for RowAssembler {
 }
 
 impl RowAssembler {
-    /// An assembler of the usual limits: 4,096 to 16,384 rows, or 4 MiB.
+    /// An assembler with the default limits: 4,096 to 16,384 rows, or 4 MiB.
     #[must_use]
     pub fn new(set: ColumnSet) -> Self {
         Self::with_limits(set, AssemblyLimits::default())
     }
 
-    /// An assembler of other limits.
+    /// An assembler with other limits.
     #[must_use]
     pub fn with_limits(set: ColumnSet, limits: AssemblyLimits) -> Self {
         let growing = set.columns().iter().map(|column| Growing::new(*column)).collect();
@@ -94,7 +94,7 @@ impl RowAssembler {
         }
     }
 
-    /// The schema of the record batches that come out.
+    /// The schema of the record batches.
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         self.set.schema()
@@ -106,10 +106,11 @@ impl RowAssembler {
         &self.set
     }
 
-    /// Takes the records of `batch` whose offsets lie in [from, to); returns how many these are.
+    /// Takes the records of `batch` whose offsets lie in [from, to), and returns their number.
     ///
     /// # Errors
-    /// The batch does not go with the column set, or a typed column breaks a rule of Arrow. Nothing of the batch was
+    ///
+    /// The batch does not match the column set, or a typed column breaks a rule of Arrow. Nothing of the batch was
     /// taken then.
     pub fn push(&mut self, source: &Source, batch: &Batch, from: Offset, to: Offset) -> Result<usize, BatchError> {
         let set = Arc::clone(&self.set);
@@ -123,7 +124,8 @@ impl RowAssembler {
             let bytes = piece.byte_length(&rows);
             let many = rows.len() >= self.limits.min_rows;
             if many && self.rows > 0 && self.rows < self.limits.min_rows {
-                // Fill up what is there, so that the rest can go out as a view without leaving a small one behind.
+                // Fills up the collected rows, so that the rest can be a view and no small record batch is left before
+                // it.
                 let room = self.limits.min_rows - self.rows;
                 let count = piece.fitting(&rows, room, self.limits.max_bytes.saturating_sub(self.bytes));
                 self.collect(&piece, &split_off(&mut rows, count))?;
@@ -149,7 +151,7 @@ impl RowAssembler {
         Ok(taken)
     }
 
-    /// Copies rows behind those collected so far.
+    /// Copies rows to the collected ones.
     fn collect(&mut self, piece: &Piece<'_>, rows: &Range<usize>) -> Result<(), BatchError> {
         let bytes = piece.byte_length(rows);
         if self.rows > 0 && self.bytes.saturating_add(bytes) > self.limits.max_bytes {
@@ -169,7 +171,7 @@ impl RowAssembler {
     /// Makes a record batch of the rows collected so far, if there are any.
     ///
     /// # Errors
-    /// Arrow refuses the columns; the rows are lost then.
+    /// Arrow refuses the columns; the collected rows are lost then.
     pub fn flush(&mut self) -> Result<(), BatchError> {
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
@@ -184,18 +186,18 @@ impl RowAssembler {
         Ok(())
     }
 
-    /// The next record batch that is complete. After the last push, [`RowAssembler::flush`] completes the rest.
+    /// The next complete record batch. After the last push, [`RowAssembler::flush`] completes the collected rows.
     pub fn poll_batch(&mut self) -> Option<RecordBatch> {
         self.ready.pop_front()
     }
 
-    /// Rows collected and not complete yet.
+    /// The number of collected rows that are in no record batch yet.
     #[must_use]
     pub fn pending_rows(&self) -> usize {
         self.rows
     }
 
-    /// Bytes copied so far: small batches laid together, columns that did not lie aligned.
+    /// Bytes copied so far: small batches combined, and columns that were not aligned.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
         self.copied

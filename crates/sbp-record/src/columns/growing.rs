@@ -1,4 +1,4 @@
-//! Columns that grow batch by batch, for rows too few to go out by themselves.
+//! Columns that collect the rows of several small batches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::set::Column;
 use crate::batch::Body;
 use crate::records::BytesColumn;
 
-/// One column of the rows collected so far.
+/// One column of the collected rows.
 pub(super) enum Growing {
-    /// Name of the stream, and how many rows in a row have it.
+    /// The names of the streams, each with its number of consecutive rows.
     Names(Vec<(Arc<str>, usize)>),
     Int64(Vec<i64>),
     Timestamps(Vec<i64>),
@@ -48,7 +48,7 @@ impl Growing {
         }
     }
 
-    /// Adds the rows of a batch. `place` is the column's place in the set.
+    /// Adds the rows of a batch. `place` is the index of the column in the set.
     pub(super) fn append(
         &mut self,
         place: usize,
@@ -86,7 +86,7 @@ impl Growing {
         Ok(())
     }
 
-    /// The rows as an array; the column is empty afterwards.
+    /// Takes the collected rows out as an array.
     pub(super) fn finish(&mut self, names: &mut NameColumns) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::Names(runs) => names.column(&std::mem::take(runs)),
@@ -133,7 +133,7 @@ fn append_headers(
     values.append(column.value.as_ref(), &items);
 }
 
-/// The values, leaving a vector of the same capacity: the next batch is likely as large.
+/// Takes the values out and leaves a vector of the same capacity, because as many rows are likely to follow.
 fn take<T>(values: &mut Vec<T>) -> Vec<T> {
     let next = Vec::with_capacity(values.len());
     std::mem::replace(values, next)
@@ -157,7 +157,8 @@ impl Default for GrowingBytes {
 }
 
 impl GrowingBytes {
-    /// The collected bytes stay below the assembler's limit plus one batch, far below 2 GiB.
+    /// The end of the data. Fits, because the collected bytes stay below the assembler's limit plus one batch, far
+    /// below 2 GiB.
     fn end(&self) -> i32 {
         self.offsets.last().copied().unwrap_or_default()
     }
@@ -168,7 +169,7 @@ impl GrowingBytes {
         self.nulls.append_non_null();
     }
 
-    /// Adds `rows` of a column; nulls without one.
+    /// Adds `rows` of a column; nulls if there is no column.
     fn append(&mut self, column: Option<&BytesColumn>, rows: &Range<usize>) {
         let end = self.end();
         let ends = column.and_then(|column| column.offsets.get(rows.start..=rows.end));
@@ -179,7 +180,7 @@ impl GrowingBytes {
         };
         let first = ends.first().copied().unwrap_or_default();
         let last = ends.last().copied().unwrap_or_default();
-        // Never over i32: `end` and the batch's own length are both far below 1 GiB.
+        // Cannot overflow: `end` and the batch's own length are both far below 1 GiB.
         self.offsets.extend(ends.iter().skip(1).map(|&at| at - first + end));
         let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
         self.data

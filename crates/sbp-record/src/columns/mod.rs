@@ -1,4 +1,4 @@
-//! Batches as Arrow columns: which columns there are, views of one batch, and coalescing of many.
+//! Batches as Arrow columns: column sets, views of one batch, and combining several.
 
 mod arrays;
 mod assembler;

@@ -6,15 +6,15 @@ use arrow_array::{Array, ArrayRef, StringArray};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 
-/// Makes name columns, and keeps the last one: record batch after record batch is mostly of one stream, and a shorter
-/// column of the same name is the beginning of a longer one.
+/// Makes columns of stream names, and keeps the last one. Consecutive record batches are mostly of one stream, and a
+/// shorter column of the same name is a slice of a longer one.
 #[derive(Debug, Default)]
 pub(crate) struct NameColumns {
     kept: Option<(Arc<str>, ArrayRef)>,
 }
 
 impl NameColumns {
-    /// The names of rows, each as often as its run is long.
+    /// The name column for these runs of rows.
     pub(super) fn column(&mut self, runs: &[(Arc<str>, usize)]) -> Result<ArrayRef, ArrowError> {
         let [(name, rows)] = runs else { return repeat(runs) };
         if let Some((kept, array)) = self.kept.as_ref().filter(|(_, array)| array.len() >= *rows)
@@ -31,7 +31,7 @@ impl NameColumns {
 fn repeat(runs: &[(Arc<str>, usize)]) -> Result<ArrayRef, ArrowError> {
     let rows: usize = runs.iter().map(|(_, rows)| rows).sum();
     let bytes: usize = runs.iter().map(|(name, rows)| name.len().saturating_mul(*rows)).sum();
-    // No offset passes the last one, so the additions below stay within the number.
+    // No offset is larger than the last one, which was just checked, so the additions below cannot overflow.
     i32::try_from(bytes).map_err(|_over| ArrowError::OffsetOverflowError(bytes))?;
     let mut offsets = Vec::with_capacity(rows.saturating_add(1));
     let mut data = Vec::with_capacity(bytes);

@@ -1,4 +1,4 @@
-//! One batch as columns.
+//! Converts one batch to columns.
 
 use std::sync::Arc;
 
@@ -13,12 +13,13 @@ use crate::batch::{Batch, Body};
 use crate::error::BatchError;
 
 impl Batch {
-    /// The records from `from` up to, not including, `to` as columns; what lies outside the batch is left out.
+    /// The records with offsets in [from, to) as columns.
     ///
-    /// Typed batches give the stream's columns; others `offset`, `timestamp`, `key`, `value` and `headers`, typed as
-    /// [`Batch::record_schema`] says. Columns are views of the batch's memory where that is possible.
+    /// Typed batches give the stream's columns; others `offset`, `timestamp`, `key`, `value` and `headers`, with the
+    /// types of [`Batch::record_schema`]. Columns are views of the batch's memory where possible.
     ///
     /// # Errors
+    ///
     /// A typed column breaks a rule of Arrow.
     pub fn to_record_batch(&self, from: Offset, to: Offset) -> Result<RecordBatch, BatchError> {
         let rows = self.rows_between(from, to);
@@ -51,7 +52,7 @@ impl Batch {
         }
     }
 
-    /// The columns that [`Batch::to_record_batch`] gives for batches of records.
+    /// The schema that [`Batch::to_record_batch`] returns for batches of records.
     #[must_use]
     pub fn record_schema() -> SchemaRef {
         Arc::clone(plain_columns().schema())

@@ -1,4 +1,4 @@
-//! One batch seen through a column set.
+//! The columns of one batch that a column set asks for.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::batch::{Batch, Body};
 use crate::error::BatchError;
 use crate::fitting::largest_fitting;
 
-/// The stream that rows come from, as its columns show it.
+/// The stream of some rows, for the columns that show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The stream's name.
     pub name: Arc<str>,
-    /// The stream's number.
+    /// The stream's id.
     pub id: StreamId,
 }
 
-/// One batch seen through a column set. Typed columns that the set has are built once, others never.
+/// The columns of one batch that a column set asks for. Typed columns in the set are built once, others not at all.
 pub(crate) struct Piece<'a> {
     pub(super) source: &'a Source,
     pub(super) batch: &'a Batch,
     set: &'a ColumnSet,
-    /// The set's typed columns in its order; nothing in the places of other columns, and of those that the batch is
-    /// too old for.
+    /// The set's typed columns in its order. `None` for columns of other kinds, and for those that are newer than the
+    /// batch.
     typed: Vec<Option<ArrayRef>>,
     /// Bytes of the typed columns.
     typed_bytes: usize,
@@ -62,7 +62,7 @@ impl<'a> Piece<'a> {
                 ));
             }
             (Body::Typed { view, schema }, Some(wanted)) => {
-                // Schemas grow at their ends alone: a column that both have is at the same place in both.
+                // Schemas grow only at their ends, so a column that both have is at the same index in both.
                 if !schema.goes_with(wanted) {
                     let fingerprint = schema.fingerprint();
                     return Err(BatchError::SchemaNeeded {
@@ -90,7 +90,7 @@ impl<'a> Piece<'a> {
         self.copied
     }
 
-    /// `rows` of the typed column at `place` of the set; nulls where the batch does not have it.
+    /// The `rows` of the typed column at index `place` of the set; nulls if the batch does not have it.
     pub(super) fn typed(&self, place: usize, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
         match self.typed.get(place).and_then(Option::as_ref) {
             Some(array) => from_first_row(array, rows),
@@ -98,7 +98,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Columns of `rows`, each from offset 0 on, with as little copying as that allows.
+    /// The columns of `rows`, each beginning at its own offset 0, with as little copying as possible.
     pub(crate) fn view(&self, rows: &Range<usize>, names: &mut NameColumns) -> Result<Vec<ArrayRef>, BatchError> {
         let columns = self.set.columns().iter().enumerate();
         let arrays: Result<Vec<ArrayRef>, ArrowError> = columns
@@ -140,14 +140,14 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Offsets of `rows` in their stream.
+    /// The offsets of `rows` in their stream.
     pub(super) fn offsets(&self, rows: &Range<usize>) -> Range<i64> {
         let base = self.batch.base_offset().0;
         let at = |row: usize| base.saturating_add(i64::try_from(row).unwrap_or(i64::MAX));
         at(rows.start)..at(rows.end)
     }
 
-    /// Bytes that `rows` have in columns of the set: of keys, values and headers, and of typed columns their share.
+    /// The bytes of `rows` in columns of the set: keys, values and headers, and a proportional part of typed columns.
     pub(crate) fn byte_length(&self, rows: &Range<usize>) -> usize {
         let wanted = |column| self.set.has(column);
         match self.batch.body() {
@@ -171,7 +171,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// How many of `rows` fit into `max_rows` and `max_bytes`; at least one of them.
+    /// How many of `rows` fit into `max_rows` and `max_bytes`; at least one.
     pub(crate) fn fitting(&self, rows: &Range<usize>, max_rows: usize, max_bytes: usize) -> usize {
         largest_fitting(1, rows.len().min(max_rows), |count| {
             self.byte_length(&(rows.start..rows.start + count)) <= max_bytes
@@ -179,7 +179,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Bytes of an array's own part of its buffers; what they share with others does not count.
+/// The bytes of an array's own part of its buffers, without what is outside its slice.
 fn slice_bytes(array: &ArrayRef) -> usize {
     array.to_data().get_slice_memory_size().unwrap_or_default()
 }

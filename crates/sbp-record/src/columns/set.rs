@@ -1,4 +1,4 @@
-//! Column sets: the columns a reader can ask for, in the types that Spark takes.
+//! Column sets: the columns that a reader can ask for, in types that Spark accepts.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use crate::error::SchemaError;
 use crate::schema::{StreamSchema, UTC};
 
-/// Where a column's values come from.
+/// The source of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
     Stream,
@@ -19,9 +19,9 @@ pub(crate) enum Column {
     Headers,
     /// Always 0: streams have no partitions.
     Partition,
-    /// Always 0: the writer's time.
+    /// Always 0, which means that the time was set by the writer.
     TimestampType,
-    /// A column of the stream's schema, by its place there.
+    /// A column of the stream's schema, by its index there.
     Typed(usize),
 }
 
@@ -39,7 +39,7 @@ impl Column {
     }
 }
 
-/// Item of the headers column: `struct<key: string, value: binary>`.
+/// The item of the headers column: `struct<key: string, value: binary>`.
 pub(crate) fn header_item() -> Arc<Field> {
     Arc::new(Field::new("element", DataType::Struct(header_fields()), true))
 }
@@ -51,12 +51,12 @@ pub(crate) fn header_fields() -> Fields {
     ])
 }
 
-/// The columns a reader wants, in its order.
+/// The columns that a reader wants, in its order.
 ///
-/// Every column is nullable, also those that never hold a null: Spark's own schemas say so, and it compares. Types are
-/// those that Spark takes without a cast: `string`, `binary`, `int64`, `int32`, `timestamp[us, UTC]` and
-/// `list<struct<key: string, value: binary>>`. The one exception lies inside maps, whose keys and entries Arrow does not
-/// let be null.
+/// Every column is nullable, even those that never have a null, because Spark's own schemas are and it compares them.
+/// Types are those that Spark accepts without a cast: `string`, `binary`, `int64`, `int32`, `timestamp[us, UTC]` and
+/// `list<struct<key: string, value: binary>>`. The only exception is inside maps, where Arrow allows no null keys and
+/// entries.
 #[derive(Clone, Debug)]
 pub struct ColumnSet {
     columns: Vec<Column>,
@@ -65,7 +65,7 @@ pub struct ColumnSet {
 }
 
 impl ColumnSet {
-    /// `stream, stream_id, offset, timestamp, key, value`, and `headers` when asked for.
+    /// `stream, stream_id, offset, timestamp, key, value`, and `headers` if asked for.
     #[must_use]
     pub fn records(include_headers: bool) -> Self {
         let mut columns = vec![
@@ -100,7 +100,7 @@ impl ColumnSet {
     /// The typed columns of streams with `schema`, and `_stream, _offset, _timestamp` when asked for.
     ///
     /// # Errors
-    /// The stream has a column with one of these three names itself.
+    /// The stream's own schema has a column with one of these three names.
     pub fn arrow(schema: &StreamSchema, include_metadata: bool) -> Result<Self, SchemaError> {
         let mut fields = schema.spark_fields();
         let mut columns: Vec<Column> = (0..fields.len()).map(Column::Typed).collect();
@@ -127,10 +127,10 @@ impl ColumnSet {
         })
     }
 
-    /// Only the named columns, in this order. What is left out is not decoded.
+    /// Only the named columns, in this order. Other columns are not decoded.
     ///
     /// # Errors
-    /// A name that this set does not have, or one named twice.
+    /// A name is not in this set, or is given twice.
     pub fn project<S: AsRef<str>>(&self, names: &[S]) -> Result<Self, SchemaError> {
         let mut columns = Vec::with_capacity(names.len());
         let mut fields: Vec<Arc<Field>> = Vec::with_capacity(names.len());
@@ -161,7 +161,7 @@ impl ColumnSet {
         })
     }
 
-    /// The columns in Arrow's words: exactly the schema of the record batches that come out.
+    /// The Arrow schema of the record batches with these columns.
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
@@ -194,7 +194,7 @@ impl ColumnSet {
     }
 }
 
-/// The columns of one batch of records by itself: `offset, timestamp, key, value, headers`.
+/// The columns of a single batch of records: `offset, timestamp, key, value, headers`.
 pub(crate) fn plain_columns() -> &'static ColumnSet {
     static SET: OnceLock<ColumnSet> = OnceLock::new();
     SET.get_or_init(|| {

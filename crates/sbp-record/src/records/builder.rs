@@ -1,4 +1,4 @@
-//! Collecting records into one RECORDS batch.
+//! Collects records into a RECORDS batch.
 
 use std::ops::Range;
 
@@ -19,9 +19,9 @@ use crate::fitting::largest_fitting;
 use crate::meta::BodyEncoding;
 use crate::time::micros;
 
-/// Collects records and writes them as one batch with a RECORDS body. It keeps its memory from batch to batch.
+/// Collects records and writes them as one batch with a RECORDS body. Its memory is reused for the next batch.
 ///
-/// Records are copied once, into the columns they will have on the wire.
+/// Records are copied once, into the columns they have on the wire.
 #[derive(Clone, Debug, Default)]
 pub struct RecordsBuilder {
     rows: usize,
@@ -29,7 +29,7 @@ pub struct RecordsBuilder {
     timestamps: Vec<Option<i64>>,
     key: ColumnBuilder,
     value: ColumnBuilder,
-    /// Items before each record; empty while no record has headers.
+    /// The number of headers before each record; empty while no record has headers.
     header_list: Vec<i32>,
     header_key: ColumnBuilder,
     header_value: ColumnBuilder,
@@ -42,10 +42,10 @@ impl RecordsBuilder {
         Self::default()
     }
 
-    /// Adds one record. `timestamp_us` is in microseconds since the epoch; `None` takes the time of the options.
+    /// Adds one record. `timestamp_us` is in microseconds since the epoch; `None`: the time in the options.
     ///
     /// # Errors
-    /// A column would pass 2 GiB; the builder is then as it was.
+    /// A column would exceed 2 GiB; the builder is unchanged then.
     pub fn push(
         &mut self,
         value: Option<&[u8]>,
@@ -79,13 +79,14 @@ impl RecordsBuilder {
         Ok(())
     }
 
-    /// Adds the first of `rows`, as many as fit before the body has `max_bytes`; returns how many these are.
+    /// Adds as many of the first `rows` as fit until the body has `max_bytes`, and returns their number.
     ///
     /// An empty builder takes at least one row, so a loop that finishes the batch and goes on always ends. Rows without
     /// headers are copied column by column.
     ///
     /// # Errors
-    /// One row by itself is larger than a body can be. Nothing was added then.
+    ///
+    /// A single row is larger than a body may be. Nothing was added then.
     pub fn push_rows(
         &mut self,
         columns: &RecordColumns,
@@ -124,7 +125,7 @@ impl RecordsBuilder {
         Ok(count)
     }
 
-    /// How many of `rows` fit; the length of the body grows with them.
+    /// How many of the first `rows` fit. The length of the body grows with each.
     fn fitting(&self, columns: &RecordColumns, rows: &Range<usize>, max_bytes: usize) -> usize {
         let limit = max_bytes.min(MAX_UNCOMPRESSED_LENGTH);
         let have = self.body_length();
@@ -202,7 +203,7 @@ impl RecordsBuilder {
         self.header_list.push(to_offset(self.header_key.rows));
     }
 
-    /// Records so far.
+    /// The number of records so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows
@@ -214,7 +215,8 @@ impl RecordsBuilder {
         self.rows == 0
     }
 
-    /// Bytes the body has before compression, at most: a writer closes the batch before this reaches its limit.
+    /// The most bytes that the body can have before compression. A writer finishes the batch before this reaches its
+    /// limit.
     #[must_use]
     pub fn body_length(&self) -> usize {
         let times = if self.timestamps.is_empty() { 0 } else { self.rows * 8 };
@@ -228,7 +230,7 @@ impl RecordsBuilder {
             + SLOTS * BUFFER_ALIGNMENT
     }
 
-    /// Forgets the records and keeps the memory.
+    /// Removes the records and keeps the memory.
     pub fn clear(&mut self) {
         self.rows = 0;
         self.timestamps.clear();
@@ -243,10 +245,11 @@ impl RecordsBuilder {
         }
     }
 
-    /// Appends the records to `out` as one batch and forgets them; returns the batch's length in bytes.
+    /// Appends the records to `out` as one batch and removes them; returns the batch's length in bytes.
     ///
     /// # Errors
-    /// There are no records, or the batch would be too large for a server. The records are still there then.
+    ///
+    /// There are no records, or the batch would be too large for a server. The records are kept then.
     pub fn finish(&mut self, options: &EncodeOptions, out: &mut BytesMut) -> Result<usize, EncodeError> {
         if self.rows == 0 {
             return Err(EncodeError::NoRecords);
@@ -265,7 +268,7 @@ impl RecordsBuilder {
         Ok(length)
     }
 
-    /// Appends the body alone. Every record has a time.
+    /// Appends only the body. Every record must have a time, or none.
     pub(crate) fn write_plain(&self, out: &mut BytesMut) {
         self.write_body(&self.filled_timestamps(0), out);
     }
@@ -298,17 +301,17 @@ impl RecordsBuilder {
     }
 }
 
-/// What each buffer of a body is put together from, in the order of the index.
+/// The pieces of each buffer of a body, in the order of the index.
 pub(super) type Pieces<'a> = [&'a [&'a [u8]]; SLOTS];
 
-/// Says what a buffer is put together from.
+/// Sets the pieces of a buffer.
 pub(super) fn put<'a>(pieces: &mut Pieces<'a>, slot: Slot, buffer: &'a [&'a [u8]]) {
     if let Some(place) = pieces.get_mut(slot as usize) {
         *place = buffer;
     }
 }
 
-/// Length of a body, at most.
+/// The most bytes of a body with these pieces.
 pub(super) fn pieces_length(pieces: &Pieces<'_>) -> usize {
     let buffers = pieces.iter().map(|pieces| length_of(pieces));
     buffers.fold(INDEX_LENGTH + SLOTS * BUFFER_ALIGNMENT, usize::saturating_add)
@@ -318,7 +321,7 @@ fn length_of(pieces: &[&[u8]]) -> usize {
     pieces.iter().map(|piece| piece.len()).sum()
 }
 
-/// Writes the index and the buffers of a body of `rows` records, which begins where `out` ends.
+/// Appends the index and the buffers of a body of `rows` records to `out`.
 pub(super) fn write_pieces(rows: usize, pieces: &Pieces<'_>, out: &mut BytesMut) {
     let lengths = pieces.map(length_of);
     write_index(rows, &lengths, out);
@@ -337,14 +340,14 @@ fn write_index(rows: usize, lengths: &[usize; SLOTS], out: &mut BytesMut) {
     out.put_u32_le(0);
     let mut place = INDEX_LENGTH;
     for &length in lengths {
-        // An absent buffer has no place: 0 is a multiple of 16 and lies within every body.
+        // The position of an absent buffer is 0, which is a multiple of 16 and within every body.
         out.put_u32_le(if length == 0 { 0 } else { narrow(place) });
         out.put_u32_le(narrow(length));
         place += length.next_multiple_of(BUFFER_ALIGNMENT);
     }
 }
 
-/// Lengths in a body are far below 4 GiB: the builder refuses to grow beyond 64 MiB.
+/// Converts a length in a body. It fits, because the builder does not grow beyond 64 MiB.
 fn narrow(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

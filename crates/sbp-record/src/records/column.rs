@@ -1,4 +1,4 @@
-//! One growing column of byte strings in a batch that is being collected.
+//! A growing column of byte strings of a batch that is being collected.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use arrow_buffer::ToByteSlice;
 use super::columns::BytesSource;
 use super::layout::bitmap_length;
 
-/// One column of byte strings. It has no buffers while all are null, and no bitmap while none is.
+/// A column of byte strings. It has no buffers while all items are null, and no validity bitmap while none is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ColumnBuilder {
     pub(super) rows: usize,
@@ -45,13 +45,13 @@ impl ColumnBuilder {
         self.rows += 1;
     }
 
-    /// Adds `rows` of a column: at once where none is null.
+    /// Adds `rows` of a column, all at once if none is null.
     pub(super) fn extend(&mut self, source: &BytesSource, rows: &Range<usize>) {
         if !source.all_valid(rows) {
             rows.clone().for_each(|row| self.push(source.item(row)));
             return;
         }
-        // The first row by itself makes the offsets, and the bitmap if rows before it were null.
+        // Adding the first row alone creates the offsets, and the bitmap if rows before it were null.
         self.push(source.item(rows.start));
         let rest = rows.start + 1..rows.end;
         let span = source.span(&rest);
@@ -84,7 +84,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// Bits behind the last record are zero, so that equal records give equal bytes.
+    /// Clears the bits after the last record, so that equal records give equal bytes.
     fn mask_last(&mut self) {
         let used = self.rows % 8;
         if let Some(last) = self.validity.last_mut().filter(|_| used > 0) {
@@ -92,7 +92,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// Validity, offsets, data.
+    /// The buffers: validity, offsets, data.
     pub(super) fn buffers(&self) -> [&[u8]; 3] {
         [&self.validity, self.offsets.to_byte_slice(), &self.data]
     }
@@ -109,7 +109,7 @@ impl ColumnBuilder {
     }
 }
 
-/// Offsets in a body; its columns stay below 64 MiB.
+/// Converts an offset in a body. It fits, because columns stay below 64 MiB.
 pub(super) fn to_offset(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Arrow columns as a source of records, so that many rows are copied at once.
+//! Arrow columns as a source of records, of which many rows are copied at once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::layout::{plain_array, recast};
 use crate::schema::words;
 use crate::time::{is_calendar_time, other_unit};
 
-/// The columns that records are written from: value, and perhaps key, time and headers.
+/// The columns to write records from: values, and optionally keys, times and headers.
 #[derive(Clone, Debug)]
 pub struct RecordColumns {
     pub(super) value: BytesSource,
@@ -54,9 +54,9 @@ impl RecordColumns {
         })
     }
 
-    /// Finds the columns by their names, as a table has them that was read from a stream of records: `value`, and where
-    /// they are there `key`, `timestamp` and `headers`. `offset`, `stream` and `stream_id` say where records came from and
-    /// are left out. Layouts that other libraries give their columns are made into these; times of coarser units too.
+    /// Finds the columns by name, as in a table that was read from a stream of records: `value`, and if present `key`,
+    /// `timestamp` and `headers`. `offset`, `stream` and `stream_id` are ignored. Other layouts of the same values are
+    /// converted, and so are times in coarser units.
     ///
     /// # Errors
     /// `value` is missing, there are other columns, or one has another type, which the error names with the cast to use.
@@ -89,10 +89,11 @@ impl RecordColumns {
         )
     }
 
-    /// Takes a column of values alone, in any layout.
+    /// Uses one column, in any layout, as values.
     ///
     /// # Errors
-    /// It holds neither bytes nor text.
+    ///
+    /// The column has neither bytes nor text.
     pub fn of_values(values: &ArrayRef) -> Result<Self, SchemaError> {
         let plain = plain_array(values).map_err(|error| SchemaError::Shape(error.to_string()))?;
         Self::new(&plain, None, None, None)
@@ -130,7 +131,7 @@ impl RecordColumns {
     }
 }
 
-/// A column of byte strings, whatever Arrow calls it.
+/// A column of byte strings, of type binary or string.
 #[derive(Clone, Debug)]
 pub(super) struct BytesSource {
     pub(super) offsets: OffsetBuffer<i32>,
@@ -155,7 +156,7 @@ impl BytesSource {
         Ok(Self { offsets, data, nulls })
     }
 
-    /// Where the bytes of `rows` lie in the data.
+    /// The position of the bytes of `rows` in the data.
     pub(super) fn span(&self, rows: &Range<usize>) -> Range<usize> {
         let at = |row: usize| {
             self.offsets
@@ -188,7 +189,7 @@ fn micros(array: &ArrayRef) -> Result<PrimitiveArray<TimestampMicrosecondType>, 
     }
 }
 
-/// The times, if readers can show them.
+/// The times, if all are in the range that readers can show.
 fn in_calendar(
     times: &PrimitiveArray<TimestampMicrosecondType>,
 ) -> Result<PrimitiveArray<TimestampMicrosecondType>, SchemaError> {
@@ -202,7 +203,7 @@ fn in_calendar(
     }
 }
 
-/// Times in coarser units as microseconds; others as they are.
+/// Converts times in coarser units to microseconds; others are returned as they are.
 fn exact_micros(array: &ArrayRef) -> Result<ArrayRef, SchemaError> {
     match array.data_type() {
         DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {

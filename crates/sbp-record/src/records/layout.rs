@@ -26,7 +26,7 @@ pub(crate) const INDEX_LENGTH: usize = 8 + SLOTS * 8;
 pub(crate) const BUFFER_ALIGNMENT: usize = 16;
 
 impl Slot {
-    /// What the buffer is called in errors.
+    /// The buffer's name in errors.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Timestamp => "timestamp",
@@ -51,6 +51,6 @@ pub(crate) fn bitmap_length(items: usize) -> usize {
     items.div_ceil(8)
 }
 
-// Buffers are copied between the wire and memory as they are.
+// Buffers are copied between the wire and memory without conversion.
 #[cfg(target_endian = "big")]
 compile_error!("the wire's Arrow buffers are little-endian, and this crate does not swap them");

@@ -1,4 +1,4 @@
-//! Rows of Arrow columns, written without being collected first.
+//! Encodes rows of Arrow columns without collecting them first.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,13 +19,12 @@ use crate::encode::{EncodeOptions, write_batch};
 use crate::error::EncodeError;
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
 
-/// Rows of columns, in the order they are stored in. None of the ranges is empty, or reaches over its columns.
+/// Rows of columns, in the order in which they are stored. No range is empty or exceeds its columns.
 type Parts<'a> = SmallVec<[(&'a RecordColumns, Range<usize>); 1]>;
 
-/// Appends to `out` one batch of the rows of several columns; returns its length in bytes, padding included, or `None` if
-/// the rows are of a kind that a [`RecordsBuilder`](crate::RecordsBuilder) has to collect: with nulls, with headers, or
-/// where some of the columns have keys or times and others not. The bytes are those that a builder writes, and are copied
-/// once.
+/// Appends to `out` one batch of the rows of several columns; returns its length in bytes, padding included. `None` if
+/// a [`RecordsBuilder`](crate::RecordsBuilder) has to collect the rows: rows with nulls or headers, or if only some of
+/// the columns have keys or times. The bytes are those that a builder writes, and are copied once.
 ///
 /// # Errors
 /// There are no rows, or the batch would be too large for a server.
@@ -54,7 +53,7 @@ pub fn encode_rows(
     Ok(Some(length))
 }
 
-/// What is copied as it is: every row has a value, and all have a key and a time or none has.
+/// Rows that can be copied as they are: every row has a value, and either all have a key and a time or none has.
 struct Direct<'a> {
     times: SmallVec<[&'a [i64]; 1]>,
     keys: Column<'a>,
@@ -104,7 +103,7 @@ impl<'a> Direct<'a> {
         rows: usize,
         out: &mut BytesMut,
     ) -> Result<usize, EncodeError> {
-        // Checked before offsets are made, whose numbers end at 2 GiB.
+        // Checked before the offsets are computed, which cannot exceed 2 GiB.
         let data = length_of(&self.keys).saturating_add(length_of(&self.values));
         check(data)?;
         let (key_offsets, value_offsets) = (offsets_of(&self.keys), offsets_of(&self.values));
@@ -143,7 +142,7 @@ fn data_of<'a>(column: &Column<'a>) -> SmallVec<[&'a [u8]; 1]> {
     column.iter().filter_map(data).collect()
 }
 
-/// The offsets of the rows from 0 on: the column's own where they are that already.
+/// The offsets of the rows beginning at 0: the column's own if they do.
 fn offsets_of<'a>(column: &Column<'a>) -> Cow<'a, [i32]> {
     let ends = |(source, rows): &(&'a BytesSource, Range<usize>)| source.offsets.get(rows.start..=rows.end);
     if let [only] = column.as_slice()

@@ -1,4 +1,4 @@
-//! Records that are values and nothing more, written without being collected first.
+//! Encodes records that have only a value, without collecting them first.
 
 use arrow_buffer::ToByteSlice;
 use bytes::BytesMut;
@@ -12,8 +12,8 @@ use crate::encode::{EncodeOptions, write_batch};
 use crate::error::EncodeError;
 use crate::meta::BodyEncoding;
 
-/// Appends to `out` a batch of records that are a value each and nothing more; returns its length in bytes, padding
-/// included. The bytes are those that a [`RecordsBuilder`] writes, and are copied once.
+/// Appends to `out` a batch of records that have only a value each; returns its length in bytes, padding included. The
+/// bytes are those that a [`RecordsBuilder`](crate::RecordsBuilder) writes, and are copied once.
 ///
 /// # Errors
 /// There are no records, or the batch would be too large for a server.

@@ -1,4 +1,4 @@
-//! A RECORDS body as Arrow buffers. Everything is checked here, before any part of it is handed out.
+//! Reads a RECORDS body as Arrow buffers. All of it is checked here before any part is used.
 
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 
@@ -6,20 +6,20 @@ use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, Slot, bitmap_length};
 use crate::error::BatchError;
 use crate::offsets::checked_offsets;
 
-/// The buffers of a body, checked. They share the body's memory.
+/// The checked buffers of a body. They share the body's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordsView {
     /// Microseconds since the epoch; `None`: all records have the batch's base time.
     pub(crate) timestamps: Option<ScalarBuffer<i64>>,
-    /// `None`: all null.
+    /// `None`: all keys are null.
     pub(crate) key: Option<BytesColumn>,
-    /// `None`: all null.
+    /// `None`: all values are null.
     pub(crate) value: Option<BytesColumn>,
     /// `None`: no record has headers.
     pub(crate) headers: Option<HeadersColumn>,
 }
 
-/// A column of byte strings: offsets from 0 to the length of the data, never falling.
+/// A column of byte strings. The offsets begin at 0, end at the length of the data and never decrease.
 #[derive(Clone, Debug)]
 pub(crate) struct BytesColumn {
     pub(crate) offsets: OffsetBuffer<i32>,
@@ -27,13 +27,13 @@ pub(crate) struct BytesColumn {
     pub(crate) nulls: Option<NullBuffer>,
 }
 
-/// Headers of all records: those of record i are the items from `list[i]` to `list[i + 1]`.
+/// The headers of all records: those of record i are the items from `list[i]` up to `list[i + 1]`.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadersColumn {
     pub(crate) list: OffsetBuffer<i32>,
-    /// UTF-8, item by item, none null.
+    /// The names; each is UTF-8 and none is null.
     pub(crate) key: BytesColumn,
-    /// `None`: all null.
+    /// `None`: all values are null.
     pub(crate) value: Option<BytesColumn>,
 }
 
@@ -55,12 +55,12 @@ impl RecordsView {
 }
 
 impl BytesColumn {
-    /// The item at `row`; `None` when it is null, or beyond the end.
+    /// The item at `row`; `None` if it is null or `row` is beyond the end.
     pub(crate) fn item(&self, row: usize) -> Option<&[u8]> {
         self.range(row).and_then(|range| self.data.get(range))
     }
 
-    /// Where the item at `row` lies in the data; `None` when it is null, or beyond the end.
+    /// The position of the item at `row` in the data; `None` if it is null or `row` is beyond the end.
     pub(crate) fn range(&self, row: usize) -> Option<std::ops::Range<usize>> {
         if self
             .nulls
@@ -76,7 +76,7 @@ impl BytesColumn {
 }
 
 impl HeadersColumn {
-    /// The items that are the headers of the record at `row`.
+    /// The items that belong to the record at `row`.
     pub(crate) fn items(&self, row: usize) -> std::ops::Range<usize> {
         let at = |row: usize| self.list.get(row).and_then(|&at| usize::try_from(at).ok());
         match (at(row), row.checked_add(1).and_then(at)) {
@@ -86,7 +86,7 @@ impl HeadersColumn {
     }
 }
 
-/// The index of a body, each entry within bounds and aligned.
+/// The index of a body. Each entry is within bounds and aligned.
 struct Index<'a> {
     body: &'a Buffer,
     entries: [(usize, usize); SLOTS],
@@ -129,13 +129,13 @@ impl<'a> Index<'a> {
         self.entries.get(slot as usize).copied().unwrap_or_default()
     }
 
-    /// The buffer's bytes; `None` when it is absent.
+    /// The buffer's bytes; `None` if it is absent.
     fn buffer(&self, slot: Slot) -> Option<Buffer> {
         let (offset, length) = self.entry(slot);
         (length > 0).then(|| self.body.slice_with_length(offset, length))
     }
 
-    /// The buffer, which must be absent or have exactly `expected` bytes.
+    /// The buffer, which must either be absent or have exactly `expected` bytes.
     fn sized(&self, slot: Slot, expected: usize) -> Result<Option<Buffer>, BatchError> {
         let (_, length) = self.entry(slot);
         if length != 0 && length != expected {
@@ -147,7 +147,7 @@ impl<'a> Index<'a> {
         Ok(self.buffer(slot))
     }
 
-    /// Offsets for `items` items, from 0, never falling.
+    /// The offsets of `items` items, which must begin at 0 and never decrease.
     fn offsets(&self, slot: Slot, items: usize) -> Result<Option<OffsetBuffer<i32>>, BatchError> {
         let expected = items.saturating_add(1).saturating_mul(4);
         let Some(buffer) = self.sized(slot, expected)? else {

@@ -5,9 +5,9 @@ use sha2::{Digest, Sha256};
 
 use super::types::{children, type_word};
 
-/// The canonical form of `fields`, and the fingerprint of the first 1, 2, .. all of them.
+/// The canonical form of `fields`, and the fingerprints of the first column, the first two, and so on up to all.
 ///
-/// A prefix of the columns has a prefix of the bytes as its form, so one pass gives all fingerprints.
+/// The form of the first columns is a prefix of the form of all, so one pass gives all fingerprints.
 pub(super) fn encode(fields: &Fields) -> (Vec<u8>, Vec<u64>) {
     let mut form = Vec::new();
     let mut hash = Sha256::new();

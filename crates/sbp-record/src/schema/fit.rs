@@ -1,4 +1,4 @@
-//! Making columns that other libraries give into those of a stream, without changing a value.
+//! Converts columns in other Arrow layouts to those of a stream, without changing a value.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::error::{EncodeError, SchemaError};
 use crate::layout::plain_array;
 
 impl StreamSchema {
-    /// Whether the stream has every one of these columns, by name.
+    /// Checks that the stream has a column of each of these names.
     ///
     /// # Errors
     ///
-    /// [`SchemaError::UnknownColumn`]: it has not, or had not when this schema was read.
+    /// [`SchemaError::UnknownColumn`]: the stream does not have one, or did not when this schema was read.
     pub fn check_names(&self, columns: &Schema) -> Result<(), SchemaError> {
         let unknown = |field: &&Arc<Field>| self.arrow().column_with_name(field.name()).is_none();
         match columns.fields().iter().find(unknown) {
@@ -24,13 +24,14 @@ impl StreamSchema {
         }
     }
 
-    /// The columns as [`encode_arrow`](crate::encode_arrow) takes them: in the stream's order, in the layouts that
-    /// streams store, and null where the data does not have a column that allows it. No value is changed: a column of
-    /// another type is refused.
+    /// Converts the columns for [`encode_arrow`](crate::encode_arrow): to the stream's order and the layouts that
+    /// streams store, with nulls for missing columns that allow them. No value is changed: a column of another type is
+    /// refused.
     ///
     /// # Errors
     ///
-    /// A column is of another type, missing, or not the stream's; the error names it, and the cast to use.
+    /// A column has another type, is missing, or is not in the stream's schema; the error names it, and the cast to
+    /// use.
     pub fn fit(&self, columns: &RecordBatch) -> Result<RecordBatch, EncodeError> {
         let wanted = self.arrow().fields();
         let found = columns.schema_ref().fields();
@@ -42,7 +43,7 @@ impl StreamSchema {
         if is_as_stored {
             return Ok(columns.clone());
         }
-        // What is missing at the end is left away, and read as nulls.
+        // Missing columns at the end are left out, and readers read them as nulls.
         let last = wanted
             .iter()
             .rposition(|field| !field.is_nullable() || columns.column_by_name(field.name()).is_some());
@@ -78,7 +79,7 @@ fn fit_column(field: &Field, array: &ArrayRef) -> Result<ArrayRef, SchemaError> 
     Ok(plain)
 }
 
-/// A column of another type than the stream's.
+/// The error for a column of another type than the stream's.
 pub(crate) fn mismatch(field: &Field, path: &str, found: &DataType) -> SchemaError {
     SchemaError::Column {
         column: format!("\"{path}\""),
@@ -88,9 +89,9 @@ pub(crate) fn mismatch(field: &Field, path: &str, found: &DataType) -> SchemaErr
     }
 }
 
-/// A column that the stream does not have.
+/// The error for a column that the stream does not have.
 pub(crate) fn unknown_column(name: &str) -> SchemaError {
-    // pandas calls a frame's index so.
+    // pandas gives this name to the index of a data frame.
     let what = if name.starts_with("__index_level_") {
         format!("column \"{name}\" is the frame's index, which the stream does not have; reset_index(drop=True) first")
     } else {

@@ -1,5 +1,5 @@
-//! Arrow IPC schema messages. Read with our own walk over the verified tables: the bytes come from peers, and only a few
-//! types are wanted.
+//! Arrow IPC schema messages. They come from peers, so the verified tables are read here field by field, and only a few
+//! types are accepted.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub(super) fn read(message: &[u8]) -> Result<Schema, SchemaError> {
     let length = usize::try_from(i32::from_le_bytes(*length)).ok().ok_or_else(short)?;
     let metadata = rest.get(..length).ok_or_else(short)?;
 
-    // Each field is a table with a type table and perhaps metadata; twice the fields we accept, so that too many of
-    // them are told as that.
+    // Each field is a table with a type table and perhaps metadata. The limit is twice what valid schemas need, so that
+    // too many fields are refused with an error that says so.
     let limits = VerifierOptions {
         max_depth: 4 * MAX_DEPTH,
         max_tables: 8 * MAX_FIELDS,
@@ -72,14 +72,14 @@ fn read_field(field: arrow_ipc::Field<'_>, depth: usize) -> Result<Field, Schema
         ))
     })?;
     let data_type = match field.dictionary() {
-        // Refused afterwards, whatever the index.
+        // Refused by a later check, whatever the type of the index.
         Some(_) => DataType::Dictionary(Box::new(DataType::Int32), Box::new(plain)),
         None => plain,
     };
     Ok(Field::new(name, data_type, field.nullable()))
 }
 
-/// The type of a field; `None` for one that is not even named when refused.
+/// The type of a field; `None` for types that errors cannot name.
 fn read_type(field: arrow_ipc::Field<'_>, children: Vec<Field>) -> Option<DataType> {
     use arrow_ipc::Type;
     let only_child = |children: Vec<Field>| match <[Field; 1]>::try_from(children) {

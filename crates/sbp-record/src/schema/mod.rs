@@ -1,4 +1,4 @@
-//! The schema of a stream: its typed columns, their canonical form, and which batches go with them.
+//! The schema of a stream: its typed columns, their canonical form, and which batches match it.
 
 mod canonical;
 mod fit;
@@ -15,15 +15,15 @@ pub(crate) use fit::{mismatch, unknown_column};
 pub(crate) use types::{UTC, path_of, same_layout};
 pub(crate) use words::words;
 
-/// Columns nested deeper are refused.
+/// The deepest nesting of columns.
 const MAX_DEPTH: usize = 16;
-/// A schema with more fields, nested ones counted, is refused.
+/// The most fields of a schema, including nested ones.
 const MAX_FIELDS: usize = 4_096;
 
 /// The typed columns of a stream. Cheap to clone.
 ///
-/// Only types that Spark reads are allowed. Schemas are equal when their canonical forms are; metadata of schema and
-/// fields does not count and is dropped.
+/// Only types that Spark can read are allowed. Schemas are equal when their canonical forms are; metadata of schema and
+/// fields is dropped and does not matter.
 #[derive(Clone, Debug)]
 pub struct StreamSchema {
     inner: Arc<Inner>,
@@ -33,7 +33,7 @@ pub struct StreamSchema {
 struct Inner {
     arrow: SchemaRef,
     canonical: Vec<u8>,
-    /// Fingerprint of the first 1, 2, .. all columns.
+    /// The fingerprints of the first column, the first two, and so on up to all.
     prefixes: Vec<u64>,
 }
 
@@ -41,8 +41,8 @@ impl StreamSchema {
     /// Takes the schema of Arrow data.
     ///
     /// # Errors
-    /// A column has a type that streams do not carry (the error names the cast to use), there are no columns, two have
-    /// one name, or they are nested too deep.
+    /// A column has a type that streams cannot store (the error names the cast to use), there are no columns, two have
+    /// the same name, or they are nested too deep.
     pub fn from_arrow(schema: &Schema) -> Result<Self, SchemaError> {
         let fields = schema.fields();
         let mut budget = MAX_FIELDS;
@@ -67,7 +67,7 @@ impl StreamSchema {
     /// Reads an Arrow IPC schema message, with or without the continuation marker before it.
     ///
     /// # Errors
-    /// The bytes are no such message, or [`StreamSchema::from_arrow`] refuses what they say.
+    /// The bytes are not such a message, or [`StreamSchema::from_arrow`] refuses the schema.
     pub fn from_ipc(message: &[u8]) -> Result<Self, SchemaError> {
         Self::from_arrow(&ipc::read(message)?)
     }
@@ -96,15 +96,15 @@ impl StreamSchema {
         self.inner.canonical.starts_with(&older.inner.canonical) && self.rest_is_nullable(older.column_count())
     }
 
-    /// Whether one of the two has grown from the other, so that the columns of both are those of one stream at two times.
+    /// Whether one of the two schemas extends the other, so that both can be schemas of one stream at different times.
     #[must_use]
     pub fn goes_with(&self, other: &Self) -> bool {
         self.is_extension_of(other) || other.is_extension_of(self)
     }
 
-    /// How many columns a batch with this fingerprint has: the stream's first ones; the others read null.
+    /// The number of columns in a batch with this fingerprint: the stream's first ones; the others are read as nulls.
     ///
-    /// `None`: the batch does not go with this schema.
+    /// `None`: the batch does not match this schema.
     #[must_use]
     pub fn prefix_with_fingerprint(&self, fingerprint: u64) -> Option<usize> {
         let last = self.inner.prefixes.iter().rposition(|&prefix| prefix == fingerprint)?;
@@ -112,33 +112,33 @@ impl StreamSchema {
         self.rest_is_nullable(columns).then_some(columns)
     }
 
-    /// Every fingerprint that a batch of this schema may name, that of all columns first, then of fewer and fewer.
+    /// Every fingerprint that a batch for this schema may have, beginning with that of all columns.
     pub fn accepted_fingerprints(&self) -> impl Iterator<Item = u64> + '_ {
         (1..=self.column_count())
             .rev()
             .map_while(|columns| self.fingerprint_of_prefix(columns))
     }
 
-    /// The fingerprint of the first `columns` columns; `None` when a batch of only these does not go with the schema.
+    /// The fingerprint of the first `columns` columns; `None` if a batch of only these does not match the schema.
     pub(crate) fn fingerprint_of_prefix(&self, columns: usize) -> Option<u64> {
         let fingerprint = self.inner.prefixes.get(columns.checked_sub(1)?).copied()?;
         self.rest_is_nullable(columns).then_some(fingerprint)
     }
 
-    /// The columns in Arrow's words, without metadata.
+    /// The Arrow schema, without metadata.
     #[must_use]
     pub fn arrow(&self) -> &SchemaRef {
         &self.inner.arrow
     }
 
-    /// Number of columns; at least one.
+    /// The number of columns, at least one.
     #[must_use]
     pub fn column_count(&self) -> usize {
         self.inner.arrow.fields().len()
     }
 
-    /// The columns as Spark names and types them: all nullable, also nested ones, children of lists and maps under the
-    /// names Spark gives them. Values are the same.
+    /// The columns with Spark's names and types: all nullable, also nested ones, with Spark's names for the children of
+    /// lists and maps. The values are the same.
     #[must_use]
     pub fn spark_fields(&self) -> Vec<Arc<Field>> {
         self.inner

@@ -1,4 +1,4 @@
-//! The types that streams carry, and what to cast the others to.
+//! The types that streams can store, and the casts for others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::error::SchemaError;
 /// The zone that timestamps with a zone have.
 pub(crate) const UTC: &str = "UTC";
 
-/// The word of an allowed type in the canonical form; an empty one for others, which never get there.
+/// The name of an allowed type in the canonical form; empty for other types, which are refused before.
 pub(super) fn type_word(data_type: &DataType) -> Cow<'static, str> {
     Cow::Borrowed(match data_type {
         DataType::Boolean => "bool",
@@ -42,12 +42,12 @@ pub(super) fn children(data_type: &DataType) -> &[Arc<Field>] {
     }
 }
 
-/// A column's path for messages.
+/// The path of a nested column, for messages.
 pub(crate) fn path_of(parent: &str, child: &str) -> String {
     format!("{parent}.{child}")
 }
 
-/// Refuses columns whose set of names is no schema.
+/// Refuses columns if there are none or two have the same name.
 pub(super) fn check_names(what: &str, fields: &Fields) -> Result<(), SchemaError> {
     if fields.is_empty() {
         return Err(SchemaError::Shape(format!("{what} has no columns")));
@@ -60,7 +60,7 @@ pub(super) fn check_names(what: &str, fields: &Fields) -> Result<(), SchemaError
     }
 }
 
-/// Refuses a field, or one nested in it, whose type streams do not carry.
+/// Refuses a field if its type, or that of a nested field, cannot be stored.
 pub(super) fn check_field(field: &Field, path: &str, depth: usize, budget: &mut usize) -> Result<(), SchemaError> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(SchemaError::Shape(format!(
@@ -95,7 +95,8 @@ pub(super) fn check_field(field: &Field, path: &str, depth: usize, budget: &mut 
     Ok(())
 }
 
-/// A map's entries are a struct of two, neither it nor the key nullable; Arrow demands it when arrays are built.
+/// Checks the entries of a map: a struct of two, where neither the struct nor the key is nullable. Arrow requires that
+/// when arrays are built.
 fn check_entries(entries: &Field, path: &str) -> Result<(), SchemaError> {
     let whole = match entries.data_type() {
         DataType::Struct(pair) => pair.len() == 2 && pair.first().is_some_and(|key| !key.is_nullable()),
@@ -109,7 +110,7 @@ fn check_entries(entries: &Field, path: &str) -> Result<(), SchemaError> {
     )))
 }
 
-/// What to cast a type to that streams do not carry, in pyarrow's words; `None` for an allowed type.
+/// The type to cast a refused type to, as pyarrow calls it; `None` for an allowed type.
 fn refusal(data_type: &DataType) -> Option<Cow<'static, str>> {
     use DataType as T;
     let advice = match data_type {
@@ -157,18 +158,18 @@ fn refusal(data_type: &DataType) -> Option<Cow<'static, str>> {
     Some(Cow::Borrowed(advice))
 }
 
-/// The type itself where streams carry it, else what to cast it to.
+/// The type itself if it is allowed, else the type to cast it to.
 fn advised(data_type: &DataType) -> Cow<'static, str> {
     refusal(data_type).unwrap_or_else(|| type_word(data_type))
 }
 
-/// The field without metadata, its own and its children's.
+/// The field without its metadata and that of its children.
 pub(super) fn without_metadata(field: &Field) -> Field {
     let data_type = map_children(field.data_type(), |_, child| Arc::new(without_metadata(child)));
     Field::new(field.name(), data_type, field.is_nullable())
 }
 
-/// The field as Spark derives it from its own type.
+/// The field as Spark derives it from its own types.
 pub(super) fn for_spark(field: &Field) -> Arc<Field> {
     spark_field(field, field.name(), true)
 }
@@ -205,8 +206,8 @@ fn map_children(data_type: &DataType, change: impl Fn(usize, &Field) -> Arc<Fiel
     }
 }
 
-/// Whether data of type `found` has the layout of a column of type `expected`, so that its buffers can be stored as they
-/// are. Names inside lists and maps, the zone of an instant and nullability are no part of the layout.
+/// Whether data of type `found` has the layout of a column of type `expected`, so that its buffers can be stored
+/// unchanged. Names inside lists and maps, the zone of timestamps and nullability are not part of the layout.
 pub(crate) fn same_layout(expected: &DataType, found: &DataType) -> bool {
     use DataType as T;
     match (expected, found) {

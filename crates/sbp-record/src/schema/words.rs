@@ -1,10 +1,10 @@
-//! Types in the words of pyarrow, which those who read our errors know best.
+//! The names of types in errors: those of pyarrow, which readers of the errors know best.
 
 use arrow_schema::{DataType, TimeUnit};
 
 use super::types::type_word;
 
-/// The type as `str(pyarrow_type)` shows it, or nearly.
+/// The type as `str(pyarrow_type)` shows it, or almost.
 pub(crate) fn words(data_type: &DataType) -> String {
     use DataType as T;
     match data_type {

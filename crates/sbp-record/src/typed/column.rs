@@ -1,4 +1,4 @@
-//! Building one Arrow array from the nodes and buffers of a message. Nothing in them is believed.
+//! Builds an Arrow array from the nodes and buffers of a message, all of which are checked.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use arrow_array::{
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Fields};
 
-/// A broken rule, in words.
+/// The rule that the bytes break, as text.
 type Rule = String;
 
-/// Nodes of a field and of those nested in it.
+/// The number of nodes of a field, including nested fields.
 pub(super) fn node_count(data_type: &DataType) -> usize {
     1 + nested(data_type, node_count)
 }
 
-/// Buffers of a field and of those nested in it.
+/// The number of buffers of a field, including nested fields.
 pub(super) fn buffer_count(data_type: &DataType) -> usize {
     let own = match data_type {
         DataType::Struct(_) => 1,
@@ -38,7 +38,7 @@ fn nested(data_type: &DataType, count: impl Fn(&DataType) -> usize) -> usize {
     }
 }
 
-/// The nodes and buffers not used yet.
+/// The nodes and buffers that are not used yet.
 pub(super) struct Parts<'a> {
     body: &'a Buffer,
     nodes: &'a [usize],
@@ -56,7 +56,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Bytes that were copied because they did not lie aligned.
+    /// The bytes copied because they were not aligned.
     pub(super) fn copied(&self) -> usize {
         self.copied
     }
@@ -75,7 +75,7 @@ impl<'a> Parts<'a> {
             .ok_or_else(|| "a buffer lies outside".to_owned())
     }
 
-    /// Validity of `rows` items. A bitmap that is there counts, whatever the node says about nulls.
+    /// The validity of `rows` items. A bitmap that is present is used, whatever the node says about nulls.
     fn validity(&mut self, rows: usize) -> Result<Option<NullBuffer>, Rule> {
         let bits = self.buffer()?;
         if bits.is_empty() {
@@ -102,7 +102,7 @@ impl<'a> Parts<'a> {
         Ok(ScalarBuffer::from(values))
     }
 
-    /// Offsets of `rows` items, from 0, never falling.
+    /// The offsets of `rows` items, which must begin at 0 and never decrease.
     fn offsets(&mut self, rows: usize) -> Result<OffsetBuffer<i32>, Rule> {
         if rows == 0 {
             self.buffer()?;

@@ -1,4 +1,4 @@
-//! Writing typed columns.
+//! Encodes typed columns.
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
@@ -13,13 +13,13 @@ use crate::schema::{StreamSchema, mismatch, path_of, same_layout, unknown_column
 
 /// Appends to `out` a batch of typed columns; returns its length in bytes, padding included.
 ///
-/// `columns` are the stream's, or its first ones when the others are nullable, under the stream's names and in its
-/// order. Nothing is cast: what the buffers hold is what is stored. Only names inside lists and maps, and the zone of
-/// timestamps with a zone, may differ, for they are no part of the data.
+/// `columns` are the stream's, or its first ones if the others are nullable, with the stream's names and in its order.
+/// Nothing is cast: the buffers are stored as they are. Only names inside lists and maps, and the zone of timestamps
+/// with a zone, may differ, because they are not part of the data.
 ///
 /// # Errors
 /// The columns differ from the schema (the error names the column and the cast to use), there are no rows, or the batch
-/// would be too large for a server: give fewer rows then.
+/// would be too large for a server and has to be written in smaller parts.
 pub fn encode_arrow(
     options: &EncodeOptions,
     schema: &StreamSchema,
@@ -45,7 +45,7 @@ pub fn encode_arrow(
     )
 }
 
-/// Compares the columns to the schema; gives the fingerprint of the prefix that they are.
+/// Compares the columns with the schema, and returns the fingerprint of these columns.
 fn check_columns(schema: &StreamSchema, columns: &RecordBatch) -> Result<u64, SchemaError> {
     let found = columns.schema_ref().fields();
     let expected = schema.arrow().fields();
@@ -86,7 +86,7 @@ fn check_column(expected: &Field, found: &DataType, array: &ArrayRef, path: &str
     check_nested_nulls(expected.data_type(), array, path)
 }
 
-/// Looks for nulls where the schema allows none, inside lists, structs and maps.
+/// Refuses nulls inside lists, structs and maps where the schema allows none.
 fn check_nested_nulls(expected: &DataType, array: &ArrayRef, path: &str) -> Result<(), SchemaError> {
     use arrow_array::cast::AsArray;
     let child =
@@ -114,11 +114,11 @@ fn check_nested_nulls(expected: &DataType, array: &ArrayRef, path: &str) -> Resu
     }
 }
 
-/// Writes the message; its body begins at a multiple of 16 from where `out` ended. Every buffer is copied once.
+/// Appends the message. Its body begins at a multiple of 16 from the present end of `out`. Every buffer is copied once.
 fn write_columns(columns: &RecordBatch, out: &mut BytesMut) -> Result<(), ArrowError> {
     let options = IpcWriteOptions::try_new(ALIGNMENT, false, arrow_ipc::MetadataVersion::V5)?;
     let buffers = StreamEncoder::try_new_with_options(columns.schema_ref(), options)?.encode(columns)?;
-    // The encoder begins with the schema, which is no part of a batch.
+    // The encoder writes the schema first, which is not part of a batch.
     let mut schema = buffers.first().map_or(0, |first| message_length(first));
     for buffer in &buffers {
         if schema > 0 {
@@ -130,7 +130,7 @@ fn write_columns(columns: &RecordBatch, out: &mut BytesMut) -> Result<(), ArrowE
     Ok(())
 }
 
-/// Length of a message without a body: continuation marker, length of the metadata, metadata.
+/// The length of a message without a body: continuation marker, length of the metadata, metadata.
 fn message_length(message: &[u8]) -> usize {
     let told = message.get(4..).and_then(|rest| rest.first_chunk::<4>());
     told.map_or(0, |told| {

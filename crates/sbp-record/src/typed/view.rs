@@ -1,4 +1,4 @@
-//! An ARROW body: the message's metadata, checked; columns are built when they are asked for.
+//! Reads an ARROW body: the message's metadata is checked first, columns are built when they are needed.
 
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
@@ -18,11 +18,11 @@ pub(crate) struct TypedView {
     rows: usize,
     /// The message's body.
     body: Buffer,
-    /// Length of each node: a node is a field, nested ones after their parent.
+    /// The length of each node. Each field has a node, and nested fields follow their parent.
     nodes: Vec<usize>,
-    /// (offset, length) of each buffer within the body, all within bounds.
+    /// The (offset, length) of each buffer in the body, all within bounds.
     buffers: Vec<(usize, usize)>,
-    /// First node and first buffer of each column that the batch has.
+    /// The first node and the first buffer of each column in the batch.
     starts: Vec<(usize, usize)>,
 }
 
@@ -86,7 +86,7 @@ impl TypedView {
         Ok(view)
     }
 
-    /// Finds where each column's nodes and buffers begin, and that none are left over.
+    /// Finds the first node and buffer of each column, and checks that none are left over.
     fn assign(&mut self, schema: &StreamSchema, columns: usize) -> Result<(), BatchError> {
         let (mut node, mut buffer) = (0, 0);
         for field in schema.arrow().fields().iter().take(columns) {
@@ -110,8 +110,9 @@ impl TypedView {
         Ok(())
     }
 
-    /// Builds column `index` as `field`, which has the layout of the stream's column; `None` where the batch is older
-    /// than the column, and reads null. The second number is bytes copied because they did not lie aligned.
+    /// Builds column `index` as `field`, which has the layout of the stream's column; `None` if the column is newer
+    /// than the batch, so that it is read as nulls. The second value is the number of bytes copied because they were
+    /// not aligned.
     pub(crate) fn column(&self, index: usize, field: &Field) -> Result<(Option<ArrayRef>, usize), BatchError> {
         let Some(&(node, buffer)) = self.starts.get(index) else {
             return Ok((None, 0));
@@ -133,7 +134,7 @@ impl TypedView {
     }
 }
 
-/// Continuation marker, length of the metadata, metadata, body.
+/// Splits a message (continuation marker, length of the metadata, metadata, body) into metadata and body.
 fn split_message(stored: &Buffer) -> Result<(&[u8], Buffer), BatchError> {
     let short = || BatchError::body(format!("its {} bytes are no Arrow message", stored.len()));
     let (marker, rest) = stored.split_first_chunk::<4>().ok_or_else(short)?;

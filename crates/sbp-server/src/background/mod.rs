@@ -1,4 +1,4 @@
-//! What a server does without being asked, now and then.
+//! Regular tasks of a server.
 
 mod report;
 mod retention;

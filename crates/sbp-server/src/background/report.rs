@@ -1,4 +1,4 @@
-//! A placement driver hears from the range server in its own process, too.
+//! Reports the load of a range server to the placement driver in the same process.
 
 use std::path::PathBuf;
 use std::sync::Weak;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::node::Node;
-use crate::placement::Load;
+use crate::placement::ServerLoad;
 use crate::roles::Sample;
 
-/// Tells a placement driver how the range server in its own process does, which counts like the figures of others. Ends
+/// Reports the load of this process's range server to its placement driver, as other range servers report theirs. Ends
 /// with the server.
 pub(crate) async fn watch_itself(node: Weak<Node>, directory: PathBuf, every: Duration) {
     let mut ticks = interval_at(Instant::now() + every, every);
@@ -27,6 +27,6 @@ pub(crate) async fn watch_itself(node: Weak<Node>, directory: PathBuf, every: Du
         let id = me.server_id;
         let report = sample.since(last.as_ref().unwrap_or(&sample), me);
         last = Some(sample);
-        placement.report(id, Load::from(&report));
+        placement.report(id, ServerLoad::from(&report));
     }
 }

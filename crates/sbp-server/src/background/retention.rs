@@ -1,4 +1,4 @@
-//! Letting streams begin later when their records are too old or too many.
+//! Applies retention: trims streams whose records are too old or too many.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::node::Node;
 use crate::placement::{MetadataJob, Request};
 
-/// Looks at retention every so often, and has trimmed what is due. Ends with the server.
+/// Finds out regularly which streams are due for a trim, and requests the trims. Ends with the server.
 pub(crate) async fn trim_what_is_due(node: Weak<Node>, every: Duration) {
     let mut ticks = interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -21,11 +21,11 @@ pub(crate) async fn trim_what_is_due(node: Weak<Node>, every: Duration) {
         let Some(now) = node.upgrade().map(|node| node.clock.now()) else {
             return;
         };
-        // It may read from the disk.
+        // Retention may read from the disk.
         let due = tokio::task::spawn_blocking(move || {
-            // Room that the last trims made: cheap when they made none.
+            // Frees the space that the last trims released; cheap when there were none.
             if let Err(error) = ranges.log.reclaim() {
-                tracing::warn!(%error, "released room could not be given back yet");
+                tracing::warn!(%error, "space released by trims cannot be freed now");
             }
             ranges.retention_due(now)
         })
@@ -55,7 +55,7 @@ async fn trim(node: &Node, due: Vec<(StreamId, Offset)>) {
             deadline: std::time::Instant::now() + node.limits.default_timeout,
             request: Request::TrimStreams(due.into_iter().map(Ok).collect()),
         };
-        // False when the server goes down.
+        // False when the server is shutting down.
         let _taken = placement.submit(job);
     }
 }

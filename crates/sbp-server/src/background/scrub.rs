@@ -7,8 +7,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::node::Node;
 
-/// Checks one sealed file of the log after the other, each after a pause, and begins again behind the last. Ends with the
-/// server.
+/// Checks the sealed files of the log one after the other, with a pause before each, and begins again after the last.
+/// Ends with the server.
 pub(crate) async fn scrub_what_is_sealed(node: Weak<Node>, every: Duration) {
     let mut ticks = interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -28,7 +28,7 @@ pub(crate) async fn scrub_what_is_sealed(node: Weak<Node>, every: Duration) {
                         from = damage.from.0,
                         to = damage.to.0,
                         file = found.file,
-                        "records are damaged on the disk; reads of them are refused, the others go on"
+                        "records are damaged on the disk; reads of them are refused, other records can be read"
                     );
                 }
                 found.file
@@ -38,7 +38,7 @@ pub(crate) async fn scrub_what_is_sealed(node: Weak<Node>, every: Duration) {
                 tracing::warn!(%error, "a file of the log cannot be checked now");
                 after
             }
-            // The runtime goes down.
+            // The runtime is shutting down.
             Err(_) => return,
         };
     }

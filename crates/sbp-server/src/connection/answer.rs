@@ -1,4 +1,4 @@
-//! Answers that are complete before their connection hears of them.
+//! Answers that other tasks complete and post to a connection.
 
 use sbp_frame::CallId;
 use sbp_messages::{DeleteStreamsResponse, DescribeRangesResponse, SealRangesResponse, SyncRangesResponse};
@@ -6,7 +6,7 @@ use sbp_session::Session;
 
 use super::replier::Replier;
 
-/// An answer that is complete.
+/// A complete answer to a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Sealed(SealRangesResponse),
@@ -16,7 +16,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// Sends it.
+    /// Encodes the answer and sends it.
     pub(crate) fn send(&self, session: &mut Session, replier: &mut Replier, call: CallId) {
         match self {
             Self::Sealed(response) => replier.finish(session, call, response),

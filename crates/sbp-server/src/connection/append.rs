@@ -1,4 +1,4 @@
-//! APPEND.
+//! APPEND requests of a connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,21 +14,22 @@ use smallvec::{SmallVec, smallvec};
 
 use super::replier::Replier;
 use crate::node::Node;
-use crate::range::{AppendDone, AppendEntry, AppendJob, Claim, HeadFacts, Requester};
+use crate::range::{AppendDone, AppendEntry, AppendJob, HeadFacts, Requester, WriterSequence};
 use crate::refusal::Refusal;
 
 /// The APPENDs of one connection.
 ///
-/// Those of one turn are gathered and handed to the range server together: one lock, one hand-over to the log.
+/// The batches of all frames that one turn of the connection's task has read are handed to the range server together:
+/// one lock, one hand-over to the log.
 #[derive(Debug, Default)]
 pub(super) struct Appends {
-    /// Of this turn, in the order of their frames.
+    /// The batches of this turn, in the order of their frames.
     turn: Vec<AppendJob>,
-    /// The calls of this turn whose time may be up before the turn is: the peer gave them very little.
+    /// The calls of this turn with so short a timeout that it may pass before the turn ends.
     short: Vec<(CallId, Instant)>,
-    /// Calls with several entries, some of which are not answered yet. A call with one needs no place here.
+    /// Calls with several entries that are not all answered yet. A call with one entry is not kept here.
     open: HashMap<CallId, OpenCall>,
-    /// Used again and again.
+    /// An empty buffer, kept for its capacity.
     done: Vec<AppendDone>,
 }
 
@@ -38,11 +39,11 @@ struct OpenCall {
     results: SmallVec<[AppendResult; 1]>,
 }
 
-/// No turn takes as long as this.
+/// A turn never takes this long, so only shorter timeouts are checked at its end.
 const SHORT_TIMEOUT_MS: u128 = 1_000;
 
 impl Appends {
-    /// Takes a request apart. Nothing is done before the turn ends.
+    /// Reads a request and keeps its batches. They are handed to the range server when the turn ends.
     pub(super) fn handle_request(&mut self, frame: Frame, received: Instant) -> Result<(), sbp_messages::DecodeError> {
         let request = AppendRequest::decode(&frame.header)?;
         request.validate(frame.payload.len())?;
@@ -72,7 +73,7 @@ impl Appends {
         Ok(())
     }
 
-    /// Hands over what the turn gathered, and answers what can be answered at once.
+    /// Hands the turn's batches to the range server, and sends the answers that are known at once.
     pub(super) fn finish_turn(
         &mut self,
         session: &mut Session,
@@ -92,7 +93,7 @@ impl Appends {
         self.done = done;
     }
 
-    /// Batches were synced, or refused.
+    /// Sends the answers for batches that were synced or refused.
     pub(super) fn handle_done(
         &mut self,
         session: &mut Session,
@@ -114,7 +115,7 @@ impl Appends {
                 throttle_time_ms = ranges.refused_throttle_ms();
             }
             let results = match self.open.get_mut(&call) {
-                // The whole call was not started.
+                // The call's only entry was not started in time: the whole call ends with a system error.
                 None if result.status.code == ErrorCode::REQUEST_TIMEOUT => {
                     replier.refuse_call(session, call, OpCode::APPEND, Refusal::expired());
                     continue;
@@ -141,7 +142,7 @@ impl Appends {
         }
     }
 
-    /// Ends the calls whose time was up before they were started.
+    /// Ends the calls of this turn whose timeout has passed.
     fn drop_expired(&mut self, session: &mut Session, replier: &mut Replier) {
         if self.short.is_empty() {
             return;
@@ -188,7 +189,7 @@ fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
     }
 }
 
-/// Reads the head of one batch.
+/// Reads the head of one batch and makes the job to append it.
 fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> AppendJob {
     let length = chunks.iter().map(Bytes::len).sum();
     let mut job = AppendJob {
@@ -212,13 +213,13 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
         chunks,
     };
     if length > sbp_record::MAX_BATCH_LENGTH {
-        // Refused for its size: the body's checksum is not worth the time.
+        // The range server refuses this batch for its size, so its checksum is not computed.
         return job;
     }
     match inspect(&job.chunks, true) {
         Ok(head) => {
             let columns = (head.meta.body_encoding == BodyEncoding::ARROW).then_some(head.meta.schema_fingerprint);
-            let claim = head.meta.writer_id.is_some().then_some(Claim {
+            let claim = head.meta.writer_id.is_some().then_some(WriterSequence {
                 writer: head.meta.writer_id,
                 epoch: head.meta.writer_epoch,
                 sequence: head.meta.base_sequence,
@@ -229,8 +230,8 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
                 columns,
                 claim,
             });
-            // Batches of plain v0.1 peers tell only the time that their records count from. Where records have times of
-            // their own, that one is no record's.
+            // Batches of plain v0.1 peers have no maximum, only the base time. Where such records have times of their
+            // own, the base time need not be that of any record.
             job.max_timestamp = match head.meta.max_timestamp {
                 TimestampMs(0) => head.meta.base_timestamp,
                 latest => latest,
@@ -253,7 +254,7 @@ fn head_refusal(info: &AppendInfo, error: &BatchError) -> Refusal {
     )
 }
 
-/// Cuts a payload into the batches of its entries, without joining or copying anything.
+/// Cuts a payload into the batches of its entries without copying.
 struct Batches<'a> {
     chunks: std::slice::Iter<'a, Bytes>,
     rest: Bytes,

@@ -1,4 +1,4 @@
-//! The requests that change metadata: handed to the metadata thread, answered when it is done.
+//! The requests that change metadata. The metadata thread carries them out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use super::replier::Replier;
 use super::streams;
 use super::turn::RangeTurn;
 use crate::node::Node;
-use crate::placement::{MetadataJob, Outcome, RangeRecord, Reply, Request};
+use crate::placement::{MetadataJob, Outcome, Outcomes, RangeRecord, Request};
 use crate::refusal::Refusal;
 
-/// The changes under way that a connection asked for.
+/// The changes that a connection has asked for and that are not answered.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    pending: HashMap<CallId, Pending>,
-    /// Done, and about to be answered when it is known where the ranges to be shown end.
+    pending: HashMap<CallId, ChangeAnswer>,
+    /// Changes that are done. Their answers wait for the ends of the ranges that they show.
     done: HashMap<CallId, Done>,
 }
 
 #[derive(Debug)]
 struct Done {
-    pending: Pending,
-    reply: Reply,
+    pending: ChangeAnswer,
+    reply: Outcomes,
     ends: Ends,
 }
 
-/// What is needed of a request to answer it: names and numbers are repeated where an entry ends in an error.
+/// The kind of a request and what its answer repeats of it: names or ids for entries that end in an error.
 #[derive(Debug)]
-enum Pending {
+enum ChangeAnswer {
     Created(Vec<String>),
     Updated(Vec<StreamId>),
     Deleted(Vec<StreamId>),
@@ -51,15 +51,15 @@ enum Pending {
     IdAllocated,
 }
 
-/// A request as it was read.
+/// A change request, decoded.
 struct Change {
     timeout_ms: i32,
     request: Request,
-    pending: Pending,
+    pending: ChangeAnswer,
 }
 
 impl Changes {
-    /// Hands a request to the metadata thread.
+    /// Decodes a request and hands it to the metadata thread.
     pub(super) fn handle_request(
         &mut self,
         node: &Node,
@@ -86,13 +86,14 @@ impl Changes {
         Ok(())
     }
 
-    /// Answers what the metadata thread is done with, at once or when the servers of its open ranges have answered.
-    pub(super) fn handle_changed(&mut self, turn: &mut RangeTurn<'_>, call: CallId, answer: Result<Reply, Refusal>) {
+    /// Answers a change that the metadata thread has done, or first asks the servers of open ranges for their ends.
+    pub(super) fn handle_changed(&mut self, turn: &mut RangeTurn<'_>, call: CallId, answer: Result<Outcomes, Refusal>) {
         let Some(pending) = self.pending.remove(&call) else {
             return;
         };
         let asked = answer.and_then(|reply| {
-            let ranges = reply.iter().filter_map(|result| result.as_ref().ok()?.range());
+            let outcomes = reply.iter().filter_map(|result| result.as_ref().ok());
+            let ranges = outcomes.filter_map(Outcome::range_that_may_have_grown);
             let ends = Ends::ask(turn, call, ranges)?;
             Ok((reply, ends))
         });
@@ -105,7 +106,7 @@ impl Changes {
         }
     }
 
-    /// A range server has answered, or will not.
+    /// Takes a range server's answer about the ends of ranges, or its failure to answer.
     pub(super) fn handle_ends(
         &mut self,
         turn: &mut RangeTurn<'_>,
@@ -125,8 +126,8 @@ impl Changes {
     }
 }
 
-impl Pending {
-    fn answer(self, turn: &mut RangeTurn<'_>, call: CallId, reply: Reply, ends: &Ends) {
+impl ChangeAnswer {
+    fn answer(self, turn: &mut RangeTurn<'_>, call: CallId, reply: Outcomes, ends: &Ends) {
         let RangeTurn {
             session, replier, node, ..
         } = turn;
@@ -162,11 +163,11 @@ fn read_change(frame: &Frame) -> Result<Change, Fault> {
             let CreateStreamsRequest { timeout_ms, streams } = decode(frame, CreateStreamsRequest::validate)?;
             let names = streams.iter().map(|stream| stream.name.clone()).collect();
             let wanted = streams.into_iter().map(streams::new_stream).collect();
-            (timeout_ms, Request::CreateStreams(wanted), Pending::Created(names))
+            (timeout_ms, Request::CreateStreams(wanted), ChangeAnswer::Created(names))
         }
         OpCode::UPDATE_STREAMS => {
             let UpdateStreamsRequest { timeout_ms, streams } = decode(frame, UpdateStreamsRequest::validate)?;
-            let pending = Pending::Updated(ids(&streams));
+            let pending = ChangeAnswer::Updated(ids(&streams));
             let wanted = streams.into_iter().map(streams::stream_update).collect();
             (timeout_ms, Request::UpdateStreams(wanted), pending)
         }
@@ -174,7 +175,7 @@ fn read_change(frame: &Frame) -> Result<Change, Fault> {
             let DeleteStreamsRequest { timeout_ms, streams } = decode(frame, DeleteStreamsRequest::validate)?;
             let existing = |stream: &Stream| streams::existing_stream(stream.stream_id);
             let wanted = streams.iter().map(existing).collect();
-            let pending = Pending::Deleted(ids(&streams));
+            let pending = ChangeAnswer::Deleted(ids(&streams));
             (timeout_ms, Request::DeleteStreams(wanted), pending)
         }
         OpCode::TRIM_STREAMS => {
@@ -182,7 +183,7 @@ fn read_change(frame: &Frame) -> Result<Change, Fault> {
             let ids = request.trimmed_streams.iter().map(|trim| trim.stream_id).collect();
             let wanted = request.trimmed_streams.into_iter().map(streams::trimmed_stream);
             let wanted = Request::TrimStreams(wanted.collect());
-            (request.timeout_ms, wanted, Pending::Trimmed(ids))
+            (request.timeout_ms, wanted, ChangeAnswer::Trimmed(ids))
         }
         OpCode::SEAL_RANGES => {
             let request = decode(frame, SealRangesRequest::validate)?;
@@ -190,16 +191,16 @@ fn read_change(frame: &Frame) -> Result<Change, Fault> {
             let ids = request.ranges.iter().map(|range| range.stream_id).collect();
             let wanted = request.ranges.iter().map(range_changes::seal_target).collect();
             let wanted = Request::SealRanges(on_behalf, wanted);
-            (request.timeout_ms, wanted, Pending::Sealed(ids))
+            (request.timeout_ms, wanted, ChangeAnswer::Sealed(ids))
         }
         OpCode::CREATE_RANGE => {
             let CreateRangeRequest { timeout_ms, range } = decode(frame, CreateRangeRequest::validate)?;
             let wanted = range_changes::new_range(&range.unwrap_or_default());
-            (timeout_ms, Request::CreateRange(wanted), Pending::RangeCreated)
+            (timeout_ms, Request::CreateRange(wanted), ChangeAnswer::RangeCreated)
         }
         OpCode::ALLOCATE_ID => {
             let request = decode(frame, IdAllocationRequest::validate)?;
-            (request.timeout_ms, Request::AllocateServerId, Pending::IdAllocated)
+            (request.timeout_ms, Request::AllocateServerId, ChangeAnswer::IdAllocated)
         }
         other => {
             let message = format!("{other} is no change of metadata");
@@ -213,7 +214,7 @@ fn read_change(frame: &Frame) -> Result<Change, Fault> {
     })
 }
 
-/// Decodes a request and judges it as a whole.
+/// Decodes a request and validates it as a whole.
 pub(super) fn decode<M: Message>(
     frame: &Frame,
     validate: impl FnOnce(&M) -> Result<(), sbp_messages::Refusal>,
@@ -223,8 +224,8 @@ pub(super) fn decode<M: Message>(
     Ok(request)
 }
 
-/// The end of the only entry of a request.
-fn only(reply: Reply) -> Result<Outcome, Refusal> {
+/// The result of a request's only entry.
+fn only(reply: Outcomes) -> Result<Outcome, Refusal> {
     reply.into_iter().next().unwrap_or_else(|| Err(Refusal::unanswered()))
 }
 

@@ -1,4 +1,4 @@
-//! Range servers and placement drivers as peers: who is there (HEARTBEAT), how they do (REPORT_METRICS), and who decides
+//! Messages between range servers and placement drivers: presence (HEARTBEAT), load (REPORT_METRICS), and who leads
 //! (DESCRIBE_PD_CLUSTER).
 
 use std::time::Instant;
@@ -13,13 +13,15 @@ use sbp_types::ServerId;
 
 use super::replier::Replier;
 use crate::node::Node;
-use crate::placement::{Load, MetadataJob, PlacementDriver, Request, ServerRecord};
+use crate::placement::{MetadataJob, PlacementDriver, Request, ServerLoad, ServerRecord};
 use crate::refusal::Refusal;
 
-/// Notes the range server that a HEARTBEAT comes from, and returns its number.
+/// Notes the range server that sent a HEARTBEAT, and returns its id; `None` if the peer is no range server, or gives an
+/// id that it cannot have.
 ///
 /// # Errors
-/// When it names an address that nobody should dial: then it is not noted.
+///
+/// When the address it gives cannot be dialled, or is this server's own; the range server is not noted then.
 pub(super) fn handle_presence(
     node: &Node,
     connection: i64,
@@ -34,10 +36,10 @@ pub(super) fn handle_presence(
     }
 }
 
-/// This server and its clients will dial what it says.
+/// Checks the address of a range server, which this server and its clients will dial.
 fn check_advertised(node: &Node, address: &str) -> Result<(), Refusal> {
     let refuse = |why: &str| Refusal::invalid(format!("{address:?} cannot be a range server's address: {why}"));
-    // It has not moved.
+    // No address means that it has not changed.
     if address.is_empty() {
         return Ok(());
     }
@@ -51,7 +53,7 @@ fn check_advertised(node: &Node, address: &str) -> Result<(), Refusal> {
 fn note_presence(node: &Node, placement: &PlacementDriver, connection: i64, server: &RangeServer) -> Option<ServerId> {
     let id = server.server_id;
     if !was_given(placement, id) || node.identity.server_id == Some(id) {
-        tracing::warn!(server = %id, connection, "a range server says it has a number that it cannot have");
+        tracing::warn!(server = %id, connection, "a range server claims an id that it cannot have");
         return None;
     }
     let known = placement.read(|state| {
@@ -64,7 +66,8 @@ fn note_presence(node: &Node, placement: &PlacementDriver, connection: i64, serv
             id,
             address: server.advertise_addr.clone(),
         };
-        // Before it is heard: what it is told next goes where it is now. Repeated with the next HEARTBEAT if it fails.
+        // Submitted before `heard`, so that orders given on this HEARTBEAT go to the new address. If it fails, the next
+        // HEARTBEAT repeats it.
         placement.submit(MetadataJob {
             done: Box::new(|_| {}),
             deadline: Instant::now() + node.limits.default_timeout,
@@ -75,7 +78,7 @@ fn note_presence(node: &Node, placement: &PlacementDriver, connection: i64, serv
     Some(id)
 }
 
-/// Whether a number is one that was given out. Others are kept nowhere: anybody could say any number.
+/// Whether this placement driver has allocated the id. Other ids are not stored, because any peer could invent them.
 fn was_given(placement: &PlacementDriver, id: ServerId) -> bool {
     placement.read(|state| id.0 >= 1 && id < state.next_server_id())
 }
@@ -91,10 +94,10 @@ pub(super) fn handle_report(
     let placement = node.placement()?;
     let status = match &request.range_server {
         Some(server) if was_given(placement, server.server_id) => {
-            placement.report(server.server_id, Load::from(&request));
+            placement.report(server.server_id, ServerLoad::from(&request));
             Status::success()
         }
-        Some(server) => Refusal::invalid(format!("no range server has number {}", server.server_id)).into(),
+        Some(server) => Refusal::invalid(format!("no range server has id {}", server.server_id)).into(),
         None => Refusal::invalid("the report does not say which range server it is of").into(),
     };
     let response = ReportMetricsResponse {

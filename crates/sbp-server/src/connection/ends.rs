@@ -1,4 +1,4 @@
-//! The ends of open ranges that only their servers know: asked for before an answer shows them.
+//! The confirmed ends of open ranges on other servers, which are asked for before an answer shows these ranges.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::node::Node;
 use crate::placement::{PlacementDriver, RangeRecord};
 use crate::refusal::Refusal;
 
-/// What the servers of an answer's ranges say.
+/// The ends that range servers have told for one answer.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     known: HashMap<RangeKey, Result<Offset, Refusal>>,
-    /// Range servers that have not answered.
+    /// The number of range servers that have not answered.
     missing: usize,
 }
 
 impl Ends {
-    /// Asks the servers elsewhere of those ranges that are open. The answers come as
-    /// [`ConnectionCommand::Ends`] under `call`.
+    /// Asks the other servers that hold open ranges among these. Their answers come as [`ConnectionCommand::Ends`]
+    /// under `call`.
     pub(super) fn ask<'a>(
         turn: &RangeTurn<'_>,
         call: CallId,
@@ -32,7 +32,7 @@ impl Ends {
     ) -> Result<Self, Refusal> {
         let placement = turn.node.placement()?;
         let mut ends = Self::default();
-        // A range server asks before it serves: to ask it back would be to wait for each other.
+        // A range server that asks may itself not serve before it is answered: asking it back would deadlock.
         if turn.asker == ClientRole::RANGE_SERVER {
             return Ok(ends);
         }
@@ -50,12 +50,12 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Whether every server has answered, or will not.
+    /// Whether all servers have answered or failed to.
     pub(super) fn are_known(&self) -> bool {
         self.missing == 0
     }
 
-    /// A range server has answered, or will not.
+    /// Takes a range server's answer, or its failure to answer.
     pub(super) fn take(&mut self, keys: &[RangeKey], told: &Result<Vec<Option<Offset>>, Refusal>) {
         for (place, key) in keys.iter().enumerate() {
             let end = match told {
@@ -70,7 +70,7 @@ impl Ends {
         self.missing = self.missing.saturating_sub(1);
     }
 
-    /// A range with its end; without the end, that is the answer.
+    /// A range with its end, for DESCRIBE_RANGES: an unknown end is an error.
     pub(super) fn described(&self, node: &Node, record: &RangeRecord) -> Result<Range, Refusal> {
         let range = wire_range(node, record);
         let next_offset = match self.known.get(&record.key) {
@@ -80,7 +80,8 @@ impl Ends {
         Ok(Range { next_offset, ..range })
     }
 
-    /// A range with its end, or with what is known of it: where a range is can be told while its server is down.
+    /// A range with its end if that is known, else with what the metadata says: clients can list a range while its
+    /// server is down.
     pub(super) fn shown(&self, node: &Node, record: &RangeRecord) -> Range {
         let range = wire_range(node, record);
         let next_offset = match self.known.get(&record.key) {

@@ -1,11 +1,11 @@
-//! Why a request is not acted upon.
+//! Why a request is refused as a whole.
 
 use sbp_messages::DecodeError;
 
 use crate::placement::TokenError;
 use crate::refusal::Refusal;
 
-/// Why a request was not acted upon: the whole of it, with a system error.
+/// Why a whole request is refused, with a system error.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Header(DecodeError),

@@ -1,51 +1,51 @@
-//! How the rest of the server reaches a connection.
+//! How other parts of the server reach a connection.
 
 use sbp_frame::CallId;
 use sbp_transport::Mailbox;
 use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::answer::Answer;
-use crate::placement::Reply;
+use crate::placement::Outcomes;
 use crate::range::{AppendDone, Notification, ReadDone, Requester};
 use crate::refusal::Refusal;
 
-/// A connection's address inside the server.
+/// The id and mailbox of a connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionHandle {
-    /// Above 0, never given twice while the server runs; told to the peer in HEARTBEAT.
+    /// The connection's number, told to the peer in HEARTBEAT: above 0 and unique while the server runs.
     pub(crate) id: i64,
     pub(crate) mailbox: Mailbox<ConnectionCommand>,
 }
 
-/// What a connection is told by the rest of the server.
+/// What other parts of the server tell a connection.
 #[derive(Debug)]
 pub(crate) enum ConnectionCommand {
-    /// A group of the log has ended: these batches are synced, or never will be.
+    /// The outcomes of this connection's batches in a group that the log has synced or failed to write.
     Appended(Vec<AppendDone>),
-    /// These streams, which fetches of this connection wait for, have grown. Each is told once and has to be waited for
-    /// anew.
+    /// Streams that fetches of this connection wait for have changed. The connection's registration for each is used up
+    /// by this.
     Advanced(Vec<StreamId>),
-    /// Batches were read from the disk.
+    /// A reader thread has finished a read.
     Read { call: CallId, done: ReadDone },
-    /// A metadata change is durable, or was refused as a whole.
+    /// A change of metadata is durable or was refused as a whole.
     Changed {
         call: CallId,
-        answer: Result<Reply, Refusal>,
+        answer: Result<Outcomes, Refusal>,
     },
-    /// A range server has told, for a question about ranges, where readers of them stand.
+    /// A range server has told the confirmed ends of open ranges, for the answer to `call`.
     Ends {
         call: CallId,
         keys: Vec<RangeKey>,
         ends: Result<Vec<Option<Offset>>, Refusal>,
     },
-    /// A range server alone has done what its peer asked for.
+    /// A range server in a process without the placement driver has done what the peer asked for.
     Answered { call: CallId, answer: Answer },
-    /// The server goes down.
+    /// The server is shutting down.
     GoAway,
 }
 
 impl ConnectionHandle {
-    /// Tells the connection something. One that is gone is told in vain: that undoes nothing that is durable.
+    /// Posts a command to the connection. Does nothing if the connection is closed: what is durable stays so.
     pub(crate) fn post(&self, command: ConnectionCommand) {
         let _gone = self.mailbox.post(command);
     }

@@ -1,4 +1,4 @@
-//! The application above one session.
+//! The application that handles the events of one session.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,28 +29,28 @@ use crate::range::Requester;
 use crate::refusal::Refusal;
 use crate::reject::reject_status;
 
-/// One connection: what its peer asked for and has not been answered yet.
+/// One connection, with the requests of its peer that are not answered yet.
 #[derive(Debug)]
 pub(crate) struct Connection {
     node: Arc<Node>,
     handle: Arc<ConnectionHandle>,
-    /// The same, as the range server knows it.
+    /// The same handle, as the range server uses it.
     requester: Arc<dyn Requester>,
     replier: Replier,
     appends: Appends,
     fetches: Fetches,
     range_work: RangeWork,
-    /// What the peer said that it is, in its first HEARTBEAT.
+    /// The role that the peer gave in its first HEARTBEAT.
     peer_role: ClientRole,
-    /// The range server that this is a connection of.
+    /// The range server at the other end, if the peer has sent a HEARTBEAT as one.
     present: Option<ServerId>,
-    /// What the first HEARTBEAT was answered, and every later one is.
+    /// The answer to the first HEARTBEAT, which is also the answer to every later one.
     greeting: Option<HeartbeatResponse>,
-    /// The peer has asked for something; a PING is nothing.
+    /// Whether the peer has sent any request. A PING is none.
     has_asked: bool,
 }
 
-/// What waits for the placement driver, or for range servers.
+/// The requests that wait for the placement driver or for range servers.
 #[derive(Debug, Default)]
 struct RangeWork {
     queries: RangeQueries,
@@ -181,7 +181,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the peer that nothing more is started, and ends what waits.
+    /// Tells the peer that no more calls are started, and answers the fetches that wait.
     fn go_away(&mut self, session: &mut Session, now: Instant) {
         let grace = i32::try_from(self.node.limits.shutdown_grace.as_millis()).unwrap_or(i32::MAX);
         let status = Status::error(ErrorCode::SHUTTING_DOWN, "the server is shutting down");
@@ -196,7 +196,7 @@ impl Connection {
         fetches.end_all(&mut turn);
     }
 
-    /// The questions and the changes under way, with what answering them needs.
+    /// The metadata requests under way, with the parts of the connection needed to answer them.
     fn range_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut RangeWork, RangeTurn<'a>) {
         let turn = RangeTurn {
             session,
@@ -276,7 +276,7 @@ impl Application for Connection {
                 let (fetches, mut turn) = self.fetch_turn(session, now);
                 fetches.abandon(&mut turn);
             }
-            // This side sends no requests, so nothing else concerns it.
+            // The other events concern requests that this side has sent, and it sends none.
             _ => {}
         }
     }

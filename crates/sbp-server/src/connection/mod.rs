@@ -1,8 +1,8 @@
 //! One connection: requests in, answers out.
 //!
-//! [`Connection`] is the application above a session. It decodes, asks the two roles of the server, and encodes; it
-//! never blocks. What takes time (the log, the metadata store, reads from disk) answers later through the connection's
-//! [`ConnectionHandle`].
+//! [`Connection`] handles the events of a session: it decodes requests, calls the two roles of the server, and encodes
+//! answers. It never blocks. Results that take time (the log, the metadata store, reads from disk) come later through
+//! the connection's [`ConnectionHandle`].
 
 mod answer;
 mod append;

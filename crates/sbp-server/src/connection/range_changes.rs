@@ -1,4 +1,4 @@
-//! SEAL_RANGES, CREATE_RANGE and SYNC_RANGES: what requests say about ranges, and how answers show them.
+//! SEAL_RANGES, CREATE_RANGE and SYNC_RANGES: converts requests about ranges and builds their answers.
 
 use sbp_frame::CallId;
 use sbp_messages::{
@@ -12,10 +12,10 @@ use super::replier::Replier;
 use super::results::send_results;
 use super::streams::failure;
 use super::wire_range::range_weight;
-use crate::placement::{NewRange, Outcome, PlacementState, RangeRecord, Reply, SealFor, SealTarget};
+use crate::placement::{NewRange, Outcome, Outcomes, PlacementState, RangeRecord, SealFor, SealTarget};
 use crate::refusal::Refusal;
 
-/// On whose behalf a seal is.
+/// On whose behalf a request seals.
 pub(super) fn seal_for(kind: SealKind) -> Result<SealFor, Refusal> {
     match kind {
         SealKind::UNSPECIFIED | SealKind::PLACEMENT_DRIVER => Ok(SealFor::PlacementDriver),
@@ -24,7 +24,7 @@ pub(super) fn seal_for(kind: SealKind) -> Result<SealFor, Refusal> {
     }
 }
 
-/// A range as SEAL_RANGES names it.
+/// The range that an entry of SEAL_RANGES names.
 pub(super) fn seal_target(range: &RangeId) -> Result<SealTarget, Refusal> {
     if let Some(fault) = range.fault() {
         return Err(Refusal::new(fault.code, fault.message));
@@ -37,7 +37,7 @@ pub(super) fn seal_target(range: &RangeId) -> Result<SealTarget, Refusal> {
     })
 }
 
-/// A range as CREATE_RANGE describes it.
+/// The range that CREATE_RANGE describes.
 pub(super) fn new_range(range: &Range) -> Result<NewRange, Refusal> {
     if !range.stream_id.is_valid() {
         return Err(Refusal::no_stream(range.stream_id));
@@ -64,7 +64,7 @@ pub(super) fn answer_sealed(
     show: &dyn Fn(&RangeRecord) -> Range,
     call: CallId,
     ids: Vec<StreamId>,
-    reply: Reply,
+    reply: Outcomes,
 ) {
     let results = reply.into_iter().zip(ids).map(|(result, stream_id)| {
         let (range, status) = range_result(show, result);
@@ -129,7 +129,7 @@ pub(super) fn answer_synced(
     });
 }
 
-/// The ranges of a stream that are named, those that are there; without names all of them.
+/// The stored ranges of a stream that the request names; all of them if it names none.
 pub(super) fn stored(
     state: &PlacementState,
     asked: &StreamRanges,

@@ -1,4 +1,4 @@
-//! What a range server alone answers about its ranges.
+//! The requests that a range server in a process without the placement driver answers about its ranges.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use crate::range::HeldRange;
 use crate::refusal::Refusal;
 use crate::roles::{Job, RangeRole, held_range, is_on, wire_range};
 
-/// Whether a range server alone answers this itself, with [`handle_request`].
+/// Whether a range server in a process without the placement driver handles requests of this kind with
+/// [`handle_request`].
 pub(crate) fn answers(opcode: OpCode) -> bool {
     [
         OpCode::SEAL_RANGES,
@@ -30,7 +31,7 @@ pub(crate) fn answers(opcode: OpCode) -> bool {
     .contains(&opcode)
 }
 
-/// Has a request done, and answered through `handle`. `asker` is what the peer said that it is.
+/// Starts handling a request, which is answered through `handle`. `asker` is the role that the peer gave.
 pub(crate) fn handle_request(
     role: &Arc<RangeRole>,
     node: &Node,
@@ -81,7 +82,7 @@ pub(crate) fn handle_request(
     Ok(())
 }
 
-/// A request whose answer takes time.
+/// A request that is answered later.
 struct Later {
     role: Arc<RangeRole>,
     me: sbp_messages::RangeServer,
@@ -187,7 +188,7 @@ impl Later {
         }
     }
 
-    /// The range that is meant, where it is here.
+    /// The range that an entry names; without an index, the stream's last range here.
     fn key(&self, id: &RangeId) -> Result<RangeKey, Refusal> {
         if let Some(fault) = id.fault() {
             return Err(Refusal::new(fault.code, fault.message));
@@ -202,7 +203,7 @@ impl Later {
         }
     }
 
-    /// The ranges of a stream that are here; a refusal where there is none.
+    /// The ranges of a stream that this server holds; a refusal if there are none.
     fn held(&self, stream: StreamId) -> Result<Vec<HeldRange>, Refusal> {
         self.role.held_of(stream)
     }

@@ -1,4 +1,5 @@
-//! LIST_RANGES, DESCRIBE_RANGES and SYNC_RANGES at a placement driver: the ranges as they are stored, with the ends that only their servers know.
+//! LIST_RANGES, DESCRIBE_RANGES and SYNC_RANGES at a placement driver: the stored ranges, with the confirmed ends of
+//! open ones, which only their servers know.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,19 +23,19 @@ use super::wire_range::range_weight;
 use crate::placement::{Criterion, ListedPage, PlacementState, RangeRecord, list_ranges};
 use crate::refusal::Refusal;
 
-/// The questions about ranges of one connection that wait for range servers.
+/// The requests about ranges of one connection that wait for range servers.
 #[derive(Debug, Default)]
 pub(super) struct RangeQueries {
-    pending: HashMap<CallId, Pending>,
+    pending: HashMap<CallId, PendingAnswer>,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingAnswer {
     found: Found,
     ends: Ends,
 }
 
-/// What is stored about the ranges asked for.
+/// The stored ranges that a request asks for.
 #[derive(Debug)]
 enum Found {
     Described(Vec<(StreamId, Stored<RangeRecord>)>),
@@ -42,12 +43,12 @@ enum Found {
         results: Vec<Listed>,
         continuation: Bytes,
     },
-    /// As SYNC_RANGES asks.
+    /// The ranges that SYNC_RANGES asks for.
     Stored(Vec<(StreamId, Stored<Vec<Arc<RangeRecord>>>)>),
 }
 
 type Stored<T> = Result<T, Refusal>;
-/// What one of the criteria gave.
+/// The ranges that one criterion matches.
 type Listed = (Option<RangeCriteria>, Stored<Vec<Arc<RangeRecord>>>);
 
 impl RangeQueries {
@@ -94,7 +95,7 @@ impl RangeQueries {
         Ok(self.complete(turn, call, Found::Described(found))?)
     }
 
-    /// Answers SYNC_RANGES as a placement driver does, whoever asks: with the ranges as they are stored.
+    /// Answers SYNC_RANGES with the stored ranges, whatever role the peer has.
     pub(super) fn handle_stored(
         &mut self,
         turn: &mut RangeTurn<'_>,
@@ -110,10 +111,10 @@ impl RangeQueries {
         Ok(self.complete(turn, call, Found::Stored(found))?)
     }
 
-    /// Answers at once, or asks the servers of open ranges elsewhere first.
+    /// Answers at once, or first asks the other servers of open ranges.
     fn complete(&mut self, turn: &mut RangeTurn<'_>, call: CallId, found: Found) -> Result<(), Refusal> {
         let ends = Ends::ask(turn, call, found.ranges())?;
-        let pending = Pending { found, ends };
+        let pending = PendingAnswer { found, ends };
         if pending.ends.are_known() {
             pending.answer(turn, call);
         } else {
@@ -122,7 +123,7 @@ impl RangeQueries {
         Ok(())
     }
 
-    /// A range server has answered, or will not. False when no question of these waits for it.
+    /// Takes a range server's answer, or its failure to answer. Returns false when `call` is not among these requests.
     pub(super) fn handle_ends(
         &mut self,
         turn: &mut RangeTurn<'_>,
@@ -159,7 +160,7 @@ impl Found {
     }
 }
 
-impl Pending {
+impl PendingAnswer {
     fn answer(self, turn: &mut RangeTurn<'_>, call: CallId) {
         let Self { found, ends, .. } = self;
         let node = turn.node;

@@ -1,4 +1,4 @@
-//! Answers on their way to the session.
+//! Encodes answers and gives them to the session.
 
 use bytes::BytesMut;
 use sbp_frame::{CallId, OpCode, PayloadPart};
@@ -7,7 +7,7 @@ use sbp_session::{SendError, Session};
 
 use crate::refusal::Refusal;
 
-/// Encodes answers, with buffers that are used again and again.
+/// Encodes answers, with buffers that are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Replier {
     encoder: Encoder,
@@ -33,10 +33,10 @@ impl Replier {
         message.encode(&mut self.encoder, &mut self.header);
         match session.send_response(call, M::OPCODE, end, &self.header, payload) {
             Ok(()) => {}
-            // The peer is gone, or the session ended the call: nobody waits for this answer.
+            // The connection is closed, or the session has ended the call: the answer is no longer wanted.
             Err(SendError::Closed | SendError::UnknownCall(_)) => {}
             Err(error) => {
-                // Handlers split their answers, so this does not happen; if it does, the call must end all the same.
+                // Handlers split their answers, so this does not happen. If it does, the call must still end.
                 tracing::error!(%error, opcode = %M::OPCODE, "an answer could not be sent");
                 let message = format!("the answer could not be sent: {error}");
                 let status = Status::error(ErrorCode::RS_INTERNAL_SERVER_ERROR, message);
@@ -45,7 +45,7 @@ impl Replier {
         }
     }
 
-    /// Ends a call with a system error: it was not understood or not started.
+    /// Ends a call that was not understood or not started, with a system error.
     pub(crate) fn refuse(
         &mut self,
         session: &mut Session,
@@ -63,7 +63,7 @@ impl Replier {
         self.refuse(session, call.raw(), opcode, refusal);
     }
 
-    /// A message's bytes, for the few that are sent by the session itself.
+    /// The bytes of a message that the session sends by itself.
     pub(crate) fn encode<M: Message>(&mut self, message: &M) -> &[u8] {
         self.header.clear();
         message.encode(&mut self.encoder, &mut self.header);

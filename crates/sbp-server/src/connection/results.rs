@@ -1,4 +1,4 @@
-//! Answers whose results may not fit into one frame.
+//! Sends answers whose results may not fit into one frame.
 
 use sbp_frame::CallId;
 use sbp_messages::Message;
@@ -6,12 +6,12 @@ use sbp_session::Session;
 
 use super::replier::Replier;
 
-/// Bytes of results after which the answer goes on in another frame. A header may have 4 MiB; one result has at most a
-/// little more than the request that made its stream.
+/// The bytes of results after which another frame is begun. A header may have 4 MiB, and a single result has little
+/// more than the request that created its stream.
 const FRAME_BYTES: usize = 2 << 20;
 
-/// Sends results in as many frames as they need; the last one ends the answer. `weigh` tells the bytes of a result,
-/// rather too many; `wrap` makes the message of one frame, the last of which is told so.
+/// Sends results in as many frames as they need; the last one ends the answer. `weigh` estimates the bytes of a result
+/// and must not be too low; `wrap` makes the message of a frame, and is told whether it is the last one.
 pub(super) fn send_results<R, M: Message>(
     session: &mut Session,
     replier: &mut Replier,
@@ -27,7 +27,7 @@ pub(super) fn send_results<R, M: Message>(
     replier.finish(session, call, &wrap(last, true));
 }
 
-/// Cuts results into frames: those of the last frame, and those of the frames before it.
+/// Divides results into frames. Returns the results of the last frame, and those of each frame before it.
 fn split<R>(results: impl Iterator<Item = R>, weigh: impl Fn(&R) -> usize) -> (Vec<R>, Vec<Vec<R>>) {
     let (mut frames, mut frame, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
     for result in results {

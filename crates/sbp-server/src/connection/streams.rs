@@ -1,4 +1,4 @@
-//! CREATE_, DELETE_, UPDATE_, TRIM_ and DESCRIBE_STREAMS: what requests say about streams, and how answers show them.
+//! CREATE_, DELETE_, UPDATE_, TRIM_ and DESCRIBE_STREAMS: converts requests about streams and builds their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use super::replier::Replier;
 use super::results::send_results;
 use crate::node::Node;
 use crate::placement::{
-    Described, NewStream, Outcome, RangeRecord, Reply, RequestedSettings, SchemaRecord, SettingsUpdate, StreamQuery,
+    Described, NewStream, Outcome, Outcomes, RangeRecord, RequestedSettings, SchemaRecord, SettingsUpdate, StreamQuery,
     StreamRecord, StreamUpdate, describe_streams,
 };
 use crate::refusal::Refusal;
 
-/// A stream as CREATE_STREAMS asks for it.
+/// The stream that an entry of CREATE_STREAMS asks for.
 pub(super) fn new_stream(wanted: Stream) -> Result<NewStream, Refusal> {
     if let Some(fault) = wanted.fault() {
         return Err(Refusal::new(fault.code, fault.message));
@@ -43,7 +43,7 @@ pub(super) fn new_stream(wanted: Stream) -> Result<NewStream, Refusal> {
     })
 }
 
-/// A change as UPDATE_STREAMS asks for it.
+/// The change that an entry of UPDATE_STREAMS asks for.
 pub(super) fn stream_update(wanted: Stream) -> Result<StreamUpdate, Refusal> {
     let id = existing_stream(wanted.stream_id)?;
     if let Some(fault) = wanted.fault() {
@@ -64,7 +64,7 @@ pub(super) fn stream_update(wanted: Stream) -> Result<StreamUpdate, Refusal> {
     })
 }
 
-/// A number that can belong to a stream.
+/// Refuses an id that no stream can have.
 pub(super) fn existing_stream(id: StreamId) -> Result<StreamId, Refusal> {
     if id.is_valid() {
         Ok(id)
@@ -73,7 +73,7 @@ pub(super) fn existing_stream(id: StreamId) -> Result<StreamId, Refusal> {
     }
 }
 
-/// A stream to be trimmed, and where it is to begin.
+/// The stream that an entry of TRIM_STREAMS names, and where it is to begin.
 pub(super) fn trimmed_stream(wanted: TrimmedStream) -> Result<(StreamId, Offset), Refusal> {
     match wanted.fault() {
         None => Ok((wanted.stream_id, wanted.trim_offset)),
@@ -95,17 +95,17 @@ fn read_schema(ipc: &Bytes) -> Result<Arc<SchemaRecord>, Refusal> {
     }))
 }
 
-/// Answers CREATE_STREAMS. `names` are those asked for, repeated on errors.
+/// Answers CREATE_STREAMS. `names` are the requested ones; entries that fail repeat them.
 pub(super) fn answer_created(
     session: &mut Session,
     replier: &mut Replier,
     show: &dyn Fn(&RangeRecord) -> Range,
     call: CallId,
     names: Vec<String>,
-    reply: Reply,
+    reply: Outcomes,
 ) {
     let results = reply.into_iter().zip(names).map(|(result, name)| match result {
-        Ok(Outcome::StreamRange(stream, range)) => CreateStreamResult {
+        Ok(Outcome::NewStream(stream, range) | Outcome::StreamRange(stream, range)) => CreateStreamResult {
             stream: Some(wire_stream(&stream)),
             range: Some(show(&range)),
             status: Status::success(),
@@ -128,13 +128,13 @@ pub(super) fn answer_created(
     });
 }
 
-/// Answers UPDATE_STREAMS. `ids` are those asked for, repeated on errors.
+/// Answers UPDATE_STREAMS. `ids` are the requested ones; entries that fail repeat them.
 pub(super) fn answer_updated(
     session: &mut Session,
     replier: &mut Replier,
     call: CallId,
     ids: Vec<StreamId>,
-    reply: Reply,
+    reply: Outcomes,
 ) {
     let results = reply.into_iter().zip(ids).map(|(result, id)| {
         let (stream, status) = stream_result(result, id);
@@ -152,13 +152,13 @@ pub(super) fn answer_updated(
     });
 }
 
-/// Answers DELETE_STREAMS. `ids` are those asked for, repeated on errors.
+/// Answers DELETE_STREAMS. `ids` are the requested ones; entries that fail repeat them.
 pub(super) fn answer_deleted(
     session: &mut Session,
     replier: &mut Replier,
     call: CallId,
     ids: Vec<StreamId>,
-    reply: Reply,
+    reply: Outcomes,
 ) {
     let results = reply.into_iter().zip(ids).map(|(result, id)| {
         let (stream, status) = stream_result(result, id);
@@ -177,14 +177,14 @@ pub(super) fn answer_deleted(
     });
 }
 
-/// Answers TRIM_STREAMS. `ids` are those asked for, repeated on errors.
+/// Answers TRIM_STREAMS. `ids` are the requested ones; entries that fail repeat them.
 pub(super) fn answer_trimmed(
     session: &mut Session,
     replier: &mut Replier,
     show: &dyn Fn(&RangeRecord) -> Range,
     call: CallId,
     ids: Vec<StreamId>,
-    reply: Reply,
+    reply: Outcomes,
 ) {
     let results = reply.into_iter().zip(ids).map(|(result, id)| match result {
         Ok(Outcome::StreamRange(stream, range)) => TrimStreamResult {
@@ -208,7 +208,7 @@ pub(super) fn answer_trimmed(
     });
 }
 
-/// The stream of a result, or at least its number, and how the entry ended.
+/// The stream and status of an entry's result; if it failed, the stream with its id only.
 fn stream_result(result: Result<Outcome, Refusal>, id: StreamId) -> (Stream, Status) {
     match result {
         Ok(Outcome::Stream(stream)) => (wire_stream(&stream), Status::success()),
@@ -223,12 +223,15 @@ fn named(stream_id: StreamId) -> Stream {
     }
 }
 
-/// The status of an entry that did not end as its operation ends.
+/// The status of an entry whose result is an error or has the wrong type.
 pub(super) fn failure(result: Result<Outcome, Refusal>) -> Status {
     match result {
         Err(refusal) => refusal.into(),
         Ok(outcome) => {
-            tracing::error!(?outcome, "an operation ended as another one does");
+            tracing::error!(
+                ?outcome,
+                "an operation ended with the result of another kind of operation"
+            );
             Status::error(
                 ErrorCode::PD_INTERNAL_SERVER_ERROR,
                 "the operation ended in an unexpected way",
@@ -281,7 +284,7 @@ pub(super) fn handle_describe(
     Ok(())
 }
 
-/// A stream as answers show it.
+/// A stream as a message.
 fn wire_stream(stream: &StreamRecord) -> Stream {
     let settings = &stream.settings;
     let property = |(key, value): (&String, &String)| KeyValue {
@@ -305,7 +308,7 @@ fn wire_stream(stream: &StreamRecord) -> Stream {
     }
 }
 
-/// Bytes of a stream in an answer, roughly and rather too many.
+/// The bytes of a stream in an answer, estimated from above.
 fn weight(stream: &Stream) -> usize {
     let properties = stream.properties.iter().flatten();
     let properties: usize = properties

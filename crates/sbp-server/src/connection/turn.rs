@@ -1,4 +1,4 @@
-//! What answering needs of its connection.
+//! The parts of a connection that metadata requests need.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::handle::ConnectionHandle;
 use super::replier::Replier;
 use crate::node::Node;
 
-/// A connection, while one of its questions about ranges is asked or answered.
+/// A connection, while one of its requests about metadata is handled or answered.
 pub(super) struct RangeTurn<'a> {
     pub(super) session: &'a mut Session,
     pub(super) replier: &'a mut Replier,
     pub(super) node: &'a Arc<Node>,
     pub(super) handle: &'a Arc<ConnectionHandle>,
-    /// What the peer said that it is.
+    /// The role that the peer gave.
     pub(super) asker: ClientRole,
 }

@@ -1,4 +1,4 @@
-//! How answers show ranges.
+//! Ranges in answers.
 
 use sbp_messages::{Range, RangeServer, ReplicaServer};
 use sbp_types::ServerId;
@@ -6,11 +6,11 @@ use sbp_types::ServerId;
 use crate::node::Node;
 use crate::placement::RangeRecord;
 
-/// A range as answers show it.
+/// A range as a message.
 pub(super) fn wire_range(node: &Node, range: &RangeRecord) -> Range {
     let held = node.ranges.as_ref();
     let confirmed = || held.and_then(|ranges| ranges.hub.ranges.lock().table.next_offset(range.key));
-    // Of a range elsewhere it is known here that its start is confirmed; its server tells more.
+    // Of an open range on another server only the start is known to be confirmed; that server knows more.
     let next_offset = range.end_offset.or_else(confirmed).unwrap_or(range.start_offset);
     Range {
         stream_id: range.key.stream,
@@ -44,7 +44,7 @@ fn wire_servers(node: &Node, range: &RangeRecord) -> Vec<ReplicaServer> {
     range.servers.iter().enumerate().map(replica).collect()
 }
 
-/// Bytes of a range in an answer, roughly and rather too many.
+/// The bytes of a range in an answer, estimated from above.
 pub(super) fn range_weight(range: &Range) -> usize {
     let addresses = range.servers.iter().filter_map(|replica| replica.range_server.as_ref());
     256 + addresses.map(|server| 128 + server.advertise_addr.len()).sum::<usize>()

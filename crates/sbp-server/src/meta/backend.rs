@@ -1,4 +1,4 @@
-//! The embedded database on the log's file system, so that whatever pulls the plug on one pulls it on both.
+//! Runs the embedded database on the log's file system interface, so that simulated power losses hit both.
 
 use std::io;
 use std::sync::Arc;

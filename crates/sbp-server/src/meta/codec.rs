@@ -1,4 +1,4 @@
-//! The bytes of stored records.
+//! The encoding of stored metadata records.
 //!
 //! Integers are big-endian; text and bytes have a `u32` length before them; an optional value has a byte 0 or 1 before
 //! it. The first byte of a record is its version. A newer version of the software appends fields under a new version
@@ -12,12 +12,12 @@ use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, Tim
 use crate::placement::{RangeRecord, SchemaRecord, Settings, StreamRecord};
 use crate::range::HeldRange;
 
-/// The version of ranges, and of streams as they were.
+/// The version of range records, and of stream records before identities.
 const FIRST: u8 = 1;
-/// Streams have an identity behind the rest.
+/// The version of stream records that end with an identity.
 const WITH_IDENTITY: u8 = 2;
 
-/// A stream's record; its id is the key.
+/// The value of a stream's record; its id is the key.
 pub(crate) fn encode_stream(stream: &StreamRecord) -> Vec<u8> {
     let settings = &stream.settings;
     let mut out = Writer::new(WITH_IDENTITY);
@@ -85,7 +85,7 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
     })
 }
 
-/// A range's record; stream and index are the key.
+/// The value of a range's record; stream and index are the key.
 pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     let mut out = Writer::new(FIRST);
     out.i64(range.epoch.0);
@@ -123,7 +123,7 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
     })
 }
 
-/// The record of a range held here; stream and index are the key.
+/// The value of a held range's record; stream and index are the key.
 pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
     let mut out = Writer::new(FIRST);
     out.i64(held.epoch.0);
@@ -177,7 +177,7 @@ impl Writer {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// A record of the one version that its kind has.
+    /// Reads a record of a kind that has only one version.
     fn new(bytes: &'a [u8]) -> Option<Self> {
         match Self::versioned(bytes)? {
             (FIRST, from) => Some(from),
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A record, and its version.
+    /// Reads a record's version and returns it with the rest.
     fn versioned(bytes: &'a [u8]) -> Option<(u8, Self)> {
         let (&version, rest) = bytes.split_first()?;
         Some((version, Self(rest)))
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value, if nothing follows it.
+    /// Returns `value` if all bytes were read.
     fn end<V>(self, value: V) -> Option<V> {
         self.0.is_empty().then_some(value)
     }

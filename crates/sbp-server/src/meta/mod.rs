@@ -1,4 +1,4 @@
-//! Where metadata is durable: streams and ranges of the placement driver, and the ranges the range server holds.
+//! Durable metadata: the records of the placement driver, and the ranges that the range server holds.
 
 mod backend;
 mod codec;
@@ -13,24 +13,24 @@ use std::fmt::Debug;
 use crate::placement;
 use crate::range::HeldRange;
 
-/// One durable change of either role.
+/// A durable change of either role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MetadataChange {
-    /// The placement driver's.
+    /// A change of the placement driver's records.
     Placement(placement::Change),
-    /// The range server holds this range: it is stored before the first append to it is accepted.
+    /// The range server holds this range. Stored before the first append to the range is accepted.
     Hold(HeldRange),
-    /// The directory was started for this many times, as the log counts.
+    /// The directory has been started this many times, as the log counts.
     Started(u64),
 }
 
-/// Transactional storage of metadata. Blocking.
+/// Transactional storage of metadata. Its methods block.
 pub(crate) trait MetadataStore: Debug + Send + 'static {
-    /// Everything stored, as the changes that lead to it.
+    /// Everything stored, as changes to an empty state.
     fn load(&self) -> Result<Vec<MetadataChange>, MetadataError>;
 
-    /// Makes the changes durable, all or none. After [`MetadataError::DiskFull`] nothing was changed and the store can be
-    /// used on; after any other error nothing is known, and the store takes no more.
+    /// Makes the changes durable, all or none. After [`MetadataError::DiskFull`] nothing was changed and the store can
+    /// still be used; after any other error it is unknown whether they were made, and the store takes no more.
     fn commit(&mut self, changes: &[MetadataChange]) -> Result<(), MetadataError>;
 }
 
@@ -38,16 +38,16 @@ pub(crate) trait MetadataStore: Debug + Send + 'static {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum MetadataError {
-    /// The store was written by a newer version.
+    /// The store has a newer format than this version can read.
     #[error("it has format {found}, this version reads up to {supported}")]
     NewerFormat { found: u32, supported: u32 },
-    /// There is no room; nothing was written.
+    /// The disk is full; nothing was written.
     #[error("the disk is full")]
     DiskFull,
     /// A record cannot be read.
     #[error("the record of {what} is unreadable")]
     Unreadable { what: String },
-    /// The embedded database says no.
+    /// An error of the embedded database.
     #[error("{0}")]
     Store(#[from] redb::Error),
     /// The file cannot be opened.
@@ -55,7 +55,7 @@ pub(crate) enum MetadataError {
     Io(#[from] std::io::Error),
 }
 
-/// The database has one error type for each call; all of them fit into one.
+/// The database has an error type for each call; this converts them all.
 macro_rules! from_database_error {
     ($($name:ident),*) => {
         $(impl From<redb::$name> for MetadataError {

@@ -15,11 +15,11 @@ use crate::placement::{Change, ServerRecord};
 
 /// The file's name in the data directory.
 const FILE: &str = "metadata.redb";
-/// What it is called until it is complete.
+/// The file's name until it is complete.
 const ASIDE: &str = "metadata.redb.tmp";
-/// The newest layout of tables and records this version knows.
+/// The newest format of tables and records that this version can read.
 const FORMAT: u64 = 1;
-/// The metadata of a server fits into a few megabytes; the database's own default is a gigabyte.
+/// The database's own default is a gigabyte, but the metadata of a server fits into a few megabytes.
 const CACHE_BYTES: usize = 16 << 20;
 
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
@@ -27,14 +27,14 @@ const STREAMS: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("streams")
 const RANGES: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("ranges");
 const TOMBSTONES: TableDefinition<'_, i64, ()> = TableDefinition::new("buried_streams");
 const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_ranges");
-/// Range servers, and where they are. Made with the first of them.
+/// The addresses of range servers. The table is created with the first server.
 const SERVERS: TableDefinition<'_, i32, &str> = TableDefinition::new("range_servers");
 
 const FORMAT_KEY: &str = "format";
 const NEXT_STREAM_KEY: &str = "next_stream_id";
 const NEXT_SERVER_KEY: &str = "next_server_id";
 const STARTS_KEY: &str = "starts";
-/// Counts transactions, so that after a failed one it can be told whether it happened.
+/// The number of transactions, which tells after a failed one whether it took effect.
 const COMMITS_KEY: &str = "commits";
 
 /// The store of one data directory.
@@ -42,18 +42,18 @@ const COMMITS_KEY: &str = "commits";
 pub(crate) struct RedbStore {
     files: Arc<dyn FileSystem>,
     path: PathBuf,
-    /// `None` after a failure that cannot be mended here.
+    /// `None` after a failure that only a restart can repair.
     database: Option<Database>,
-    /// Transactions that are durable.
+    /// The number of durable transactions.
     commits: u64,
 }
 
 impl RedbStore {
-    /// Opens the store in `directory`, or makes it.
+    /// Opens the store in `directory`, or creates it.
     pub(crate) fn open(files: &Arc<dyn FileSystem>, directory: &Path) -> Result<Self, MetadataError> {
         let path = directory.join(FILE);
         if !files.list(directory)?.iter().any(|name| name == FILE) {
-            // Made under another name: a database that was cut off while it was being made cannot be opened again.
+            // Created under another name: a database whose creation was interrupted cannot be opened.
             let aside = directory.join(ASIDE);
             drop(Self::open_file(files, &aside, OpenMode::Truncate)?);
             files.rename(&aside, &path)?;
@@ -82,8 +82,8 @@ impl RedbStore {
             .ok_or(MetadataError::Store(redb::Error::PreviousIo))
     }
 
-    /// Opens the file anew after the disk was full: the database takes nothing more after any failed write. Says whether
-    /// the transaction that failed is known not to have happened.
+    /// Opens the file again after the disk was full, because the database refuses all use after a failed write. Returns
+    /// whether the failed transaction is known not to have taken effect.
     fn reopen(&mut self) -> Result<bool, MetadataError> {
         drop(self.database.take());
         let again = Self::open_file(&self.files, &self.path, OpenMode::Existing)?;
@@ -95,7 +95,7 @@ impl RedbStore {
     }
 }
 
-/// Checks the format, and makes the tables of a new store. Returns how many transactions it has seen.
+/// Checks the format, and creates the tables of a new store. Returns the number of transactions so far.
 fn prepare(database: &Database) -> Result<u64, MetadataError> {
     let transaction = database.begin_write()?;
     let (found, commits) = {
@@ -187,7 +187,7 @@ fn is_disk_full(error: &MetadataError) -> bool {
     matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// One transaction.
+/// Makes the changes in one transaction.
 fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Result<(), MetadataError> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;

@@ -1,4 +1,4 @@
-//! What a link and its connections tell each other.
+//! What a channel and its connections tell each other.
 
 use std::time::Instant;
 
@@ -27,11 +27,11 @@ pub(super) enum Ended {
     Lost(String),
     /// No connection would bring an answer.
     Unusable(String),
-    /// The link was closed.
+    /// The channel was closed.
     Closed,
 }
 
-/// What the link asks of a connection.
+/// What the channel asks of a connection.
 #[derive(Debug)]
 pub(super) enum PeerCommand {
     Call(Call),

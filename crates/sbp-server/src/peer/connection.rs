@@ -29,8 +29,10 @@ enum InFlight {
 /// One connection: what was asked and is not answered yet.
 #[derive(Debug)]
 pub(super) struct PeerConnection {
-    link: Arc<Shared>,
-    /// Which of the link's connections this is.
+    channel: Arc<Shared>,
+    /// What was dialled.
+    address: Arc<str>,
+    /// Which of the channel's connections this is.
     generation: u64,
     hello: HeartbeatRequest,
     header: BytesMut,
@@ -40,10 +42,11 @@ pub(super) struct PeerConnection {
 }
 
 impl PeerConnection {
-    pub(super) fn new(link: Arc<Shared>, generation: u64) -> Self {
+    pub(super) fn new(channel: Arc<Shared>, address: Arc<str>, generation: u64) -> Self {
         Self {
-            hello: link.config.hello.clone(),
-            link,
+            hello: channel.config.hello.clone(),
+            channel,
+            address,
             generation,
             header: BytesMut::new(),
             encoder: Encoder::new(),
@@ -107,7 +110,7 @@ impl PeerConnection {
             header: &self.header,
             payload: &[],
             user,
-            deadline: Some(now + self.link.config.connect_timeout),
+            deadline: Some(now + self.channel.config.connect_timeout),
             receive_charge: 0,
         };
         if session.send_request(now, outgoing).is_ok() {
@@ -115,7 +118,7 @@ impl PeerConnection {
         }
     }
 
-    /// The peer has answered a HEARTBEAT: it is what it should be, and the first time the link may say so.
+    /// The peer has answered a HEARTBEAT: it is what it should be, and the first time the channel may say so.
     fn greeted(&mut self, session: &mut Session, frame: &Frame) {
         let answer = match refusal(frame) {
             None => HeartbeatResponse::decode(&frame.header).map_err(|error| error.to_string()),
@@ -126,7 +129,7 @@ impl PeerConnection {
                 if self.hello.connection_id == 0 && answer.connection_id > 0 {
                     self.hello.connection_id = answer.connection_id;
                 }
-                self.link.greeted(self.generation);
+                self.channel.greeted(self.generation);
             }
             Ok(HeartbeatResponse { status, .. }) => self.not_greeted(session, &status.to_string()),
             Err(why) => self.not_greeted(session, &why),
@@ -134,7 +137,7 @@ impl PeerConnection {
     }
 
     fn not_greeted(&mut self, session: &mut Session, why: &str) {
-        self.link.note_failure(format!("the peer refused the greeting: {why}"));
+        self.channel.not_greeted(why);
         session.close();
     }
 
@@ -207,7 +210,8 @@ impl Application for PeerConnection {
             Event::Response { user, frame, end, .. } => self.handle_response(session, user, frame, end),
             Event::CallFailed { user, failure, .. } => self.handle_failed(user, &failure),
             Event::HeartbeatDue => self.greet(session, now),
-            Event::PeerGoAway { .. } | Event::Closing { .. } => self.link.drains(self.generation),
+            Event::PeerGoAway { .. } => self.channel.drains(self.generation, None),
+            Event::Closing { reason } => self.channel.drains(self.generation, Some(&reason)),
             Event::Reject {
                 raw_call_id,
                 opcode,
@@ -222,6 +226,7 @@ impl Application for PeerConnection {
     fn finish_turn(&mut self, _session: &mut Session, _now: Instant) {}
 
     fn handle_closed(&mut self, reason: &CloseReason) {
+        tracing::debug!(address = %self.address, %reason, "the connection to a peer ended");
         for (_, call) in self.calls.drain() {
             if let InFlight::Call { reply, .. } = call {
                 tell(reply, Ended::Lost(reason.to_string()));

@@ -1,18 +1,26 @@
-//! What a link shares with its connections, and with the task that makes them.
+//! What a channel to a peer shares with its connections: whom it leads to, and the calls that no connection has.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sbp_locks::Mutex;
 use sbp_messages::HeartbeatRequest;
-use sbp_transport::{Descriptors, Mailbox};
+use sbp_session::CloseReason;
+use sbp_transport::{BackOff, ChannelQueue, Descriptors, ReconnectPolicy, ReconnectingChannel};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::call::{Call, Ended, PeerCommand};
+use super::error::PeerError;
 
-/// Whom a link leads to, and who calls.
+/// The pauses between attempts to connect: servers have to find each other again well within the seconds that a restart may
+/// cost.
+const BACK_OFF: BackOff = BackOff {
+    first: Duration::from_millis(20),
+    longest: Duration::from_millis(500),
+    least: 0.5,
+};
+
+/// Whom a channel leads to, and who calls.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerConfig {
     /// `host:port`, several to be tried in turn.
@@ -27,50 +35,83 @@ pub(crate) struct PeerConfig {
     pub(crate) stays: bool,
 }
 
-/// What the link shares with its connections.
+/// What a channel shares with its connections.
+#[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: PeerConfig,
-    pub(super) descriptors: Arc<Descriptors>,
-    pub(super) runtime: Handle,
-    pub(super) state: Mutex<State>,
-    /// Wakes whoever waits to dial.
-    pub(super) changed: Notify,
+    pub(super) channel: ReconnectingChannel<PeerQueue>,
     /// The number of the connection on which the peer has answered the greeting; 0 before the first.
     pub(super) greeted: watch::Sender<u64>,
 }
 
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) phase: Phase,
-    /// Counts connections.
-    pub(super) generation: u64,
-    /// What waits for a connection.
-    pub(super) waiting: Vec<Call>,
-    pub(super) last_failure: Option<String>,
-    pub(super) closed: bool,
+/// Calls that no connection has.
+#[derive(Debug, Default)]
+pub(super) struct PeerQueue {
+    /// A connection is wanted although no call waits.
+    stays: bool,
+    pub(super) calls: Vec<Call>,
 }
 
-#[derive(Debug)]
-pub(super) enum Phase {
-    /// Not connected, and no call waits for a connection.
-    Idle,
-    /// A runner dials, or waits to dial again.
-    Connecting,
-    /// Connected; `generation` says by which connection.
-    Ready {
-        generation: u64,
-        mailbox: Mailbox<PeerCommand>,
-    },
+impl ChannelQueue for PeerQueue {
+    type Command = PeerCommand;
+    type Learned = ();
+
+    fn wants_connection(&mut self) -> bool {
+        self.calls.retain(|call| !call.reply.is_closed());
+        self.stays || !self.calls.is_empty()
+    }
+
+    fn take(&mut self) -> Vec<PeerCommand> {
+        self.calls.drain(..).map(PeerCommand::Call).collect()
+    }
+
+    fn put_back(&mut self, commands: Vec<PeerCommand>) {
+        self.calls
+            .extend(commands.into_iter().filter_map(|command| match command {
+                PeerCommand::Call(call) => Some(call),
+                PeerCommand::Close => None,
+            }));
+    }
 }
 
 impl Shared {
-    /// The peer as errors name it.
-    pub(super) fn name(&self) -> String {
-        self.config.addresses.join(",")
+    pub(super) fn new(config: PeerConfig, runtime: Handle, sockets: Arc<Descriptors>) -> Arc<Self> {
+        let policy = ReconnectPolicy {
+            addresses: config.addresses.len(),
+            attempts_per_round: 1,
+            back_off: BACK_OFF,
+            longest_before_reached: BACK_OFF.longest,
+            forgets_when_idle: true,
+        };
+        let addresses = config.addresses.iter().map(|address| Arc::from(address.as_str()));
+        let timeout = config.connect_timeout;
+        let channel =
+            ReconnectingChannel::<PeerQueue>::new(addresses.collect(), timeout, policy, false, runtime, sockets);
+        channel.lock().queue.stays = config.stays;
+        let shared = Arc::new(Self {
+            config,
+            channel,
+            greeted: watch::Sender::new(0),
+        });
+        shared.channel.ensure_connecting(&shared, &mut shared.channel.lock());
+        shared
+    }
+
+    pub(super) fn submit(self: &Arc<Self>, call: Call) -> Result<(), PeerError> {
+        let mut state = self.channel.lock();
+        if state.is_closed() {
+            return Err(PeerError::Closed);
+        }
+        if let Err(PeerCommand::Call(call)) = state.post(PeerCommand::Call(call)) {
+            state.queue.calls.push(call);
+            self.channel.ensure_connecting(self, &mut state);
+        }
+        Ok(())
     }
 
     /// The peer has answered the greeting on this connection.
     pub(super) fn greeted(&self, generation: u64) {
+        self.channel.lock().attempts_mut().reached();
         self.greeted.send_if_modified(|last| {
             let new = *last < generation;
             *last = (*last).max(generation);
@@ -78,31 +119,38 @@ impl Shared {
         });
     }
 
-    pub(super) fn note_failure(&self, reason: impl Into<String>) {
-        self.state.lock().last_failure = Some(reason.into());
+    /// The peer has refused the greeting, which is as good as no connection.
+    pub(super) fn not_greeted(&self, why: &str) {
+        let reason = format!("the peer refused the greeting: {why}");
+        self.channel.lock().lost(reason);
+    }
+
+    /// A connection takes nothing new any more, because the peer goes away, or because it closes: the next one is made while
+    /// it finishes.
+    pub(super) fn drains(self: &Arc<Self>, generation: u64, closing: Option<&CloseReason>) {
+        let mut state = self.channel.lock();
+        if let Some(reason) = closing {
+            state.closing(reason);
+        }
+        if state.drains(generation) {
+            self.channel.ensure_connecting(self, &mut state);
+        }
+    }
+
+    /// What went wrong last, if a connection was lost or not made.
+    pub(super) fn last_failure(&self) -> Option<String> {
+        self.channel.lock().last_failure().map(str::to_owned)
+    }
+
+    pub(super) fn note_failure(&self, reason: String) {
+        self.channel.lock().note_failure(reason);
     }
 
     pub(super) fn close(&self) {
-        let waiting = {
-            let mut state = self.state.lock();
-            state.closed = true;
-            if let Phase::Ready { mailbox, .. } = &state.phase {
-                // An error means that it has ended already.
-                drop(mailbox.post(PeerCommand::Close));
-            }
-            std::mem::take(&mut state.waiting)
-        };
-        self.changed.notify_waiters();
-        for call in waiting {
+        let left = self.channel.close(|| PeerCommand::Close);
+        for call in left.unwrap_or_default().calls {
+            // Who does not wait any more need not know.
             drop(call.reply.send(Ended::Closed));
         }
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeerLink")
-            .field("addresses", &self.config.addresses)
-            .finish_non_exhaustive()
     }
 }

@@ -1,27 +1,27 @@
-//! A link against real servers.
+//! A channel against real servers, and against peers that a test plays.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use sbp_frame::{Frame, OpCode, Prelude};
+use sbp_frame::{FORMAT_FLATBUFFERS, Flags, Frame, OpCode, Prelude};
 use sbp_messages::{
-    ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamsRequest, DescribeStreamsResponse,
-    ErrorCode, HeartbeatRequest, Stream, SystemErrorResponse,
+    ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribeStreamsRequest, DescribeStreamsResponse, Encoder,
+    ErrorCode, HeartbeatRequest, HeartbeatResponse, Message, Status, Stream, SystemErrorResponse,
 };
 use sbp_transport::Descriptors;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{PeerConfig, PeerError, PeerLink};
+use super::{PeerChannel, PeerConfig, PeerError};
 use crate::{Server, ServerConfig};
 
 /// Longer than anything takes, shorter than anybody waits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn link(addresses: &[&str], stays: bool) -> PeerLink {
+fn channel(addresses: &[&str], stays: bool) -> PeerChannel {
     let config = PeerConfig {
         addresses: addresses.iter().map(ToString::to_string).collect(),
         hello: HeartbeatRequest {
@@ -34,7 +34,7 @@ fn link(addresses: &[&str], stays: bool) -> PeerLink {
         connect_timeout: Duration::from_secs(5),
         stays,
     };
-    PeerLink::new(config, Handle::current(), Descriptors::new(16))
+    PeerChannel::new(config, Handle::current(), Descriptors::new(16))
 }
 
 fn start(listen: &str) -> Server {
@@ -52,9 +52,9 @@ fn nobody() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-async fn count_streams(link: &PeerLink, within: Duration) -> Result<usize, PeerError> {
+async fn count_streams(channel: &PeerChannel, within: Duration) -> Result<usize, PeerError> {
     let request = DescribeStreamsRequest::default();
-    let answers: Vec<DescribeStreamsResponse> = link.call(&request, within).await?;
+    let answers: Vec<DescribeStreamsResponse> = channel.call(&request, within).await?;
     Ok(answers.iter().map(|answer| answer.describe_responses.len()).sum())
 }
 
@@ -62,8 +62,8 @@ async fn count_streams(link: &PeerLink, within: Duration) -> Result<usize, PeerE
 async fn a_call_outlives_the_server_it_was_meant_for() {
     let server = start("127.0.0.1:0");
     let address = server.address().to_owned();
-    let link = Arc::new(link(&[&nobody(), &address], true));
-    let mut connections = link.connections();
+    let channel = Arc::new(channel(&[&nobody(), &address], true));
+    let mut connections = channel.connections();
     timeout(PATIENCE, connections.wait_for(|number| *number == 1))
         .await
         .unwrap()
@@ -75,13 +75,13 @@ async fn a_call_outlives_the_server_it_was_meant_for() {
         }],
         ..Default::default()
     };
-    let answers: Vec<CreateStreamsResponse> = link.call(&request, PATIENCE).await.unwrap();
+    let answers: Vec<CreateStreamsResponse> = channel.call(&request, PATIENCE).await.unwrap();
     assert!(answers[0].create_responses[0].status.is_success());
-    assert_eq!(count_streams(&link, PATIENCE).await, Ok(1));
+    assert_eq!(count_streams(&channel, PATIENCE).await, Ok(1));
     drop(server);
     let waiting = tokio::spawn({
-        let link = Arc::clone(&link);
-        async move { count_streams(&link, PATIENCE).await }
+        let channel = Arc::clone(&channel);
+        async move { count_streams(&channel, PATIENCE).await }
     });
     tokio::task::yield_now().await;
     let _server = start(&address);
@@ -95,8 +95,8 @@ async fn a_call_outlives_the_server_it_was_meant_for() {
 #[tokio::test]
 async fn without_a_server_a_call_says_who_is_missing_and_what_went_wrong() {
     let address = nobody();
-    let link = link(&[&address], false);
-    let error = count_streams(&link, Duration::from_millis(100)).await.unwrap_err();
+    let channel = channel(&[&address], false);
+    let error = count_streams(&channel, Duration::from_millis(100)).await.unwrap_err();
     let refusal = error.to_refusal();
     assert_eq!(refusal.code, ErrorCode::PD_NO_AVAILABLE_RS);
     assert!(refusal.message.contains(&address), "{}", refusal.message);
@@ -104,29 +104,29 @@ async fn without_a_server_a_call_says_who_is_missing_and_what_went_wrong() {
 }
 
 #[tokio::test]
-async fn a_closed_link_tells_those_who_wait_and_those_who_come() {
-    let link = Arc::new(link(&[&nobody()], false));
+async fn a_closed_channel_tells_those_who_wait_and_those_who_come() {
+    let channel = Arc::new(channel(&[&nobody()], false));
     let waiting = tokio::spawn({
-        let link = Arc::clone(&link);
-        async move { count_streams(&link, PATIENCE).await }
+        let channel = Arc::clone(&channel);
+        async move { count_streams(&channel, PATIENCE).await }
     });
-    while link.shared.state.lock().waiting.is_empty() {
+    while channel.shared.channel.lock().queue.calls.is_empty() {
         tokio::task::yield_now().await;
     }
-    link.close();
+    channel.close();
     assert_eq!(waiting.await.unwrap(), Err(PeerError::Closed));
-    assert_eq!(count_streams(&link, PATIENCE).await, Err(PeerError::Closed));
+    assert_eq!(count_streams(&channel, PATIENCE).await, Err(PeerError::Closed));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_the_peer_refuses_is_told_in_its_words() {
     let server = start("127.0.0.1:0");
-    let link = link(&[server.address()], false);
+    let channel = channel(&[server.address()], false);
     let request = DescribeStreamsRequest {
         continuation: bytes::Bytes::from_static(b"no token"),
         ..Default::default()
     };
-    let refused = link
+    let refused = channel
         .call::<_, DescribeStreamsResponse>(&request, PATIENCE)
         .await
         .unwrap_err();
@@ -136,13 +136,13 @@ async fn what_the_peer_refuses_is_told_in_its_words() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_asks_about_connections_hears_of_the_one_that_is_there() {
     let server = start("127.0.0.1:0");
-    let link = link(&[server.address()], true);
-    let mut early = link.connections();
+    let channel = channel(&[server.address()], true);
+    let mut early = channel.connections();
     timeout(PATIENCE, early.wait_for(|number| *number == 1))
         .await
         .unwrap()
         .unwrap();
-    let mut late = link.connections();
+    let mut late = channel.connections();
     timeout(PATIENCE, late.changed()).await.unwrap().unwrap();
     assert_eq!(*late.borrow_and_update(), 1);
     assert!(!late.has_changed().unwrap(), "and of that one once");
@@ -151,7 +151,7 @@ async fn who_asks_about_connections_hears_of_the_one_that_is_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_asks_the_one_who_dialled_is_told_that_nothing_is_served_there() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let _link = link(&[&listener.local_addr().unwrap().to_string()], true);
+    let _link = channel(&[&listener.local_addr().unwrap().to_string()], true);
     let answer = timeout(PATIENCE, async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let asked = Prelude::new(OpCode::APPEND, 0, 5, 1, 3, 0).unwrap();
@@ -170,4 +170,69 @@ async fn who_asks_the_one_who_dialled_is_told_that_nothing_is_served_there() {
     assert_eq!((answer.call_id.raw(), answer.flags.bits()), (5, 0x07));
     let status = SystemErrorResponse::decode(&answer.header).unwrap().status;
     assert_eq!(status.code, ErrorCode::UNSUPPORTED_OPERATION);
+}
+
+/// What five connections take at least that fail one after the other: half of 20, 40, 80 and 160 ms.
+const FOUR_PAUSES: Duration = Duration::from_millis(150);
+
+#[tokio::test]
+async fn a_peer_that_hangs_up_is_dialled_again_after_a_pause_that_grows() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let _link = channel(&[&listener.local_addr().unwrap().to_string()], true);
+    let begin = Instant::now();
+    for _ in 0..5 {
+        let (socket, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        drop(socket);
+    }
+    assert!(begin.elapsed() >= FOUR_PAUSES, "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_peer_that_refuses_the_greeting_is_asked_again_after_a_pause_that_grows() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let channel = channel(&[&listener.local_addr().unwrap().to_string()], true);
+    let begin = Instant::now();
+    for _ in 0..5 {
+        let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        timeout(PATIENCE, refuse_the_greeting(&mut stream)).await.unwrap();
+    }
+    assert!(begin.elapsed() >= FOUR_PAUSES, "{:?}", begin.elapsed());
+    let error = count_streams(&channel, Duration::from_millis(10)).await.unwrap_err();
+    let told = error.to_string();
+    assert!(
+        told.contains("the peer refused the greeting") && told.contains("not you"),
+        "{told}"
+    );
+}
+
+/// Answers the HEARTBEAT that begins a connection with a refusal, and waits until the other side leaves.
+async fn refuse_the_greeting(stream: &mut TcpStream) {
+    let mut received = BytesMut::new();
+    let greeting = loop {
+        match Frame::decode(&mut received).unwrap() {
+            Some(frame) => break frame,
+            None => assert!(stream.read_buf(&mut received).await.unwrap() > 0),
+        }
+    };
+    assert_eq!(greeting.opcode, OpCode::HEARTBEAT);
+    let refusal = HeartbeatResponse {
+        status: Status::error(ErrorCode::INVALID_REQUEST, "not you"),
+        ..Default::default()
+    };
+    let mut header = BytesMut::new();
+    refusal.encode(&mut Encoder::new(), &mut header);
+    let flags = (Flags::RESPONSE | Flags::END).bits();
+    let raw_call_id = greeting.call_id.raw();
+    let prelude = Prelude::new(
+        OpCode::HEARTBEAT,
+        flags,
+        raw_call_id,
+        FORMAT_FLATBUFFERS,
+        header.len(),
+        0,
+    )
+    .unwrap();
+    let answer = [&prelude.to_bytes()[..], &header, &[0; 4]].concat();
+    stream.write_all(&answer).await.unwrap();
+    while stream.read_buf(&mut received).await.unwrap() > 0 {}
 }

@@ -1,4 +1,4 @@
-//! The one door through which metadata changes.
+//! The one function through which metadata changes.
 
 use std::sync::Arc;
 
@@ -16,41 +16,42 @@ use super::trim::trim_stream;
 use super::update::{StreamUpdate, update_stream};
 use crate::refusal::Refusal;
 
-/// A change to one thing.
+/// A change of the metadata.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
-    /// Create a stream with its first range. It gets this identity, unless it is there already.
+    /// Create a stream with its first range and this identity. A stream of the same name and settings that exists is
+    /// returned instead.
     CreateStream(NewStream, StreamIdentity),
     /// Change a stream's settings or its name.
     UpdateStream(StreamUpdate),
     /// Delete a stream.
     DeleteStream(StreamId),
-    /// Let a stream begin at `start`. `end` is the end of what can be read, where
+    /// Let a stream begin at `start`. `end` is the confirmed end of the open range, where
     /// [`plan_trim`](super::trim::plan_trim) asks for it.
     TrimStream {
         stream: StreamId,
         start: Offset,
         end: Option<Offset>,
     },
-    /// A range server has sealed the range: write its end down, and open the next one when that is wanted.
+    /// A range server has sealed the range: store its end and, with `open_next`, open the next range.
     FinishSeal {
         key: RangeKey,
         end: Offset,
         open_next: bool,
     },
-    /// Open the range behind this one, which is sealed.
+    /// Open the range after this one, which is sealed.
     OpenNext(RangeKey),
     /// Open a range as a CREATE_RANGE request describes it.
     CreateRange(NewRange),
-    /// Give out the number of a range server.
+    /// Allocate an id for a range server.
     AllocateServerId,
-    /// A range server says where it is.
+    /// A range server reports its address.
     RegisterServer(ServerRecord),
-    /// No segment holds records of the deleted stream any more.
+    /// No restart can find records of the deleted stream any more: forget that it was deleted.
     DropTombstone(StreamId),
 }
 
-/// Decides what `command` does to `state`, and changes nothing.
+/// Decides what `command` changes. `state` itself is not changed.
 ///
 /// `candidates` are the range servers that new ranges can be placed on.
 pub(crate) fn apply(
@@ -97,7 +98,7 @@ fn register_server(state: &PlacementState, server: ServerRecord) -> Effects {
         return Effects::nothing(Outcome::Done);
     }
     let mut changes = Vec::new();
-    // A server may come with a number that this placement driver did not give out; nobody else gets it then.
+    // A server may report an id that this placement driver did not allocate; the id must not be allocated again.
     if server.id >= state.next_server_id() {
         changes.push(Change::NextServerId(ServerId(server.id.0.saturating_add(1))));
     }

@@ -1,4 +1,4 @@
-//! On which range server a new range goes.
+//! Chooses the range servers of a new range.
 
 use sbp_messages::ReportMetricsRequest;
 use sbp_types::ServerId;
@@ -9,22 +9,22 @@ use super::state::PlacementState;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) id: ServerId,
-    pub(crate) load: Load,
+    pub(crate) load: ServerLoad,
 }
 
-/// What a range server last said about itself.
+/// The load of a range server, as it last reported it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Load {
-    /// Bytes free on its disk; `None` while it has not said.
+pub(crate) struct ServerLoad {
+    /// Free bytes on its disk; `None` until it has reported.
     pub(crate) free_bytes: Option<u64>,
-    /// Appends a second.
+    /// Appends per second.
     pub(crate) appends: u64,
-    /// Fetches a second.
+    /// Fetches per second.
     pub(crate) fetches: u64,
 }
 
-impl From<&ReportMetricsRequest> for Load {
-    /// What a report says about the work of a server. Negative figures say nothing.
+impl From<&ReportMetricsRequest> for ServerLoad {
+    /// The load that a report gives. Negative figures mean "unknown".
     fn from(report: &ReportMetricsRequest) -> Self {
         let figure = |figure: i16| u64::try_from(figure).unwrap_or(0);
         Self {
@@ -35,15 +35,15 @@ impl From<&ReportMetricsRequest> for Load {
     }
 }
 
-/// Less room than this on the disk: a last resort.
+/// A server with less free space than this is chosen only if the others have as little.
 const LITTLE_ROOM: u64 = 1 << 30;
-/// So many appends and fetches a second weigh as much as one open range.
+/// This many appends and fetches per second count as much as one open range.
 const CALLS_PER_RANGE: u64 = 100;
 
 /// The servers for the `replicas` copies of a new range, the primary first; `None` when there are too few.
 ///
-/// Where there is room on the disk comes before where there is little; then counts how much a server has to do: its open
-/// ranges and its calls. Among equals the lowest id wins, so that the choice can be repeated.
+/// Servers with room on their disk come first. Among those the load decides: open ranges plus calls. Among equals the
+/// lowest id wins, so that the same state always gives the same choice.
 pub(crate) fn choose(state: &PlacementState, candidates: &[Candidate], replicas: usize) -> Option<Vec<ServerId>> {
     if replicas == 0 || candidates.len() < replicas {
         return None;
@@ -57,7 +57,7 @@ pub(crate) fn choose(state: &PlacementState, candidates: &[Candidate], replicas:
 }
 
 fn rank(state: &PlacementState, candidate: &Candidate) -> (bool, u64) {
-    let Load {
+    let ServerLoad {
         free_bytes,
         appends,
         fetches,
@@ -81,7 +81,7 @@ mod tests {
     fn candidate(id: i32, free_gib: Option<u64>, calls: u64) -> Candidate {
         Candidate {
             id: ServerId(id),
-            load: Load {
+            load: ServerLoad {
                 free_bytes: free_gib.map(|gib| gib << 30),
                 appends: calls,
                 fetches: 0,

@@ -16,19 +16,19 @@ use crate::refusal::Refusal;
 /// A stream that is to be created.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewStream {
-    /// Empty: no name.
+    /// Empty: the stream has no name.
     pub(crate) name: String,
     pub(crate) settings: RequestedSettings,
 }
 
-/// What a stream is given when it is made, and keeps.
+/// What a stream gets when it is created and keeps for ever.
 #[derive(Clone, Copy)]
 struct Born {
     identity: StreamIdentity,
     at: TimestampMs,
 }
 
-/// Makes the stream with its first range, or finds the one that is there.
+/// Creates the stream with its first range, or returns the existing one of the same name and settings.
 pub(super) fn create_stream(
     state: &PlacementState,
     candidates: &[Candidate],
@@ -47,7 +47,7 @@ pub(super) fn create_stream(
         let settings = settings.resolve(candidates.len())?;
         return make(state, candidates, Some(Arc::from(name)), settings, born);
     };
-    // A stream that is there needs no further server, even when none is up.
+    // The number of servers that are up does not matter to a stream that exists already.
     let same = settings.resolve(usize::MAX)? == existing.settings;
     match state.last_range(existing.id) {
         Some(range) if same => Ok(Effects::nothing(Outcome::StreamRange(
@@ -111,6 +111,6 @@ fn make(
             Change::NextStreamId(StreamId(next)),
         ],
         orders: Order::install(&stream, &range.servers, &[&range]),
-        outcome: Outcome::StreamRange(stream, range),
+        outcome: Outcome::NewStream(stream, range),
     })
 }

@@ -9,7 +9,7 @@ use super::effects::{Action, Effects, Order, Outcome};
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
-/// Deletes the stream and all its ranges. Its name is free again, its number never is.
+/// Deletes the stream and all its ranges. Its name can be used again, its id never is.
 pub(super) fn delete_stream(state: &PlacementState, id: StreamId) -> Result<Effects, Refusal> {
     let Some(stream) = state.stream(id) else {
         return Err(Refusal::no_stream(id));

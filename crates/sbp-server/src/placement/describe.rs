@@ -12,20 +12,20 @@ use super::state::PlacementState;
 use super::token::{TokenError, read_stream_token, write_stream_token};
 use crate::refusal::Refusal;
 
-/// Which streams are asked for. Without ids and names: all of them, a page at a time.
+/// The streams asked for. Without ids and names: all streams, a page at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamQuery {
     pub(crate) ids: Vec<StreamId>,
     pub(crate) names: Vec<String>,
-    /// Streams in a page; 0: as many as the server likes.
+    /// The most streams in a page; 0: the server decides.
     pub(crate) limit: i32,
     pub(crate) continuation: Vec<u8>,
 }
 
-/// One stream that was asked for.
+/// The answer for one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Described {
-    /// Here it is.
+    /// The stream exists.
     Found(Arc<StreamRecord>),
     /// There is no stream with this id.
     UnknownId(StreamId, Refusal),
@@ -33,8 +33,8 @@ pub(crate) enum Described {
     UnknownName(String, Refusal),
 }
 
-/// Answers a query: ids, then names, in request order; or a page of all streams by id with the token of the next page,
-/// empty at the end.
+/// Answers a query. With ids or names: these, ids first, in request order. Otherwise: a page of all streams, ordered by
+/// id, and the token of the next page, which is empty after the last one.
 pub(crate) fn describe_streams(
     state: &PlacementState,
     query: StreamQuery,

@@ -1,4 +1,5 @@
-//! The placement driver around its pure half: the thread that makes changes durable, and everybody's view of them.
+//! The placement driver around its pure half: the thread that makes changes durable, and the state that all threads
+//! read.
 
 use std::fmt;
 use std::io;
@@ -10,7 +11,7 @@ use std::time::Instant;
 use sbp_locks::{Mutex, RwLock};
 use sbp_types::ServerId;
 
-use super::choose::Load;
+use super::choose::ServerLoad;
 use super::range_servers::{RangeServer, RangeServers, reach};
 use super::registry::Registry;
 use super::request::MetadataJob;
@@ -18,7 +19,7 @@ use super::state::PlacementState;
 use super::worker::{DriverParts, Event, Worker};
 use crate::refusal::Refusal;
 
-/// The placement driver: anybody may look, one thread changes.
+/// The placement driver. Any thread may read its state; one thread changes it.
 pub(crate) struct PlacementDriver {
     state: Arc<RwLock<PlacementState>>,
     registry: Arc<Mutex<Registry>>,
@@ -34,7 +35,7 @@ impl fmt::Debug for PlacementDriver {
 }
 
 impl PlacementDriver {
-    /// Starts the thread. Operations of one stream are done in the order in which they are [submitted](Self::submit).
+    /// Starts the thread. Operations on one stream are done in the order in which they are [submitted](Self::submit).
     pub(crate) fn start(parts: DriverParts) -> io::Result<Self> {
         for server in parts.state.servers() {
             parts.range_servers.locate(server.id, &server.address);
@@ -56,44 +57,45 @@ impl PlacementDriver {
         })
     }
 
-    /// The metadata as it is durable. Held for moments only.
+    /// Gives `look` the durable metadata, under a lock that must be held for moments only.
     pub(crate) fn read<R>(&self, look: impl FnOnce(&PlacementState) -> R) -> R {
         look(&self.state.read())
     }
 
-    /// Queues a request. False, with nothing done, when the server is going down.
+    /// Queues a request. Returns false, and does nothing, when the server is shutting down.
     pub(crate) fn submit(&self, job: MetadataJob) -> bool {
         self.send(Event::Job(job))
     }
 
-    /// A range server said that it is there.
+    /// Notes a HEARTBEAT of a range server.
     pub(crate) fn heard(&self, server: ServerId, connection: i64) {
         self.registry.lock().heard(server, connection, Instant::now());
         self.send(Event::Settle(server));
     }
 
-    /// A range server said how it does.
-    pub(crate) fn report(&self, server: ServerId, load: Load) {
+    /// Notes the load that a range server has reported.
+    pub(crate) fn report(&self, server: ServerId, load: ServerLoad) {
         self.registry.lock().report(server, load, Instant::now());
     }
 
-    /// A connection over which a range server was heard is gone.
+    /// Notes that a connection to a range server has closed.
     pub(crate) fn closed(&self, server: ServerId, connection: i64) {
         self.registry.lock().closed(server, connection);
     }
 
-    /// A range server, where it is up and can be reached.
+    /// The range server, if it is up and its address is known.
     pub(crate) fn range_server(&self, server: ServerId) -> Result<Arc<dyn RangeServer>, Refusal> {
         reach(&*self.range_servers, &self.registry, server)
     }
 
-    /// Looks for deleted streams that can be forgotten, as is done now and then.
+    /// Checks now which deleted streams can be forgotten, instead of waiting for the next regular check.
     #[cfg(test)]
     pub(crate) fn sweep(&self) {
         self.send(Event::Sweep);
     }
 
-    /// Ends the thread, after what was submitted is done; what waits for another server is given up after a while.
+    /// Ends the thread once what was submitted is done. Answers of range servers are waited for only for a limited
+    /// time.
     pub(crate) fn stop(&self) {
         if let Some(events) = self.events.lock().take() {
             let _ended = events.send(Event::Stop);

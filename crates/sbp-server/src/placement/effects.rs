@@ -1,4 +1,4 @@
-//! What a decision comes to.
+//! The effects of a decision of the placement driver.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use super::records::{RangeRecord, StreamRecord};
 use super::state::Change;
 use crate::range::{HeldRange, StreamFacts};
 
-/// What a command comes to.
+/// What has to be done to carry out a command.
 #[derive(Debug)]
 pub(crate) struct Effects {
-    /// What has to become durable, all or nothing, before anybody hears of it. Empty when nothing changes.
+    /// The changes to make durable, all or none, before anybody learns of them. Empty when nothing changes.
     pub(crate) changes: Vec<Change>,
-    /// What range servers have to be told when it is durable, in this order.
+    /// The orders to give to range servers once the changes are durable, in this sequence.
     pub(crate) orders: Vec<Order>,
-    /// What to answer then.
+    /// The answer to the command after that.
     pub(crate) outcome: Outcome,
 }
 
@@ -29,7 +29,7 @@ impl Effects {
     }
 }
 
-/// What one range server has to be told.
+/// An order to one range server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) server: ServerId,
@@ -37,21 +37,21 @@ pub(crate) struct Order {
     pub(crate) action: Action,
 }
 
-/// What it has to do with the stream.
+/// What the range server has to do with the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Hold these ranges, and know this of the stream.
+    /// Hold these ranges, and use these settings of the stream.
     Install(StreamFacts, Vec<HeldRange>),
-    /// Let everybody see the end of a range that it has sealed.
+    /// Show readers the end of a range that the server has sealed.
     Publish(RangeKey, Offset),
-    /// Let the stream begin here.
+    /// Let the stream begin at this offset.
     Trim(Offset),
-    /// Forget the stream.
+    /// Delete the stream.
     Delete,
 }
 
 impl Order {
-    /// Tells these servers that they hold these ranges.
+    /// The orders that have these servers hold these ranges.
     pub(super) fn install(stream: &StreamRecord, servers: &[ServerId], ranges: &[&RangeRecord]) -> Vec<Self> {
         let order = |server: &ServerId| Self {
             server: *server,
@@ -62,27 +62,30 @@ impl Order {
     }
 }
 
-/// What is answered.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A stream as it now is, or as it was.
+    /// A stream as it is after the command, or as it was before its deletion.
     Stream(Arc<StreamRecord>),
-    /// A stream, and the range of it that the operation is about.
+    /// A stream that was just created, and its first range.
+    NewStream(Arc<StreamRecord>, Arc<RangeRecord>),
+    /// A stream, and its range that the command is about.
     StreamRange(Arc<StreamRecord>, Arc<RangeRecord>),
-    /// A range as it now is.
+    /// A range as it is after the command.
     Range(Arc<RangeRecord>),
-    /// The number of a range server.
+    /// The id allocated for a range server.
     Server(ServerId),
-    /// It is done.
+    /// Success without a result.
     Done,
 }
 
 impl Outcome {
-    /// The range that the answer shows.
-    pub(crate) fn range(&self) -> Option<&RangeRecord> {
+    /// The range in the answer, if appends may have moved its end since. A new stream has none yet: no client knows of
+    /// it.
+    pub(crate) fn range_that_may_have_grown(&self) -> Option<&RangeRecord> {
         match self {
             Self::StreamRange(_, range) | Self::Range(range) => Some(range),
-            Self::Stream(_) | Self::Server(_) | Self::Done => None,
+            Self::NewStream(..) | Self::Stream(_) | Self::Server(_) | Self::Done => None,
         }
     }
 }

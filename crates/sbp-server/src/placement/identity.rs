@@ -1,4 +1,4 @@
-//! Identities of streams: drawn here, outside of what is decided, and handed in.
+//! Identities of streams. They are drawn here and passed to the decisions, which stay pure.
 
 use std::io;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use sbp_types::StreamIdentity;
 use super::records::StreamRecord;
 use super::state::{Change, PlacementState};
 
-/// One that no stream has, on this server or any other: 128 bits of the system's randomness.
+/// A new identity: 128 random bits of the operating system, so that no other stream on any server has the same.
 pub(super) fn new_identity() -> io::Result<StreamIdentity> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
     Ok(StreamIdentity(bytes))
 }
 
-/// Gives an identity to each stream that was made before streams had one.
+/// The changes that give an identity to each stream which was created before identities existed.
 pub(crate) fn identify_streams(state: &PlacementState) -> io::Result<Vec<Change>> {
     let without = state.streams().filter(|stream| stream.identity.is_none());
     let identified = without.map(|stream| {

@@ -10,31 +10,31 @@ use super::state::PlacementState;
 use super::token::{RangePlace, TokenError, read_range_token, write_range_token};
 use crate::refusal::Refusal;
 
-/// Which ranges are asked for: those of a stream, those on a server, or with both those of the stream on the
-/// server.
+/// The ranges asked for: those of a stream, those on a server, or the stream's ranges on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Criterion {
     pub(crate) stream: Option<StreamId>,
     pub(crate) server: Option<ServerId>,
 }
 
-/// What one criterion gave on this page.
+/// The ranges that match one criterion, as far as they are on this page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// Which criterion of the request.
+    /// The index of the criterion in the request.
     pub(crate) criterion: usize,
     pub(crate) ranges: Result<Vec<Arc<RangeRecord>>, Refusal>,
 }
 
-/// One page.
+/// One page of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListedPage {
     pub(crate) results: Vec<Listed>,
-    /// Where the next page begins; empty at the end.
+    /// The token of the next page; empty after the last one.
     pub(crate) continuation: Vec<u8>,
 }
 
-/// Lists ranges, criteria in order, at most `limit` ranges. A criterion that does not fit goes on on the next page.
+/// Lists at most `limit` ranges, criterion by criterion. A criterion whose ranges do not fit is continued on the next
+/// page.
 pub(crate) fn list_ranges(
     state: &PlacementState,
     criteria: &[Criterion],

@@ -1,10 +1,10 @@
 //! The placement driver: which streams and ranges exist, and on which server.
 //!
-//! The decisions are pure: [`apply`](apply::apply) looks at a [`PlacementState`] and a [`Command`](apply::Command) and
-//! says what would change and what range servers have to be told. The change counts only when it is durable; then
-//! [`PlacementState::install`] makes it visible, and the orders are given. Recovery installs the stored records through
-//! the same door. Around the decisions there is one thread, the [`Worker`](worker::Worker), which keeps the operations of
-//! each stream in order while range servers do their part.
+//! The decisions are pure: [`apply`](apply::apply) takes a [`PlacementState`] and a [`Command`](apply::Command) and
+//! returns what would change and what range servers have to be told. Once the changes are durable,
+//! [`PlacementState::install`] makes them visible and the orders are given. Recovery installs the stored records
+//! through the same function. Around the decisions there is one thread, the [`Worker`](worker::Worker), which keeps the
+//! operations of each stream in order while range servers do their part.
 
 mod apply;
 mod choose;
@@ -27,13 +27,15 @@ mod settings;
 mod state;
 mod store;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod token;
 mod trim;
 mod update;
 mod worker;
 
-pub(crate) use choose::Load;
+pub(crate) use choose::ServerLoad;
 pub(crate) use create::NewStream;
 pub(crate) use describe::{Described, StreamQuery, describe_streams};
 pub(crate) use driver::PlacementDriver;
@@ -44,7 +46,7 @@ pub(crate) use list_ranges::{Criterion, ListedPage, list_ranges};
 pub(crate) use range_servers::NoOthers;
 pub(crate) use range_servers::{AbandonedEnd, RangeServer, RangeServers};
 pub(crate) use records::{RangeRecord, ServerRecord, StreamRecord};
-pub(crate) use request::{MetadataJob, Reply, Request};
+pub(crate) use request::{MetadataJob, Outcomes, Request};
 pub(crate) use schema::SchemaRecord;
 pub(crate) use seal::{NewRange, SealFor, SealTarget};
 pub(crate) use settings::{RequestedSettings, Settings, SettingsUpdate};
@@ -54,10 +56,10 @@ pub(crate) use token::TokenError;
 pub(crate) use update::StreamUpdate;
 pub(crate) use worker::DriverParts;
 
-/// Entries in a page of DESCRIBE_STREAMS or LIST_RANGES when the request names no limit, and the most it may name.
+/// The page size of DESCRIBE_STREAMS and LIST_RANGES when the request names none, and the largest it may name.
 const MAX_PAGE: usize = 1_000;
 
-/// The page size in force for a request's `limit`.
+/// The page size for a request's `limit`.
 fn page_size(limit: i32) -> usize {
     match usize::try_from(limit) {
         Ok(limit) if (1..=MAX_PAGE).contains(&limit) => limit,

@@ -1,10 +1,10 @@
-//! What a stream may be called.
+//! Which names streams may have.
 
 use sbp_messages::is_valid_stream_name;
 
 use crate::refusal::Refusal;
 
-/// Checks a stream's name, and says what a name may be where it is none.
+/// Checks a stream's name. The refusal says which names are allowed.
 pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     if is_valid_stream_name(name) {
         return Ok(());
@@ -16,7 +16,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// A name as a peer gave it, for a message: escaped, because the message ends up in terminals, and cut.
+/// A name that a peer sent, for use in a message: escaped, because messages are shown in terminals, and cut to 80
+/// characters.
 pub(crate) fn quoted(name: &str) -> String {
     let shown: String = name.escape_debug().take(80).collect();
     format!("\"{shown}\"")

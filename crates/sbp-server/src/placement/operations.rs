@@ -1,45 +1,45 @@
-//! What is under way: requests with entries not answered yet, and streams whose operations wait for one another.
+//! The operations under way: which request each belongs to, and which wait for an earlier one on the same stream.
 
 use std::collections::{HashMap, VecDeque};
 
 use sbp_types::StreamId;
 
 use super::effects::Outcome;
-use super::request::{Reply, Task};
+use super::request::{Outcomes, Task};
 use crate::refusal::{Done, Refusal};
 
-/// One entry of one request.
+/// One entry of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OperationId {
     request: u64,
     entry: usize,
-    /// The stream whose turn it has.
+    /// The stream on which it works; `None` if it need not wait for other operations.
     stream: Option<StreamId>,
 }
 
-/// Requests and turns.
+/// The requests under way and the queue of each stream.
 ///
-/// Operations of one stream are done one after the other, in the order in which they came; those of different streams
-/// at the same time.
+/// Operations on one stream are done one after the other, in the order of their arrival; those on different streams at
+/// the same time.
 #[derive(Default)]
 pub(super) struct Operations {
     next: u64,
     open: HashMap<u64, OpenRequest>,
-    /// Streams with an operation under way, and those that wait for it.
+    /// Streams with an operation under way, each with the operations that wait for it.
     turns: HashMap<StreamId, VecDeque<(OperationId, Task)>>,
-    /// Operations whose turn it is.
+    /// Operations that can be started.
     ready: VecDeque<(OperationId, Task)>,
 }
 
 struct OpenRequest {
-    done: Done<Reply>,
+    done: Done<Outcomes>,
     results: Vec<Option<Result<Outcome, Refusal>>>,
     missing: usize,
 }
 
 impl Operations {
-    /// Takes a request.
-    pub(super) fn admit(&mut self, done: Done<Reply>, tasks: Vec<Result<Task, Refusal>>) {
+    /// Takes a request. Entries that were refused when the request was read are results already.
+    pub(super) fn admit(&mut self, done: Done<Outcomes>, tasks: Vec<Result<Task, Refusal>>) {
         let request = self.next;
         self.next += 1;
         let mut open = OpenRequest {
@@ -76,12 +76,13 @@ impl Operations {
         }
     }
 
-    /// The next operation whose turn it is.
+    /// Takes an operation that can be started.
     pub(super) fn take_ready(&mut self) -> Option<(OperationId, Task)> {
         self.ready.pop_front()
     }
 
-    /// An operation has ended: its request is answered when it was the last one, and the stream's next one is ready.
+    /// Notes the result of an operation. Answers its request if it was the last one, and makes the stream's next
+    /// operation ready.
     pub(super) fn finish(&mut self, id: OperationId, result: Result<Outcome, Refusal>) {
         if let Some(stream) = id.stream
             && let Some(waiting) = self.turns.get_mut(&stream)
@@ -108,12 +109,12 @@ impl Operations {
         }
     }
 
-    /// Whether everything is answered.
+    /// Whether all requests are answered.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Answers what is still open with this.
+    /// Answers all open requests with this refusal.
     pub(super) fn give_up(&mut self, refusal: &Refusal) {
         for (_, open) in self.open.drain() {
             (open.done)(Err(refusal.clone()));
@@ -125,7 +126,7 @@ impl Operations {
 
 impl OpenRequest {
     fn answer(self) {
-        let results: Reply = self
+        let results: Outcomes = self
             .results
             .into_iter()
             .map(|result| result.unwrap_or_else(|| Err(Refusal::unanswered())))
@@ -159,7 +160,7 @@ mod tests {
             .collect()
     }
 
-    fn caller() -> (Done<Reply>, mpsc::Receiver<Result<Reply, Refusal>>) {
+    fn caller() -> (Done<Outcomes>, mpsc::Receiver<Result<Outcomes, Refusal>>) {
         let (sender, receiver) = mpsc::channel();
         (Box::new(move |answer| sender.send(answer).unwrap()), receiver)
     }

@@ -1,4 +1,4 @@
-//! Range servers as a placement driver sees them: behind one trait, whichever process they are in.
+//! Range servers as a placement driver sees them: one trait for those in the same process and in others.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,64 +14,66 @@ use crate::refusal::{Done, Refusal};
 
 /// One range server.
 ///
-/// A placement driver tells it what is durable: which ranges it holds, where a stream begins, that a stream is gone.
-/// What only a range server knows, where a range ends, it is asked for. A range on several servers is several of these,
-/// each told and asked by itself.
+/// A placement driver tells it what is durable: which ranges it holds, where a stream begins, that a stream is deleted.
+/// It asks for what only the range server knows: where a range ends. A range with several replicas is on several such
+/// servers, each told and asked separately.
 ///
-/// No method blocks. Each `done` is called after a while at the latest, on any thread: an operation of a stream waits for
-/// it, and the stream's next operation behind it. A server that does not answer is
+/// No method blocks. Each `done` is called within bounded time, on any thread, because an operation waits for it, and
+/// the stream's next operation behind that. For a server that does not answer the result is
 /// [`PD_NO_AVAILABLE_RS`](sbp_messages::ErrorCode::PD_NO_AVAILABLE_RS).
 pub(crate) trait RangeServer: Debug + Send + Sync {
     /// Has the range take no more appends, and gives its end once everything that it accepted is synced. `seen` is the
-    /// end that somebody else saw: a server that makes the end durable itself does so only if it is this one. The caller
-    /// compares too, and then says what becomes of the end: [`sync`](Self::sync), [`publish_end`](Self::publish_end) or
-    /// [`abandon_seal`](Self::abandon_seal).
+    /// end that the requester expects; a server that makes the end durable itself does so only if the two agree. The
+    /// caller compares them too, and then says what becomes of the end: [`sync`](Self::sync),
+    /// [`publish_end`](Self::publish_end) or [`abandon_seal`](Self::abandon_seal).
     fn seal(&self, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<Offset>);
 
-    /// The end that a seal gave was not made durable by the placement driver. A server that has made it durable itself
-    /// stays with it.
+    /// The placement driver did not make the end of a sealed range durable. A server that has made it durable itself
+    /// keeps it.
     fn abandon_seal(&self, key: RangeKey, end: AbandonedEnd);
 
-    /// The end that a seal gave is durable, and the next range is on another server: readers may see the end. A server
-    /// that cannot be reached learns of it when it asks what belongs to it.
+    /// The end of a sealed range is durable and readers may see it; used where the next range is not on this server. A
+    /// server that cannot be reached learns of the end when it asks which ranges belong to it.
     fn publish_end(&self, key: RangeKey, end: Offset);
 
-    /// The server holds these ranges of the stream, whose settings may have changed; durable when this is done.
+    /// The server holds these ranges of the stream, with these settings. `done` is called when the server has made that
+    /// durable.
     fn sync(&self, stream: StreamId, facts: StreamFacts, ranges: Vec<HeldRange>, done: Done<()>);
 
-    /// The stream begins at `start`.
+    /// The stream begins at `start` from now on.
     fn trim(&self, stream: StreamId, start: Offset, done: Done<()>);
 
-    /// The streams are gone.
+    /// The streams are deleted.
     fn delete(&self, streams: Vec<StreamId>, done: Done<()>);
 
-    /// Where readers of these open ranges stand; `None` for one that the server does not hold.
+    /// The confirmed ends of these open ranges; `None` for a range that the server does not hold.
     fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>);
 }
 
-/// What is known about an end that was not made durable.
+/// What is known about an end that the placement driver did not make durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AbandonedEnd {
-    /// It is not on the placement driver's disk: the range may take appends again.
+    /// The end is not on the placement driver's disk, so the range may take appends again.
     NotStored,
-    /// It may be on the disk, and a restart finds out: records behind it would be lost then.
+    /// The end may be on the placement driver's disk, which only a restart can tell. The range must take no appends: if
+    /// the end is there, records behind it would be lost.
     Unknown,
 }
 
 /// The range servers that a placement driver can reach.
 pub(crate) trait RangeServers: Debug + Send + Sync {
-    /// The server is to be dialled here from now on.
+    /// Sets the address at which the server is dialled from now on.
     fn locate(&self, server: ServerId, address: &str);
 
-    /// The server; `None` if it never said where it is.
+    /// The range server with this id; `None` if it never reported its address.
     fn server(&self, server: ServerId) -> Option<Arc<dyn RangeServer>>;
 
-    /// Whether a deleted stream may be forgotten: no start of the placement driver's directory could find anything of it.
-    /// A range server with a directory of its own remembers for itself what it was told to delete.
+    /// Whether a deleted stream may be forgotten, because no restart on the placement driver's directory could find
+    /// records of it. Range servers with directories of their own remember by themselves what they were told to delete.
     fn may_forget(&self, stream: StreamId) -> bool;
 }
 
-/// The range server, where it is up and can be reached.
+/// The range server with this id, if it is up and its address is known.
 pub(super) fn reach(
     servers: &dyn RangeServers,
     registry: &Mutex<Registry>,
@@ -85,7 +87,7 @@ pub(super) fn reach(
     found.ok_or_else(|| unavailable(format!("range server {server} never said where it is")))
 }
 
-/// There are no range servers in other processes.
+/// No range servers in other processes.
 #[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct NoOthers;

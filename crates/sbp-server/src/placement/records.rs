@@ -1,4 +1,4 @@
-//! What is stored about a stream, a range and a range server.
+//! The stored records of streams, ranges and range servers.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub(crate) struct StreamRecord {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) settings: Settings,
     pub(crate) created_at: TimestampMs,
-    /// What it was given when it was made, or at the first start of a version that knows identities. `None`: there was no
-    /// room on the disk to write it down, or this is a range server's memory of the stream.
+    /// The identity, drawn when the stream was created or, for an older stream, at the first start of a version with
+    /// identities. `None` if the disk had no room to store it then, or in a range server's copy of the record.
     pub(crate) identity: Option<StreamIdentity>,
 }
 
 impl StreamRecord {
-    /// What the range servers that hold the stream need to know of it.
+    /// The settings that range servers need to know.
     pub(crate) fn facts(&self) -> StreamFacts {
         let schema = self.settings.schema.as_deref();
         StreamFacts {
@@ -38,7 +38,7 @@ impl StreamRecord {
 pub(crate) struct RangeRecord {
     pub(crate) key: RangeKey,
     pub(crate) epoch: Epoch,
-    /// Its first offset that is kept: a trim raises it.
+    /// The first offset that is kept; a trim raises it.
     pub(crate) start_offset: Offset,
     /// One past its last offset; `None` while it is open.
     pub(crate) end_offset: Option<Offset>,
@@ -57,7 +57,7 @@ impl RangeRecord {
         }
     }
 
-    /// The range as a server that holds it remembers it.
+    /// The range as a range server holds it.
     pub(crate) fn held(&self) -> HeldRange {
         HeldRange {
             key: self.key,
@@ -68,10 +68,10 @@ impl RangeRecord {
     }
 }
 
-/// A range server that can be reached.
+/// A range server and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerRecord {
     pub(crate) id: ServerId,
-    /// `host:port`, as it said itself.
+    /// `host:port`, as the server reported it.
     pub(crate) address: String,
 }

@@ -1,29 +1,29 @@
-//! Which range servers are up, and what they last said about themselves.
+//! Which range servers are up, and the load they last reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use sbp_types::ServerId;
 
-use super::choose::{Candidate, Load};
+use super::choose::{Candidate, ServerLoad};
 
-/// A server that has said nothing for so long counts as down, although its connection stands.
+/// A server that has sent nothing for this long counts as down, even if its connection is open.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// The range servers as they are right now. Nothing in here is durable: after a restart they say it again.
+/// The range servers as they are now. Nothing here is durable: after a restart the servers report again.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// The range server that is up as long as the registry is: that of the same process.
+    /// The range server in the same process, which is always up.
     always_up: Option<ServerId>,
     servers: BTreeMap<ServerId, Presence>,
 }
 
 #[derive(Debug)]
 struct Presence {
-    /// Over these connections it has said who it is.
+    /// The connections on which the server has sent a HEARTBEAT.
     connections: BTreeSet<i64>,
     last_heard: Instant,
-    load: Load,
+    load: ServerLoad,
 }
 
 impl Presence {
@@ -40,7 +40,7 @@ impl Registry {
         }
     }
 
-    /// The server said that it is there. True when it was not up before.
+    /// Notes a HEARTBEAT of the server. Returns true if the server was not up before.
     pub(crate) fn heard(&mut self, server: ServerId, connection: i64, now: Instant) -> bool {
         let presence = self.presence(server, now);
         let was_up = presence.is_up(now);
@@ -49,14 +49,14 @@ impl Registry {
         !was_up
     }
 
-    /// The server said how it does.
-    pub(crate) fn report(&mut self, server: ServerId, load: Load, now: Instant) {
+    /// Notes the load that the server reported.
+    pub(crate) fn report(&mut self, server: ServerId, load: ServerLoad, now: Instant) {
         let presence = self.presence(server, now);
         presence.load = load;
         presence.last_heard = now;
     }
 
-    /// The connection is gone, and with the last one the server.
+    /// Notes that a connection has closed. Without its last connection the server is down.
     pub(crate) fn closed(&mut self, server: ServerId, connection: i64) {
         if let Some(presence) = self.servers.get_mut(&server) {
             presence.connections.remove(&connection);
@@ -68,7 +68,7 @@ impl Registry {
         self.always_up == Some(server) || self.servers.get(&server).is_some_and(|presence| presence.is_up(now))
     }
 
-    /// The servers that new ranges can be placed on.
+    /// The servers that are up, on which new ranges can be placed.
     pub(crate) fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let load_of = |id: &ServerId| self.servers.get(id).map(|presence| presence.load).unwrap_or_default();
         let own = self.always_up.map(|id| Candidate { id, load: load_of(&id) });
@@ -87,7 +87,7 @@ impl Registry {
         self.servers.entry(server).or_insert_with(|| Presence {
             connections: BTreeSet::new(),
             last_heard: now,
-            load: Load::default(),
+            load: ServerLoad::default(),
         })
     }
 }
@@ -121,7 +121,7 @@ mod tests {
         assert!(registry.heard(A, 3, start), "it is back");
         let later = start + SILENCE;
         assert!(!registry.is_up(A, later), "silent for too long");
-        registry.report(A, Load::default(), later);
+        registry.report(A, ServerLoad::default(), later);
         assert!(registry.is_up(A, later), "a report is a sign of life");
     }
 
@@ -130,9 +130,9 @@ mod tests {
         let now = Instant::now();
         let mut registry = Registry::new(Some(OWN));
         assert!(registry.is_up(OWN, now));
-        let load = Load {
+        let load = ServerLoad {
             appends: 5,
-            ..Load::default()
+            ..ServerLoad::default()
         };
         registry.report(OWN, load, now);
         assert_eq!(registry.candidates(now), [Candidate { id: OWN, load }]);
@@ -144,7 +144,7 @@ mod tests {
     fn a_report_alone_does_not_bring_a_server_up() {
         let now = Instant::now();
         let mut registry = Registry::new(None);
-        registry.report(A, Load::default(), now);
+        registry.report(A, ServerLoad::default(), now);
         assert!(!registry.is_up(A, now));
     }
 }

@@ -1,4 +1,4 @@
-//! What the placement driver is asked for.
+//! The requests to the placement driver.
 
 use std::time::Instant;
 
@@ -14,16 +14,16 @@ use super::seal::{NewRange, SealFor, SealTarget};
 use super::update::StreamUpdate;
 use crate::refusal::{Done, Refusal};
 
-/// Entries of one request. What was refused while it was read stays refused.
+/// The entries of one request. An entry may have been refused already when the request was read.
 type Entries<T> = Vec<Result<T, Refusal>>;
 
-/// One request, as the protocol has them: many entries, each with an end of its own.
+/// A request that changes metadata. Each of its entries has its own result.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     CreateStreams(Entries<NewStream>),
     UpdateStreams(Entries<StreamUpdate>),
     DeleteStreams(Entries<StreamId>),
-    /// Streams, and where they are to begin.
+    /// Streams, and the offset at which each is to begin.
     TrimStreams(Entries<(StreamId, Offset)>),
     SealRanges(SealFor, Entries<SealTarget>),
     CreateRange(Result<NewRange, Refusal>),
@@ -31,31 +31,31 @@ pub(crate) enum Request {
     RegisterServer(ServerRecord),
 }
 
-/// How the entries of a request ended, in their order.
-pub(crate) type Reply = Entries<Outcome>;
+/// The results of a request's entries, in request order.
+pub(crate) type Outcomes = Entries<Outcome>;
 
-/// A request, and who is told how it ended.
+/// A request and the callback for its results.
 pub(crate) struct MetadataJob {
-    /// Told on the metadata thread; must not block.
-    pub(crate) done: Done<Reply>,
-    /// When it is no longer worth starting.
+    /// Called on the metadata thread; must not block.
+    pub(crate) done: Done<Outcomes>,
+    /// The request must not be started after this.
     pub(crate) deadline: Instant,
     pub(crate) request: Request,
 }
 
-/// One entry on its way.
+/// The work for one entry of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Task {
-    /// The metadata alone decides.
+    /// Needs the metadata only.
     Apply(Command),
-    /// The end of the open range may be needed first.
+    /// May need the confirmed end of the open range first.
     Trim { stream: StreamId, start: Offset },
-    /// A range server may have to seal first.
+    /// May need a range server to seal the range first.
     Seal { on_behalf: SealFor, target: SealTarget },
 }
 
 impl Task {
-    /// The stream whose operations come one after the other, this one among them.
+    /// The stream whose operations are done one after the other; `None` if this one need not wait for others.
     pub(super) fn stream(&self) -> Option<StreamId> {
         match self {
             Self::Trim { stream, .. } => Some(*stream),
@@ -69,7 +69,7 @@ impl Task {
 }
 
 impl Request {
-    /// Takes the request apart.
+    /// Makes one task of each entry.
     pub(super) fn into_tasks(self) -> Vec<Result<Task, Refusal>> {
         fn each<T>(entries: Entries<T>, task: impl Fn(T) -> Task) -> Vec<Result<Task, Refusal>> {
             entries.into_iter().map(|entry| entry.map(&task)).collect()
@@ -87,7 +87,7 @@ impl Request {
     }
 }
 
-/// A stream is given its identity here, so that what is decided about it depends on nothing else.
+/// Draws the identity of a new stream here, so that the decision about it stays pure.
 fn create(stream: NewStream) -> Result<Task, Refusal> {
     match new_identity() {
         Ok(identity) => Ok(Task::Apply(Command::CreateStream(stream, identity))),

@@ -1,30 +1,32 @@
-//! What is stored about a stream's columns.
+//! The stored record of a stream's schema.
 
 use sbp_record::StreamSchema;
 use smallvec::{SmallVec, smallvec};
 
-/// A stream's columns.
+/// The schema of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct SchemaRecord {
-    /// The Arrow IPC schema message, as it was given.
+    /// The Arrow IPC schema message, byte for byte as the client sent it.
     pub(crate) ipc: Vec<u8>,
-    /// The form that schemas are compared by.
+    /// The canonical form, by which schemas are compared.
     pub(crate) canonical: Vec<u8>,
-    /// What a batch of typed columns says it was written with.
+    /// The fingerprint of a batch that has all columns.
     pub(crate) fingerprint: u64,
 }
 
 impl SchemaRecord {
-    /// What a batch may say it was written with: all columns, or only the first ones where the others may be null.
+    /// The fingerprints that the stream's batches may have: that of all columns, and those of a prefix where the
+    /// columns after it are nullable.
     pub(crate) fn fingerprints(&self) -> SmallVec<[u64; 1]> {
-        // What is stored was read once already; should it ever not be readable, batches with all columns still are.
+        // The schema was parsed before it was stored. Should it not be readable any more, batches with all columns
+        // still are accepted.
         match StreamSchema::from_ipc(&self.ipc) {
             Ok(schema) => schema.accepted_fingerprints().collect(),
             Err(_) => smallvec![self.fingerprint],
         }
     }
 
-    /// Whether this is `older` with nullable columns added at the end, or `older` itself.
+    /// Whether this schema is `older`, or `older` with nullable columns added at the end.
     pub(crate) fn is_extension_of(&self, older: &Self) -> bool {
         let (new, old) = (StreamSchema::from_ipc(&self.ipc), StreamSchema::from_ipc(&older.ipc));
         matches!((new, old), (Ok(new), Ok(old)) if new.is_extension_of(&old))

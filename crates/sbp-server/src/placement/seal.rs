@@ -1,4 +1,4 @@
-//! SEAL_RANGES and CREATE_RANGE: how a stream goes on in its next range.
+//! SEAL_RANGES and CREATE_RANGE: ending a range and opening the next one.
 
 use std::sync::Arc;
 
@@ -14,39 +14,39 @@ use crate::refusal::Refusal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SealTarget {
     pub(crate) stream: StreamId,
-    /// `None`: the open range, or the last one where none is open.
+    /// `None`: the open range, or the last one if none is open.
     pub(crate) range: Option<RangeIndex>,
-    /// `None`: not compared.
+    /// The epoch the requester believes the range to have; `None`: any.
     pub(crate) epoch: Option<Epoch>,
-    /// The end that the sealer saw; only compared.
+    /// The end that the requester expects; only compared.
     pub(crate) end: Option<Offset>,
 }
 
-/// On whose behalf a range is sealed.
+/// On whose behalf a range is sealed (`kind` of SEAL_RANGES).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SealFor {
-    /// The range server's: the range ends, and that is all.
+    /// A range server: the range ends, and no other is opened.
     RangeServer,
-    /// The placement driver's: the next range is opened, too.
+    /// The placement driver: the next range is opened as well.
     PlacementDriver,
 }
 
-/// What a seal needs.
+/// The next step of a seal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SealPlan {
-    /// Nothing: it was sealed before, and this is the range to answer with.
+    /// No step: the range was sealed before, and this range is the answer.
     Done(Arc<RangeRecord>),
-    /// The server has to seal it first.
+    /// Have the range server seal the range.
     Seal {
         server: ServerId,
         key: RangeKey,
         epoch: Epoch,
     },
-    /// It is sealed, and the next range has to be opened.
+    /// The range is sealed: open the next one.
     OpenNext(RangeKey),
 }
 
-/// Judges a seal, as far as the placement driver knows the range.
+/// Decides the next step of a seal from what the placement driver knows of the range.
 pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: SealFor) -> Result<SealPlan, Refusal> {
     let Some(last) = state.last_range(target.stream) else {
         return Err(Refusal::no_stream(target.stream));
@@ -59,7 +59,7 @@ pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: S
     let next = next_key(key).and_then(|next| state.range(next));
     let Some(range) = state.range(key) else {
         return match (next, on_behalf) {
-            // The range was trimmed away behind its seal, which can still be answered.
+            // The sealed range was trimmed away since; the range after it still is the answer.
             (Some(next), SealFor::PlacementDriver) => Ok(SealPlan::Done(Arc::clone(next))),
             _ => Err(Refusal::new(
                 ErrorCode::RANGE_NOT_FOUND,
@@ -89,7 +89,7 @@ pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: S
     })
 }
 
-/// Compares the end that a sealer saw with the one that counts.
+/// Compares the end that a requester expects with the range's real end.
 pub(crate) fn check_end(key: RangeKey, end: Offset, seen: Option<Offset>) -> Result<(), Refusal> {
     match seen {
         Some(seen) if seen != end => Err(Refusal::new(
@@ -110,7 +110,7 @@ fn check_epoch(range: &RangeRecord, epoch: Option<Epoch>) -> Result<(), Refusal>
     }
 }
 
-/// Writes the end of a sealed range down, with the next range where that is wanted.
+/// Stores the end of a sealed range and, with `open_next`, opens the next one.
 pub(super) fn finish_seal(
     state: &PlacementState,
     key: RangeKey,
@@ -142,7 +142,7 @@ pub(super) fn finish_seal(
     })
 }
 
-/// Opens the range behind `key`, the last one of its stream, which is sealed.
+/// Opens the range after `key`, which is the last one of its stream and sealed.
 pub(super) fn open_next(state: &PlacementState, key: RangeKey) -> Result<Effects, Refusal> {
     let last = known_range(state, key)?;
     let Some(end) = last.end_offset else {
@@ -156,17 +156,17 @@ pub(super) fn open_next(state: &PlacementState, key: RangeKey) -> Result<Effects
     })
 }
 
-/// A range that is to be opened.
+/// A range to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewRange {
     pub(crate) key: RangeKey,
-    /// `None`: where the one before ends.
+    /// `None`: the end of the range before it.
     pub(crate) start: Option<Offset>,
-    /// `None`: one more than the one before.
+    /// `None`: one more than the epoch of the range before it.
     pub(crate) epoch: Option<Epoch>,
 }
 
-/// Opens the described range behind the last one, which must be sealed; or finds it there already.
+/// Opens the described range after the last one, which must be sealed, or returns it if it exists already.
 pub(super) fn create_range(state: &PlacementState, wanted: NewRange) -> Result<Effects, Refusal> {
     let NewRange { key, start, epoch } = wanted;
     let Some(last) = state.last_range(key.stream) else {
@@ -206,8 +206,8 @@ pub(super) fn create_range(state: &PlacementState, wanted: NewRange) -> Result<E
     open_next(state, last.key)
 }
 
-/// The open range behind a sealed one: on the same servers, because the writers' state and the order of the appends
-/// live there.
+/// The open range that follows a sealed one. It is on the same servers, because these have the state of the writers and
+/// the order of the appends.
 fn successor(state: &PlacementState, sealed: &RangeRecord, end: Offset) -> Result<Arc<RangeRecord>, Refusal> {
     let Some(stream) = state.stream(sealed.key.stream) else {
         return Err(Refusal::no_stream(sealed.key.stream));
@@ -229,7 +229,7 @@ fn successor(state: &PlacementState, sealed: &RangeRecord, end: Offset) -> Resul
     }))
 }
 
-/// Tells everybody who holds the last of these ranges of all of them.
+/// The orders that tell the servers of `last` about these ranges.
 fn install(state: &PlacementState, last: &RangeRecord, ranges: &[&RangeRecord]) -> Result<Vec<Order>, Refusal> {
     match state.stream(last.key.stream) {
         Some(stream) => Ok(Order::install(stream, &last.servers, ranges)),

@@ -1,4 +1,4 @@
-//! What a stream is set to, and when two settings are the same.
+//! The settings of a stream: defaults, limits, and changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use sbp_messages::ErrorCode;
 use super::schema::SchemaRecord;
 use crate::refusal::Refusal;
 
-/// A stream's settings in force: nothing in here means "the default" any more.
+/// The settings in force. All defaults are resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Copies of each record.
+    /// The number of copies of each record.
     pub(crate) replica_count: i8,
-    /// Copies that must be durable before an append is acknowledged.
+    /// The number of copies that must be durable before an append is acknowledged.
     pub(crate) ack_count: i8,
-    /// Milliseconds a record is kept after its append; 0: for ever.
+    /// How many milliseconds a record is kept after its append; 0: for ever.
     pub(crate) retention_period_ms: i64,
-    /// Bytes kept; -1: no bound.
+    /// How many bytes are kept; -1: no bound.
     pub(crate) retention_bytes: i64,
-    /// The columns, when the stream has any. Compared by canonical form, so metadata does not count.
+    /// The schema, if the stream has one. Compared by its canonical form, so field metadata does not matter.
     pub(crate) schema: Option<Arc<SchemaRecord>>,
-    /// The user's own words, compared as a map.
+    /// Key-value pairs of the user.
     pub(crate) properties: BTreeMap<String, String>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct RequestedSettings {
 }
 
 impl RequestedSettings {
-    /// Fills in the defaults and judges the result. `servers` is how many range servers there are.
+    /// Fills in the defaults and checks the result. `servers` is the number of range servers that are up.
     pub(crate) fn resolve(self, servers: usize) -> Result<Settings, Refusal> {
         let Self {
             replica_count,
@@ -53,7 +53,7 @@ impl RequestedSettings {
                 "a stream cannot have {replica_count} replicas"
             )));
         }
-        // A majority: any two sets of acknowledging replicas then share one.
+        // A majority, so that any two sets of acknowledging replicas have one in common.
         let ack_count = if ack_count == 0 {
             replica_count / 2 + 1
         } else {
@@ -76,7 +76,7 @@ impl RequestedSettings {
             ));
         }
         if replica_count > 1 {
-            // A promise of copies that nobody makes would be worse than a refusal.
+            // Refused, because an accepted number of copies would promise what this server does not do.
             return Err(Refusal::new(
                 ErrorCode::UNSUPPORTED_OPERATION,
                 format!("{replica_count} replicas: this version of the server keeps one copy of each record"),
@@ -94,12 +94,12 @@ impl RequestedSettings {
     }
 }
 
-/// Settings as UPDATE_STREAMS gives them: 0 and `None` leave what is there, but for the retention period.
+/// Settings as UPDATE_STREAMS gives them: 0 and `None` keep the present value, except for the retention period.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SettingsUpdate {
     pub(crate) replica_count: i8,
     pub(crate) ack_count: i8,
-    /// Always taken.
+    /// Always replaces the present value: 0 means "for ever" here.
     pub(crate) retention_period_ms: i64,
     pub(crate) retention_bytes: i64,
     pub(crate) schema: Option<Arc<SchemaRecord>>,
@@ -107,11 +107,11 @@ pub(crate) struct SettingsUpdate {
 }
 
 impl SettingsUpdate {
-    /// The settings that result; they are judged as a whole. `servers` is how many range servers there are.
+    /// The settings that result, checked as a whole. `servers` is the number of range servers that are up.
     pub(crate) fn merge(self, old: &Settings, servers: usize) -> Result<Settings, Refusal> {
         let or_old = |new: i8, old: i8| if new == 0 { old } else { new };
         let replica_count = or_old(self.replica_count, old.replica_count);
-        // How many servers are up now says nothing about a stream that is there already.
+        // Without a change of replicas, the number of servers that are up does not matter.
         let servers = if replica_count == old.replica_count {
             usize::MAX
         } else {

@@ -8,24 +8,24 @@ use sbp_types::{RangeIndex, RangeKey, ServerId, StreamId};
 
 use super::records::{RangeRecord, ServerRecord, StreamRecord};
 
-/// One durable step of the metadata.
+/// One change of a metadata record, made durable together with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// A stream is as given from now on.
+    /// The stream's record is this one from now on.
     PutStream(Arc<StreamRecord>),
-    /// A range is as given from now on.
+    /// The range's record is this one from now on.
     PutRange(Arc<RangeRecord>),
-    /// A range was trimmed away. Its index is not used again.
+    /// The range was trimmed away. Its index is not used again.
     RemoveRange(RangeKey),
-    /// The next stream gets this id. Ids are never reused, so this never falls.
+    /// The next stream gets this id. Ids are never reused, so this number never decreases.
     NextStreamId(StreamId),
-    /// The stream is gone; its id is remembered until no segment holds its records.
+    /// The stream is deleted. Its id is remembered until no restart can find its records.
     PutTombstone(StreamId),
-    /// No segment holds records of the deleted stream any more.
+    /// The deletion of the stream may be forgotten: no restart can find its records any more.
     DropTombstone(StreamId),
-    /// A range server can be reached as given from now on.
+    /// The range server's record is this one from now on.
     PutServer(Arc<ServerRecord>),
-    /// The next range server gets this id. Never falls.
+    /// The next range server gets this id. This number never decreases.
     NextServerId(ServerId),
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct PlacementState {
     ranges: BTreeMap<RangeKey, Arc<RangeRecord>>,
     tombstones: BTreeSet<StreamId>,
     servers: BTreeMap<ServerId, Arc<ServerRecord>>,
-    /// Open ranges by the server that takes their appends.
+    /// The number of open ranges by the server that takes their appends.
     open_ranges: HashMap<ServerId, usize>,
 }
 
@@ -62,7 +62,7 @@ impl Default for PlacementState {
 }
 
 impl PlacementState {
-    /// Makes a durable change visible.
+    /// Applies a change that is durable.
     pub(crate) fn install(&mut self, change: Change) {
         match change {
             Change::PutStream(record) => {
@@ -107,7 +107,7 @@ impl PlacementState {
         }
     }
 
-    /// Takes the range as it is out of the count of open ones.
+    /// Removes the range, as it is stored now, from the count of open ranges.
     fn uncount(&mut self, key: RangeKey) {
         let server = self.ranges.get(&key).and_then(|range| range.appends_go_to());
         if let Some(count) = server.and_then(|server| self.open_ranges.get_mut(&server)) {

@@ -1,22 +1,22 @@
-//! Where a placement driver's metadata is durable.
+//! The interface to the durable storage of a placement driver's metadata.
 
 use std::fmt::Debug;
 
 use super::state::Change;
 
-/// Transactional storage of streams and ranges. Blocking.
+/// Transactional storage of metadata records. Its methods block.
 pub(crate) trait PlacementStore: Debug + Send + 'static {
     /// Makes the changes durable, all or none.
     fn commit(&mut self, changes: &[Change]) -> Result<(), CommitError>;
 }
 
-/// Why changes are not durable.
+/// Why changes were not made durable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CommitError {
-    /// There is no room. Nothing was written, and the store can be used on.
+    /// The disk is full. Nothing was written, and the store can still be used.
     #[error("the disk is full")]
     DiskFull,
-    /// The changes may or may not be on the disk; a restart finds out. The store takes no more.
+    /// The changes may or may not be on the disk, which only a restart can tell. The store accepts no more changes.
     #[error("{0}")]
     Failed(String),
 }

@@ -16,7 +16,7 @@ mod changes;
 const SERVER: ServerId = ServerId(1);
 const CANDIDATES: [Candidate; 1] = [Candidate {
     id: SERVER,
-    load: Load {
+    load: ServerLoad {
         free_bytes: None,
         appends: 0,
         fetches: 0,
@@ -58,7 +58,7 @@ struct Created {
 
 fn create(state: &mut PlacementState, streams: Vec<NewStream>) -> Vec<Result<Created, Refusal>> {
     let created = |outcome| match outcome {
-        Outcome::StreamRange(stream, range) => Created { stream, range },
+        Outcome::NewStream(stream, range) | Outcome::StreamRange(stream, range) => Created { stream, range },
         other => panic!("{other:?}"),
     };
     let made = streams

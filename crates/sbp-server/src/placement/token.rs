@@ -1,27 +1,27 @@
-//! Continuations: where the next page begins.
+//! Continuation tokens: where the next page of a listing begins.
 //!
-//! A token names the last thing shown, so it stays valid over a restart and over changes between two pages.
+//! A token names the last item shown, so it stays valid over a restart and over changes between two pages.
 
 use sbp_types::{RangeIndex, RangeKey, StreamId};
 
-/// The bytes are no token of this kind of listing. The request is refused as a whole.
+/// The bytes are not a token of this kind of listing. The whole request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the continuation is not one that this server gave for such a request")]
 pub(crate) struct TokenError;
 
-/// First byte of a token of DESCRIBE_STREAMS: kind and version in one.
+/// First byte of a DESCRIBE_STREAMS token: its kind and version.
 const STREAMS: u8 = 0x51;
-/// First byte of a token of LIST_RANGES.
+/// First byte of a LIST_RANGES token.
 const RANGES: u8 = 0x61;
 
-/// After which stream the next page of DESCRIBE_STREAMS goes on.
+/// The token for the page of DESCRIBE_STREAMS that begins after stream `last`.
 pub(crate) fn write_stream_token(last: StreamId) -> Vec<u8> {
     let mut token = vec![STREAMS];
     token.extend_from_slice(&last.0.to_be_bytes());
     token
 }
 
-/// Reads what [`write_stream_token`] wrote; no bytes are the beginning.
+/// Reads what [`write_stream_token`] wrote. An empty token is the first page.
 pub(crate) fn read_stream_token(token: &[u8]) -> Result<StreamId, TokenError> {
     match token.split_first() {
         None => Ok(StreamId(0)),
@@ -33,16 +33,16 @@ pub(crate) fn read_stream_token(token: &[u8]) -> Result<StreamId, TokenError> {
     }
 }
 
-/// Where a page of LIST_RANGES begins.
+/// The place where a page of LIST_RANGES begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangePlace {
-    /// Which criterion of the request.
+    /// The index of the criterion in the request.
     pub(crate) criterion: u32,
-    /// Behind which range of it; `None`: at its first.
+    /// The last range shown of that criterion; `None`: none was shown yet.
     pub(crate) after: Option<RangeKey>,
 }
 
-/// Writes where the next page of LIST_RANGES goes on.
+/// The token for the page of LIST_RANGES that begins at `place`.
 pub(crate) fn write_range_token(place: RangePlace) -> Vec<u8> {
     let mut token = vec![RANGES];
     token.extend_from_slice(&place.criterion.to_be_bytes());
@@ -53,7 +53,7 @@ pub(crate) fn write_range_token(place: RangePlace) -> Vec<u8> {
     token
 }
 
-/// Reads what [`write_range_token`] wrote for a request of `criteria` criteria; no bytes are the beginning.
+/// Reads what [`write_range_token`] wrote, for a request with `criteria` criteria. An empty token is the first page.
 pub(crate) fn read_range_token(token: &[u8], criteria: usize) -> Result<RangePlace, TokenError> {
     let place = match token.split_first() {
         None => return Ok(RangePlace::default()),

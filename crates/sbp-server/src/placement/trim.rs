@@ -11,16 +11,16 @@ use super::records::RangeRecord;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
-/// What has to be known before a trim can be judged.
+/// What the placement driver has to know before it can judge a trim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrimPlan {
-    /// Nothing more.
+    /// Nothing more: the metadata is enough.
     Judge,
-    /// The end of what can be read in the open range, which its server knows.
+    /// The confirmed end of the open range, which its server knows.
     AskEnd(ServerId, RangeKey),
 }
 
-/// Says whether the placement driver knows enough to let the stream begin at `start`.
+/// Says whether the metadata alone can tell if the stream may begin at `start`.
 pub(crate) fn plan_trim(state: &PlacementState, stream: StreamId, start: Offset) -> Result<TrimPlan, Refusal> {
     let Some(last) = state.last_range(stream) else {
         return Err(Refusal::no_stream(stream));
@@ -31,8 +31,8 @@ pub(crate) fn plan_trim(state: &PlacementState, stream: StreamId, start: Offset)
     })
 }
 
-/// Lets the stream begin at `start`. Ranges that end there or before go, but for the last one; below the present start
-/// nothing changes.
+/// Lets the stream begin at `start`. Ranges that end at or before `start` are removed, except the last one. A `start`
+/// at or below the present one changes nothing.
 pub(super) fn trim_stream(
     state: &PlacementState,
     id: StreamId,

@@ -12,16 +12,16 @@ use super::settings::SettingsUpdate;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
-/// A change to the settings of a stream, or to its name.
+/// A change of a stream's settings or name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamUpdate {
     pub(crate) id: StreamId,
-    /// Empty: it keeps the one it has, or none.
+    /// Empty: the stream keeps its name, or its lack of one.
     pub(crate) name: String,
     pub(crate) settings: SettingsUpdate,
 }
 
-/// Changes settings and name, all or nothing.
+/// Changes settings and name, all or none.
 pub(super) fn update_stream(state: &PlacementState, servers: usize, update: StreamUpdate) -> Result<Effects, Refusal> {
     let StreamUpdate { id, name, settings } = update;
     let Some(old) = state.stream(id) else {
@@ -61,7 +61,7 @@ fn new_name(state: &PlacementState, old: &StreamRecord, wanted: String) -> Resul
     }
 }
 
-/// Whether nothing at all has to be written: schemas that are equal may be given in other bytes.
+/// Whether nothing has to be stored. Schemas that are equal may still differ in their bytes, and those are stored.
 fn same_to_the_byte(new: &StreamRecord, old: &StreamRecord) -> bool {
     let ipc = |stream: &StreamRecord| stream.settings.schema.as_ref().map(|schema| schema.ipc.clone());
     new == old && ipc(new) == ipc(old)

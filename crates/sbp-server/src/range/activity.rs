@@ -1,9 +1,9 @@
-//! What a range server does, in figures.
+//! The figures of a range server.
 
 use super::server::RangeServer;
 use super::stream::Phase;
 
-/// Figures about the ranges held. Counts are since the start.
+/// Figures about the ranges held. Counts are since the server's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeActivity {
     /// Streams with a range here.
@@ -33,7 +33,7 @@ pub(crate) struct RangeActivity {
 }
 
 impl RangeServer {
-    /// The figures now.
+    /// The present figures.
     pub(crate) fn activity(&self) -> RangeActivity {
         let log = self.log.stats();
         let counters = &self.hub.counters;

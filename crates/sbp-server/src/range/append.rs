@@ -1,4 +1,4 @@
-//! What happens to one entry of an APPEND.
+//! Judges one entry of an APPEND: stored, refused, answered at once or kept waiting.
 
 use sbp_messages::ErrorCode;
 use sbp_record::MAX_BATCH_LENGTH;
@@ -6,94 +6,95 @@ use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
 use super::outcome::{NotStored, Stored};
 use super::stream::{HostedStream, Phase, RangeState};
-use super::writers::{Claim, Standing, Until, Writer, expected, stand};
+use super::writers::{SequenceCheck, Until, Writer, WriterSequence, expected, stand};
 use crate::refusal::Refusal;
 
-/// One entry, as far as the decision looks at it.
+/// The fields of an APPEND entry that the judgement depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct AppendEntry {
     pub(crate) stream: StreamId,
-    /// `None`: the open range.
+    /// The range to append to; `None`: the open one.
     pub(crate) range: Option<RangeIndex>,
-    /// `None`: not compared.
+    /// The epoch the sender believes the range to have; `None`: any.
     pub(crate) epoch: Option<Epoch>,
-    /// The offset the sender insists on; `None`: the next one, whatever it is.
+    /// The offset the first record must get; `None`: any.
     pub(crate) expected_offset: Option<Offset>,
     /// Bytes of the batch.
     pub(crate) length: usize,
-    /// What the batch's head says, or why it says nothing.
+    /// What the batch's head says, or the refusal to answer with where the head cannot be read.
     pub(crate) head: Result<HeadFacts, Refusal>,
 }
 
 /// What the decision needs from a batch's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeadFacts {
-    /// 0: an empty batch, which asks where the writer stands, or makes its epoch current.
+    /// 0: an empty batch, which asks for the writer's next sequence or, as a fence, makes the writer's epoch current.
     pub(crate) record_count: i64,
-    /// Of an empty batch: it makes the writer's epoch current.
+    /// Whether an empty batch is a fence.
     pub(crate) is_fence: bool,
     /// The schema's fingerprint, when the body is typed columns.
     pub(crate) columns: Option<u64>,
     /// The idempotent writer, if there is one.
-    pub(crate) claim: Option<Claim>,
+    pub(crate) claim: Option<WriterSequence>,
 }
 
-/// That a writer's epoch is to become current.
+/// A fence to be written: an empty batch that makes its writer's epoch current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fence {
     pub(crate) key: RangeKey,
-    /// The range's.
+    /// The epoch of the range; the writer's is in `claim`.
     pub(crate) epoch: Epoch,
-    /// The next offset of the range, which it does not take.
+    /// The range's next offset. A fence takes none, so the next record gets this offset.
     pub(crate) base_offset: Offset,
-    pub(crate) claim: Claim,
-    /// The writer's, which stays.
+    pub(crate) claim: WriterSequence,
+    /// The sequence that the writer goes on at: a fence does not change it.
     pub(crate) next_sequence: i64,
 }
 
-/// What to do with an entry.
+/// What to do with an APPEND entry.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Write it at these offsets.
+pub(crate) enum AppendDecision {
+    /// Write the batch at these offsets.
     Store {
         key: RangeKey,
         epoch: Epoch,
         generation: u32,
         base_offset: Offset,
         next_offset: Offset,
-        /// The writer's, behind this batch; -1 without a writer.
+        /// The writer's sequence after this batch; -1 without a writer.
         next_sequence: i64,
     },
     /// Write the fence of a writer.
     Fence(Fence),
     /// There is nothing to write; the answer is success.
     Done(Stored),
-    /// This is the answer when everything before `until` is synced.
+    /// The batch repeats one that is not synced yet: answer with `stored` when everything before `until` is synced.
     After { until: Offset, stored: Stored },
-    /// A writer asks where it stands, which is certain when what is under way is synced or taken back.
+    /// The writer asks for its next sequence while batches or fences of it are unsynced: answer when the last of them
+    /// is synced or has failed.
     Ask { until: Until },
-    /// The range is being sealed and the next one will be here: judge it again when it is.
+    /// The range is being sealed: judge the entry again when the next range is here, or the seal is undone.
     Park,
-    /// Nothing is written.
+    /// Write nothing and answer with an error.
     Refuse(NotStored),
 }
 
-/// Judges an entry, first fault first: stream, size, head, schema, writer epoch, repeat, range, seal, range epoch,
-/// sequence, expected offset.
+/// Judges an entry. Of several faults the first in this order is answered: stream, size, head, schema, writer epoch,
+/// repeat, range, seal, range epoch, sequence, expected offset.
 ///
-/// An empty batch is judged only up to "repeat", so it succeeds on a sealed range too. With `waits` an append to the
-/// open range waits for the next one while there is none.
-pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEntry) -> Verdict {
+/// An empty batch that is no new fence is judged only up to "repeat", so it succeeds on a sealed range too. With
+/// `waits`, an append that names no range waits while the last range is being sealed.
+pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEntry) -> AppendDecision {
     let (facts, last) = match judge_batch(stream, entry) {
         Ok(found) => found,
-        Err(refusal) => return Verdict::Refuse(refusal.into()),
+        Err(refusal) => return AppendDecision::Refuse(refusal.into()),
     };
     let writer = facts.claim.as_ref().and_then(|claim| stream.writer(claim.writer));
     let standing = facts
         .claim
-        .map_or(Standing::Next, |claim| stand(writer, &claim, facts.record_count));
-    if let Standing::Fenced { by } = standing {
-        return Verdict::Refuse(fenced(entry.stream, by).into());
+        .map_or(SequenceCheck::Next, |claim| stand(writer, &claim, facts.record_count));
+    if let SequenceCheck::Fenced { by } = standing {
+        return AppendDecision::Refuse(fenced(entry.stream, by).into());
     }
     let next_sequence = expected(writer, facts.claim.as_ref());
     let new_fence = facts.claim.filter(|claim| {
@@ -103,8 +104,8 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
     if facts.record_count == 0 && new_fence.is_none() {
         let is_repeat = facts.is_fence && facts.claim.is_some();
         return match writer.and_then(Writer::promised_until) {
-            Some(until) => Verdict::Ask { until },
-            None => Verdict::Done(Stored {
+            Some(until) => AppendDecision::Ask { until },
+            None => AppendDecision::Done(Stored {
                 base_offset: Offset(-1),
                 next_offset: last.next,
                 duplicate: is_repeat,
@@ -112,17 +113,17 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
             }),
         };
     }
-    if let (Standing::Repeat { base_offset }, None) = (standing, new_fence) {
+    if let (SequenceCheck::Repeat { base_offset }, None) = (standing, new_fence) {
         return repeat(stream, last, base_offset, facts.record_count, next_sequence);
     }
     if waits && entry.range.is_none() && matches!(last.phase, Phase::Sealing { .. }) {
-        return Verdict::Park;
+        return AppendDecision::Park;
     }
     writable_range(stream, last, entry)
         .map_err(NotStored::from)
         .and_then(|range| {
             if let Some(claim) = new_fence {
-                return Ok(Verdict::Fence(Fence {
+                return Ok(AppendDecision::Fence(Fence {
                     key: range.key(entry.stream),
                     epoch: range.epoch,
                     base_offset: range.next,
@@ -134,14 +135,14 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
             store(range, entry, facts)
         })
         .unwrap_or_else(|refused| {
-            Verdict::Refuse(NotStored {
+            AppendDecision::Refuse(NotStored {
                 next_sequence,
                 ..refused
             })
         })
 }
 
-/// That a writer was opened again elsewhere, and the epoch that it has there.
+/// The refusal for a batch with a lower epoch than its writer's current one, `by`.
 pub(super) fn fenced(stream: StreamId, by: i64) -> Refusal {
     let message = format!(
         "this writer of stream {stream} was opened again elsewhere: epoch {by} is current, and only a higher one can take over"
@@ -149,7 +150,7 @@ pub(super) fn fenced(stream: StreamId, by: i64) -> Refusal {
     Refusal::new(ErrorCode::WRITER_FENCED, message).with_detail(by.to_be_bytes())
 }
 
-/// Judges what does not depend on where the batch goes.
+/// The checks that do not depend on the range: stream, size, head, numbers in range, schema.
 fn judge_batch<'a>(
     stream: &'a HostedStream,
     entry: &'a AppendEntry,
@@ -175,8 +176,14 @@ fn judge_batch<'a>(
     }
 }
 
-/// A batch that is there already, or will be when the log is through with it.
-fn repeat(stream: &HostedStream, last: &RangeState, base_offset: Offset, count: i64, next_sequence: i64) -> Verdict {
+/// The answer to a batch that repeats an earlier one: at once if that is synced, else when it is.
+fn repeat(
+    stream: &HostedStream,
+    last: &RangeState,
+    base_offset: Offset,
+    count: i64,
+    next_sequence: i64,
+) -> AppendDecision {
     let end = base_offset.checked_add(count).filter(|_| base_offset >= Offset::ZERO);
     let stored = Stored {
         base_offset,
@@ -185,32 +192,32 @@ fn repeat(stream: &HostedStream, last: &RangeState, base_offset: Offset, count: 
         next_sequence,
     };
     match end {
-        Some(until) if until > stream.confirmed_end() => Verdict::After { until, stored },
-        _ => Verdict::Done(stored),
+        Some(until) if until > stream.confirmed_end() => AppendDecision::After { until, stored },
+        _ => AppendDecision::Done(stored),
     }
 }
 
-fn check_sequence(entry: &AppendEntry, standing: Standing) -> Result<(), Refusal> {
+fn check_sequence(entry: &AppendEntry, standing: SequenceCheck) -> Result<(), Refusal> {
     match standing {
-        Standing::Gap { expected } => Err(Refusal::new(
+        SequenceCheck::Gap { expected } => Err(Refusal::new(
             ErrorCode::SEQUENCE_GAP,
             format!(
                 "stream {} expects sequence {expected} of this writer next",
                 entry.stream
             ),
         )),
-        Standing::Overlap { expected } => Err(Refusal::new(
+        SequenceCheck::Overlap { expected } => Err(Refusal::new(
             ErrorCode::SEQUENCE_OVERLAP,
             format!(
                 "part of the batch is in stream {} already, which expects sequence {expected} of this writer next",
                 entry.stream
             ),
         )),
-        Standing::Next | Standing::Repeat { .. } | Standing::Fenced { .. } => Ok(()),
+        SequenceCheck::Next | SequenceCheck::Repeat { .. } | SequenceCheck::Fenced { .. } => Ok(()),
     }
 }
 
-/// The range the entry goes to, if it takes appends.
+/// The range that the entry names, or the last one; an error unless it is open and has the epoch the sender expects.
 fn writable_range<'a>(
     stream: &'a HostedStream,
     last: &'a RangeState,
@@ -244,7 +251,7 @@ fn writable_range<'a>(
     Ok(range)
 }
 
-fn store(range: &RangeState, entry: &AppendEntry, facts: &HeadFacts) -> Result<Verdict, NotStored> {
+fn store(range: &RangeState, entry: &AppendEntry, facts: &HeadFacts) -> Result<AppendDecision, NotStored> {
     if let Some(expected) = entry.expected_offset.filter(|expected| *expected != range.next) {
         let message = format!("stream {} is at offset {}, not {expected}", entry.stream, range.next);
         let refusal = Refusal::new(ErrorCode::PRECONDITION_FAILED, message);
@@ -261,7 +268,7 @@ fn store(range: &RangeState, entry: &AppendEntry, facts: &HeadFacts) -> Result<V
             range.next, entry.stream
         ))
     })?;
-    Ok(Verdict::Store {
+    Ok(AppendDecision::Store {
         key: range.key(entry.stream),
         epoch: range.epoch,
         generation: range.generation,
@@ -271,10 +278,10 @@ fn store(range: &RangeState, entry: &AppendEntry, facts: &HeadFacts) -> Result<V
     })
 }
 
-/// Why a batch cannot go into a stream, as far as types are concerned.
+/// Why the batch's columns do not fit the stream's schema; `None` if they do.
 fn schema_mismatch(stream: &HostedStream, id: StreamId, facts: &HeadFacts) -> Option<String> {
     if facts.record_count == 0 {
-        // It has no columns, whatever its head says of them.
+        // An empty batch has no columns, whatever fingerprint its head gives.
         return None;
     }
     match (facts.columns, stream.facts.fingerprints.is_empty()) {

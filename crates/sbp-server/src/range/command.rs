@@ -1,36 +1,36 @@
-//! What can happen to the ranges, and what it comes to.
+//! The commands that change a [`RangeTable`](super::table::RangeTable), and their effects.
 
 use sbp_log::WriterState;
 use sbp_types::{Offset, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
-use super::append::{AppendEntry, Verdict};
+use super::append::{AppendDecision, AppendEntry};
 use super::stream::{RangeState, StreamFacts};
 
-/// What can happen to the table.
+/// A change of the table, or an append to be judged.
 #[derive(Debug)]
 pub(crate) enum Command<'a> {
-    /// The range exists from now on.
+    /// Adds a range.
     Open {
         stream: StreamId,
         facts: StreamFacts,
         range: RangeState,
     },
-    /// The log remembers this writer.
+    /// Takes over a writer as the log remembers it.
     Recall {
         stream: StreamId,
         writer: WriterId,
         state: WriterState,
     },
-    /// The log has forgotten this writer.
+    /// Forgets a writer that the log has forgotten.
     Forget { stream: StreamId, writer: WriterId },
     /// The stream's settings have changed.
     Describe { stream: StreamId, facts: StreamFacts },
     /// An entry of an APPEND request.
     Append(&'a AppendEntry),
-    /// The log did not queue what appends were promised from `base` on; nothing was promised since.
+    /// The log refused to queue appends which had been promised the offsets from `base` on; none were promised since.
     TakeBack { key: RangeKey, base: Offset },
-    /// The log did not write what it had queued under this generation: nothing from `base` on is there.
+    /// The log failed to write what was queued under this generation: nothing from `base` on is stored.
     Abandon {
         key: RangeKey,
         base: Offset,
@@ -42,63 +42,63 @@ pub(crate) enum Command<'a> {
         writer: WriterId,
         epoch: i64,
     },
-    /// A writer's fence is not there: the log did not queue it, or did not write it.
+    /// A writer's fence was not stored: the log did not queue it or failed to write it.
     Unfence {
         stream: StreamId,
         writer: WriterId,
         epoch: i64,
     },
-    /// Everything before `end` is synced.
+    /// All records before `end` are synced.
     Confirm { key: RangeKey, end: Offset },
     /// The range takes no more appends.
     Seal { key: RangeKey },
-    /// The log has ended everything that the range accepted before it was sealed.
+    /// The log has synced, or failed to write, everything that the range accepted before it was sealed.
     Drain { key: RangeKey },
-    /// The end is durable: everybody may know it.
+    /// The end of a sealed range is durable: readers may learn of it.
     Publish { key: RangeKey, end: Offset },
-    /// The end could not be made durable: the range goes on.
+    /// The end of a range could not be made durable: the range takes appends again.
     Unseal { key: RangeKey },
-    /// Nothing below `start` is needed any more.
+    /// Records before `start` are not needed any more.
     Trim { stream: StreamId, start: Offset },
-    /// The stream is gone.
+    /// The stream is deleted.
     Delete { stream: StreamId },
 }
 
-/// What a command comes to.
+/// What the caller has to do after a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing that anybody waits for.
+    /// Nothing.
     None,
-    /// What to do with the append.
-    Judged(Verdict),
-    /// Fetches that wait for this stream have to look again.
+    /// Handle the append as decided.
+    Judged(AppendDecision),
+    /// Wake the fetches that wait for this stream.
     Advanced(StreamId),
-    /// Nothing that was promised in the range from here on is, or will be, there.
+    /// Answer the entries that wait for records of the range from `from` on: these were not and will not be stored.
     TakenBack { key: RangeKey, from: Offset },
-    /// How far a seal is.
+    /// Go on with a seal.
     Seal(SealStep),
-    /// The stream begins later: `gone` are the ranges that went, `first` the first one left.
+    /// The stream's start has moved: the ranges `gone` are removed, `first` is now the first one.
     Trimmed {
         first: RangeKey,
         gone: SmallVec<[RangeKey; 1]>,
     },
-    /// The stream went, with these ranges.
+    /// The stream is removed, with these ranges.
     Deleted(SmallVec<[RangeKey; 1]>),
 }
 
-/// How far a seal is.
+/// The state of a seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SealStep {
-    /// It begins now: the log has to be waited for.
+    /// The seal begins now: the caller has to wait for the log.
     Begun,
-    /// It began before; the log is being waited for.
+    /// The seal began before and still waits for the log.
     UnderWay,
-    /// The end is known, and stays.
+    /// The range's end is known and final.
     Done(Offset),
-    /// There is no such range here.
+    /// This server has no such range.
     Unknown,
-    /// Damage on the disk hides where the range ends.
+    /// The range's end is unknown because of damage on the disk.
     EndDamaged,
-    /// The range is open: the seal was undone.
+    /// The seal was undone and the range is open.
     Undone,
 }

@@ -1,4 +1,4 @@
-//! What happens to one entry of a FETCH.
+//! Judges one entry of a FETCH: read, answered without data, refused, or kept waiting.
 
 use sbp_messages::ErrorCode;
 use sbp_record::MAX_BATCH_LENGTH;
@@ -12,15 +12,15 @@ use crate::refusal::Refusal;
 /// Bytes returned for an entry that names no limit.
 const DEFAULT_BATCH_BYTES: usize = 1 << 20;
 
-/// One entry, once its beginning is resolved.
+/// A FETCH entry whose start is resolved to an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FetchEntry {
     pub(crate) stream: StreamId,
-    /// First record wanted: an absolute offset.
+    /// The first record wanted.
     pub(crate) offset: Offset,
     /// One past the last record wanted.
     pub(crate) end: Option<Offset>,
-    /// As requested: 0 is the default, -1 is "positions only".
+    /// The limit as requested: 0 is the default, -1 asks for positions only.
     pub(crate) batch_max_bytes: i32,
 }
 
@@ -29,7 +29,7 @@ impl FetchEntry {
         self.batch_max_bytes >= 0
     }
 
-    /// Most bytes returned, but for a first batch that is larger.
+    /// The most bytes to return; a first batch that is larger is returned whole.
     fn max_bytes(&self) -> usize {
         match usize::try_from(self.batch_max_bytes) {
             Ok(0) | Err(_) => DEFAULT_BATCH_BYTES,
@@ -38,75 +38,76 @@ impl FetchEntry {
     }
 }
 
-/// What the whole request says about when an entry is answered.
+/// The limits that hold for all entries of a FETCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Stored bytes worth an answer.
+    /// An entry is answered only once this many stored bytes are there to return, or the end it asks for is.
     pub(crate) min_bytes: u64,
-    /// The time is up: answer with what there is.
+    /// The FETCH's waiting time is over: answer with whatever is there.
     pub(crate) last_call: bool,
-    /// Payload the request may still spend; 0: the rest is answered empty.
+    /// Bytes of payload that the FETCH may still return; at 0 the remaining entries are answered without data.
     pub(crate) budget: usize,
 }
 
-/// Where a stream stands, as a result tells it.
+/// The offsets in the result of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Positions {
-    /// Where the entry stands: first batch returned, or the resolved offset without data.
+    /// The first batch returned; without data, the offset the entry resolved to.
     pub(crate) base_offset: Offset,
     /// Where the next fetch starts.
     pub(crate) next_offset: Offset,
-    /// First offset that is kept.
+    /// The stream's first offset that is kept.
     pub(crate) start_offset: Offset,
-    /// Behind the last record that readers may see.
+    /// The stream's confirmed end: one past the last record that readers may see.
     pub(crate) high_watermark: Offset,
     /// The range is sealed and `next_offset` is its end.
     pub(crate) end_of_range: bool,
 }
 
-/// Batches to read for an entry.
+/// A read of batches for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) key: RangeKey,
     pub(crate) from: Offset,
-    /// Batches that begin here or behind are not wanted.
+    /// Batches that begin at this offset or later are left out.
     pub(crate) until: Option<Offset>,
     pub(crate) max_bytes: usize,
     /// The end of the range, when it is sealed.
     pub(crate) sealed_end: Option<Offset>,
-    /// Where the stream stands, for a result without data.
+    /// The stream's offsets, for a result without data.
     pub(crate) positions: Positions,
 }
 
 /// What to do with an entry now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// Answer: success without data.
+    /// Answer with success and without data.
     Empty(Positions),
-    /// Answer: an error; with the stream's bounds where it has any.
+    /// Answer with an error, and with the stream's bounds where these are known.
     Refused(Refusal, Option<Positions>),
-    /// Read at most this much, but at least one batch, then answer.
+    /// Read batches within these limits, but at least one, then answer.
     Read(Read),
-    /// Nothing yet.
+    /// Keep waiting: too few bytes are there.
     Wait,
 }
 
-/// Where an entry begins, looked at once, when the request arrives.
+/// Where an entry begins. Resolved once, when the request arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// At this offset.
+    /// The entry begins at this offset.
     At(Offset),
-    /// At the first batch that reaches a time.
+    /// The entry begins at the first batch with a record at or after a time; the log has to be searched for it.
     Search(Search),
 }
 
-/// A search for the first batch at or behind `from` that reaches `time`, range by range.
+/// A search for the first batch with a record at or after `time`, from offset `from` on, range by range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Search {
     pub(crate) ranges: SmallVec<[SearchedRange; 1]>,
     pub(crate) from: Offset,
     pub(crate) time: TimestampMs,
-    /// Where the entry begins when there is none; `None`: somewhere else, in a range that is not here.
+    /// Where the entry begins when no batch here reaches `time`. `None`: the stream goes on in ranges of other servers,
+    /// so this server cannot say.
     pub(crate) otherwise: Option<Offset>,
 }
 
@@ -119,7 +120,8 @@ pub(crate) struct SearchedRange {
     pub(crate) until: Option<Offset>,
 }
 
-/// Resolves -2 (earliest), -1 (the confirmed end now) and a time.
+/// Resolves where an entry begins: -2 is the stream's start, -1 its confirmed end now; with a time, a search from
+/// there.
 pub(crate) fn resolve_start(
     table: &RangeTable,
     id: StreamId,
@@ -150,13 +152,13 @@ pub(crate) fn resolve_start(
     }))
 }
 
-/// What a time is told that is reached somewhere else.
+/// The refusal of a fetch by time whose offset lies in a range of another server.
 pub(crate) fn time_elsewhere(id: StreamId) -> Refusal {
     let message = format!("stream {id} reaches this time in a range that is not here; list its ranges again");
     Refusal::new(ErrorCode::RANGE_NOT_FOUND, message)
 }
 
-/// Decides over one entry. `bytes_from` tells how many stored bytes of a range lie at and behind an offset.
+/// Judges one entry. `bytes_from` tells how many bytes the log stores of a range from an offset on.
 pub(crate) fn judge_fetch(
     table: &RangeTable,
     entry: &FetchEntry,
@@ -198,7 +200,8 @@ pub(crate) fn judge_fetch(
     Readiness::Read(Read {
         key,
         from: entry.offset,
-        // Behind the end of a range that was sealed after a failure of the log there may be batches nobody was promised.
+        // After a failure of the log a range may have been sealed before its last batches in the log; those are not
+        // part of the stream.
         until: entry.end.into_iter().chain(sealed_end).min(),
         max_bytes,
         sealed_end,
@@ -212,14 +215,14 @@ fn hosted(table: &RangeTable, id: StreamId) -> Result<&HostedStream, Refused> {
     table.stream(id).ok_or_else(|| (table.missing(id), None))
 }
 
-/// What this server can say about the bounds of a stream.
+/// A stream and what this server knows about its bounds.
 struct View<'a> {
     id: StreamId,
     stream: &'a HostedStream,
     end: Offset,
-    /// Whether the stream begins where the ranges here do.
+    /// Whether the stream's start lies in the ranges of this server.
     knows_start: bool,
-    /// Whether it ends where they do.
+    /// Whether the stream's end lies in the ranges of this server.
     knows_end: bool,
 }
 
@@ -235,7 +238,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The range that `offset` belongs to; between two ranges it belongs to the later one.
+    /// The range to read `offset` from; the end of a range that is also the start of the next one belongs to the next.
     fn locate(&self, offset: Offset) -> Result<&'a RangeState, Refused> {
         let Self { id, stream, end, .. } = *self;
         let range = stream.ranges.iter().rev().find(|range| range.start <= offset);

@@ -1,4 +1,4 @@
-//! What reads of the log find, entry by entry of a FETCH.
+//! The results of log reads, by entry of a FETCH.
 
 use bytes::Bytes;
 use sbp_messages::Status;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::fetch::Positions;
 use crate::refusal::Refusal;
 
-/// What a [`ReadJob`](super::ReadJob) found.
+/// The results of a [`ReadJob`](super::ReadJob).
 #[derive(Debug)]
 pub(crate) struct ReadDone {
     pub(crate) budget: usize,
@@ -17,13 +17,13 @@ pub(crate) struct ReadDone {
 
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// The entry is answered.
+    /// The entry's answer.
     Answer(FetchOutcome),
-    /// The entry begins here.
+    /// The offset at which the entry begins.
     Start(Offset),
 }
 
-/// How an entry ended.
+/// The answer to a FETCH entry.
 #[derive(Debug)]
 pub(crate) struct FetchOutcome {
     pub(crate) status: Status,

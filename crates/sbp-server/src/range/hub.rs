@@ -1,4 +1,4 @@
-//! The part of a range server that the log calls back.
+//! The part of a range server that the log calls back when a group has ended.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::table::Scope;
 use crate::failure::Health;
 use crate::stats::Counters;
 
-/// The part of the range server that the log's writer thread calls back.
+/// The ranges, health and counters, which the log's writer thread and connections share.
 #[derive(Debug)]
 pub(crate) struct RangeHub {
     pub(crate) ranges: Mutex<Ranges>,
@@ -30,12 +30,12 @@ impl RangeHub {
         })
     }
 
-    /// Opens a range as it was found at the start.
+    /// Adds a range as it was found when the server started.
     pub(crate) fn open(&self, stream: StreamId, facts: StreamFacts, range: RangeState) {
         self.ranges.lock().table.apply(Command::Open { stream, facts, range });
     }
 
-    /// Takes over the writers that the log remembers, after their streams' ranges are [open](Self::open).
+    /// Takes over the writers that the log remembers. The ranges of their streams must be [open](Self::open) already.
     pub(crate) fn recall(&self, writers: Vec<(WriterKey, WriterState)>) {
         let mut ranges = self.ranges.lock();
         for (WriterKey { stream, writer }, state) in writers {
@@ -43,12 +43,13 @@ impl RangeHub {
         }
     }
 
-    /// Says whether every range that exists is here, so that what is not here does not exist.
+    /// Says whether this server holds every range that exists, so that a stream without a range here does not exist.
     pub(crate) fn set_knows_all(&self, knows_all: bool) {
         self.ranges.lock().table.scope = if knows_all { Scope::Everything } else { Scope::Told };
     }
 
-    /// The placement driver in this process has placed a range on another server.
+    /// The placement driver in this process has placed a range on another server: this server no longer holds all
+    /// ranges.
     pub(crate) fn share(&self) {
         let scope = &mut self.ranges.lock().table.scope;
         if *scope == Scope::Everything {

@@ -1,4 +1,4 @@
-//! A batch on its way to the log, and what the log gives back of it.
+//! A batch on its way to the log, and the context that the log returns with its outcome.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,24 +20,24 @@ pub(crate) struct AppendJob {
     pub(crate) request_index: i32,
     pub(crate) entry: AppendEntry,
     pub(crate) max_timestamp: TimestampMs,
-    /// When it is no longer worth starting, where the peer said so.
+    /// The deadline that the peer gave, after which the append must not be started.
     pub(crate) expires: Option<Instant>,
     /// The batch as it was received.
     pub(crate) chunks: SmallVec<[bytes::Bytes; 1]>,
 }
 
-/// What the log gives back.
+/// The context of a log entry, which the log returns when the entry is synced or has failed.
 #[derive(Debug)]
 pub(crate) enum LogContext {
-    /// A batch has ended.
+    /// The entry was a batch.
     Append(AppendContext),
-    /// A writer's fence has ended.
+    /// The entry was a writer's fence.
     Fence(FenceContext),
-    /// Everything that a range accepted before its seal has ended.
+    /// The entry was a barrier: everything that the range accepted before its seal has ended.
     Drained(RangeKey),
 }
 
-/// Whom to tell what about a batch.
+/// How to answer a batch's append, and what to undo if it fails.
 #[derive(Debug)]
 pub(crate) struct AppendContext {
     pub(super) requester: Arc<dyn Requester>,
@@ -47,11 +47,11 @@ pub(crate) struct AppendContext {
     pub(super) generation: u32,
     pub(super) base_offset: Offset,
     pub(super) next_offset: Offset,
-    /// The writer's, behind the batch; -1 without a writer.
+    /// The writer's sequence after the batch; -1 without a writer.
     pub(super) next_sequence: i64,
 }
 
-/// Whom to tell what about a writer's fence.
+/// How to answer a writer's fence.
 #[derive(Clone, Debug)]
 pub(crate) struct FenceContext {
     pub(super) requester: Arc<dyn Requester>,
@@ -65,7 +65,7 @@ pub(crate) struct FenceContext {
 }
 
 impl FenceContext {
-    /// What its sender is told.
+    /// The answer to the fence's sender.
     pub(super) fn done(&self, failed: Option<&Refusal>) -> AppendDone {
         let stored = Stored {
             base_offset: Offset(-1),
@@ -82,7 +82,7 @@ impl FenceContext {
     }
 }
 
-/// What is kept of an entry until the log has taken it.
+/// What is needed to refuse an entry that the log did not queue.
 pub(super) enum Promised {
     Batch {
         call: CallId,
@@ -93,7 +93,7 @@ pub(super) enum Promised {
     Fence(FenceContext),
 }
 
-/// What the log is given for a fence.
+/// The log entry for a fence.
 pub(super) fn fence_entry(
     requester: &Arc<dyn Requester>,
     job: &AppendJob,

@@ -1,14 +1,15 @@
-//! The log's errors in the protocol's words.
+//! Maps the log's errors to error codes of the protocol.
 
 use sbp_log::{LogError, ReadError};
 use sbp_messages::ErrorCode;
 
 use crate::refusal::Refusal;
 
-/// What an append is told whose entry the log did not store.
+/// The refusal of an append that the log did not store.
 pub(crate) fn append_refusal(error: &LogError) -> Refusal {
     let code = match error {
-        // Behind an append that found the disk full, the offsets that were promised next have no place either.
+        // After an append that found the disk full, the log refuses the appends behind it: their offsets would leave a
+        // gap.
         LogError::DiskFull | LogError::OutOfOrder { .. } => ErrorCode::INSUFFICIENT_STORAGE,
         LogError::TooLarge { .. } => ErrorCode::PAYLOAD_TOO_LARGE,
         LogError::EndUnknown { .. } => ErrorCode::RS_DATA_CORRUPTED,
@@ -18,12 +19,12 @@ pub(crate) fn append_refusal(error: &LogError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// Whether the log takes nothing more after this error.
+/// Whether the log takes no more appends after this error.
 pub(crate) fn is_final(error: &LogError) -> bool {
     matches!(error, LogError::Failed { .. } | LogError::Indeterminate { .. })
 }
 
-/// What a fetch is told whose batches cannot be read.
+/// The refusal of a fetch whose batches the log cannot read.
 pub(crate) fn read_refusal(error: &ReadError) -> Refusal {
     let code = match error {
         ReadError::Released { .. } => ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS,

@@ -51,10 +51,10 @@ pub(crate) use server::RangeServer;
 pub(crate) use stream::{HeldRange, Phase, RangeState, StreamFacts};
 pub(crate) use tombstones::SWEEP;
 pub(crate) use upstream::Upstream;
-pub(crate) use writers::Claim;
+pub(crate) use writers::WriterSequence;
 #[cfg(test)]
 pub(crate) use {
-    append::Verdict,
+    append::AppendDecision,
     command::{Command, Effect, SealStep},
     table::{RangeTable, Scope},
     tests::Listener,

@@ -1,20 +1,20 @@
-//! What requesters are told, gathered so that each is woken once.
+//! Notifications to requesters, collected so that each requester is woken once.
 
 use std::sync::Arc;
 
 use super::outcome::AppendDone;
 use super::requester::{Notification, Requester};
 
-/// What one step of the range server has to tell, by requester.
+/// The notifications that one step of the range server causes, by requester.
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
     addressed: Vec<(Arc<dyn Requester>, Notification)>,
-    /// Where the last requester was found: neighbours in a group mostly come from the same one.
+    /// The index of the last requester looked up: consecutive entries of a group mostly come from the same requester.
     last: usize,
 }
 
 impl Notifications {
-    /// The notification of one requester, to be added to.
+    /// The notification of a requester, to be added to.
     pub(super) fn to(&mut self, requester: Arc<dyn Requester>) -> &mut Notification {
         let same = |(other, _): &(Arc<dyn Requester>, Notification)| Arc::ptr_eq(other, &requester);
         if !self.addressed.get(self.last).is_some_and(same) {
@@ -30,7 +30,7 @@ impl Notifications {
         notification
     }
 
-    /// Takes out how appends of a requester ended: the thread that is here is the requester's own, and needs no telling.
+    /// Takes out the ended appends of a requester on whose own thread this runs, so that it need not be woken for them.
     pub(super) fn take_appended(&mut self, requester: &Arc<dyn Requester>) -> Vec<AppendDone> {
         let found = self
             .addressed
@@ -41,7 +41,7 @@ impl Notifications {
             .unwrap_or_default()
     }
 
-    /// Sends them. Not under a lock: whoever is woken may want it.
+    /// Sends all notifications. Not under a lock: the requesters that are woken may take it.
     pub(super) fn send(self) {
         for (requester, notification) in self.addressed {
             if !notification.is_empty() {

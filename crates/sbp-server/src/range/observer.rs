@@ -1,4 +1,4 @@
-//! What follows when the log has ended a group.
+//! What the range server does when the log has synced a group, or failed to.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ impl GroupObserver<LogContext> for RangeHub {
 }
 
 impl RangeHub {
-    /// As [`group_ended`](GroupObserver::group_ended), by the task of a connection: how its own appends ended is not
-    /// posted to it but added to `done`.
+    /// As [`group_ended`](GroupObserver::group_ended), but called on the task of a connection, `requester`: the
+    /// outcomes of its own appends are added to `done` instead of being posted to it.
     pub(super) fn group_ended_here(
         &self,
         requester: &Arc<dyn Requester>,
@@ -40,7 +40,7 @@ impl RangeHub {
         seals.give();
     }
 
-    /// Notes how a group ended: whom to tell.
+    /// Applies a group's outcome and collects whom to tell.
     fn end_group(&self, contexts: Vec<LogContext>, outcome: Result<(), Arc<LogError>>) -> (Notifications, SealAnswers) {
         if let Err(error) = &outcome
             && log_errors::is_final(error)
@@ -92,8 +92,8 @@ impl RangeHub {
         (notifications, seals)
     }
 
-    /// Makes a group visible to readers, or takes its offsets back; notes who waited for the streams that grew. Returns
-    /// the seals that know their end now.
+    /// Makes a group visible to readers, or takes its offsets back, and collects notifications for the requests that
+    /// wait. Returns the answers to seals whose end is now known.
     fn settle(
         &self,
         contexts: &[LogContext],
@@ -125,7 +125,7 @@ impl RangeHub {
                 }
                 continue;
             }
-            // Of neighbours in one range the last one says it all.
+            // Of consecutive entries in one range, confirming the last one confirms all.
             let same = |next: &&LogContext| matches!(next, LogContext::Append(next) if next.key == key);
             if !contexts_left.peek().is_some_and(same) {
                 ranges.confirm(key, next_offset, notifications);
@@ -134,7 +134,7 @@ impl RangeHub {
         let mut seals = SealAnswers::default();
         for context in contexts {
             if let LogContext::Drained(key) = *context {
-                // Also where the log has failed: what is synced is the end then.
+                // Also after a failure: the range then ends with what is synced.
                 ranges.drain(key, &mut seals);
             }
         }
@@ -150,7 +150,7 @@ impl Ranges {
         }
     }
 
-    /// The log has ended a writer's fence.
+    /// The log has synced a writer's fence or, with `failed`, did not store it.
     pub(super) fn fence_ended(
         &mut self,
         context: &FenceContext,
@@ -167,7 +167,7 @@ impl Ranges {
         self.answer_fenced(stream, writer, epoch, failed, notifications);
     }
 
-    /// The log has nothing more of what a range accepted before it was sealed.
+    /// The log has ended everything that a range accepted before it was sealed: answers the seals that wait.
     pub(super) fn drain(&mut self, key: RangeKey, seals: &mut SealAnswers) {
         let Effect::Seal(step) = self.table.apply(Command::Drain { key }) else {
             return;

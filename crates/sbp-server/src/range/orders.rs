@@ -1,7 +1,7 @@
-//! What the placement driver has a range server do, whether it is in this process or speaks the protocol.
+//! What a placement driver can order a range server to do, called directly in the same process or by SBP requests.
 //!
-//! Every order is given after it is durable, except [`RangeServer::seal`], which is how the end that is to become
-//! durable is found.
+//! Every order is given after the change is durable in the metadata, except [`RangeServer::seal`], which finds the end
+//! that is to be made durable.
 
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, StreamId};
@@ -17,9 +17,9 @@ use super::stream::{HeldRange, StreamFacts};
 use crate::refusal::{Done, Refusal};
 
 impl RangeServer {
-    /// Takes over what is durable about a stream: its facts, new ranges, a start that was raised, an end that was
-    /// decided. Appends that waited for the next range are judged again, so after a seal the sealed range and the next
-    /// one belong into one call.
+    /// Takes over the durable metadata of a stream: its settings, new ranges, a raised start, the end of a sealed
+    /// range. Parked appends are judged again, so after a seal the sealed range and the next one have to be in the same
+    /// call.
     pub(crate) fn install(&self, stream: StreamId, facts: StreamFacts, ranges: &[HeldRange]) {
         let mut notifications = Notifications::default();
         let mut released = Vec::new();
@@ -40,8 +40,8 @@ impl RangeServer {
     }
 
     /// Seals a range: it takes no more appends, and `done` gets its end when everything it accepted is synced (after a
-    /// failure of the log, the end of what is). Nobody else hears of it before [`publish_seal`](Self::publish_seal). A
-    /// range sealed before answers with the same end.
+    /// failure of the log: the end of what is synced). Readers learn of the end with
+    /// [`publish_seal`](Self::publish_seal). A range that is sealed already answers with the same end.
     pub(crate) fn seal(&self, key: RangeKey, done: Done<Offset>) {
         let mut answers = SealAnswers::default();
         {
@@ -65,7 +65,7 @@ impl RangeServer {
         match self.log.barrier(LogContext::Drained(key)) {
             Ok(()) => {}
             Err(error) if log_errors::is_final(&error) => {
-                // What was not synced never will be.
+                // The log has failed: what is not synced now never will be.
                 if let Some(end) = ranges.table.next_offset(key) {
                     ranges.table.apply(Command::TakeBack { key, base: end });
                 }
@@ -79,7 +79,7 @@ impl RangeServer {
         }
     }
 
-    /// The end of a sealed range is durable: readers learn of it. Where the next range is here too,
+    /// The end of a sealed range is durable: readers learn of it. Where the next range is on this server too,
     /// [`install`](Self::install) both instead.
     pub(crate) fn publish_seal(&self, key: RangeKey, end: Offset) {
         let mut notifications = Notifications::default();
@@ -93,7 +93,7 @@ impl RangeServer {
         self.post(notifications, queued);
     }
 
-    /// The end of a range could not be made durable: it goes on as before.
+    /// The end of a range could not be made durable: the range takes appends again.
     pub(crate) fn unseal(&self, key: RangeKey) {
         let mut notifications = Notifications::default();
         let queued = {
@@ -104,7 +104,8 @@ impl RangeServer {
         self.post(notifications, queued);
     }
 
-    /// Nothing of the stream below `start` is needed any more. Its ranges that end there go, except the last one.
+    /// Records of the stream before `start` are not needed any more. Sealed ranges that end at or before `start` are
+    /// removed, but never the last range.
     pub(crate) fn trim(&self, stream: StreamId, start: Offset) {
         let mut notifications = Notifications::default();
         let mut released = Vec::new();
@@ -119,7 +120,7 @@ impl RangeServer {
         notifications.send();
     }
 
-    /// The stream is gone: appends and fetches, also those that wait, hear it at once.
+    /// The stream is deleted: appends and fetches, also those that wait, are refused from now on.
     pub(crate) fn delete(&self, stream: StreamId) {
         let mut notifications = Notifications::default();
         let (queued, was_here) = {
@@ -144,27 +145,27 @@ impl RangeServer {
         self.post(notifications, queued);
     }
 
-    /// Whether a deleted stream may be forgotten: no start of this directory could find anything of it. Whoever is told so
-    /// forgets it, or asks again later.
+    /// Whether a deleted stream may be forgotten, because no restart on this directory could find anything of it. A
+    /// caller that is told so must forget it; if not, it asks again later.
     pub(crate) fn may_forget(&self, stream: StreamId) -> bool {
         self.tombstones.lock().may_forget(stream, &self.log)
     }
 
-    /// Those of the streams whose beginning is not known here.
+    /// The given streams of which this server does not know where they begin.
     pub(crate) fn without_start(&self, mut streams: Vec<StreamId>) -> Vec<StreamId> {
         let ranges = self.hub.ranges.lock();
         streams.retain(|stream| !ranges.table.knows_start(*stream));
         streams
     }
 
-    /// Every range held, in order.
+    /// All ranges held, sorted by key.
     pub(crate) fn all_held(&self) -> Vec<HeldRange> {
         self.hub.ranges.lock().table.all_held()
     }
 }
 
 impl Ranges {
-    /// Tells everybody who waits for a stream to look again.
+    /// Wakes all requesters that wait for a stream.
     pub(super) fn wake(&mut self, stream: StreamId, notifications: &mut Notifications) {
         for requester in self.waiting.take(stream) {
             notifications.to(requester).advanced.push(stream);
@@ -190,7 +191,7 @@ impl Ranges {
         }
     }
 
-    /// `released` gets what the log need not keep.
+    /// Adds to `released` the ranges, and the offset below which the log need not keep their records.
     fn trim(&mut self, stream: StreamId, start: Offset, released: &mut Vec<(RangeKey, Offset)>) {
         if let Effect::Trimmed { first, gone } = self.table.apply(Command::Trim { stream, start }) {
             released.push((first, start));

@@ -1,29 +1,29 @@
-//! How an entry of an APPEND ends.
+//! The outcome of an entry of an APPEND.
 
 use sbp_frame::CallId;
 use sbp_types::{Offset, StreamId};
 
 use crate::refusal::Refusal;
 
-/// How one batch of an APPEND ended.
+/// The outcome of one APPEND entry.
 #[derive(Debug)]
 pub(crate) struct AppendDone {
     pub(crate) call: CallId,
     pub(crate) request_index: i32,
     pub(crate) stream: StreamId,
-    /// Where it is stored, or why it is not.
+    /// Where the batch is stored, or why it is not.
     pub(crate) outcome: Result<Stored, NotStored>,
 }
 
-/// A batch that is stored, and where.
+/// The offsets of a stored batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
-    /// -1 for an empty batch, and for a repeat whose offset is not remembered any more.
+    /// The offset of its first record; -1 for an empty batch, and for a repeat whose offset is no longer remembered.
     pub(crate) base_offset: Offset,
     pub(crate) next_offset: Offset,
-    /// The batch is a repeat of one that was stored before.
+    /// Whether the batch repeats one that was stored before.
     pub(crate) duplicate: bool,
-    /// What the writer has to send next; -1 without a writer.
+    /// The sequence that the writer has to send next; -1 without a writer.
     pub(crate) next_sequence: i64,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Stored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotStored {
     pub(crate) refusal: Refusal,
-    /// The stream's next offset, where that is the reason.
+    /// The stream's next offset, where the append expected another one.
     pub(crate) next_offset: Option<Offset>,
-    /// What the writer has to send next; -1 where that does not help.
+    /// The sequence that the writer has to send next; -1 if unknown.
     pub(crate) next_sequence: i64,
 }
 

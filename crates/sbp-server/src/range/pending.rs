@@ -1,4 +1,4 @@
-//! Answers that have to wait until the log is through with something.
+//! Answers to APPEND entries that are given when another entry's batch or fence is synced or has failed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use super::job::AppendJob;
 use super::notifications::Notifications;
 use super::outcome::{AppendDone, NotStored, Stored};
 use super::requester::Requester;
-use super::writers::{Question, Until};
+use super::writers::{Until, WriterQuestion};
 
-/// Entries of APPENDs that stored nothing themselves, by stream. What a connection may have in flight bounds them.
+/// APPEND entries, by stream, that write nothing and wait for entries before them. Their number is bounded by what
+/// connections may have in flight.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingEntries {
     by_stream: HashMap<StreamId, Vec<PendingAnswer>>,
 }
 
@@ -23,21 +24,21 @@ pub(super) struct PendingAnswer {
     requester: Arc<dyn Requester>,
     call: CallId,
     request_index: i32,
-    /// What has to end first.
+    /// What must be synced, or have failed, before this entry is answered.
     until: Until,
     pub(super) answer: Answer,
 }
 
-/// What an entry is told.
+/// What to answer then.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
-    /// The batch is a repeat: this if the original is synced, else the original's error.
+    /// The batch repeats an earlier one: this answer if the earlier one is synced, else the earlier one's error.
     Repeat(Stored),
-    /// Where the writer stands then.
-    Question(Question),
+    /// The writer asks for its next sequence, which is looked up when it is answered.
+    Question(WriterQuestion),
 }
 
-impl Pending {
+impl PendingEntries {
     pub(super) fn is_empty(&self) -> bool {
         self.by_stream.is_empty()
     }
@@ -52,7 +53,7 @@ impl Pending {
         });
     }
 
-    /// Takes those for which `over` says that what they wait for is.
+    /// Takes out the entries of the stream for which `over` says that their wait is over.
     pub(super) fn take(&mut self, stream: StreamId, over: impl Fn(Until) -> bool) -> Vec<PendingAnswer> {
         let Some(waiting) = self.by_stream.get_mut(&stream) else {
             return Vec::new();

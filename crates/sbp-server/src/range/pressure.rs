@@ -1,30 +1,30 @@
-//! How busy the log is, and what that means for those who append.
+//! How busy the log is, and what that means for appends.
 
 use std::time::Duration;
 
 /// The longest that a client is asked to wait.
 pub(super) const MAX_THROTTLE: Duration = Duration::from_secs(1);
 
-/// What a new append meets.
+/// How a new append is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressure {
-    /// It is welcome.
+    /// It is accepted.
     None,
-    /// It is taken, and its sender asked to wait so long before the next one.
+    /// It is accepted, and its sender is asked to wait this long before the next one.
     Throttled(Duration),
     /// It is refused, and may be sent again later.
     TooHigh,
 }
 
-/// What so many bytes come to that wait for the disk: from a quarter of `most` on clients are asked to wait, the longer the
-/// more there are.
+/// The pressure when `pending` of at most `most` bytes wait for the disk. From a quarter of `most` on, clients are
+/// asked to wait, longer the more bytes wait.
 pub(super) fn pressure(pending: u64, most: u64) -> Pressure {
     let from = most / 4;
     if pending > most {
         return Pressure::TooHigh;
     }
     let above = pending.saturating_sub(from);
-    // In ms, rounded up: 0 would ask for nothing.
+    // In ms, rounded up: a throttle of 0 ms would have no effect.
     let span = u128::from(most - from).max(1);
     let asked = (u128::from(above) * MAX_THROTTLE.as_millis()).div_ceil(span);
     match u64::try_from(asked) {

@@ -1,4 +1,4 @@
-//! Asking the placement driver about streams that are not here.
+//! Questions to the placement driver about streams of which no range is here.
 
 use std::sync::Arc;
 
@@ -9,21 +9,23 @@ use super::server::RangeServer;
 use super::upstream::Upstream;
 
 impl RangeServer {
-    /// Whom to ask about streams that are not here. Only once.
+    /// Sets the connection to the placement driver. Only the first call has an effect.
     pub(crate) fn set_upstream(&self, upstream: Arc<dyn Upstream>) {
         if self.upstream.set(upstream).is_ok() {
             self.hub.ranges.lock().has_upstream = true;
         }
     }
 
-    /// Asks, after [`Ranges::begin_asking`](super::Ranges::begin_asking) and without its lock.
+    /// Asks the placement driver about a stream. Call [`Ranges::begin_asking`](super::Ranges::begin_asking) before, and
+    /// release its lock.
     pub(crate) fn ask(&self, stream: StreamId) {
         if let Some(upstream) = self.upstream.get() {
             upstream.ask(stream);
         }
     }
 
-    /// A question has had its answer, or will not get one: who waited for it is judged by what is known now.
+    /// The placement driver has answered about the stream, or will not: judges what waited for the answer by what is
+    /// known now.
     pub(crate) fn answered(&self, stream: StreamId) {
         let mut notifications = Notifications::default();
         let queued = {

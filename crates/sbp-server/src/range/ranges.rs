@@ -1,4 +1,4 @@
-//! What a range server holds, and who waits for it.
+//! The ranges of a range server and the requests that wait for them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,39 +9,40 @@ use sbp_record::{stamp_base_offset, without_stamp};
 use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
 use smallvec::SmallVec;
 
-use super::append::Verdict;
+use super::append::AppendDecision;
 use super::command::{Command, Effect};
 use super::job::{AppendContext, AppendJob, LogContext, fence_entry};
 use super::notifications::Notifications;
 use super::outcome::{AppendDone, NotStored};
 use super::parked::Parked;
-use super::pending::{Answer, Pending};
+use super::pending::{Answer, PendingEntries};
 use super::requester::Requester;
 use super::seals::Seals;
 use super::table::RangeTable;
-use super::waiting::Waiting;
-use super::writers::{Claim, Question, Until};
+use super::waiting::WaitingFetches;
+use super::writers::{Until, WriterQuestion, WriterSequence};
 use crate::refusal::Refusal;
 
-/// Ranges and those who wait for them, under one lock: a fetch that looks, sees nothing and registers cannot miss what
-/// is confirmed in between. Held for moments, never across a read or a write.
+/// The ranges and the requests that wait for them, under one lock, so that a fetch which finds too little and registers
+/// to be woken cannot miss records that are confirmed in between. The lock is held for moments, never across a read or
+/// write of files.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     pub(crate) table: RangeTable,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitingFetches,
     pub(super) parked: Parked,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingEntries,
     pub(super) seals: Seals,
-    /// Whether there is a placement driver elsewhere that can be asked about unknown streams.
+    /// Whether there is a placement driver in another process that can be asked about unknown streams.
     pub(super) has_upstream: bool,
-    /// Streams that the placement driver is being asked about.
+    /// Streams that the placement driver is being asked about now.
     pub(super) asking: HashSet<StreamId>,
-    /// Ranges that are gone, until the log holds nothing of them.
+    /// Ranges of deleted streams, kept until the log holds nothing of them.
     pub(super) given_up: Vec<RangeKey>,
 }
 
 impl Ranges {
-    /// Keeps an append until it can be judged.
+    /// Keeps an append until it can be judged, or refuses it at once if too many wait.
     pub(super) fn park(&mut self, requester: &Arc<dyn Requester>, job: AppendJob, asked: bool) -> Option<AppendDone> {
         if !self.parked.has_room(job.entry.length) {
             let message = "too many appends wait to learn which range is theirs; send again later";
@@ -51,7 +52,7 @@ impl Ranges {
         None
     }
 
-    /// Decides over one append: it goes into `entries`, or waits, or is answered at once.
+    /// Judges one append: it is added to `entries`, or waits, or its answer is returned.
     pub(super) fn judge(
         &mut self,
         requester: &Arc<dyn Requester>,
@@ -63,7 +64,7 @@ impl Ranges {
             return None;
         };
         match verdict {
-            Verdict::Store {
+            AppendDecision::Store {
                 key,
                 epoch,
                 generation,
@@ -72,7 +73,7 @@ impl Ranges {
                 next_sequence,
             } => {
                 let claim = job.entry.head.as_ref().ok().and_then(|facts| facts.claim);
-                let Claim {
+                let WriterSequence {
                     writer,
                     epoch: writer_epoch,
                     sequence,
@@ -107,39 +108,40 @@ impl Ranges {
                 });
                 None
             }
-            Verdict::Done(stored) => Some(job.done(Ok(stored))),
-            Verdict::Fence(fence) => {
+            AppendDecision::Done(stored) => Some(job.done(Ok(stored))),
+            AppendDecision::Fence(fence) => {
                 entries.push(fence_entry(requester, &job, append_time, &fence));
                 None
             }
-            Verdict::After { until, stored } => {
+            AppendDecision::After { until, stored } => {
                 self.pending
                     .wait(requester, &job, Until::Synced(until), Answer::Repeat(stored));
                 None
             }
-            Verdict::Ask { until } => {
+            AppendDecision::Ask { until } => {
                 let facts = job.entry.head.as_ref().ok();
-                let question = Question {
+                let question = WriterQuestion {
                     claim: facts.and_then(|facts| facts.claim).unwrap_or_default(),
                     is_fence: facts.is_some_and(|facts| facts.is_fence),
                 };
                 self.pending.wait(requester, &job, until, Answer::Question(question));
                 None
             }
-            Verdict::Park => self.park(requester, job, false),
-            Verdict::Refuse(refused) => Some(job.done(Err(refused))),
+            AppendDecision::Park => self.park(requester, job, false),
+            AppendDecision::Refuse(refused) => Some(job.done(Err(refused))),
         }
     }
 }
 
 impl Ranges {
-    /// Everything before `end` is synced.
+    /// All records of the stream before `end` are synced: answers the entries that waited for them.
     pub(super) fn answer_synced(&mut self, stream: StreamId, end: Offset, notifications: &mut Notifications) {
         let over = |until| matches!(until, Until::Synced(until) if until <= end);
         self.answer(stream, over, None, notifications);
     }
 
-    /// Nothing from `from` on is there, for this reason.
+    /// The records of the stream from `from` on were not stored, because of `why`: answers the entries that waited for
+    /// them.
     pub(super) fn answer_lost(
         &mut self,
         stream: StreamId,
@@ -151,7 +153,7 @@ impl Ranges {
         self.answer(stream, over, Some(why), notifications);
     }
 
-    /// A writer's fence is synced, or for this reason it is not there.
+    /// A writer's fence is synced or, with a `why`, was not stored: answers the entries that waited for it.
     pub(super) fn answer_fenced(
         &mut self,
         stream: StreamId,
@@ -168,7 +170,7 @@ impl Ranges {
         );
     }
 
-    /// The stream is gone.
+    /// The stream is deleted: answers all entries that wait.
     pub(super) fn answer_deleted(&mut self, stream: StreamId, notifications: &mut Notifications) {
         self.answer(stream, |_| true, Some(&Refusal::no_stream(stream)), notifications);
     }
@@ -204,12 +206,12 @@ impl Ranges {
         self.has_upstream && self.table.is_unknown(stream)
     }
 
-    /// Whether the answer to a question about the stream is still to come.
+    /// Whether the placement driver has been asked about the stream and has not answered.
     pub(crate) fn is_asking(&self, stream: StreamId) -> bool {
         self.asking.contains(&stream)
     }
 
-    /// Notes that a stream is asked about. False where that is under way already.
+    /// Notes that the placement driver is asked about a stream. False if it was being asked already.
     pub(crate) fn begin_asking(&mut self, stream: StreamId) -> bool {
         self.asking.insert(stream)
     }

@@ -1,4 +1,4 @@
-//! Reading batches, on whatever thread.
+//! Reading batches from the log, on a connection's thread (memory only) or on a reader thread.
 
 use bytes::Bytes;
 use sbp_log::{ReadError, StoredBatch};
@@ -12,26 +12,26 @@ use super::log_errors::read_refusal;
 use super::server::RangeServer;
 use crate::refusal::Refusal;
 
-/// What one call wants from the log, entry by entry.
+/// The reads that one FETCH needs from the log.
 #[derive(Debug)]
 pub(crate) struct ReadJob {
-    /// Payload the call may still spend, exceeded by one batch at most.
+    /// Bytes of payload the FETCH may still return; the last batch may exceed them.
     pub(crate) budget: usize,
-    /// Which entry, and what.
+    /// Each read with the index of the FETCH entry that it is for.
     pub(crate) reads: Vec<(usize, LogRead)>,
 }
 
-/// One look into the log.
+/// One read of the log.
 #[derive(Clone, Debug)]
 pub(crate) enum LogRead {
-    /// Batches.
+    /// Reads batches.
     Batches(Read),
-    /// Where an entry begins.
+    /// Finds the offset at which an entry that names a time begins.
     Start(StreamId, Search),
 }
 
 impl ReadJob {
-    /// Bytes that the job may bring into memory.
+    /// The most bytes that the job brings into memory, but for a single larger batch.
     pub(crate) fn weight(&self) -> usize {
         let each = self.reads.iter().map(|(_, read)| match read {
             LogRead::Batches(read) => read.max_bytes,
@@ -40,7 +40,8 @@ impl ReadJob {
         each.fold(0, usize::saturating_add).min(self.budget)
     }
 
-    /// Does what memory alone can answer; what is left has to be [`run`](Self::run) where the disk may be waited for.
+    /// Does the reads that memory alone can answer. Returns the others as a job to [`run`](Self::run) on a thread that
+    /// may wait for the disk.
     pub(crate) fn run_hot(self, ranges: &RangeServer) -> (ReadDone, Option<Self>) {
         let Self { mut budget, reads } = self;
         let mut found = Vec::with_capacity(reads.len());
@@ -63,7 +64,7 @@ impl ReadJob {
         (ReadDone { budget, found }, cold)
     }
 
-    /// Does it. May read from the disk.
+    /// Does all reads. May read from the disk.
     pub(crate) fn run(self, ranges: &RangeServer) -> ReadDone {
         let Self { mut budget, reads } = self;
         let mut found = Vec::with_capacity(reads.len());
@@ -99,13 +100,14 @@ fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget
     } = *read;
     match batches {
         Ok(batches) if batches.is_empty() => {
-            // Confirmed and not there: what would loop for ever has to end.
+            // These offsets are confirmed, so the log lost them. An empty answer would make the client fetch them for
+            // ever.
             let message = format!("the records of range {key} from offset {from} on are missing");
             FetchOutcome::refused(Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message), Some(positions))
         }
         Ok(batches) => {
-            // The log may have synced more than was confirmed when this was judged; whoever was given that would ask next
-            // for an offset that may be beyond the end still.
+            // The log may have synced more since the entry was judged. A client that got such a batch would next ask
+            // for an offset that may still be beyond the confirmed end, and be refused.
             let until = until.map_or(positions.high_watermark, |until| until.min(positions.high_watermark));
             let batches = batches.into_iter().take_while(|batch| batch.base_offset < until);
             let outcome = gather(batches, sealed_end, positions);
@@ -160,7 +162,7 @@ fn gather(
 fn find_start(ranges: &RangeServer, stream: StreamId, search: &Search) -> Found {
     for range in &search.ranges {
         match ranges.log.find_timestamp(range.key, range.from, search.time) {
-            // The batch found may begin before the offset asked for; then the offset is the later of the two.
+            // The batch found may begin before the requested offset; the fetch then starts at that offset.
             Ok(Some(found)) if range.until.is_none_or(|until| found < until) => {
                 return Found::Start(found.max(search.from));
             }

@@ -1,4 +1,4 @@
-//! The threads that read what is no longer in memory.
+//! The threads that read batches from the disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,10 +13,11 @@ use super::read::ReadJob;
 use super::requester::Requester;
 use super::server::RangeServer;
 
-/// Enough to keep a disk busy while a result is being handed over.
+/// Two threads keep a disk busy while one of them hands over its result.
 const THREADS: usize = 2;
 
-/// Reads that wait for longer than this show that more is asked for than the disk gives: clients are asked to wait too.
+/// When a read has waited this long for a thread, more is fetched than the disk can give, and clients are asked to
+/// wait.
 const LATE_AFTER: Duration = Duration::from_millis(250);
 
 /// The longest that a client is asked to wait.
@@ -27,11 +28,11 @@ struct Order {
     requester: Arc<dyn Requester>,
     call: CallId,
     job: ReadJob,
-    /// When it came.
+    /// When the read was submitted.
     since: Instant,
 }
 
-/// Reader threads. What waits for them is bounded by what connections may have in flight.
+/// The reader threads and their queue. The queue is bounded by what connections may have in flight.
 #[derive(Debug)]
 pub(crate) struct Readers {
     shared: Arc<Shared>,
@@ -65,7 +66,7 @@ impl Readers {
         })
     }
 
-    /// Has a job done; the requester is given what it found.
+    /// Queues a job; its result is [delivered](Requester::deliver) to `requester`.
     pub(crate) fn submit(&self, requester: Arc<dyn Requester>, call: CallId, job: ReadJob, now: Instant) {
         self.shared.orders.lock().waiting.push_back(Order {
             requester,
@@ -76,14 +77,14 @@ impl Readers {
         self.shared.arrived.notify_one();
     }
 
-    /// How long who fetches is asked to wait before the next FETCH, in milliseconds; 0: not at all.
+    /// How long a client is asked to wait before its next FETCH, in milliseconds; 0: not at all.
     pub(crate) fn throttle_ms(&self, now: Instant) -> i32 {
         let oldest = self.shared.orders.lock().waiting.front().map(|order| order.since);
         let pause = oldest.map_or(Duration::ZERO, |since| throttle(now.saturating_duration_since(since)));
         i32::try_from(pause.as_millis()).unwrap_or(i32::MAX)
     }
 
-    /// Ends the threads, after what was submitted is done.
+    /// Ends the threads once the queued jobs are done.
     pub(crate) fn stop(&self) {
         self.shared.orders.lock().stopped = true;
         self.shared.arrived.notify_all();
@@ -95,7 +96,7 @@ impl Readers {
     }
 }
 
-/// The pause that is asked for when the oldest read has waited for so long.
+/// The pause to ask clients for when the oldest queued read has waited this long.
 fn throttle(waited: Duration) -> Duration {
     waited.saturating_sub(LATE_AFTER).min(MAX_THROTTLE)
 }

@@ -1,4 +1,4 @@
-//! Whom a range server answers, and with what.
+//! The interface through which a range server answers.
 
 use std::fmt::Debug;
 
@@ -8,22 +8,22 @@ use sbp_types::StreamId;
 use super::found::ReadDone;
 use super::outcome::AppendDone;
 
-/// Whoever asks a range server for something: a connection of the server, or a test.
+/// A sender of appends and fetches to a range server: a connection of the server, or a test.
 ///
-/// Every answer that comes later than the call it belongs to leaves through this trait, on whatever thread has it; no
-/// method blocks. A requester that is gone is told in vain: what was synced stays.
+/// Every answer that is not returned by the call itself leaves through this trait, on whatever thread produces it; no
+/// method may block. If the requester is gone, its answers are dropped; batches that were synced stay.
 ///
 /// Records are never pushed through it. A FETCH that waits is told that its stream has grown; the requester then plans
-/// a read of as many bytes as it has room for, and plans no other while its peer has not taken the answers before. So a
-/// peer that does not read holds up its own fetches alone.
+/// a read of as many bytes as it has room for, and plans no other while its peer has not taken the earlier answers. So
+/// a peer that does not read holds up its own fetches alone.
 pub(crate) trait Requester: Debug + Send + Sync {
-    /// Tells everything that one step of the range server means for this requester, so that it is woken once.
+    /// Tells the requester everything that one step of the range server means for it, so that it is woken once.
     fn notify(&self, notification: Notification);
 
-    /// Gives what a [read](super::ReadJob) of the call has found.
+    /// Hands over what a [read](super::ReadJob) of the call has found.
     fn deliver(&self, call: CallId, found: ReadDone);
 
-    /// Whether nobody waits for answers any more, so that reads for them need not begin.
+    /// Whether the answers are no longer wanted, so that reads for this requester need not begin.
     fn is_gone(&self) -> bool;
 }
 
@@ -33,7 +33,7 @@ pub(crate) trait Requester: Debug + Send + Sync {
 pub(crate) struct Notification {
     /// Entries of its APPENDs that have ended.
     pub(crate) appended: Vec<AppendDone>,
-    /// Streams that its waiting FETCHes have to look at again. Each is told once, and has to be waited for anew.
+    /// Streams that have changed, for which its FETCHes were registered. Each registration is used up by this.
     pub(crate) advanced: Vec<StreamId>,
 }
 

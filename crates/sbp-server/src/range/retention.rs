@@ -1,4 +1,4 @@
-//! Which records are old enough, or too many, to be kept.
+//! Retention: which records are too old, or too many, to be kept.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::command::Command;
 use super::server::RangeServer;
 use super::stream::{HostedStream, StreamFacts};
 
-/// A stream that does not keep everything.
-struct Kept {
+/// A stream with a retention setting, as it was when the lock was held.
+struct RetainedStream {
     stream: StreamId,
     start: Offset,
     period: Option<Duration>,
     bytes: Option<u64>,
-    /// The parts of its ranges that are kept, in order.
+    /// The kept part of each of its ranges, in order.
     ranges: SmallVec<[KeptRange; 2]>,
 }
 
@@ -24,21 +24,22 @@ struct Kept {
 struct KeptRange {
     key: RangeKey,
     from: Offset,
-    /// Behind its last synced record.
+    /// One past its last synced record.
     end: Offset,
 }
 
 impl RangeServer {
-    /// The trims that retention asks for, and the end of what trims and deletions left over. May read from the disk.
+    /// The trims that retention asks for. Also forgets writers and ranges that earlier trims and deletions left over.
+    /// May read from the disk.
     pub(crate) fn retention_due(&self, now: TimestampMs) -> Vec<(StreamId, Offset)> {
         self.forget_writers();
         self.give_up_again();
-        let kept: Vec<Kept> = {
+        let kept: Vec<RetainedStream> = {
             let ranges = self.hub.ranges.lock();
             ranges
                 .table
                 .streams()
-                .filter_map(|(id, stream)| Kept::of(id, stream))
+                .filter_map(|(id, stream)| RetainedStream::of(id, stream))
                 .collect()
         };
         let due = kept.iter().filter_map(|kept| match self.due(kept, now) {
@@ -51,8 +52,8 @@ impl RangeServer {
         due.collect()
     }
 
-    /// Where the stream should begin.
-    fn due(&self, kept: &Kept, now: TimestampMs) -> Result<Offset, ReadError> {
+    /// The offset at which the stream should begin.
+    fn due(&self, kept: &RetainedStream, now: TimestampMs) -> Result<Offset, ReadError> {
         let by_age = match kept.period {
             Some(period) => {
                 let period = i64::try_from(period.as_millis()).unwrap_or(i64::MAX);
@@ -64,8 +65,8 @@ impl RangeServer {
         Ok(by_age.max(by_size))
     }
 
-    /// The first record that was appended at or after `cutoff`; the end when there is none.
-    fn young_enough(&self, kept: &Kept, cutoff: TimestampMs) -> Result<Offset, ReadError> {
+    /// The first record that was appended at or after `cutoff`; the stream's end if there is none.
+    fn young_enough(&self, kept: &RetainedStream, cutoff: TimestampMs) -> Result<Offset, ReadError> {
         let mut start = kept.start;
         for range in &kept.ranges {
             let first = self.log.offset_appended_since(range.key, cutoff)?;
@@ -77,8 +78,8 @@ impl RangeServer {
         Ok(start)
     }
 
-    /// The last batch from which on at least so many bytes are kept.
-    fn few_enough(&self, kept: &Kept, mut bytes: u64) -> Offset {
+    /// The start of the last batch from which on at least `bytes` bytes are kept.
+    fn few_enough(&self, kept: &RetainedStream, mut bytes: u64) -> Offset {
         for range in kept.ranges.iter().rev() {
             if bytes == 0 {
                 return range.end;
@@ -93,14 +94,15 @@ impl RangeServer {
         kept.start
     }
 
-    /// Forgets the writers that the log has forgotten: all they stored is trimmed, and they are silent for long.
+    /// Forgets the writers that the log has forgotten because their records are trimmed and they have long sent
+    /// nothing.
     fn forget_writers(&self) {
         let streams: Vec<StreamId> = {
             let ranges = self.hub.ranges.lock();
             ranges.table.streams().map(|(stream, _)| stream).collect()
         };
         for stream in streams {
-            // One at a time: appends wait for this lock.
+            // The lock is taken anew for each stream, because appends wait for it.
             let mut ranges = self.hub.ranges.lock();
             for writer in ranges.table.trimmed_writers(stream) {
                 if self.log.writer(WriterKey { stream, writer }).is_none() {
@@ -110,12 +112,12 @@ impl RangeServer {
         }
     }
 
-    /// Gives up deleted streams once more, whose last appends may have reached the log after the deletion.
+    /// Releases deleted streams in the log once more: their last appends may have reached it after the deletion.
     fn give_up_again(&self) {
         let given_up = std::mem::take(&mut self.hub.ranges.lock().given_up);
         let mut left = Vec::new();
         for key in given_up {
-            // In this order: what was pending is in a segment afterwards.
+            // `pending_bytes` must be read first: what was pending then is in a segment when `holds` looks.
             let pending = self.log.pending_bytes() > 0;
             let held = self.log.holds(key);
             if held {
@@ -129,8 +131,8 @@ impl RangeServer {
     }
 }
 
-impl Kept {
-    /// What retention has to look at; `None` where everything is kept.
+impl RetainedStream {
+    /// A stream that retention has to look at; `None` if all its records are kept.
     fn of(stream: StreamId, hosted: &HostedStream) -> Option<Self> {
         let StreamFacts {
             retention_period_ms,

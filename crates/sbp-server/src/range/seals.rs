@@ -1,4 +1,4 @@
-//! Requests to seal a range that wait for its end.
+//! Requests to seal a range that wait until its end is known.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,15 +10,15 @@ use super::command::SealStep;
 use super::table::RangeTable;
 use crate::refusal::{Done, Refusal};
 
-/// Seals that wait for the log.
+/// Seal requests, by range, that wait for the log to end what the range accepted before.
 #[derive(Default)]
 pub(super) struct Seals(HashMap<RangeKey, Vec<Done<Offset>>>);
 
-/// How a seal ended.
+/// The outcome of a seal: the range's end, or why it could not be sealed.
 pub(super) type SealEnd = Result<Offset, Refusal>;
 
 impl Seals {
-    /// Answers `done` when the log is through.
+    /// Answers `done` when the range's end is known or its seal fails.
     pub(super) fn wait(&mut self, key: RangeKey, done: Done<Offset>) {
         self.0.entry(key).or_default().push(done);
     }
@@ -30,23 +30,23 @@ impl fmt::Debug for Seals {
     }
 }
 
-/// Answers to be given when no lock is held.
+/// Answers to seal requests, collected under the lock and given after it.
 #[derive(Default)]
 pub(super) struct SealAnswers(Vec<(Done<Offset>, SealEnd)>);
 
 impl SealAnswers {
-    /// Takes those who wait for a range: this is their answer.
+    /// Adds this answer for all requests that wait for the range.
     pub(super) fn take(&mut self, seals: &mut Seals, key: RangeKey, end: SealEnd) {
         let waiting = seals.0.remove(&key).unwrap_or_default();
         self.0.extend(waiting.into_iter().map(|done| (done, end.clone())));
     }
 
-    /// One more answer.
+    /// Adds an answer for one request.
     pub(super) fn push(&mut self, done: Done<Offset>, end: SealEnd) {
         self.0.push((done, end));
     }
 
-    /// Gives them.
+    /// Gives all answers. Not under a lock: a callback may take it.
     pub(super) fn give(self) {
         for (done, end) in self.0 {
             done(end);
@@ -54,7 +54,7 @@ impl SealAnswers {
     }
 }
 
-/// What a seal that got this far is told.
+/// The answer to a seal request for a range at this step.
 pub(super) fn seal_end(step: SealStep, key: RangeKey, table: &RangeTable) -> SealEnd {
     match step {
         SealStep::Done(end) => Ok(end),

@@ -1,4 +1,4 @@
-//! The range server around its pure half: the log, and those who wait for it.
+//! The range server around its pure half: the log, the clock and the requests that wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,14 +24,14 @@ use super::tombstones::Tombstones;
 use super::upstream::Upstream;
 use crate::refusal::Refusal;
 
-/// The range server.
+/// The range server: judges appends and fetches, and has the log store and read batches.
 #[derive(Debug)]
 pub(crate) struct RangeServer {
     pub(crate) hub: Arc<RangeHub>,
     pub(crate) log: Log<LogContext>,
     clock: Arc<dyn Clock>,
     pub(super) upstream: OnceLock<Arc<dyn Upstream>>,
-    /// Bytes that may wait for the disk.
+    /// The most bytes that may wait for the disk before appends are refused.
     pub(super) max_pending: AtomicU64,
     pub(super) tombstones: Mutex<Tombstones>,
 }
@@ -48,14 +48,14 @@ impl RangeServer {
         }
     }
 
-    /// Lets so many bytes wait for the disk, over all connections. There is no limit before.
+    /// Sets how many bytes may wait for the disk, over all connections. Without this call there is no limit.
     pub(crate) fn set_max_pending(&self, bytes: u64) {
         self.max_pending.store(bytes, Ordering::Relaxed);
     }
 
-    /// Judges the batches in order and hands those that are to be stored to the log; `requester` is told when they
-    /// are synced. What is answered at once goes into `done`: also what the log stores at once, being few and without a disk
-    /// to wait for.
+    /// Judges the batches in order and hands the accepted ones to the log, which notifies `requester` when they are
+    /// synced. `done` gets the outcomes that are known on return: refusals and repeats, and batches that the log wrote
+    /// on this thread (a few appends without durability).
     pub(crate) fn append(&self, requester: &Arc<dyn Requester>, jobs: &mut Vec<AppendJob>, done: &mut Vec<AppendDone>) {
         if self.pressure() == Pressure::TooHigh {
             let message = "too many bytes wait for the disk; send again later";
@@ -70,7 +70,7 @@ impl RangeServer {
         let mut asks = Vec::new();
         let mut queued = None;
         {
-            // The lock is held until the log has them: batches enter it in the order of their offsets.
+            // Held until the log has queued the entries, so that they are queued in the order of their offsets.
             let mut ranges = self.hub.ranges.lock();
             for job in jobs.drain(..) {
                 let stream = job.entry.stream;
@@ -104,8 +104,8 @@ impl RangeServer {
         }
     }
 
-    /// Judges again, in order, the appends that waited for what happens to a stream. What is queued is announced once the
-    /// notifications are sent, so that refusals come first whoever is faster.
+    /// Judges a stream's parked appends again, in order. The caller announces what is queued after it has sent the
+    /// notifications, so that refusals are told before the outcome of later batches.
     pub(super) fn judge_parked(
         &self,
         ranges: &mut Ranges,
@@ -122,7 +122,7 @@ impl RangeServer {
         let mut requesters = Vec::with_capacity(parked.len());
         for ParkedJob { requester, job, asked } in parked {
             if asked && ranges.is_asking(stream) && ranges.worth_asking(stream) {
-                // Something else happened to the stream meanwhile.
+                // The stream changed for another reason; the placement driver's answer is still to come.
                 notifications
                     .to(Arc::clone(&requester))
                     .appended
@@ -154,7 +154,7 @@ impl RangeServer {
         None
     }
 
-    /// Sends notifications, and has written what was queued before.
+    /// Sends the notifications, then has the log write what was queued.
     pub(super) fn post(&self, notifications: Notifications, queued: Option<Queued>) {
         notifications.send();
         if let Some(queued) = queued {
@@ -162,7 +162,7 @@ impl RangeServer {
         }
     }
 
-    /// Queues entries; when the log refuses them all, takes back what they were promised and says so, in their order.
+    /// Queues entries. If the log refuses them, takes their offsets back and returns their refusals, in order.
     fn queue(
         &self,
         ranges: &mut Ranges,

@@ -1,4 +1,4 @@
-//! One stream, as far as it is here: its ranges, and what may be appended to it.
+//! The part of one stream that this server holds: its ranges, its settings and its writers.
 
 use std::collections::HashMap;
 
@@ -15,19 +15,20 @@ use super::writers::Writer;
 pub(crate) struct RangeState {
     pub(crate) index: RangeIndex,
     pub(crate) epoch: Epoch,
-    /// First offset of the range.
+    /// The first offset of the range.
     pub(crate) start: Offset,
-    /// The offset the next record gets: behind everything handed to the log.
+    /// The offset that the next record gets: one past all records handed to the log.
     pub(crate) next: Offset,
-    /// Behind everything that is synced: what readers see.
+    /// One past the last synced record: readers see the records before it.
     pub(crate) confirmed: Offset,
     pub(crate) phase: Phase,
-    /// Counts how often promised offsets were taken back, so that a late failure cannot take back newer ones.
+    /// Counts how often promised offsets were taken back. A failure reported late by the log names the generation it
+    /// concerns, so that it does not take back offsets promised since.
     pub(crate) generation: u32,
 }
 
 impl RangeState {
-    /// Its name.
+    /// The key of this range, `stream` being its stream.
     pub(crate) fn key(&self, stream: StreamId) -> RangeKey {
         RangeKey {
             stream,
@@ -36,42 +37,42 @@ impl RangeState {
     }
 }
 
-/// Whether a range takes appends.
+/// The life of a range, from open to sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It does.
+    /// The range takes appends.
     Open,
-    /// It does not, and readers do not know yet: the log still works on what was accepted (no end), or the end is being
-    /// made durable. Ends in `Sealed`, or in `Open` when that fails.
+    /// The range takes no appends, and readers do not know it is ending. Without an end: the log still works on appends
+    /// accepted before. With one: the end is being made durable. Ends in `Sealed`, or in `Open` if the seal fails.
     Sealing { end: Option<Offset> },
-    /// It never will again; the end is in `confirmed`.
+    /// The range takes no appends any more; its end is `confirmed`.
     Sealed,
-    /// It would, but its last records are damaged on disk, so that nobody knows which offset is next.
+    /// The range takes no appends: its last records are damaged on disk, so its next offset is unknown.
     EndDamaged,
 }
 
-/// What a range server has to know about a stream itself.
+/// The settings of a stream that a range server needs to judge appends and apply retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamFacts {
-    /// What a typed batch may say it was written with; empty: an opaque stream.
+    /// The fingerprints of the schemas that typed batches may have; empty: an opaque stream.
     pub(crate) fingerprints: SmallVec<[u64; 1]>,
-    /// Milliseconds a record is kept after its append; 0: for ever.
+    /// How many milliseconds a record is kept after its append; 0: for ever.
     pub(crate) retention_period_ms: i64,
-    /// Bytes kept; 0 and less: no bound.
+    /// How many bytes are kept; 0 or less: no bound.
     pub(crate) retention_bytes: i64,
 }
 
-/// The ranges of one stream, and what its appends must look like.
+/// One stream: its settings, the ranges this server holds of it, and its writers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostedStream {
     pub(crate) facts: StreamFacts,
-    /// First offset that is kept.
+    /// The stream's first offset that is kept here.
     pub(crate) start: Offset,
-    /// Whether `start` is where the stream begins, not just the ranges of it that are here.
+    /// Whether `start` is where the whole stream begins, not only the ranges held here.
     pub(crate) start_known: bool,
     /// By index, never empty.
     pub(crate) ranges: SmallVec<[RangeState; 1]>,
-    // Clients choose the names, so the hash is keyed.
+    // Clients choose the writer ids, so the map's hash is seeded against chosen collisions.
     pub(super) writers: HashMap<WriterId, Writer>,
 }
 
@@ -81,7 +82,7 @@ impl HostedStream {
         self.ranges.last()
     }
 
-    /// Behind the last record that readers may see.
+    /// One past the last record that readers may see.
     pub(crate) fn confirmed_end(&self) -> Offset {
         self.last().map_or(self.start, |range| range.confirmed)
     }
@@ -91,10 +92,10 @@ impl HostedStream {
         self.writers.get(&id)
     }
 
-    /// The log remembers a writer.
+    /// Takes over a writer as the log remembers it.
     ///
-    /// Behind the end of a range that was sealed after a failure of the log there may be batches that nobody was promised.
-    /// They are in the log and not in the stream, and what their writer sends again is no repeat.
+    /// After a failure of the log a range may have been sealed before its last batches in the log. Those are not part
+    /// of the stream, so the writer's repeats of them have to be stored: they are removed from its state.
     pub(super) fn recall(&mut self, id: WriterId, state: WriterState) {
         let range = self.ranges.iter().find(|range| range.index == state.last_range.range);
         let end = range
@@ -103,7 +104,7 @@ impl HostedStream {
         self.writers.insert(id, Writer::recovered(state, end));
     }
 
-    /// The writers that have nothing left in the stream.
+    /// The writers of which no stored batch is left in the stream.
     pub(super) fn trimmed_writers(&mut self) -> Vec<WriterId> {
         let (start, confirmed) = (self.start, self.confirmed_end());
         let trimmed = self.writers.iter_mut().filter_map(|(id, writer)| {
@@ -113,7 +114,7 @@ impl HostedStream {
         trimmed.collect()
     }
 
-    /// The log was given a batch or fence.
+    /// Notes a batch or fence that is being handed to the log.
     pub(super) fn promise(&mut self, head: EntryHead) {
         if let Some(range) = self.range_mut(head.key.range) {
             range.next = head.end_offset().unwrap_or(range.next);
@@ -123,7 +124,7 @@ impl HostedStream {
         }
     }
 
-    /// A writer's fence is not there.
+    /// The log did not store this fence of the writer.
     pub(super) fn unfence(&mut self, id: WriterId, epoch: i64) {
         if let Some(writer) = self.writers.get_mut(&id) {
             writer.unfence(epoch);
@@ -133,7 +134,7 @@ impl HostedStream {
         }
     }
 
-    /// Nothing from `from` on is there.
+    /// The log did not store the records from `from` on: forgets that they were promised.
     pub(super) fn take_back(&mut self, from: Offset) {
         self.writers.retain(|_, writer| {
             writer.take_back(from);
@@ -141,12 +142,12 @@ impl HostedStream {
         });
     }
 
-    /// The names of its ranges.
+    /// The keys of the ranges held.
     pub(crate) fn keys(&self, id: StreamId) -> impl Iterator<Item = RangeKey> {
         self.ranges.iter().map(move |range| range.key(id))
     }
 
-    /// What is held of one of its ranges.
+    /// A range as it is reported to the placement driver.
     pub(crate) fn held(&self, key: RangeKey, range: &RangeState) -> HeldRange {
         HeldRange {
             key,
@@ -161,19 +162,19 @@ impl HostedStream {
     }
 }
 
-/// What the range server remembers of a range it holds.
+/// A range that a server holds, as servers tell each other of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldRange {
     pub(crate) key: RangeKey,
     pub(crate) epoch: Epoch,
-    /// Its first offset.
+    /// The first offset that is kept of it.
     pub(crate) start: Offset,
-    /// One past its last offset, once it is sealed.
+    /// One past its last offset if the range is sealed; `None` while it is open.
     pub(crate) end: Option<Offset>,
 }
 
 impl HeldRange {
-    /// The range without records.
+    /// The state of this range before it has any records.
     pub(crate) fn fresh(&self) -> RangeState {
         RangeState {
             index: self.key.range,

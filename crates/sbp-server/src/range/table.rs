@@ -7,11 +7,11 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
-use super::append::{AppendEntry, Verdict, fenced, judge_append};
+use super::append::{AppendDecision, AppendEntry, fenced, judge_append};
 use super::command::{Command, Effect, SealStep};
 use super::outcome::{NotStored, Stored};
 use super::stream::{HeldRange, HostedStream, Phase, RangeState, StreamFacts};
-use super::writers::{Question, Writer};
+use super::writers::{Writer, WriterQuestion};
 use crate::refusal::Refusal;
 
 /// Every range this server holds, by stream.
@@ -22,20 +22,21 @@ pub(crate) struct RangeTable {
     pub(crate) scope: Scope,
 }
 
-/// How much of what exists this server knows.
+/// How much this server knows about ranges that it does not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Every range is here: what is not here does not exist.
+    /// This server holds every range: a range that is not here does not exist.
     Everything,
-    /// The placement driver is in this process, so that a seal brings the next range; other servers hold ranges too.
+    /// The placement driver is in this process, so an append to a range that is being sealed can wait for the next
+    /// range. Other servers hold ranges too.
     Shared,
-    /// What it is told: the placement driver is somewhere else.
+    /// The placement driver runs elsewhere: this server knows the ranges that it was told of.
     #[default]
     Told,
 }
 
 impl RangeTable {
-    /// Applies one command. Pure: neither clock nor disk is looked at.
+    /// Applies one command. Pure: uses neither clock nor disk.
     pub(crate) fn apply(&mut self, command: Command<'_>) -> Effect {
         match command {
             Command::Open { stream, facts, range } => {
@@ -86,7 +87,7 @@ impl RangeTable {
                 Effect::None
             }
             Command::Confirm { key, end } => match self.range_mut(key) {
-                // An end that was published stays.
+                // The end of a sealed range is final.
                 Some(range) if end > range.confirmed && range.phase != Phase::Sealed => {
                     range.confirmed = end;
                     range.next = range.next.max(end);
@@ -115,12 +116,12 @@ impl RangeTable {
         }
     }
 
-    /// The stream, if any range of it is here.
+    /// The stream, if this server holds any range of it.
     pub(crate) fn stream(&self, id: StreamId) -> Option<&HostedStream> {
         self.streams.get(&id)
     }
 
-    /// Every stream with a range here, in no order.
+    /// All streams with a range here, in no particular order.
     pub(crate) fn streams(&self) -> impl Iterator<Item = (StreamId, &HostedStream)> {
         self.streams.iter().map(|(id, stream)| (*id, stream))
     }
@@ -130,12 +131,12 @@ impl RangeTable {
         self.scope == Scope::Everything
     }
 
-    /// Whether nothing is known about a stream that may exist.
+    /// Whether a stream may exist although this server knows nothing about it.
     pub(crate) fn is_unknown(&self, id: StreamId) -> bool {
         !self.knows_all() && id.is_valid() && !self.streams.contains_key(&id) && !self.deleted.contains(&id)
     }
 
-    /// Why there is nothing to say about a stream that is not here.
+    /// The refusal for a stream of which no range is here.
     pub(crate) fn missing(&self, id: StreamId) -> Refusal {
         if self.is_unknown(id) {
             let message = format!("no range of stream {id} is here; list its ranges again");
@@ -151,12 +152,12 @@ impl RangeTable {
         stream.ranges.iter().find(|range| range.index == key.range)
     }
 
-    /// Confirmed end of an open range, end of a sealed one; `None` when it is not here.
+    /// The confirmed end of an open range, the end of a sealed one; `None` when the range is not here.
     pub(crate) fn next_offset(&self, key: RangeKey) -> Option<Offset> {
         self.range(key).map(|range| range.confirmed)
     }
 
-    /// What is held of all ranges, in order.
+    /// All ranges held, sorted by key.
     pub(crate) fn all_held(&self) -> Vec<HeldRange> {
         let of_stream = |(id, stream): (StreamId, &HostedStream)| -> SmallVec<[HeldRange; 1]> {
             stream
@@ -170,7 +171,7 @@ impl RangeTable {
         held
     }
 
-    /// Whether the first range of the stream that is here is known to be where the stream begins.
+    /// Whether the first range held of the stream is known to be the stream's beginning.
     pub(crate) fn knows_start(&self, id: StreamId) -> bool {
         self.knows_all() || self.streams.get(&id).is_some_and(|stream| stream.start_known)
     }
@@ -183,7 +184,7 @@ impl RangeTable {
         });
         stream.facts = facts;
         match stream.ranges.binary_search_by_key(&range.index, |held| held.index) {
-            // Known already: opening twice changes nothing, least of all the offsets.
+            // Opening a range again changes nothing; above all its offsets stay.
             Ok(_) => return,
             Err(0) if !stream.start_known => stream.start = range.start,
             Err(_) => {}
@@ -193,9 +194,9 @@ impl RangeTable {
         stream.ranges.insert(place, range);
     }
 
-    fn append(&mut self, entry: &AppendEntry) -> Verdict {
+    fn append(&mut self, entry: &AppendEntry) -> AppendDecision {
         let Some(stream) = self.streams.get_mut(&entry.stream) else {
-            return Verdict::Refuse(self.missing(entry.stream).into());
+            return AppendDecision::Refuse(self.missing(entry.stream).into());
         };
         let claim = entry.head.as_ref().ok().and_then(|facts| facts.claim);
         let confirmed = stream.confirmed_end();
@@ -205,16 +206,16 @@ impl RangeTable {
         let verdict = judge_append(stream, self.scope != Scope::Told, entry);
         let claim = claim.unwrap_or_default();
         let (key, base_offset, count, base_sequence) = match &verdict {
-            Verdict::Store {
+            AppendDecision::Store {
                 key,
                 base_offset,
                 next_offset,
                 ..
             } => (*key, *base_offset, next_offset.0 - base_offset.0, claim.sequence),
-            Verdict::Fence(fence) => (fence.key, fence.base_offset, 0, fence.next_sequence),
+            AppendDecision::Fence(fence) => (fence.key, fence.base_offset, 0, fence.next_sequence),
             _ => return verdict,
         };
-        // The times are of no matter here.
+        // The times of the head are not used here.
         stream.promise(EntryHead {
             key,
             base_offset,
@@ -231,16 +232,20 @@ impl RangeTable {
         self.streams.get_mut(&stream)?.writers.get_mut(&writer)
     }
 
-    /// The writers that have nothing left in a stream.
+    /// The writers of which no stored batch is left in a stream.
     pub(super) fn trimmed_writers(&mut self, id: StreamId) -> Vec<WriterId> {
         let stream = self.streams.get_mut(&id);
         stream.map(HostedStream::trimmed_writers).unwrap_or_default()
     }
 
-    /// Where a writer stands by what is synced, for an empty batch that has waited for what was under way. `None`: it was
-    /// to make its epoch current once more, and that is not there.
-    pub(super) fn answer_question(&mut self, id: StreamId, question: &Question) -> Option<Result<Stored, NotStored>> {
-        let Question { claim, is_fence } = question;
+    /// Answers an empty batch that waited for unsynced batches or fences of its writer: the writer's next sequence by
+    /// what is synced now. `None`: the empty batch repeats a fence, and that fence was not stored.
+    pub(super) fn answer_question(
+        &mut self,
+        id: StreamId,
+        question: &WriterQuestion,
+    ) -> Option<Result<Stored, NotStored>> {
+        let WriterQuestion { claim, is_fence } = question;
         let missing = self.missing(id);
         let Some(stream) = self.streams.get_mut(&id) else {
             return Some(Err(missing.into()));
@@ -301,7 +306,8 @@ impl RangeTable {
             return SealStep::Unknown;
         };
         match range.phase {
-            // A range that was unsealed in between, took appends and is sealed again waits for its next turn.
+            // The range was unsealed, took appends and was sealed again since: the later seal has its own barrier in
+            // the log.
             Phase::Sealing { end: None } if range.next != range.confirmed => SealStep::UnderWay,
             Phase::Sealing { end } => {
                 let end = end.unwrap_or(range.confirmed);
@@ -330,7 +336,8 @@ impl RangeTable {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| start >= stream.start) else {
             return Effect::None;
         };
-        // Also where it moves nothing: after a restart the ranges that were trimmed away do not tell it any more.
+        // Also when `start` does not change: after a restart, ranges that were trimmed away no longer show where the
+        // stream begins.
         stream.start_known = true;
         if start == stream.start {
             return Effect::None;

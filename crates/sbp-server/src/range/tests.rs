@@ -92,16 +92,16 @@ fn corrupt(entry: &mut AppendEntry) {
     entry.head = Err(Refusal::new(ErrorCode::BATCH_CORRUPT, "bad"));
 }
 
-fn judge(table: &mut RangeTable, entry: &AppendEntry) -> Verdict {
+fn judge(table: &mut RangeTable, entry: &AppendEntry) -> AppendDecision {
     match table.apply(Command::Append(entry)) {
         Effect::Judged(verdict) => verdict,
         other => panic!("{other:?}"),
     }
 }
 
-fn code(verdict: &Verdict) -> ErrorCode {
+fn code(verdict: &AppendDecision) -> ErrorCode {
     match verdict {
-        Verdict::Refuse(refused) => refused.refusal.code,
+        AppendDecision::Refuse(refused) => refused.refusal.code,
         _ => ErrorCode::NONE,
     }
 }
@@ -221,7 +221,7 @@ fn the_first_fault_in_the_order_of_checks_decides() {
 fn offsets_follow_each_other_and_a_refused_append_takes_none() {
     let mut table = table();
     let stored = |verdict| match verdict {
-        Verdict::Store {
+        AppendDecision::Store {
             base_offset,
             next_offset,
             ..
@@ -230,9 +230,11 @@ fn offsets_follow_each_other_and_a_refused_append_takes_none() {
     };
     assert_eq!(stored(judge(&mut table, &entry(OPAQUE))), (10, 13));
     let late = judge(&mut table, &with(OPAQUE, |e| e.expected_offset = Some(Offset(10))));
-    assert!(matches!(late, Verdict::Refuse(refused) if refused.next_offset == Some(Offset(13))));
+    assert!(matches!(late, AppendDecision::Refuse(refused) if refused.next_offset == Some(Offset(13))));
     let asked = judge(&mut table, &with(OPAQUE, empty));
-    assert!(matches!(asked, Verdict::Done(stored) if stored.next_offset == Offset(13) && stored.next_sequence == -1));
+    assert!(
+        matches!(asked, AppendDecision::Done(stored) if stored.next_offset == Offset(13) && stored.next_sequence == -1)
+    );
     assert_eq!(stored(judge(&mut table, &entry(OPAQUE))), (13, 16));
 }
 
@@ -267,7 +269,7 @@ fn offsets_of_appends_that_were_never_written_are_given_again_once() {
     };
     let bases: Vec<_> = (0..3).map(|_| judge(&mut table, &entry(OPAQUE))).collect();
     let generation = match &bases[0] {
-        Verdict::Store { generation, .. } => *generation,
+        AppendDecision::Store { generation, .. } => *generation,
         other => panic!("{other:?}"),
     };
     table.apply(Command::Abandon {
@@ -277,7 +279,7 @@ fn offsets_of_appends_that_were_never_written_are_given_again_once() {
     });
     assert!(matches!(
         judge(&mut table, &entry(OPAQUE)),
-        Verdict::Store {
+        AppendDecision::Store {
             base_offset: Offset(10),
             ..
         }
@@ -295,7 +297,7 @@ fn offsets_of_appends_that_were_never_written_are_given_again_once() {
     });
     assert!(matches!(
         judge(&mut table, &entry(OPAQUE)),
-        Verdict::Store {
+        AppendDecision::Store {
             base_offset: Offset(13),
             ..
         }
@@ -314,7 +316,7 @@ fn opening_a_range_again_changes_nothing() {
     table.apply(again);
     assert!(matches!(
         judge(&mut table, &entry(OPAQUE)),
-        Verdict::Store {
+        AppendDecision::Store {
             base_offset: Offset(13),
             ..
         }

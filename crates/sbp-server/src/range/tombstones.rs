@@ -1,4 +1,4 @@
-//! When a deleted stream may be forgotten: when no start could find anything of it.
+//! Decides when a deleted stream may be forgotten: when no restart could find records of it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,35 +8,37 @@ use sbp_types::StreamId;
 
 use super::job::LogContext;
 
-/// How often deleted streams are looked at.
+/// How often deleted streams are checked.
 pub(crate) const SWEEP: Duration = Duration::from_secs(10);
 
-/// So many checkpoints the log keeps.
+/// The number of checkpoints that the log keeps.
 const CHECKPOINTS_KEPT: u64 = 2;
 
-/// Deleted streams, by what is known about what the log holds of them. A start that finds records of a stream which its
-/// metadata neither has nor remembers as deleted takes the metadata for an old copy and refuses: so a deletion is
-/// remembered for as long as any start could find some.
+/// Deleted streams, with what is known about their records in the log.
+///
+/// A server that starts and finds records of a stream which its metadata neither has nor remembers as deleted takes the
+/// metadata for an old copy and refuses to start. So a deletion is remembered as long as any restart could find records
+/// of the stream.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones(HashMap<StreamId, Tombstone>);
 
 #[derive(Debug, Default)]
 struct Tombstone {
-    /// How many bytes the log must have written before it holds everything of the stream.
+    /// The count of bytes written by the log from which on everything of the stream is written.
     written: u64,
-    /// How many checkpoints had been written when nothing of it was held any more.
+    /// The number of checkpoints written when the log was first found to hold nothing of the stream.
     empty_since: Option<u64>,
 }
 
 impl Tombstones {
-    /// A stream is deleted now: what the log has been given of it is still to be written.
+    /// Notes that a stream was deleted. Appends of it may still wait in the log's queue.
     pub(super) fn note(&mut self, stream: StreamId, log: &Log<LogContext>) {
         let written = log.stats().batch_bytes.saturating_add(log.pending_bytes());
         self.0.entry(stream).or_default().written = written;
     }
 
-    /// Whether a deleted stream may be forgotten: the log holds nothing of it, nor does any checkpoint tell of it that a
-    /// start could begin from, should the newest one be damaged. Its tombstone goes with that answer.
+    /// Whether a deleted stream may be forgotten: neither the log nor any kept checkpoint has anything of it (a restart
+    /// uses the older checkpoint if the newest one is damaged). If so, its tombstone is removed.
     pub(super) fn may_forget(&mut self, stream: StreamId, log: &Log<LogContext>) -> bool {
         let stats = log.stats();
         let tombstone = self.0.entry(stream).or_default();
@@ -45,7 +47,7 @@ impl Tombstones {
             tombstone.empty_since = None;
             return false;
         }
-        // The checkpoints that were kept when it was found empty may tell of it.
+        // Checkpoints that were written before may still name the stream, so both kept ones must be newer.
         let empty_since = *tombstone.empty_since.get_or_insert(stats.checkpoints);
         let may_forget = stats.checkpoints >= empty_since.saturating_add(CHECKPOINTS_KEPT);
         if may_forget {

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 
 use sbp_types::StreamId;
 
-/// The way to the placement driver.
+/// The connection of a range server to its placement driver.
 pub(crate) trait Upstream: Debug + Send + Sync {
-    /// Asks which ranges of a stream belong here, and has them [installed](super::RangeServer::install). Must not block;
-    /// ends, whatever comes of it and within bounded time, with [`RangeServer::answered`](super::RangeServer::answered).
+    /// Asks which ranges of a stream belong on this server, and has them [installed](super::RangeServer::install). Must
+    /// not block. Calls [`RangeServer::answered`](super::RangeServer::answered) within bounded time, also if the
+    /// question fails.
     fn ask(&self, stream: StreamId);
 }

@@ -8,22 +8,22 @@ use smallvec::SmallVec;
 
 use super::requester::Requester;
 
-/// Connections with fetches that wait, by stream.
+/// Requesters with fetches that wait, by stream.
 ///
-/// An entry is used once: a connection that is woken and goes on waiting registers again. So a connection is woken once
-/// for a synced group, however many of its fetches wait.
+/// A registration is used once: a requester that is woken and goes on waiting registers again. So it is woken once for
+/// a synced group, however many of its fetches wait.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingFetches {
     by_stream: HashMap<StreamId, SmallVec<[Arc<dyn Requester>; 2]>>,
 }
 
-impl Waiting {
-    /// Wakes this connection when the stream grows. The caller registers once until it is woken.
+impl WaitingFetches {
+    /// Wakes this requester when the stream grows. It must not register a stream again before it is woken.
     pub(crate) fn register(&mut self, stream: StreamId, requester: &Arc<dyn Requester>) {
         self.by_stream.entry(stream).or_default().push(Arc::clone(requester));
     }
 
-    /// The connection is gone.
+    /// Removes a registration of a requester that is gone.
     pub(crate) fn forget(&mut self, stream: StreamId, requester: &Arc<dyn Requester>) {
         if let Some(requesters) = self.by_stream.get_mut(&stream) {
             requesters.retain(|waiting| !Arc::ptr_eq(waiting, requester));
@@ -33,7 +33,7 @@ impl Waiting {
         }
     }
 
-    /// All requesters that wait for the stream; none is registered afterwards.
+    /// Takes out all requesters that wait for the stream.
     pub(crate) fn take(&mut self, stream: StreamId) -> SmallVec<[Arc<dyn Requester>; 2]> {
         self.by_stream.remove(&stream).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What idempotent writers may append.
+//! Idempotent writers: which batch of a writer may be stored next, and which are repeats.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -6,61 +6,61 @@ use std::collections::VecDeque;
 use sbp_log::{EntryHead, WRITER_WINDOW, WriterState};
 use sbp_types::{Offset, WriterId};
 
-/// What a batch says of its writer.
+/// The writer, epoch and sequence in a batch's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct WriterSequence {
     pub(crate) writer: WriterId,
     pub(crate) epoch: i64,
     /// Sequence of the batch's first record.
     pub(crate) sequence: i64,
 }
 
-/// An empty batch that waits for an answer.
+/// An empty batch that waits for unsynced batches or fences of its writer before it is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Question {
-    pub(crate) claim: Claim,
-    /// It was to make the claim's epoch current, and something else is about to.
+pub(crate) struct WriterQuestion {
+    pub(crate) claim: WriterSequence,
+    /// Whether the batch is a fence: a repeat of one that is not known to be synced yet.
     pub(crate) is_fence: bool,
 }
 
-/// What has to be over before something can be said for certain.
+/// What has to be synced, or have failed, before a waiting entry can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Everything before this offset.
+    /// All records before this offset.
     Synced(Offset),
-    /// This writer's fence of this epoch.
+    /// The fence of this writer and epoch.
     Fenced { writer: WriterId, epoch: i64 },
 }
 
 /// One writer of one stream.
 ///
-/// What is stored and what is only promised stay apart, so that a promise which the log does not keep leaves nothing
-/// behind, not even a fence.
+/// Stored and promised batches are kept apart: if the log fails to store what was promised, the writer's state is as if
+/// those batches and fences had never come.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writer {
-    /// By its synced batches and fences, as the log folds them.
+    /// The state that follows from the writer's synced batches and fences, computed as the log does.
     stored: WriterState,
     /// Batches and fences handed to the log and not known to be synced, oldest first.
     promised: VecDeque<EntryHead>,
 }
 
-/// How a batch fits to what its writer has stored.
+/// How a batch's sequence relates to what its writer has stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It is the next one.
+pub(super) enum SequenceCheck {
+    /// The batch continues the sequence.
     Next,
-    /// It is stored already, at this offset; -1: the offset is not remembered any more.
+    /// The batch is stored already, at this offset; -1: the offset is no longer remembered.
     Repeat { base_offset: Offset },
-    /// A higher epoch was stored.
+    /// The writer has a higher epoch, `by`.
     Fenced { by: i64 },
-    /// Something before it is missing.
+    /// Records before this batch are missing.
     Gap { expected: i64 },
-    /// Part of it is there already.
+    /// Some of the batch's records are stored already.
     Overlap { expected: i64 },
 }
 
 impl Writer {
-    /// A writer as the log remembers it, but for batches at `end` or behind.
+    /// A writer as the log remembers it, without its batches at `end` or later.
     pub(super) fn recovered(mut stored: WriterState, end: Option<Offset>) -> Self {
         while let Some(batch) = stored
             .window
@@ -74,19 +74,19 @@ impl Writer {
         }
     }
 
-    /// The log was given a batch or fence of this writer.
+    /// A batch or fence of this writer is being handed to the log.
     pub(super) fn promise(&mut self, head: EntryHead) {
         self.promised.push_back(head);
     }
 
-    /// Everything before `confirmed` is synced.
+    /// All records before `confirmed` are synced: what was promised of them counts as stored.
     pub(super) fn settle(&mut self, confirmed: Offset) {
         while let Some(head) = self.promised.pop_front_if(|head| head.base_offset < confirmed) {
             self.stored.record(&head);
         }
     }
 
-    /// Its fence of this epoch is synced, and so is everything that was promised before.
+    /// The fence with this epoch is synced, and so is everything promised before it.
     pub(super) fn fenced(&mut self, epoch: i64) {
         let Some(place) = self.place_of_fence(epoch) else {
             return;
@@ -96,7 +96,7 @@ impl Writer {
         }
     }
 
-    /// Its fence of this epoch is not there and will not be.
+    /// The log did not store the fence with this epoch.
     pub(super) fn unfence(&mut self, epoch: i64) {
         if let Some(place) = self.place_of_fence(epoch) {
             self.promised.remove(place);
@@ -108,27 +108,28 @@ impl Writer {
         self.promised.iter().position(is_it)
     }
 
-    /// Nothing from `from` on is there. Fences take no offsets: what became of each, the log tells by itself.
+    /// The log did not store the records from `from` on. Fences have no offsets: the log reports the outcome of each.
     pub(super) fn take_back(&mut self, from: Offset) {
         self.promised.retain(|head| head.is_fence() || head.base_offset < from);
     }
 
-    /// Whether it has stored nothing and nothing is under way.
+    /// Whether the writer has nothing stored and nothing promised.
     pub(super) fn is_blank(&self) -> bool {
         self.promised.is_empty() && self.stored.is_unknown()
     }
 
-    /// Whether nothing of it is left in a stream that begins at `start`.
+    /// Whether none of the writer's records is left in a stream that begins at `start`.
     pub(super) fn is_trimmed(&self, start: Offset) -> bool {
         !self.is_waiting() && self.stored.last_offset <= start
     }
 
-    /// Whether something is under way.
+    /// Whether promised batches or fences are not known to be synced yet.
     pub(super) fn is_waiting(&self) -> bool {
         !self.promised.is_empty()
     }
 
-    /// What is under way, if anything: when it is over, it is certain where the writer stands.
+    /// What the writer's last promised batch or fence waits for, if there is one. When that is over, the writer's state
+    /// is certain.
     pub(super) fn promised_until(&self) -> Option<Until> {
         let last = self.promised.back()?;
         if last.is_fence() {
@@ -138,25 +139,26 @@ impl Writer {
         last.end_offset().map(Until::Synced)
     }
 
-    /// Its epoch, as far as is known.
+    /// The writer's highest epoch, stored or promised.
     pub(super) fn epoch(&self) -> i64 {
         self.promised.back().map_or(self.stored.epoch, |head| head.writer_epoch)
     }
 
-    /// The sequence behind all that it has stored or has under way.
+    /// The sequence after all records stored or promised.
     pub(super) fn next_sequence(&self) -> i64 {
         self.promised.back().map_or(self.stored.next_sequence, |head| {
             head.base_sequence.saturating_add(head.count)
         })
     }
 
-    /// The sequence that a batch of this epoch goes on at; `None` where a higher epoch was stored. A new epoch may begin at
-    /// 0 instead.
+    /// The sequence at which a batch with this epoch continues; `None` if the writer's epoch is higher. A higher epoch
+    /// may also begin at 0.
     pub(super) fn expected(&self, epoch: i64) -> Option<i64> {
         (epoch >= self.epoch()).then(|| self.next_sequence())
     }
 
-    /// The same by what is synced alone; -1 where that is nothing. The other way: the epoch to beat.
+    /// As [`expected`](Self::expected), but from what is synced alone; -1 if nothing is. `Err` is the writer's higher
+    /// epoch.
     pub(super) fn stored_sequence(&self, epoch: i64) -> Result<i64, i64> {
         if self.stored.is_unknown() {
             Ok(-1)
@@ -167,43 +169,44 @@ impl Writer {
         }
     }
 
-    /// The epoch of what is synced, if anything is.
+    /// The highest epoch that is synced, if any is.
     pub(super) fn stored_epoch(&self) -> Option<i64> {
         (!self.stored.is_unknown()).then_some(self.stored.epoch)
     }
 
-    /// How a batch of `count` records, at least 1, fits.
-    pub(super) fn stand(&self, claim: &Claim, count: i64) -> Standing {
+    /// How a batch of `count` records, at least 1, relates to the writer's sequence.
+    pub(super) fn stand(&self, claim: &WriterSequence, count: i64) -> SequenceCheck {
         let (epoch, expected) = (self.epoch(), self.next_sequence());
         match (claim.epoch.cmp(&epoch), claim.sequence.cmp(&expected)) {
-            (Ordering::Less, _) => Standing::Fenced { by: epoch },
-            (_, Ordering::Equal) => Standing::Next,
-            (Ordering::Greater, _) if claim.sequence == 0 => Standing::Next,
-            (Ordering::Greater, _) | (Ordering::Equal, Ordering::Greater) => Standing::Gap { expected },
+            (Ordering::Less, _) => SequenceCheck::Fenced { by: epoch },
+            (_, Ordering::Equal) => SequenceCheck::Next,
+            (Ordering::Greater, _) if claim.sequence == 0 => SequenceCheck::Next,
+            (Ordering::Greater, _) | (Ordering::Equal, Ordering::Greater) => SequenceCheck::Gap { expected },
             (Ordering::Equal, Ordering::Less) => self.look_back(claim, count, expected),
         }
     }
 
-    /// What is said of a batch that begins before the next sequence.
-    fn look_back(&self, claim: &Claim, count: i64, expected: i64) -> Standing {
+    /// Judges a batch that begins before the next sequence: it is a repeat or overlaps.
+    fn look_back(&self, claim: &WriterSequence, count: i64, expected: i64) -> SequenceCheck {
         let mut oldest = expected;
         for (sequence, records, base_offset) in self.window() {
             if (sequence, records) == (claim.sequence, count) {
-                return Standing::Repeat { base_offset };
+                return SequenceCheck::Repeat { base_offset };
             }
             oldest = sequence;
         }
-        // The end of a batch is within the number: that is judged with its head.
+        // The sum cannot overflow: the head was checked for it when it was read.
         if claim.sequence.saturating_add(count) <= oldest {
-            return Standing::Repeat {
+            return SequenceCheck::Repeat {
                 base_offset: Offset(-1),
             };
         }
-        Standing::Overlap { expected }
+        SequenceCheck::Overlap { expected }
     }
 
-    /// Sequence, records and offset of the batches that are remembered, newest first: whatever is not synced, and the
-    /// window. Each ends where the next one begins, or before; what was numbered before an epoch began anew does not.
+    /// Sequence, record count and offset of the remembered batches, newest first: the promised ones, then the stored
+    /// window. Stops where a batch does not end at or before the one after it begins: that one was numbered before an
+    /// epoch began at 0 again.
     fn window(&self) -> impl Iterator<Item = (i64, i64, Offset)> {
         let promised = self.promised.iter().rev().filter(|head| !head.is_fence());
         let promised = promised.map(|head| (head.base_sequence, head.count, head.base_offset));
@@ -219,13 +222,13 @@ impl Writer {
     }
 }
 
-/// The same for a writer that may be unknown, and may then start anywhere.
-pub(super) fn stand(writer: Option<&Writer>, claim: &Claim, count: i64) -> Standing {
-    writer.map_or(Standing::Next, |writer| writer.stand(claim, count))
+/// As [`Writer::stand`]; an unknown writer may begin at any sequence.
+pub(super) fn stand(writer: Option<&Writer>, claim: &WriterSequence, count: i64) -> SequenceCheck {
+    writer.map_or(SequenceCheck::Next, |writer| writer.stand(claim, count))
 }
 
-/// What an answer tells a writer: the sequence expected of its epoch; -1 where there is no such thing.
-pub(super) fn expected(writer: Option<&Writer>, claim: Option<&Claim>) -> i64 {
+/// The next sequence to answer a writer with; -1 for an unknown writer or one with too low an epoch.
+pub(super) fn expected(writer: Option<&Writer>, claim: Option<&WriterSequence>) -> i64 {
     claim
         .zip(writer)
         .and_then(|(claim, writer)| writer.expected(claim.epoch))

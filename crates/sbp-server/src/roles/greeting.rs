@@ -1,15 +1,15 @@
-//! What servers tell each other first, and how a range server gets its number.
+//! The first HEARTBEAT between servers, and the allocation of a range server's id.
 
 use std::time::Duration;
 
 use sbp_messages::{ClientRole, HeartbeatRequest, IdAllocationRequest, IdAllocationResponse, RangeServer};
 use sbp_types::ServerId;
 
-use crate::peer::{PeerError, PeerLink};
+use crate::peer::{PeerChannel, PeerError};
 
-/// The protocol's revision that is spoken among servers.
+/// The revision of the protocol that servers speak with each other.
 const REVISION: i32 = 1;
-/// What a server tells another one first.
+/// The first HEARTBEAT of a server to another one.
 pub(crate) fn greeting(role: ClientRole, server: Option<RangeServer>) -> HeartbeatRequest {
     let name = server.as_ref().map_or("placement-driver", |_| "range-server");
     HeartbeatRequest {
@@ -21,13 +21,13 @@ pub(crate) fn greeting(role: ClientRole, server: Option<RangeServer>) -> Heartbe
     }
 }
 
-/// Asks for a number that no server had before.
-pub(crate) async fn allocate_id(link: &PeerLink, host: &str, timeout: Duration) -> Result<ServerId, PeerError> {
+/// Asks the placement driver for an id that no range server had before.
+pub(crate) async fn allocate_id(channel: &PeerChannel, host: &str, timeout: Duration) -> Result<ServerId, PeerError> {
     let request = IdAllocationRequest {
         timeout_ms: 0,
         host: host.to_owned(),
     };
-    let answers: Vec<IdAllocationResponse> = link.call(&request, timeout).await?;
+    let answers: Vec<IdAllocationResponse> = channel.call(&request, timeout).await?;
     let unusable = |what: String| PeerError::Unusable {
         peer: "the placement driver".to_owned(),
         what,

@@ -1,4 +1,4 @@
-//! What a range server alone remembers, and what news of its placement driver do to it.
+//! The ranges held by a range server in a process of its own, and how news from its placement driver change them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,28 +11,27 @@ use crate::placement::{Change, PlacementState, StreamRecord};
 use crate::range::HeldRange;
 use crate::refusal::Refusal;
 
-/// The ranges held here with their streams, as they are durable.
+/// The ranges held here and their streams, as they are durable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostedRanges {
-    /// Of the placement driver's records, those of streams held here and of deleted ones.
+    /// The placement driver's records of streams with ranges here, and the tombstones of deleted ones.
     pub(crate) streams: PlacementState,
     pub(crate) ranges: BTreeMap<RangeKey, HeldRange>,
 }
 
-/// What the placement driver says about one stream.
+/// What the placement driver has told about one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Update {
-    /// The stream; absent where only ranges were told.
+    /// The stream; `None` if only ranges were told.
     pub(crate) stream: Option<Arc<StreamRecord>>,
-    /// Ranges that belong here.
+    /// The ranges that belong on this server.
     pub(crate) ranges: Vec<HeldRange>,
-    /// The first range that is left of the stream, wherever it is, and its first offset.
+    /// The stream's first remaining range, on whatever server, and its first offset.
     pub(crate) first: Option<(RangeIndex, Offset)>,
 }
 
 impl Update {
-    /// Takes in what a placement driver said about one range, beside what it says when it is asked: the range, or a
-    /// start that was raised.
+    /// Adds what the placement driver has said unasked about one range: a range to hold, or a raised start.
     pub(crate) fn tell(&mut self, told: HeldRange) -> Result<(), Refusal> {
         let Some(range) = self.ranges.iter_mut().find(|range| range.key == told.key) else {
             self.ranges.push(told);
@@ -62,7 +61,7 @@ fn older_epoch(told: &HeldRange, known: Epoch) -> Refusal {
 }
 
 impl HostedRanges {
-    /// What was found at the start.
+    /// The ranges and streams found when the server started.
     pub(crate) fn new(streams: PlacementState, ranges: Vec<HeldRange>) -> Self {
         Self {
             streams,
@@ -70,7 +69,7 @@ impl HostedRanges {
         }
     }
 
-    /// Installs what is durable.
+    /// Applies a change that is durable.
     pub(crate) fn install(&mut self, change: MetadataChange) {
         match change {
             MetadataChange::Placement(change) => {
@@ -102,9 +101,9 @@ impl HostedRanges {
         held.map(|(_, range)| *range).collect()
     }
 
-    /// The ranges in front of the stream's first one go. The last one that is held here stays, without its records, where
-    /// the stream goes on elsewhere: a start that finds records of a stream of which nothing is held takes the metadata for
-    /// an old copy and refuses.
+    /// The changes that trim the ranges held before `first`, the stream's first range. The last range held of the
+    /// stream stays, without records, even if the stream goes on elsewhere only: a restart that found records of a
+    /// stream with no range in the metadata would take the metadata for an old copy and refuse to start.
     fn trimmed(&self, id: StreamId, first: RangeIndex, update: &Update) -> Vec<MetadataChange> {
         let held = self.of(id);
         let told = update.ranges.iter().map(|told| told.key);
@@ -120,7 +119,7 @@ impl HostedRanges {
         in_front.filter_map(change).collect()
     }
 
-    /// What has to become durable when the placement driver says this about a stream. Empty: nothing is new.
+    /// The changes to make durable for an update about a stream; empty if it brings nothing new.
     pub(crate) fn learn(&self, id: StreamId, update: &Update) -> Result<Vec<MetadataChange>, Refusal> {
         if self.streams.has_tombstone(id) {
             return Err(Refusal::no_stream(id));
@@ -133,7 +132,7 @@ impl HostedRanges {
         }
         let lowest = self.of(id).first().map(|held| held.key);
         for told in &update.ranges {
-            // Old news of a range that was trimmed away meanwhile: ranges come at the end only.
+            // An outdated message about a range that was trimmed since: new ranges have higher indexes only.
             if lowest.is_some_and(|lowest| told.key < lowest) {
                 continue;
             }
@@ -148,7 +147,7 @@ impl HostedRanges {
                 key: held.key,
                 epoch: told.epoch,
                 start: held.start.max(told.start),
-                // An end that was made durable here stays.
+                // An end that is durable here is final.
                 end: held.end.or(told.end),
             };
             if merged != *held {

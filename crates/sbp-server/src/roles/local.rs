@@ -1,4 +1,5 @@
-//! A range server in the process of its placement driver: called directly, and durable in the same transactions.
+//! The range server in the process of its placement driver. It is called directly, and its ranges are stored in the
+//! same transactions.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::placement::{AbandonedEnd, Change, CommitError, PlacementStore, RangeS
 use crate::range::{self, HeldRange, StreamFacts};
 use crate::refusal::Done;
 
-/// The range server of the same process. What it is told is durable already: see [`SharedStore`].
+/// The range server in the same process. What it is told is durable already: see [`SharedStore`].
 #[derive(Clone, Debug)]
 pub(crate) struct LocalRangeServer {
     pub(crate) id: ServerId,
@@ -25,7 +26,8 @@ impl RangeServer for LocalRangeServer {
         match end {
             AbandonedEnd::NotStored => self.ranges.unseal(key),
             AbandonedEnd::Unknown => {
-                // The range takes no appends, and nobody waits for its next one.
+                // The range stays closed for appends. Appends must not wait for a next range, and those that do are
+                // judged again.
                 self.ranges.hub.set_knows_all(false);
                 self.ranges.answered(key.stream);
             }
@@ -62,7 +64,7 @@ impl RangeServer for LocalRangeServer {
     }
 }
 
-/// The range server of the same process, and those elsewhere.
+/// The range server in the same process, and those in other processes.
 #[derive(Debug)]
 pub(crate) struct LocalAndOthers {
     local: Arc<LocalRangeServer>,
@@ -95,8 +97,8 @@ impl RangeServers for LocalAndOthers {
     }
 }
 
-/// A placement driver's metadata in the store of its directory. The range server of the same process, where there is one,
-/// has its ranges in there too: what it holds changes in the same transaction as what is decided.
+/// The metadata of a placement driver, in the store of its directory. The range server of the same process, if there is
+/// one, has its ranges in the same store, so both change in one transaction.
 #[derive(Debug)]
 pub(crate) struct SharedStore {
     pub(crate) store: Box<dyn MetadataStore>,
@@ -122,7 +124,7 @@ impl PlacementStore for SharedStore {
 }
 
 impl SharedStore {
-    /// The range server's part of a change.
+    /// The change of the local range server's record that belongs to a change of the placement driver's.
     fn held(&self, change: &Change) -> Option<MetadataChange> {
         let local = self.local.as_ref()?;
         match change {
@@ -132,7 +134,7 @@ impl SharedStore {
     }
 }
 
-/// Whether a change is of a range on other servers alone.
+/// Whether a change concerns a range that is not on this server.
 fn is_elsewhere(change: &Change, server: ServerId) -> bool {
     matches!(change, Change::PutRange(range) if !range.servers.contains(&server))
 }

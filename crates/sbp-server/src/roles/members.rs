@@ -1,5 +1,5 @@
-//! The other members of a placement driver's cluster: whichever leads next has to know which range servers are up, and
-//! how they do, so each of them is told.
+//! Reports to the other members of a placement driver's cluster. Any of them may lead next, so each has to know which
+//! range servers are up, and their load.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -13,20 +13,21 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::range_role::RangeRole;
-use crate::peer::{PeerError, PeerLink};
+use crate::peer::{PeerChannel, PeerError};
 
-/// Reports between two questions who the members are.
+/// The number of reports between two requests for the list of members.
 const REPORTS_PER_QUESTION: u32 = 10;
-/// More members than any cluster has; what a peer claims beyond is not believed.
+/// The most members that are dialled; a peer that claims more is not believed.
 const MOST: usize = 16;
 
-/// Greets all members of a cluster of several, and passes each report on to them. Ends when reports do.
+/// Keeps a channel to each member of a cluster with several members, and sends each report to all. Ends when no more
+/// reports come.
 pub(super) async fn tell_members(
     role: Weak<RangeRole>,
     mut reports: watch::Receiver<Option<ReportMetricsRequest>>,
     every: Duration,
 ) {
-    let mut links = BTreeMap::new();
+    let mut channels = BTreeMap::new();
     let mut calls = JoinSet::new();
     let mut until_question = 0;
     while reports.changed().await.is_ok() {
@@ -35,24 +36,25 @@ pub(super) async fn tell_members(
         };
         if until_question == 0 {
             let Some(role) = role.upgrade() else { return };
-            match ask(&role.link, &report, every).await {
+            match ask(&role.channel, &report, every).await {
                 Ok(members) => {
-                    follow(&mut links, others(&members), &role.link);
+                    follow(&mut channels, others(&members), &role.channel);
                     until_question = REPORTS_PER_QUESTION;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the placement driver does not say who its members are");
+                    tracing::debug!(%error, "cannot ask the placement driver for the members of its cluster");
                     continue;
                 }
             }
         }
         until_question -= 1;
-        // A placement driver that does not answer delays none of the others; the next report goes to it all the same.
+        // Each report is sent in a task of its own, so that a placement driver that does not answer delays none of the
+        // others.
         while calls.try_join_next().is_some() {}
-        for link in links.values() {
-            let (link, report): (Arc<PeerLink>, _) = (Arc::clone(link), report.clone());
+        for channel in channels.values() {
+            let (channel, report): (Arc<PeerChannel>, _) = (Arc::clone(channel), report.clone());
             calls.spawn(async move {
-                let told: Result<Vec<ReportMetricsResponse>, _> = link.call(&report, every).await;
+                let told: Result<Vec<ReportMetricsResponse>, _> = channel.call(&report, every).await;
                 if let Err(error) = told {
                     tracing::debug!(%error, "a placement driver does not take the report");
                 }
@@ -62,7 +64,7 @@ pub(super) async fn tell_members(
 }
 
 async fn ask(
-    link: &PeerLink,
+    channel: &PeerChannel,
     report: &ReportMetricsRequest,
     timeout: Duration,
 ) -> Result<Vec<PlacementDriverNode>, PeerError> {
@@ -70,13 +72,13 @@ async fn ask(
         range_server: report.range_server.clone(),
         timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
     };
-    let answers: Vec<DescribePlacementDriverClusterResponse> = link.call(&request, timeout).await?;
+    let answers: Vec<DescribePlacementDriverClusterResponse> = channel.call(&request, timeout).await?;
     let clusters = answers.into_iter().filter_map(|answer| answer.cluster);
     Ok(clusters.flat_map(|cluster| cluster.nodes).collect())
 }
 
-/// Whom to dial. A cluster of one is whoever was asked; of several, all of them, because which one was asked cannot be told
-/// from its address.
+/// The addresses to dial. The only member of a cluster is the placement driver that was asked. Of several, all are
+/// dialled, because its address does not tell which of them was asked.
 fn others(members: &[PlacementDriverNode]) -> Vec<&str> {
     if members.len() < 2 {
         return Vec::new();
@@ -88,12 +90,12 @@ fn others(members: &[PlacementDriverNode]) -> Vec<&str> {
         .collect()
 }
 
-/// Keeps the links to these, drops those to others, and adds what is missing.
-fn follow(links: &mut BTreeMap<String, Arc<PeerLink>>, addresses: Vec<&str>, like: &PeerLink) {
-    links.retain(|known, _| addresses.contains(&known.as_str()));
+/// Keeps the channels to these addresses, drops all others, and adds the missing ones.
+fn follow(channels: &mut BTreeMap<String, Arc<PeerChannel>>, addresses: Vec<&str>, like: &PeerChannel) {
+    channels.retain(|known, _| addresses.contains(&known.as_str()));
     for address in addresses {
-        if !links.contains_key(address) {
-            links.insert(address.to_owned(), Arc::new(like.to(address)));
+        if !channels.contains_key(address) {
+            channels.insert(address.to_owned(), Arc::new(like.to(address)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a server does, for its placement driver: figures of the process, of its disk and of its ranges.
+//! The load figures of a range server, for its placement driver: process, disk and ranges.
 
 use std::path::Path;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use sbp_messages::ReportMetricsRequest;
 
 use crate::range::RangeActivity;
 
-/// What was seen at one moment.
+/// The figures at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     at: Instant,
@@ -16,18 +16,18 @@ pub(crate) struct Sample {
     free_bytes: u64,
 }
 
-/// What the system says about this process.
+/// What the system tells about this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Process {
     resident_bytes: u64,
-    /// Bytes that it had the disk read, since its start.
+    /// Bytes read from the disk for this process since its start.
     read_bytes: u64,
-    /// Bytes that it had the disk write, since its start.
+    /// Bytes written to the disk for this process since its start.
     written_bytes: u64,
 }
 
 impl Sample {
-    /// Looks now. What the system does not say is 0.
+    /// Takes the figures now. Those that the system does not tell are 0.
     pub(crate) fn take(directory: &Path, activity: RangeActivity) -> Self {
         let free = rustix::fs::statvfs(directory).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
         Self {
@@ -58,7 +58,7 @@ impl Sample {
             network_failed_append_rate: narrow(rate(ranges.appends_refused, ranges_then.appends_refused)),
             network_failed_fetch_rate: narrow(rate(ranges.fetches_refused, ranges_then.fetches_refused)),
             range_active_cnt: narrow(ranges.open_ranges),
-            // The one copy there is lacks something.
+            // With one copy of each record, a damaged range is one that lacks a copy.
             range_missing_replica_cnt: narrow(ranges.damaged_ranges),
             ..ReportMetricsRequest::default()
         }
@@ -79,12 +79,12 @@ impl Process {
     }
 }
 
-/// The second number of `statm`.
+/// The second number of `/proc/self/statm`: resident pages.
 fn resident_pages(statm: &str) -> Option<u64> {
     statm.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// A number of `io` by its name.
+/// The number with this name in `/proc/self/io`.
 fn counter(io: &str, name: &str) -> Option<u64> {
     let mut lines = io.lines().filter_map(|line| line.split_once(": "));
     lines.find(|(found, _)| *found == name)?.1.trim().parse().ok()
@@ -94,7 +94,7 @@ fn wide(figure: u64) -> i64 {
     i64::try_from(figure).unwrap_or(i64::MAX)
 }
 
-/// The protocol has sixteen bits for these: beyond it is a lot, how much does not matter.
+/// The protocol has sixteen bits for these figures; larger ones are cut off at the maximum.
 fn narrow(figure: u64) -> i16 {
     i16::try_from(figure).unwrap_or(i16::MAX)
 }

@@ -1,8 +1,8 @@
-//! The two roles apart: a placement driver and range servers that speak the protocol with each other.
+//! Roles in separate processes: a placement driver and range servers that speak the protocol with each other.
 //!
-//! A range server alone has a [`RangeRole`]: a link to its placement driver, over which it says who it is, asks what
-//! belongs to it and tells how it does, and a [`RangeStore`] that makes its hosted ranges durable. A placement driver reaches
-//! range servers through [`RemoteServers`].
+//! A range server in a process of its own has a [`RangeRole`]: a channel to its placement driver, over which it
+//! registers, asks which ranges belong to it and reports its load, and a [`RangeStore`] that makes its hosted ranges
+//! durable. A placement driver reaches range servers through [`RemoteServers`].
 
 mod greeting;
 mod hosted_ranges;

@@ -1,4 +1,4 @@
-//! A range server alone: what it asks its placement driver, and what it does with the answers.
+//! A range server in a process of its own: what it asks its placement driver, and how it uses the answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -16,27 +16,27 @@ use super::greeting::allocate_id;
 use super::hosted_ranges::Update;
 use super::range_store::{Job, RangeStore};
 use super::wire::{held_range, stream_record};
-use crate::peer::{PeerError, PeerLink};
+use crate::peer::{PeerChannel, PeerError};
 use crate::range::{HeldRange, RangeServer, Upstream};
 use crate::refusal::{Done, Refusal};
 
 /// How long the placement driver may take to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long appends and fetches of a stream that is not known here wait for the placement driver's word.
+/// How long appends and fetches of an unknown stream wait for the placement driver's answer about it.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a range server in a process of its own has to do with its placement driver.
+/// The link of a range server in a process of its own to its placement driver.
 #[derive(Debug)]
 pub(crate) struct RangeRole {
     pub(crate) server_id: ServerId,
-    pub(crate) link: PeerLink,
+    pub(crate) channel: PeerChannel,
     pub(crate) range_store: RangeStore,
     pub(crate) ranges: Weak<RangeServer>,
     pub(crate) runtime: Handle,
 }
 
 impl RangeRole {
-    /// Has the range store do something and waits for how it ended.
+    /// Submits a job to the range store and waits for its result.
     async fn keep<T: Send + 'static>(&self, job: impl FnOnce(Done<T>) -> Job) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.range_store.submit(job(Box::new(move |result| {
@@ -47,7 +47,7 @@ impl RangeRole {
         answer.await.unwrap_or_else(stopped)
     }
 
-    /// The ranges of a stream that are here.
+    /// The ranges of a stream that are held here.
     pub(crate) fn held_of(&self, stream: StreamId) -> Result<Vec<HeldRange>, Refusal> {
         let server = self.ranges()?;
         let ranges = server.hub.ranges.lock();
@@ -60,7 +60,7 @@ impl RangeRole {
         }
     }
 
-    /// Where readers of a range stand.
+    /// The confirmed end of a range held here.
     pub(crate) fn next_offset(&self, key: RangeKey) -> Option<Offset> {
         self.ranges().ok()?.hub.ranges.lock().table.next_offset(key)
     }
@@ -70,13 +70,13 @@ impl RangeRole {
         self.ranges.upgrade().ok_or_else(stopped)
     }
 
-    /// Has a range sealed.
+    /// Seals a range with a [`Job::Seal`].
     pub(crate) async fn seal(&self, job: impl FnOnce(Done<HeldRange>) -> Job) -> Result<HeldRange, Refusal> {
         self.keep(job).await
     }
 
-    /// Takes over what was told about a stream, with what the placement driver says when it is asked. Answers with the
-    /// stream's ranges held here.
+    /// Takes over what the placement driver has said about ranges of a stream, together with its present answer about
+    /// the stream. Returns the stream's ranges held here.
     pub(crate) async fn sync(&self, stream: StreamId, told: Vec<HeldRange>) -> Result<Vec<HeldRange>, Refusal> {
         let mut update = self
             .look_up(stream, CALL_TIMEOUT)
@@ -93,7 +93,7 @@ impl RangeRole {
         self.keep(|done| Job::Learn { stream, update, done }).await
     }
 
-    /// Whether a range that is here can begin there: behind its last record there is nothing to begin with.
+    /// Refuses a start behind the range's confirmed end, where there are no records.
     fn check_start(&self, told: &HeldRange) -> Result<(), Refusal> {
         match self.next_offset(told.key) {
             Some(next) if told.start > next => Err(Refusal::new(
@@ -107,12 +107,12 @@ impl RangeRole {
         }
     }
 
-    /// Has a stream forgotten.
+    /// Deletes a stream.
     pub(crate) async fn delete(&self, stream: StreamId) -> Result<(), Refusal> {
         self.keep(|done| Job::Delete { stream, done }).await
     }
 
-    /// What the placement driver knows about a stream; `None` where it knows that there is none.
+    /// Asks the placement driver about a stream; `None` if there is no such stream.
     async fn look_up(&self, stream: StreamId, timeout: Duration) -> Result<Option<Update>, PeerError> {
         let asked = [stream];
         let streams = self.describe(&asked, timeout);
@@ -129,8 +129,8 @@ impl RangeRole {
         })
     }
 
-    /// Where streams begin, told the ranges of them that belong here: at the first of these, if that is known to be the
-    /// stream's first, else wherever the placement driver says.
+    /// Where streams begin, given their ranges on this server: at the first of these, if that is known to be the
+    /// stream's first range; else where the placement driver says.
     async fn first_ranges(
         &self,
         listed: &BTreeMap<StreamId, Vec<HeldRange>>,
@@ -161,7 +161,7 @@ impl RangeRole {
         Ok(first)
     }
 
-    /// Describes streams; `None` for those that are not there any more.
+    /// Describes streams; `None` for those that do not exist any more.
     async fn describe(
         &self,
         streams: &[StreamId],
@@ -171,7 +171,7 @@ impl RangeRole {
             stream_ids: streams.to_vec(),
             ..Default::default()
         };
-        let answers: Vec<DescribeStreamsResponse> = self.link.call(&request, timeout).await?;
+        let answers: Vec<DescribeStreamsResponse> = self.channel.call(&request, timeout).await?;
         check(answers.last().map(|answer| &answer.status))?;
         let results = answers.into_iter().flat_map(|answer| answer.describe_responses);
         let mut described = Vec::with_capacity(streams.len());
@@ -192,7 +192,7 @@ impl RangeRole {
         Ok(described)
     }
 
-    /// The ranges that belong here: all of them, or those of one stream.
+    /// The ranges that belong on this server: all of them, or those of one stream.
     async fn list(&self, stream: impl Into<Option<StreamId>>, timeout: Duration) -> Result<Vec<HeldRange>, PeerError> {
         let me = sbp_messages::RangeServer {
             server_id: self.server_id,
@@ -205,7 +205,7 @@ impl RangeRole {
         self.list_by(vec![criterion], timeout).await
     }
 
-    /// Ranges by whatever criteria. A stream that is gone has none.
+    /// The ranges that match the criteria. A deleted stream has none.
     async fn list_by(&self, criteria: Vec<RangeCriteria>, timeout: Duration) -> Result<Vec<HeldRange>, PeerError> {
         let mut request = ListRangesRequest {
             range_criteria: criteria,
@@ -213,7 +213,7 @@ impl RangeRole {
         };
         let mut ranges = Vec::new();
         loop {
-            let answers: Vec<ListRangesResponse> = self.link.call(&request, timeout).await?;
+            let answers: Vec<ListRangesResponse> = self.channel.call(&request, timeout).await?;
             check(answers.last().map(|answer| &answer.status))?;
             for answer in answers {
                 request.continuation = answer.continuation;
@@ -231,14 +231,15 @@ impl RangeRole {
         }
     }
 
-    /// Learns everything anew: ranges that came, starts that moved, streams that went.
+    /// Asks for everything that belongs here: new ranges, raised starts, deleted streams.
     pub(crate) async fn learn_everything(&self) -> Result<(), Refusal> {
         let Some(ranges) = self.ranges.upgrade() else {
             return Ok(());
         };
         let failed = |error: PeerError| error.to_refusal();
         let mut listed: BTreeMap<StreamId, Vec<HeldRange>> = BTreeMap::new();
-        // Looked at first: a range that arrives while this goes on is missing in neither.
+        // Taken before the list: a range that is placed here meanwhile is then in neither, and is not mistaken for a
+        // deleted one.
         for held in ranges.all_held() {
             listed.entry(held.key.stream).or_default();
         }
@@ -260,7 +261,7 @@ impl RangeRole {
             let result = match update {
                 None => self.delete(stream).await,
                 Some(_) if ranges.is_empty() => {
-                    tracing::warn!(%stream, "the placement driver does not know that ranges of the stream are here");
+                    tracing::warn!(%stream, "the placement driver does not list this server's ranges of the stream; they are kept");
                     Ok(())
                 }
                 Some(mut update) => {
@@ -270,17 +271,17 @@ impl RangeRole {
                 }
             };
             if let Err(refusal) = result {
-                tracing::warn!(%stream, refusal = refusal.message, "what belongs here is not taken over");
+                tracing::warn!(%stream, refusal = refusal.message, "the stream's ranges on this server cannot be updated");
             }
         }
         Ok(())
     }
 
-    /// Whether the placement driver is the one that gave this server its number. It knows nothing of what is here: either
-    /// all of it was deleted, or its directory is another one, and nothing may be deleted on its word. Numbers grow, so
-    /// the right one cannot give out this number or a lower one again.
+    /// Checks that the placement driver is the one that allocated this server's id. Called when it knows none of the
+    /// streams held here: either all were deleted, or it runs on another directory and nothing may be deleted on its
+    /// word. Ids only grow, so the right placement driver cannot allocate this id or a lower one again.
     async fn check_placement_driver(&self) -> Result<(), Refusal> {
-        let next = allocate_id(&self.link, "range-server", CALL_TIMEOUT).await;
+        let next = allocate_id(&self.channel, "range-server", CALL_TIMEOUT).await;
         let next = next.map_err(|error| error.to_refusal())?;
         if next > self.server_id {
             return Ok(());
@@ -294,7 +295,7 @@ impl RangeRole {
         Err(Refusal::new(ErrorCode::RS_INTERNAL_SERVER_ERROR, message))
     }
 
-    /// Asks the placement driver to let streams begin later; it tells this server when that is durable.
+    /// Asks the placement driver to trim streams. It sends the trim to this server once it is durable.
     pub(crate) async fn ask_to_trim(&self, streams: &[(StreamId, Offset)]) -> Result<(), PeerError> {
         for chunk in streams.chunks(MAX_ENTRIES) {
             let request = TrimStreamsRequest {
@@ -307,7 +308,7 @@ impl RangeRole {
                     .collect(),
                 ..Default::default()
             };
-            let answers: Vec<TrimStreamsResponse> = self.link.call(&request, CALL_TIMEOUT).await?;
+            let answers: Vec<TrimStreamsResponse> = self.channel.call(&request, CALL_TIMEOUT).await?;
             check(answers.last().map(|answer| &answer.status))?;
             for result in answers.iter().flat_map(|answer| &answer.trim_responses) {
                 if !result.status.is_success() {
@@ -326,7 +327,8 @@ fn unusable(what: impl ToString) -> PeerError {
     }
 }
 
-/// A status that is missing belongs to an answer without frames, which the session does not let through.
+/// Refuses a failed status. A missing status would be that of an answer without frames, which the session does not let
+/// through.
 fn check(status: Option<&Status>) -> Result<(), PeerError> {
     match status {
         Some(status) if !status.is_success() => Err(PeerError::Refused {
@@ -337,23 +339,23 @@ fn check(status: Option<&Status>) -> Result<(), PeerError> {
     }
 }
 
-/// Asks about streams that are not here, on behalf of the range server.
+/// Asks the placement driver about streams that the range server does not know.
 #[derive(Debug)]
 pub(crate) struct AskPlacementDriver(pub(crate) Weak<RangeRole>);
 
 impl Upstream for AskPlacementDriver {
     fn ask(&self, stream: StreamId) {
-        // The server goes down.
+        // The server is shutting down.
         let Some(role) = self.0.upgrade() else { return };
         role.runtime.clone().spawn(async move {
             match role.look_up(stream, QUESTION_TIMEOUT).await {
                 Ok(Some(update)) if !update.ranges.is_empty() => {
                     if let Err(refusal) = role.keep(|done| Job::Learn { stream, update, done }).await {
-                        tracing::warn!(%stream, refusal = refusal.message, "a stream is not taken over");
+                        tracing::warn!(%stream, refusal = refusal.message, "the stream's ranges on this server cannot be updated");
                     }
                 }
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%stream, %error, "nobody knows about a stream"),
+                Err(error) => tracing::debug!(%stream, %error, "cannot ask the placement driver about a stream"),
             }
             if let Some(ranges) = role.ranges.upgrade() {
                 ranges.answered(stream);

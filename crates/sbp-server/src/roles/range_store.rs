@@ -18,36 +18,36 @@ use crate::placement::Change;
 use crate::range::{HeldRange, RangeServer, SWEEP};
 use crate::refusal::{Done, Refusal};
 
-/// Something about the ranges held here that has to become durable.
+/// A change of the ranges held here that has to become durable.
 pub(crate) enum Job {
-    /// Take over what the placement driver says about a stream. Answered with the ranges of the stream that are held here
+    /// Take over what the placement driver has told about a stream. The result is the stream's ranges held here
     /// afterwards.
     Learn {
         stream: StreamId,
         update: Update,
         done: Done<Vec<HeldRange>>,
     },
-    /// A range is to end, and `end` is where the one who asks thinks it does. Answered when the end is durable.
+    /// Seal a range; `end` is the end that the requester expects, if any. The result is given when the end is durable.
     Seal {
         key: RangeKey,
         epoch: Option<Epoch>,
         end: Option<Offset>,
         done: Done<HeldRange>,
     },
-    /// The log is through with a range that is being sealed.
+    /// The log has ended everything that a range accepted before its seal.
     Drained {
         key: RangeKey,
         end: Result<Offset, Refusal>,
     },
     /// A stream is deleted.
     Delete { stream: StreamId, done: Done<()> },
-    /// Deleted streams are to be looked at.
+    /// Check which deleted streams can be forgotten.
     Sweep,
-    /// The server goes down.
+    /// The server is shutting down.
     Stop,
 }
 
-/// The hosted ranges of a range server alone: one thread changes them, in the order in which it is asked.
+/// The hosted ranges of a range server in a process of its own. One thread changes them, in the order of the jobs.
 #[derive(Debug)]
 pub(crate) struct RangeStore {
     jobs: mpsc::Sender<Job>,
@@ -80,13 +80,13 @@ impl RangeStore {
         })
     }
 
-    /// Has a job done. A job that is submitted while the server goes down is dropped, its `done` uncalled.
+    /// Submits a job. While the server shuts down, jobs are dropped without calling `done`.
     pub(crate) fn submit(&self, job: Job) {
         // The receiving end lives as long as the thread, which only `stop` ends.
         let _stopped = self.jobs.send(job);
     }
 
-    /// Ends the thread, after what was submitted is done.
+    /// Ends the thread once the submitted jobs are done.
     pub(crate) fn stop(&self) {
         self.submit(Job::Stop);
         if let Some(thread) = self.thread.lock().take()
@@ -97,7 +97,7 @@ impl RangeStore {
     }
 }
 
-/// A request to seal a range: the end that its sender saw, and how to answer it.
+/// A request to seal a range: the end that its sender expects, and the callback for the result.
 type Sealer = (Option<Offset>, Done<HeldRange>);
 
 struct Worker {
@@ -105,9 +105,9 @@ struct Worker {
     store: Box<dyn MetadataStore>,
     ranges: Arc<RangeServer>,
     health: Arc<Health>,
-    /// For what the log has to say.
+    /// For callbacks of the range server, which submit further jobs.
     jobs: mpsc::Sender<Job>,
-    /// The requests that wait for the end of a range.
+    /// The requests to seal a range that wait for its end.
     sealing: HashMap<RangeKey, Vec<Sealer>>,
 }
 
@@ -126,12 +126,12 @@ impl Worker {
         }
     }
 
-    /// Forgets deleted streams of which nothing is held.
+    /// Forgets deleted streams of which no records are left.
     fn sweep(&mut self) {
         let mut gone: Vec<_> = self.hosted_ranges.streams.tombstones().collect();
         gone.retain(|stream| self.ranges.may_forget(*stream));
         let forget = |stream: StreamId| MetadataChange::Placement(Change::DropTombstone(stream));
-        // Those that are not forgotten now, because the disk is full or has failed, are looked at again.
+        // If the disk is full or has failed, the next sweep tries again.
         let _committed = self.commit(gone.into_iter().map(forget).collect());
     }
 
@@ -179,7 +179,7 @@ impl Worker {
             self.ranges.seal(
                 key,
                 Box::new(move |end| {
-                    // The receiver is gone when the server goes down.
+                    // The receiver has ended if the server is shutting down.
                     let _stopped = jobs.send(Job::Drained { key, end });
                 }),
             );
@@ -191,7 +191,7 @@ impl Worker {
         let agrees = |end: Offset| waiting.iter().any(|(seen, _)| seen.is_none_or(|seen| seen == end));
         let result = match end {
             Ok(end) if agrees(end) => self.make_end_durable(key, end),
-            // All of them saw another end: then nothing is to be done.
+            // All requesters expect another end: the range is not sealed.
             Ok(end) => {
                 self.ranges.unseal(key);
                 for (seen, done) in waiting {
@@ -250,7 +250,7 @@ impl Worker {
                 Err(Refusal::new(ErrorCode::INSUFFICIENT_STORAGE, error.to_string()))
             }
             Err(error) => {
-                // The changes may or may not be on the disk; a restart finds out by reading it.
+                // The changes may or may not be on the disk; the next start reads which.
                 self.health.fail("the metadata store", error.to_string());
                 Err(Refusal::new(ErrorCode::RS_INTERNAL_SERVER_ERROR, error.to_string()))
             }
@@ -258,7 +258,7 @@ impl Worker {
     }
 }
 
-/// The answer to a seal of a range that is sealed.
+/// The result of sealing a range that is sealed already.
 fn sealed(held: &HeldRange, seen: Option<Offset>) -> Result<HeldRange, Refusal> {
     match (seen, held.end) {
         (Some(seen), Some(end)) if seen != end => Err(other_end(held.key, end, seen)),

@@ -1,4 +1,4 @@
-//! How a range server makes itself known to its placement driver, and stays known.
+//! Registers a range server with its placement driver, and reports its load.
 
 use std::path::PathBuf;
 use std::sync::Weak;
@@ -12,13 +12,13 @@ use super::members::tell_members;
 use super::metrics::Sample;
 use super::range_role::RangeRole;
 
-/// Reports between two looks at everything that belongs here: what a lost message would have told is found by then.
+/// The number of reports between two requests for everything that belongs here, which make up for lost messages.
 const REPORTS_PER_LOOK: u32 = 10;
 
-/// Learns what belongs here whenever there is a new connection, and now and then; reports how this server does in
+/// Asks which ranges belong here on every new connection and regularly after that; reports this server's load in
 /// between. Ends with the server.
 pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, directory: PathBuf, every: Duration) {
-    let Some(mut connections) = role.upgrade().map(|role| role.link.connections()) else {
+    let Some(mut connections) = role.upgrade().map(|role| role.channel.connections()) else {
         return;
     };
     let mut ticks = interval_at(Instant::now() + every, every);
@@ -40,7 +40,10 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, direct
         };
         let Some(role) = role.upgrade() else { return };
         if look && let Err(refusal) = role.learn_everything().await {
-            tracing::warn!(refusal = refusal.message, "cannot learn what belongs here");
+            tracing::warn!(
+                refusal = refusal.message,
+                "cannot learn from the placement driver which ranges belong to this server"
+            );
         }
         let Some(ranges) = role.ranges.upgrade() else { return };
         let sample = Sample::take(&directory, ranges.activity());
@@ -48,7 +51,7 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, direct
         let report = sample.since(last.as_ref().unwrap_or(&sample), me.clone());
         last = Some(sample);
         latest.send_replace(Some(report.clone()));
-        let answer: Result<Vec<ReportMetricsResponse>, _> = role.link.call(&report, every).await;
+        let answer: Result<Vec<ReportMetricsResponse>, _> = role.channel.call(&report, every).await;
         if let Err(error) = answer {
             tracing::debug!(%error, "the placement driver does not take the report");
         }

@@ -1,4 +1,4 @@
-//! Range servers in other processes, as a placement driver reaches them: over the protocol.
+//! Range servers in other processes, which a placement driver reaches over the protocol.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,17 +16,17 @@ use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 
 use super::wire::wire_range;
-use crate::peer::{PeerConfig, PeerLink};
+use crate::peer::{PeerChannel, PeerConfig};
 use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
 use crate::range::{HeldRange, StreamFacts};
 use crate::refusal::{Done, Refusal};
 
-/// How long a range server may take: after it, it counts as one that does not answer.
+/// How long a range server may take to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The range servers that said where they are, each behind a link of its own.
+/// The range servers that have registered their address, each with its own channel.
 #[derive(Debug)]
 pub(crate) struct RemoteServers {
     hello: HeartbeatRequest,
@@ -35,17 +35,17 @@ pub(crate) struct RemoteServers {
     servers: Mutex<HashMap<ServerId, Arc<RemoteServer>>>,
 }
 
-/// A range server in another process. It makes durable itself what it is told, and the ends that it finds.
+/// A range server in another process. It makes durable by itself what it is told, and the ends of the ranges it seals.
 #[derive(Debug)]
 struct RemoteServer {
     id: ServerId,
     address: String,
-    link: Arc<PeerLink>,
+    channel: Arc<PeerChannel>,
     runtime: Handle,
 }
 
 impl RemoteServers {
-    /// Without any server yet. `hello` is the HEARTBEAT that begins each connection.
+    /// `hello` is the HEARTBEAT that begins each connection.
     pub(crate) fn new(hello: HeartbeatRequest, runtime: Handle, descriptors: Arc<Descriptors>) -> Self {
         Self {
             hello,
@@ -69,14 +69,14 @@ impl RangeServers for RemoteServers {
             connect_timeout: CONNECT_TIMEOUT,
             stays: false,
         };
-        let link = PeerLink::new(config, self.runtime.clone(), Arc::clone(&self.descriptors));
+        let channel = PeerChannel::new(config, self.runtime.clone(), Arc::clone(&self.descriptors));
         let located = RemoteServer {
             id: server,
             address: address.to_owned(),
-            link: Arc::new(link),
+            channel: Arc::new(channel),
             runtime: self.runtime.clone(),
         };
-        // What was asked of the old one ends when its last caller is through.
+        // Calls over the old channel go on; it ends with the last of them.
         servers.insert(server, Arc::new(located));
     }
 
@@ -91,23 +91,24 @@ impl RangeServers for RemoteServers {
 }
 
 impl RemoteServer {
-    /// Asks the server in a task of its own.
-    fn ask<T, F>(&self, done: Done<T>, ask: impl FnOnce(Arc<PeerLink>) -> F)
+    /// Runs `ask` in a task of its own, and gives its result to `done`.
+    fn ask<T, F>(&self, done: Done<T>, ask: impl FnOnce(Arc<PeerChannel>) -> F)
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Refusal>> + Send + 'static,
     {
-        let asked = ask(Arc::clone(&self.link));
+        let asked = ask(Arc::clone(&self.channel));
         self.runtime.spawn(async move { done(asked.await) });
     }
 }
 
-/// Asks, and gives all frames of the answer.
+/// Sends a request and returns all frames of its answer.
 async fn call<Q: sbp_messages::Message, A: sbp_messages::Message>(
-    link: &PeerLink,
+    channel: &PeerChannel,
     request: &Q,
 ) -> Result<Vec<A>, Refusal> {
-    link.call(request, CALL_TIMEOUT)
+    channel
+        .call(request, CALL_TIMEOUT)
         .await
         .map_err(|error| error.to_refusal())
 }
@@ -135,8 +136,8 @@ impl RangeServer for RemoteServer {
             kind: SealKind::RANGE_SERVER,
             ..Default::default()
         };
-        self.ask(done, |link| async move {
-            let answers: Vec<SealRangesResponse> = call(&link, &request).await?;
+        self.ask(done, |channel| async move {
+            let answers: Vec<SealRangesResponse> = call(&channel, &request).await?;
             let answer = answers.iter().flat_map(|answer| &answer.seal_responses).next();
             let Some(result) = answer else {
                 answers.last().map_or(Ok(()), |answer| check(&answer.status))?;
@@ -147,13 +148,13 @@ impl RangeServer for RemoteServer {
         });
     }
 
-    /// Its end is durable there: it stays with it.
+    /// The range server has made the end durable, and keeps it.
     fn abandon_seal(&self, _: RangeKey, _: AbandonedEnd) {}
 
-    /// It has published the end itself.
+    /// The range server has shown readers the end when it sealed the range.
     fn publish_end(&self, _: RangeKey, _: Offset) {}
 
-    /// The facts are not told: the range server asks for the stream itself.
+    /// `facts` are not sent: the range server asks the placement driver about the stream by itself.
     fn sync(&self, stream: StreamId, _: StreamFacts, ranges: Vec<HeldRange>, done: Done<()>) {
         let me = sbp_messages::RangeServer {
             server_id: self.id,
@@ -170,8 +171,8 @@ impl RangeServer for RemoteServer {
             }],
             ..Default::default()
         };
-        self.ask(done, |link| async move {
-            let answers: Vec<SyncRangesResponse> = call(&link, &request).await?;
+        self.ask(done, |channel| async move {
+            let answers: Vec<SyncRangesResponse> = call(&channel, &request).await?;
             let answer = answers.iter().flat_map(|answer| &answer.sync_responses).next();
             match answer {
                 Some(result) => check(&result.status),
@@ -183,13 +184,13 @@ impl RangeServer for RemoteServer {
         });
     }
 
-    /// Told that there is something new about the stream, the range server asks what.
+    /// An empty sync tells the range server that the stream has changed, and it asks the placement driver how.
     fn trim(&self, stream: StreamId, _: Offset, done: Done<()>) {
         self.sync(stream, StreamFacts::default(), Vec::new(), done);
     }
 
     fn delete(&self, streams: Vec<StreamId>, done: Done<()>) {
-        self.ask(done, |link| async move {
+        self.ask(done, |channel| async move {
             for chunk in streams.chunks(MAX_ENTRIES) {
                 let streams = chunk.iter().map(|stream_id| Stream {
                     stream_id: *stream_id,
@@ -199,7 +200,7 @@ impl RangeServer for RemoteServer {
                     streams: streams.collect(),
                     ..Default::default()
                 };
-                let answers: Vec<DeleteStreamsResponse> = call(&link, &request).await?;
+                let answers: Vec<DeleteStreamsResponse> = call(&channel, &request).await?;
                 answers.last().map_or(Ok(()), |answer| check(&answer.status))?;
                 for result in answers.iter().flat_map(|answer| &answer.delete_responses) {
                     match result.status.code {
@@ -213,7 +214,7 @@ impl RangeServer for RemoteServer {
     }
 
     fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
-        self.ask(done, |link| async move {
+        self.ask(done, |channel| async move {
             let mut offsets = Vec::with_capacity(keys.len());
             for chunk in keys.chunks(MAX_ENTRIES) {
                 let ranges = chunk.iter().map(|key| RangeId {
@@ -225,7 +226,7 @@ impl RangeServer for RemoteServer {
                     ranges: ranges.collect(),
                     ..Default::default()
                 };
-                let answers: Vec<DescribeRangesResponse> = call(&link, &request).await?;
+                let answers: Vec<DescribeRangesResponse> = call(&channel, &request).await?;
                 answers.last().map_or(Ok(()), |answer| check(&answer.status))?;
                 let results = answers.iter().flat_map(|answer| &answer.describe_responses);
                 offsets.extend(results.map(|result| result.range.as_ref().map(|range| range.next_offset)));

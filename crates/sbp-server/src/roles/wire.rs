@@ -1,4 +1,4 @@
-//! The placement driver's words, as a range server remembers them.
+//! Converts messages of the placement driver into a range server's records, and back.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use sbp_types::{Offset, ServerId};
 use crate::placement::{SchemaRecord, Settings, StreamRecord};
 use crate::range::HeldRange;
 
-/// A range as it is remembered.
+/// The record of a range in a message.
 pub(crate) fn held_range(range: &Range) -> HeldRange {
     HeldRange {
         key: sbp_types::RangeKey {
@@ -22,7 +22,7 @@ pub(crate) fn held_range(range: &Range) -> HeldRange {
     }
 }
 
-/// A range that is remembered, as it is told; `next` is its confirmed end.
+/// The message of a held range; `next` is its confirmed end.
 pub(crate) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::RangeServer) -> Range {
     Range {
         stream_id: held.key.stream,
@@ -39,13 +39,13 @@ pub(crate) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::R
     }
 }
 
-/// Whether a range names a server.
+/// Whether a range is on a server.
 pub(crate) fn is_on(range: &Range, server: ServerId) -> bool {
     let ids = range.servers.iter().filter_map(|replica| replica.range_server.as_ref());
     ids.into_iter().any(|replica| replica.server_id == server)
 }
 
-/// A stream as a range server remembers it: settings in force, without what only users look at. The error says what
+/// A range server's record of a stream, without what only users need (name, properties, identity). The error says what
 /// cannot be read.
 pub(crate) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
     let schema = match &stream.schema {

@@ -1,4 +1,4 @@
-//! Opening a data directory: the log, the metadata, and whether they belong together.
+//! Opens a data directory: the log and the metadata, and checks that they belong together.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,11 @@ use crate::range::{HeldRange, Phase, RangeHub, RangeServer, RangeState};
 use crate::roles::{HostedRanges, LocalAndOthers, LocalRangeServer, SharedStore};
 use crate::stats::Counters;
 
-/// The first number that a server can have: until it is given, a placement driver has done nothing.
+/// The first id that a placement driver allocates. Its next id is still this one until it has allocated an id.
 const FIRST_SERVER_ID: ServerId = ServerId(1);
 
-/// Segments of a placement driver alone, which stores no records: it has a log because the log owns the directory.
+/// The segment size of a process that is only a placement driver. It stores no records, but has a log because the log
+/// owns the directory.
 const SMALL_SEGMENT: u64 = 1 << 20;
 const SMALL_RESERVE: u64 = 256 << 10;
 
@@ -30,18 +31,18 @@ pub(crate) struct Storage {
     pub(crate) ranges: Arc<RangeServer>,
 }
 
-/// A placement driver alone.
+/// The storage of a placement driver in a process of its own.
 #[derive(Debug)]
 pub(crate) struct PlacementStorage {
     pub(crate) placement: PlacementDriver,
-    /// Owns the directory, and holds nothing.
+    /// A range server without ranges, whose log owns the directory.
     pub(crate) owner: Arc<RangeServer>,
 }
 
-/// A range server alone.
+/// The storage of a range server in a process of its own.
 #[derive(Debug)]
 pub(crate) struct RangeStorage {
-    /// Absent until it has asked for one.
+    /// `None` until the placement driver has allocated one.
     pub(crate) server_id: Option<ServerId>,
     pub(crate) ranges: Arc<RangeServer>,
     pub(crate) hosted_ranges: HostedRanges,
@@ -57,8 +58,8 @@ pub(crate) struct StorageParts {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Recovers what is in a directory, for both roles; `others` is how to reach range servers in other processes. On an error
-/// nothing was dropped and nothing is left running.
+/// Recovers a directory for both roles; `others` are the range servers in other processes. After an error nothing was
+/// dropped and nothing is left running.
 pub(crate) fn open(
     parts: &StorageParts,
     config: LogConfig,
@@ -112,7 +113,7 @@ pub(crate) fn open(
     })
 }
 
-/// The same for a placement driver alone.
+/// As [`open`], for a placement driver in a process of its own.
 pub(crate) fn open_placement_driver(
     parts: &StorageParts,
     config: LogConfig,
@@ -140,7 +141,7 @@ pub(crate) fn open_placement_driver(
     Ok(PlacementStorage { placement, owner })
 }
 
-/// The same for a range server alone.
+/// As [`open`], for a range server in a process of its own.
 pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Result<RangeStorage, StartError> {
     let Opened {
         directory,
@@ -166,7 +167,7 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
     })
 }
 
-/// Writes the number that a server got into its directory.
+/// Writes the id that a server was given into its directory.
 pub(crate) fn set_server_id(ranges: &RangeServer, directory: &Path, id: ServerId) -> Result<(), StartError> {
     ranges.log.set_server_id(id).map_err(|source| StartError::Io {
         what: format!("write the server's number in {}", directory.display()),
@@ -174,7 +175,8 @@ pub(crate) fn set_server_id(ranges: &RangeServer, directory: &Path, id: ServerId
     })
 }
 
-/// Streams that were made before streams had an identity get one, once and durably, before anybody asks for it.
+/// Gives an identity to streams that were created before identities existed, once and durably, before anybody can ask
+/// for it.
 fn identify(directory: &Path, state: &mut PlacementState, store: &mut dyn MetadataStore) -> Result<(), StartError> {
     let changes = identify_streams(state).map_err(|source| StartError::Io {
         what: "draw random bytes for the identities of streams".to_owned(),
@@ -191,7 +193,7 @@ fn identify(directory: &Path, state: &mut PlacementState, store: &mut dyn Metada
             }
             Ok(())
         }
-        // They go without until a start finds room.
+        // These streams have no identity until a start finds room on the disk.
         Err(MetadataError::DiskFull) => Ok(()),
         Err(error) => Err(metadata_error(directory, error)),
     }
@@ -223,7 +225,7 @@ fn start_placement(
     })
 }
 
-/// A directory that is ours, with what is in it.
+/// An opened directory.
 struct Opened {
     directory: PathBuf,
     state: PlacementState,
@@ -256,7 +258,7 @@ impl Opened {
         let Stored { state, held, starts } = install(store.load().map_err(metadata_error)?);
         let unneeded = check_together(&directory, &state, &held, starts, &recovered)?;
         match store.commit(&[MetadataChange::Started(recovered.boot_id)]) {
-            // What is there can be read all the same.
+            // With a full disk the data can still be read.
             Ok(()) | Err(MetadataError::DiskFull) => {}
             Err(error) => return Err(metadata_error(error)),
         }
@@ -271,14 +273,14 @@ impl Opened {
             hub.open(held.key.stream, facts.unwrap_or_default(), range);
             log.release(held.key, held.start);
         }
-        // The log remembers only by its checkpoint what it need not keep.
+        // The log remembers only in its checkpoint what was released, so this is repeated at each start.
         for key in unneeded {
             log.release(key, Offset(i64::MAX));
         }
         for stream in state.tombstones() {
             log.release_stream(stream);
         }
-        // Streams that were given up just now took their writers with them.
+        // The releases above have removed the writers of deleted streams.
         let mut writers = recovered.writers;
         writers.retain(|(writer, _)| log.writer(*writer).is_some());
         hub.recall(writers);
@@ -293,16 +295,16 @@ impl Opened {
     }
 }
 
-/// What the metadata store holds.
+/// The contents of the metadata store.
 #[derive(Default)]
 struct Stored {
     state: PlacementState,
     held: Vec<HeldRange>,
-    /// How often the directory was started, as far as the metadata remembers.
+    /// How often the directory was started, as the metadata remembers.
     starts: u64,
 }
 
-/// Replays stored metadata of both roles.
+/// Applies the stored changes of both roles.
 fn install(changes: Vec<MetadataChange>) -> Stored {
     let mut stored = Stored::default();
     for change in changes {
@@ -315,12 +317,12 @@ fn install(changes: Vec<MetadataChange>) -> Stored {
     stored
 }
 
-/// Whether log and metadata belong together. Where one of them is an older copy, going on would give ids or offsets a
-/// second time. Gives the ranges of which the log still has records and that were trimmed away.
+/// Checks that log and metadata belong together. If one of them were an older copy, ids or offsets would be given out
+/// twice. Returns the trimmed ranges of which the log still has records.
 ///
-/// Every record of the log must be of a range that the metadata has, of one in front of a stream's first that was trimmed
-/// away, or of a stream it remembers as deleted; and the log, which counts each start before the metadata does, must have
-/// counted more.
+/// Every record of the log must belong to a range in the metadata, to a range that was trimmed away before its stream's
+/// first one, or to a stream remembered as deleted. And the log, which counts each start before the metadata does, must
+/// have counted more starts.
 fn check_together(
     directory: &Path,
     state: &PlacementState,
@@ -359,7 +361,7 @@ fn check_together(
     Ok(trimmed)
 }
 
-/// A range as it goes on after a start.
+/// The state of a range after a start.
 fn recovered_range(held: &HeldRange, end: Option<&RangeEnd>, unlisted_damage: bool) -> RangeState {
     let fresh = held.fresh();
     let proven = end.map_or(!unlisted_damage, |end| end.proven);

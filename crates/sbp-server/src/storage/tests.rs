@@ -21,7 +21,7 @@ use smallvec::smallvec;
 
 use super::{Storage, StorageParts, open};
 use crate::error::StartError;
-use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Reply, Request, RequestedSettings};
+use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Outcomes, Request, RequestedSettings};
 use crate::range::{AppendDone, AppendEntry, AppendJob, HeadFacts, Listener};
 use crate::refusal::Refusal;
 
@@ -99,7 +99,7 @@ fn create(storage: &Storage, names: Vec<String>, promised: &mut Promised) -> boo
         return false;
     };
     for (name, created) in names.into_iter().zip(results) {
-        let Ok(Outcome::StreamRange(stream, _)) = created else {
+        let Ok(Outcome::NewStream(stream, _) | Outcome::StreamRange(stream, _)) = created else {
             return false;
         };
         let id = stream.id;
@@ -109,12 +109,12 @@ fn create(storage: &Storage, names: Vec<String>, promised: &mut Promised) -> boo
 }
 
 /// Asks for streams, and waits for the answer.
-fn change(storage: &Storage, wanted: Vec<Result<NewStream, Refusal>>, deadline: Instant) -> Result<Reply, Refusal> {
+fn change(storage: &Storage, wanted: Vec<Result<NewStream, Refusal>>, deadline: Instant) -> Result<Outcomes, Refusal> {
     ask(storage, Request::CreateStreams(wanted), deadline)
 }
 
 /// Asks the placement driver, and waits for the answer.
-fn ask(storage: &Storage, request: Request, deadline: Instant) -> Result<Reply, Refusal> {
+fn ask(storage: &Storage, request: Request, deadline: Instant) -> Result<Outcomes, Refusal> {
     let (sender, answer) = mpsc::channel();
     let job = MetadataJob {
         done: Box::new(move |answer| sender.send(answer).unwrap()),
@@ -447,7 +447,7 @@ fn create_large(storage: &Storage, name: &str, bytes: usize) -> Result<StreamId,
         },
     };
     match change(storage, vec![Ok(wanted)], Instant::now() + PATIENCE).map(|mut reply| reply.remove(0)) {
-        Ok(Ok(Outcome::StreamRange(stream, _))) => Ok(stream.id),
+        Ok(Ok(Outcome::NewStream(stream, _))) => Ok(stream.id),
         Err(refusal) | Ok(Err(refusal)) => Err(refusal.code),
         other => panic!("{other:?}"),
     }

@@ -1,4 +1,4 @@
-//! How a connection ends.
+//! The end of a connection.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use crate::{
 };
 
 impl Session {
-    /// Announces that this side starts nothing more. What was started is finished, for at most
-    /// [`crate::SessionConfig::grace`]; then the connection ends. `header` is the encoded GoAway table.
+    /// Announces that this side starts no more requests. Calls in flight may finish within
+    /// [`crate::SessionConfig::grace`]; then the connection is closed. `header` is the encoded GoAway table.
     ///
-    /// A server answers the FETCHes that wait itself, right after this. A second call does nothing.
+    /// A server has to answer the waiting FETCHes itself, right after this call. A second call does nothing.
     pub fn go_away(&mut self, header: &[u8], now: Instant) {
         self.advance_time(now);
         let until = now + self.config.grace;
@@ -26,7 +26,7 @@ impl Session {
         }
     }
 
-    /// Ends the connection: what is queued is written, what is in flight fails.
+    /// Closes the connection: queued bytes are still written, calls in flight fail.
     pub fn close(&mut self) {
         self.end_after_flush(CloseReason::Local);
     }
@@ -42,7 +42,7 @@ impl Session {
         self.note_orphans();
     }
 
-    /// Ends a connection that is going away and has nothing left to do.
+    /// Closes a connection that is going away and has no calls in flight.
     pub(super) fn settle(&mut self) {
         if matches!(self.phase, Phase::Draining { .. }) && self.own.busy() == 0 && self.peer.len() == 0 {
             let flush_by = self.now + self.config.grace;
@@ -50,12 +50,12 @@ impl Session {
         }
     }
 
-    /// Ends for what the peer did: it is told, if it reads.
+    /// Closes the connection because of a violation, and tells the peer.
     pub(super) fn end_for(&mut self, violation: Violation) {
         self.end_with_word(CloseReason::Violation(violation));
     }
 
-    /// Ends with a GOAWAY that says that the peer is the reason.
+    /// Closes the connection after a GOAWAY that says that the peer is the reason.
     fn end_with_word(&mut self, reason: CloseReason) {
         if self.phase.is_alive() {
             let header = self.config.violation_header.clone();
@@ -64,7 +64,8 @@ impl Session {
         }
     }
 
-    /// Ends because a frame comes in too slowly. Who never sent a whole one may not know the protocol and is not told.
+    /// Closes the connection because a frame arrives too slowly. A peer that never sent a complete frame may not speak
+    /// the protocol, so it gets no GOAWAY.
     pub(super) fn end_for_slowness(&mut self, reason: CloseReason) {
         if self.stats.frames_in == 0 {
             self.end_now(reason);
@@ -73,7 +74,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::end_for`], but without a word to a peer that never sent a frame.
+    /// As [`Session::end_for`], but without a GOAWAY to a peer that never sent a complete frame.
     pub(super) fn end_foreign_or(&mut self, violation: Violation) {
         if self.stats.frames_in == 0 {
             self.end_now(CloseReason::NotSbp);
@@ -82,19 +83,19 @@ impl Session {
         }
     }
 
-    /// Ends when what is queued is written.
+    /// Closes the connection when the queued bytes are written.
     pub(super) fn end_after_flush(&mut self, reason: CloseReason) {
         let flush_by = self.now + self.config.flush_timeout;
         self.step(Step::End { reason, flush_by });
     }
 
-    /// Ends at once; what is queued is never written.
+    /// Closes the connection at once; queued bytes are dropped.
     pub(super) fn end_now(&mut self, reason: CloseReason) {
         self.step(Step::Cut { reason });
     }
 
-    /// Takes a step through the phases, and does what belongs to the end when that is where it leads. Whether anything
-    /// changed.
+    /// Changes the phase by `step`. If that ends the connection, fails the calls in flight and tells the layer above.
+    /// Returns whether the phase changed.
     pub(super) fn step(&mut self, step: Step) -> bool {
         let Some(next) = self.phase.after(step) else {
             return false;
@@ -117,8 +118,8 @@ impl Session {
         true
     }
 
-    /// Tells of a failed call, unless nobody waits for it. `still_written` says whether the queue goes on being
-    /// written: then even a request of which no byte has left may reach the peer.
+    /// Reports a failed call, unless it is an orphan. `still_written` says whether queued bytes are still written: then
+    /// the request may reach the peer even if no byte of it was written yet.
     fn report(&mut self, call: CallId, own: &OwnCall, failure: CallFailure, still_written: bool) {
         if !own.orphan {
             let bytes_sent = still_written || self.queue.written() > own.position;
@@ -138,7 +139,8 @@ impl Session {
             raw_call_id: self.peer.highest_started(),
             format: FORMAT_FLATBUFFERS,
         };
-        // A header that fits no frame is a local mistake; the peer then learns of the end when it comes.
+        // Fails only if the header exceeds the limits of a frame, an error of this side. The peer then sees only the
+        // close.
         let _ = self.push(head, header, &[]);
     }
 }

@@ -1,4 +1,4 @@
-//! What comes in.
+//! Handles received bytes and frames.
 
 use std::{io, sync::Arc, time::Instant};
 
@@ -6,20 +6,20 @@ use bytes::Bytes;
 use sbp_frame::{CallId, Flags, Frame, FrameHead, OpCode, PayloadPart, Prelude};
 use smallvec::SmallVec;
 
-use super::{Session, judge::Verdict};
+use super::{Session, judge::FrameDecision};
 use crate::{
     CallFailure, CloseReason, Event, RejectReason, Role, Violation,
     phase::Phase,
     receiver::{Progress, Received},
 };
 
-/// What a frame costs that has to be discarded.
+/// The cost of a frame that has to be discarded.
 const DISCARD_COST: u32 = 1;
-/// What a request costs whose header fails verification: somebody had to read all of it.
+/// The cost of a request whose header cannot be decoded; higher, because all of it had to be read.
 const MALFORMED_COST: u32 = 2;
 
 impl Session {
-    /// `count` bytes were read into [`Session::recv_buffer`]. Takes in every frame that is complete now, as far as the
+    /// `count` bytes were read into [`Session::recv_buffer`]. Handles all frames that are complete now, as far as the
     /// limits allow.
     pub fn handle_received(&mut self, count: usize, now: Instant) {
         self.advance_time(now);
@@ -28,7 +28,8 @@ impl Session {
         self.parse();
     }
 
-    /// The peer has closed its side. A server still writes what it has; a client has nobody left to hear it.
+    /// The peer has closed its side. A server still writes its queued answers, which the peer may still read; a client
+    /// closes at once.
     pub fn handle_eof(&mut self, now: Instant) {
         self.advance_time(now);
         let reason = CloseReason::Peer {
@@ -46,14 +47,14 @@ impl Session {
         self.end_now(CloseReason::Transport(Arc::new(error)));
     }
 
-    /// The layer above found a request whose header fails verification, which costs the peer more than a frame that is
-    /// refused at a glance.
+    /// The layer above could not decode a request's header. That costs the peer more than a frame refused by its first
+    /// 16 bytes.
     pub fn handle_malformed_header(&mut self, now: Instant) {
         self.advance_time(now);
         self.charge(MALFORMED_COST);
     }
 
-    /// Takes frames out of the received bytes until they, or the room for requests, are used up.
+    /// Parses and handles frames until the received bytes are used up or a limit is reached.
     pub(super) fn parse(&mut self) {
         self.held = false;
         while self.phase.is_alive() {
@@ -78,13 +79,13 @@ impl Session {
                     self.handle_complete(received);
                 }
             }
-            // Frame by frame, so that the end does not depend on how many frames a read brings.
+            // After each frame, so that the end does not depend on how many frames a read brings.
             self.settle();
         }
         self.receiver.stop();
     }
 
-    /// Tells of an answer whose header is here before its payload.
+    /// Announces an answer whose header has arrived and whose payload has not.
     fn tell_begun(&mut self) {
         if !self.config.announce_answers {
             return;
@@ -104,10 +105,10 @@ impl Session {
     fn handle_head(&mut self, prelude: Prelude) {
         let wire_length = prelude.wire_length();
         match self.judge(&prelude) {
-            Verdict::Read(placement) => self.receiver.read(prelude, placement),
-            Verdict::Skip => self.receiver.skip(wire_length),
-            Verdict::Discard => self.discard(wire_length),
-            Verdict::Reject { reason, must_answer } => {
+            FrameDecision::Read(placement) => self.receiver.read(prelude, placement),
+            FrameDecision::Skip => self.receiver.skip(wire_length),
+            FrameDecision::Discard => self.discard(wire_length),
+            FrameDecision::Reject { reason, must_answer } => {
                 self.receiver.skip(wire_length);
                 self.stats.rejected += 1;
                 let (raw_call_id, opcode) = (prelude.raw_call_id, prelude.opcode);
@@ -118,7 +119,7 @@ impl Session {
                     must_answer,
                 });
             }
-            Verdict::Fail { call, failure, discard } => {
+            FrameDecision::Fail { call, failure, discard } => {
                 self.fail_answered(call, failure, Flags::from_bits_truncate(prelude.flags).ends_answer());
                 if discard {
                     self.discard(wire_length);
@@ -126,11 +127,11 @@ impl Session {
                     self.receiver.skip(wire_length);
                 }
             }
-            Verdict::BareGoAway => {
+            FrameDecision::BareGoAway => {
                 self.receiver.skip(wire_length);
                 self.handle_go_away(prelude.raw_call_id, Bytes::new());
             }
-            Verdict::Violation(violation) => self.end_for(violation),
+            FrameDecision::Violation(violation) => self.end_for(violation),
         }
     }
 
@@ -147,13 +148,13 @@ impl Session {
             if !payload.is_empty() {
                 return self.end_for(Violation::Checksum { stated, found });
             }
-            // Nothing is what it is, whatever its checksum says.
+            // An empty payload cannot be damaged, whatever its checksum says.
             self.stats.odd_checksums += 1;
         }
         if prelude.opcode == OpCode::GOAWAY {
             return self.handle_go_away(prelude.raw_call_id, header);
         }
-        // Numbers with the top bit set were judged before the body was read.
+        // Ids with the top bit set were refused before the body was read.
         let Some(call_id) = CallId::from_raw(prelude.raw_call_id) else {
             return;
         };
@@ -182,7 +183,7 @@ impl Session {
             return self.answer_ping(&frame);
         }
         if !matches!(self.phase, Phase::Open) {
-            // It began to arrive before this side announced the end, but was not counted as started then.
+            // The request began to arrive before this side announced the end, but was not counted as started.
             self.stats.rejected += 1;
             return self.events.push_back(Event::Reject {
                 raw_call_id: frame.call_id.raw(),
@@ -209,7 +210,7 @@ impl Session {
             raw_call_id: ping.call_id.raw(),
             format: ping.format,
         };
-        // It fits: it came in a frame of the same size.
+        // It fits, because the request was as large.
         if self.push(head, &ping.header, &parts).is_ok() {
             self.stats.pings_answered += 1;
         }
@@ -217,9 +218,9 @@ impl Session {
 
     fn handle_response(&mut self, frame: Frame) {
         let call = frame.call_id;
-        // An answer to PING is one frame, also where its sender forgot to say so.
+        // An answer to PING is always one frame, even if its sender did not set the END flag.
         let end = frame.flags.ends_answer() || frame.opcode == OpCode::PING;
-        // The call was live when the body began to arrive; it may have been cancelled since.
+        // The call was known when the body began to arrive; it may have ended since.
         let Some(own) = self.own.get_mut(call) else { return };
         let (user, queued_at) = (own.user, own.queued_at);
         own.charge = own
@@ -238,7 +239,7 @@ impl Session {
         }
     }
 
-    /// An answer came that is of no use: the call has failed, and what else comes for it is dropped.
+    /// An answer is unusable: fails the call, and drops the rest of the answer.
     fn fail_answered(&mut self, call: CallId, failure: CallFailure, end: bool) {
         if let Some(own) = self.own.get(call) {
             self.events.push_back(Event::CallFailed {

@@ -1,73 +1,75 @@
-//! What is to be done with a frame, decided on its first 16 bytes.
+//! Decides how to handle a frame, from its first 16 bytes.
 
 use sbp_frame::{CallId, FORMAT_FLATBUFFERS, Flags, OpCode, Prelude};
 
 use super::Session;
 use crate::{CallFailure, RejectReason, Role, Violation, phase::Phase, receiver::Placement};
 
-/// Payloads from this size on are worth an aligned allocation, if their memory was set aside.
+/// Payloads of at least this size get an aligned allocation of their own, if memory was set aside for them.
 const OWN_PLACE_FROM: u32 = 64 * 1024;
 
 /// A decision about a frame whose body is not read yet.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum FrameDecision {
     /// Read the body.
     Read(Placement),
-    /// Let the frame pass; it costs nothing.
+    /// Skip the body, at no cost to the peer.
     Skip,
-    /// Let the frame pass, at the peer's cost.
+    /// Skip the body, at the peer's cost.
     Discard,
-    /// Let the frame pass, and refuse the request.
+    /// Skip the body and refuse the request.
     Reject { reason: RejectReason, must_answer: bool },
-    /// Let the frame pass; the own call it answers has failed.
+    /// Skip the body and fail the own call that the frame answers.
     Fail {
         call: CallId,
         failure: CallFailure,
         discard: bool,
     },
-    /// Let the frame pass, but take it for a GOAWAY without a header.
+    /// Skip the body and treat the frame as a GOAWAY without a header.
     BareGoAway,
-    /// The connection cannot go on.
+    /// Close the connection.
     Violation(Violation),
 }
 
 impl Session {
-    /// The order of checks of the protocol from *Header Length* on; the first that matches decides. *Frame Length* and
-    /// *Magic* come before it, in the receiver; checksum, CallId in flight and the header's content come after it.
-    pub(super) fn judge(&mut self, prelude: &Prelude) -> Verdict {
+    /// Does the protocol's checks from *Header Length* on, in its order; the first that fails decides. *Frame Length*
+    /// and *Magic* were checked before, in the receiver; the checksum, the CallId and the header's content are checked
+    /// later.
+    pub(super) fn judge(&mut self, prelude: &Prelude) -> FrameDecision {
         let Some(payload) = prelude.payload_length() else {
             let over_frame = Violation::HeaderOverFrame {
                 header: prelude.header_length,
                 frame: prelude.frame_length,
             };
-            return Verdict::Violation(over_frame);
+            return FrameDecision::Violation(over_frame);
         };
-        // Known by its opcode, whatever flags and number it has: peers disagree about both.
+        // A GOAWAY is recognised by its opcode alone, because peers disagree about its flags and CallId.
         if prelude.opcode == OpCode::GOAWAY {
             return match prelude.header_length {
-                // A second one may cross with ours; more of them are noise.
-                _ if self.peer_go_aways > 1 => Verdict::Discard,
+                // A second GOAWAY may cross with this side's; further ones cost the peer.
+                _ if self.peer_go_aways > 1 => FrameDecision::Discard,
                 _ if self.peer_go_aways == 1 => {
                     self.peer_go_aways = 2;
-                    Verdict::Skip
+                    FrameDecision::Skip
                 }
-                header if header > self.config.limits.request_header => Verdict::BareGoAway,
-                _ => Verdict::Read(Placement::Blocks),
+                header if header > self.config.limits.request_header => FrameDecision::BareGoAway,
+                _ => FrameDecision::Read(Placement::Blocks),
             };
         }
         let flags = Flags::from_bits_truncate(prelude.flags);
         if flags.is_response() {
             self.judge_response(prelude, payload)
         } else if flags != Flags::NONE && self.config.role == Role::Client {
-            // It says that it ends an answer, and not that it is one. Servers put up with that: old clients set such bits.
-            Verdict::Discard
+            // The flags are those of an answer, but RESPONSE is missing. A server accepts such requests, because old
+            // clients set these flags.
+            FrameDecision::Discard
         } else {
             self.judge_request(prelude, payload)
         }
     }
 
-    fn judge_request(&mut self, prelude: &Prelude, payload: u32) -> Verdict {
-        let reject = |reason| Verdict::Reject {
+    fn judge_request(&mut self, prelude: &Prelude, payload: u32) -> FrameDecision {
+        let reject = |reason| FrameDecision::Reject {
             reason,
             must_answer: true,
         };
@@ -77,7 +79,7 @@ impl Session {
             return if self.config.answer_unknown_opcodes {
                 reject(RejectReason::UnknownOpCode)
             } else {
-                Verdict::Discard
+                FrameDecision::Discard
             };
         }
         if CallId::from_raw(prelude.raw_call_id).is_none() {
@@ -97,31 +99,32 @@ impl Session {
             return reject(RejectReason::HeaderTooLarge { length, limit });
         }
         if is_ping && !self.pings.take(1, self.now) {
-            return Verdict::Discard;
+            return FrameDecision::Discard;
         }
-        // Who dialled has nothing to serve, and counts nothing: its limits are those of what it asks for.
+        // A client, which has opened the connection, serves no requests but PING.
         if !is_ping && self.config.role == Role::Client {
             return reject(RejectReason::NotServed);
         }
         if !is_ping && !matches!(self.phase, Phase::Open) {
-            return Verdict::Reject {
+            return FrameDecision::Reject {
                 reason: RejectReason::GoingAway,
                 must_answer: false,
             };
         }
-        Verdict::Read(Placement::Blocks)
+        FrameDecision::Read(Placement::Blocks)
     }
 
-    fn judge_response(&mut self, prelude: &Prelude, payload: u32) -> Verdict {
+    fn judge_response(&mut self, prelude: &Prelude, payload: u32) -> FrameDecision {
         let known = CallId::from_raw(prelude.raw_call_id).and_then(|id| Some((id, self.own.get_mut(id)?)));
         let Some((call, own)) = known else {
-            // Who goes away may refuse what it did not start, which this side has heard of by then.
+            // After its GOAWAY a peer may still refuse the requests it did not start. These have failed on this side
+            // already.
             let is_refusal = self.unstarted > 0 && Flags::from_bits_truncate(prelude.flags).ends_answer();
             if is_refusal {
                 self.unstarted -= 1;
-                return Verdict::Skip;
+                return FrameDecision::Skip;
             }
-            return Verdict::Discard;
+            return FrameDecision::Discard;
         };
         let is_allowed = own.left.take(prelude.wire_length());
         if own.orphan {
@@ -129,11 +132,15 @@ impl Session {
             if Flags::from_bits_truncate(prelude.flags).ends_answer() {
                 self.forget(call);
             }
-            // It was asked for once, so it costs the peer nothing, unless it never ends.
-            return if is_allowed { Verdict::Skip } else { Verdict::Discard };
+            // The orphan's answer was requested once, so it costs the peer nothing, unless it exceeds the limits.
+            return if is_allowed {
+                FrameDecision::Skip
+            } else {
+                FrameDecision::Discard
+            };
         }
         if !is_allowed {
-            return Verdict::Fail {
+            return FrameDecision::Fail {
                 call,
                 failure: CallFailure::AnswerTooLong,
                 discard: true,
@@ -141,14 +148,14 @@ impl Session {
         }
         if prelude.opcode != own.opcode {
             let failure = CallFailure::OpCodeMismatch { found: prelude.opcode };
-            return Verdict::Fail {
+            return FrameDecision::Fail {
                 call,
                 failure,
                 discard: true,
             };
         }
         let is_pong = prelude.opcode == OpCode::PING;
-        let bad = |reason, discard| Verdict::Fail {
+        let bad = |reason, discard| FrameDecision::Fail {
             call,
             failure: CallFailure::BadAnswer(reason),
             discard,
@@ -169,7 +176,7 @@ impl Session {
         }
         let is_paid = payload >= OWN_PLACE_FROM && payload <= own.charge;
         let is_small = payload < self.config.detach_payloads_below.min(OWN_PLACE_FROM);
-        Verdict::Read(if payload > 0 && (is_paid || is_small) {
+        FrameDecision::Read(if payload > 0 && (is_paid || is_small) {
             Placement::Own
         } else {
             Placement::Blocks

@@ -1,4 +1,4 @@
-//! The connection's state machine.
+//! The state machine of a connection.
 
 mod closing;
 mod input;
@@ -18,23 +18,23 @@ use crate::{
     own_calls::OwnCalls, peer_calls::PeerCalls, phase::Phase, receiver::Receiver,
 };
 
-/// System errors queued since the queue was last free of them.
+/// The system errors queued since the peer last took all queued before.
 #[derive(Debug, Clone, Copy, Default)]
 struct Refusals {
     count: usize,
-    /// Where the last one begins, counted as [`WriteQueue::pushed`].
+    /// Where the last one begins, as counted by [`WriteQueue::pushed`].
     last: u64,
 }
 
-/// One connection, seen from one of its ends.
+/// One end of a connection.
 ///
-/// Methods named `handle_*` take what happened, `poll_*` give what is due, `send_*` queue frames. None blocks, none
-/// reads a clock; time only moves forward with the `now` arguments.
+/// Methods named `handle_*` take what has happened, `poll_*` return what is due, `send_*` queue frames. None blocks or
+/// reads a clock; time moves forward only by the `now` arguments.
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
     phase: Phase,
-    /// The latest time heard of, for what happens between two of them.
+    /// The latest time given by any call.
     now: Instant,
     receiver: Receiver,
     arrival: Arrival,
@@ -48,19 +48,19 @@ pub struct Session {
     stats: SessionStats,
     /// Since when there are more orphans than allowed.
     crowded_since: Option<Instant>,
-    /// GOAWAYs of the peer, counted as far as it matters: none, one, more.
+    /// The number of GOAWAYs received: 0, 1, or 2 for more.
     peer_go_aways: u8,
-    /// Own requests that the peer's GOAWAY declared not started. It may still refuse each of them.
+    /// The number of own requests that the peer's GOAWAY declared not started. The peer may still refuse each of them.
     unstarted: usize,
     refusals: Refusals,
-    /// Parsing stopped at a limit with bytes left, and goes on when there is room.
+    /// Whether parsing stopped at a limit with bytes left. It goes on when there is room.
     held: bool,
-    /// Memory is short, and this connection has more than its part.
+    /// Whether memory is short and this connection has more than its share.
     tight: bool,
 }
 
 impl Session {
-    /// A session at the beginning of a connection. A client's first event is [`Event::HeartbeatDue`].
+    /// A session for a new connection. A client's first event is [`Event::HeartbeatDue`].
     pub fn new(config: SessionConfig, now: Instant) -> Self {
         let limits = &config.limits;
         let mut events = VecDeque::new();
@@ -90,40 +90,40 @@ impl Session {
         }
     }
 
-    /// How this session was set up.
+    /// The configuration of this session.
     pub fn config(&self) -> &SessionConfig {
         &self.config
     }
 
-    /// Where the next bytes are to be read into; never without room. Call [`Session::handle_received`] with their
-    /// number before anything else.
+    /// The buffer to read the next bytes into, which always has room. Call [`Session::handle_received`] with the number
+    /// of bytes before any other method.
     ///
-    /// The room grows in blocks with what is received, never with what a peer claims. Only a payload of 64 KiB or more
-    /// that a caller has set memory aside for, or one below [`SessionConfig::detach_payloads_below`], has an allocation
-    /// of its own.
+    /// The room grows with the bytes received, not with the length that a peer claims. Only payloads of 64 KiB or more
+    /// for which a caller has set memory aside, and those below [`SessionConfig::detach_payloads_below`], get
+    /// allocations of their own.
     pub fn recv_buffer(&mut self) -> Limit<&mut BytesMut> {
         self.receiver.buffer()
     }
 
-    /// Whether bytes should be read now. False at a limit, which is how a server pushes back, and when the connection
-    /// ends.
+    /// Whether to read now. False at a limit, which is how a server applies backpressure, and when the connection is
+    /// closing.
     pub fn wants_read(&self) -> bool {
         self.phase.is_alive() && self.has_room() && (!self.tight || !self.receiver.is_between_frames())
     }
 
-    /// Whether the peer's next request may be begun.
+    /// Whether parsing may begin the peer's next frame.
     fn may_begin(&self) -> bool {
         self.has_room() && !self.tight
     }
 
-    /// Bytes that this connection holds: requests that are not yet answered, answers that are not yet written, and what
-    /// there is of the frame at hand.
+    /// Bytes that this connection holds: requests that are not yet answered, answers that are not yet written, and the
+    /// received part of the next frame.
     pub fn held_bytes(&self) -> usize {
         self.peer.bytes() + self.queue.len() + self.receiver.held()
     }
 
-    /// Says whether memory is short and this connection has more than its part: until that ends, a server begins no
-    /// request of this peer, and gives one that takes no answers only [`SessionConfig::short_stall_timeout`].
+    /// Says whether memory is short and this connection has more than its share. Until that ends, a server begins no
+    /// further request of this peer, and allows it only [`SessionConfig::short_stall_timeout`] to take answers.
     pub fn set_tight(&mut self, tight: bool, now: Instant) {
         self.advance_time(now);
         self.tight = tight && self.config.role == Role::Server;
@@ -135,12 +135,12 @@ impl Session {
         self.tight
     }
 
-    /// Whether a frame has begun to come in and is not complete.
+    /// Whether part of a frame has been received.
     pub fn is_mid_frame(&self) -> bool {
         !self.receiver.is_between_frames()
     }
 
-    /// The next event. To be called until there is none.
+    /// The next event. Call it until it returns `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -154,30 +154,30 @@ impl Session {
         }
     }
 
-    /// Fills `slices` with the bytes to be written next, and returns how many were set. Call
-    /// [`Session::handle_written`] with how many of these bytes were written.
+    /// Fills `slices` with the bytes to be written next, and returns how many slices were set. Call
+    /// [`Session::handle_written`] with the number of bytes that were written.
     pub fn transmit<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         self.queue.slices(slices)
     }
 
-    /// So many of the bytes that [`Session::transmit`] gave are written.
+    /// `count` of the bytes that [`Session::transmit`] returned were written.
     pub fn handle_written(&mut self, count: usize, now: Instant) {
         self.advance_time(now);
         self.queue.advance(count);
         self.keepalive.note_written(!self.queue.is_empty(), self.now);
     }
 
-    /// What time it is: what is queued next is queued now. Every `handle_*` tells it too.
+    /// Sets the time, which counts for what is queued next. All `handle_*` methods do it too.
     pub fn note_time(&mut self, now: Instant) {
         self.advance_time(now);
     }
 
-    /// Bytes that wait to be written.
+    /// The number of bytes that wait to be written.
     pub fn transmit_len(&self) -> usize {
         self.queue.len()
     }
 
-    /// When [`Session::handle_timeout`] is to be called, if nothing else happens before.
+    /// When to call [`Session::handle_timeout`], if nothing else happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if !self.phase.is_alive() {
             return self.phase.until();
@@ -192,7 +192,7 @@ impl Session {
         Some(due.into_iter().flatten().fold(self.keepalive.next(), Instant::min))
     }
 
-    /// Whether the connection is over: the socket can be closed.
+    /// Whether the connection is over and its socket can be closed.
     pub fn is_closed(&self) -> bool {
         match &self.phase {
             Phase::Open | Phase::Draining { .. } => false,
@@ -201,45 +201,39 @@ impl Session {
         }
     }
 
-    /// Whether new requests have to go on another connection: this one ends, or has no ids left.
+    /// Whether new requests have to use another connection: this one is ending, or has no call ids left.
     pub fn is_going_away(&self) -> bool {
         !matches!(self.phase, Phase::Open) || self.own.next_id().is_none()
     }
 
-    /// Why the connection ends, from the moment on that this is settled.
+    /// Why the connection is closed, once that is decided.
     pub fn close_reason(&self) -> Option<&CloseReason> {
         self.phase.reason()
     }
 
-    /// Own requests that somebody waits for, PING and HEARTBEAT left out.
+    /// The number of own requests whose answers are awaited, without PING and HEARTBEAT.
     pub fn own_calls(&self) -> usize {
         self.own.busy()
     }
 
-    /// Requests of the peer in flight, waiting ones left out.
+    /// The number of the peer's requests in flight, without waiting ones.
     pub fn peer_calls(&self) -> usize {
         self.peer.active()
     }
 
-    /// Requests of the peer that wait.
+    /// The number of the peer's requests that wait.
     pub fn waiting(&self) -> usize {
         self.peer.waiting()
     }
 
-    /// Lowers the number of own requests in flight to what the peer told to take.
-    pub fn limit_own_calls(&mut self, calls: usize) {
-        let limit = &mut self.config.limits.own_calls;
-        *limit = (*limit).min(calls.max(1));
-    }
-
-    /// Counters since the beginning.
+    /// The counters since the beginning of the connection.
     pub fn stats(&self) -> &SessionStats {
         &self.stats
     }
 
-    /// Whether the limits allow another request of the peer. A client has no such limits: if it stopped reading, its
-    /// own answers would be held up. But it serves nothing, and a peer that asks it again and again has to take the
-    /// refusals.
+    /// Whether the limits allow another request of the peer. A client has no such limits, because if it stopped
+    /// reading, its own answers would be held up. But it refuses every request, so a peer that keeps sending them has
+    /// to take the refusals first.
     fn has_room(&self) -> bool {
         let limits = &self.config.limits;
         match self.config.role {
@@ -250,14 +244,14 @@ impl Session {
         }
     }
 
-    /// Whether as many bytes of answers wait as may; any are many while memory is short. A client's requests are limited
-    /// by their number.
+    /// Whether the limit of unwritten answers is reached; while memory is short, a single byte is too many. A client's
+    /// queue is limited by the number of its requests.
     fn is_queue_full(&self) -> bool {
         let limit = if self.tight { 1 } else { self.config.limits.answer_bytes };
         self.config.role == Role::Server && self.queue.len() >= limit
     }
 
-    /// Keeps the times in which this side does not read, so that a peer is not blamed for them.
+    /// Notes whether this side reads, so that a peer is not blamed for times in which it does not.
     fn note_room(&mut self) {
         if self.arrival.is_under_way() {
             let reading = self.wants_read();

@@ -1,4 +1,4 @@
-//! What goes out.
+//! Queues frames for sending.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use crate::{
 };
 
 impl Session {
-    /// Queues a request and returns the id it got. It ends with a [`crate::Event::Response`] that says so, with a
-    /// [`crate::Event::CallFailed`], or, a PING, with a [`crate::Event::Pong`].
+    /// Queues a request and returns its id. The call ends with a [`crate::Event::Response`] whose `end` is set or with
+    /// a [`crate::Event::CallFailed`]; a PING ends with a [`crate::Event::Pong`].
     ///
     /// # Errors
-    /// [`SendError`]; then nothing was queued, and the request may go on another connection.
+    /// [`SendError`]; nothing was queued then, and the request may be sent on another connection.
     pub fn send_request(&mut self, now: Instant, request: Outgoing<'_>) -> Result<CallId, SendError> {
         self.advance_time(now);
         match self.phase {
@@ -25,7 +25,7 @@ impl Session {
             Phase::Flushing { .. } | Phase::Closed { .. } => return Err(SendError::Closed),
         }
         let limits = &self.config.limits;
-        // A full connection must not keep its own heartbeat from being sent.
+        // HEARTBEAT and PING are sent even when the limit of calls is reached, to keep the connection alive.
         let is_upkeep = matches!(request.opcode, OpCode::HEARTBEAT | OpCode::PING);
         if self.own.len() >= limits.own_calls && !is_upkeep {
             return Err(SendError::TooManyCalls);
@@ -58,10 +58,10 @@ impl Session {
         Ok(id)
     }
 
-    /// Queues a PING; its answer is an [`crate::Event::Pong`]. Peers put up with one a second.
+    /// Queues a PING; its answer is an [`crate::Event::Pong`]. Peers allow one per second.
     ///
     /// # Errors
-    /// [`SendError`]; then nothing was queued.
+    /// [`SendError`]; nothing was queued then.
     pub fn send_ping(&mut self, now: Instant, user: u64, deadline: Option<Instant>) -> Result<CallId, SendError> {
         let ping = Outgoing {
             opcode: OpCode::PING,
@@ -74,11 +74,11 @@ impl Session {
         self.send_request(now, ping)
     }
 
-    /// Queues a frame of the answer to request `to`; `end` with the last one.
+    /// Queues a frame of the answer to request `to`. `end` marks the last one.
     ///
     /// # Errors
-    /// [`SendError::UnknownCall`] when the request is not, or no longer, in flight; then and with the other errors
-    /// nothing was queued, and the request is still in flight if it was.
+    /// [`SendError::UnknownCall`] when the request is not, or no longer, in flight. After any error nothing was queued,
+    /// and the request is still in flight if it was before.
     pub fn send_response(
         &mut self,
         to: CallId,
@@ -88,7 +88,7 @@ impl Session {
         payload: &[PayloadPart<'_>],
     ) -> Result<(), SendError> {
         if !self.phase.is_alive() {
-            // The work is done, though nobody is there to hear of it.
+            // The request is done, although its answer can no longer be sent.
             if end {
                 self.peer.remove(to);
             }
@@ -117,8 +117,8 @@ impl Session {
         Ok(())
     }
 
-    /// Queues a system error under the number that a request came with, and ends that request if it is in flight. Does
-    /// nothing once the connection ends.
+    /// Queues a system error under the id that a request came with, and ends that request if it is in flight. Queues
+    /// nothing once the connection is closing.
     pub fn send_system_error(&mut self, to_raw: u32, opcode: OpCode, header: &[u8]) {
         if !self.phase.is_alive() {
             if let Some(call) = CallId::from_raw(to_raw) {
@@ -134,7 +134,7 @@ impl Session {
             format: FORMAT_FLATBUFFERS,
         };
         self.note_refusal();
-        // A header that is no frame's cannot be a system error; the request then ends without an answer.
+        // Fails only if the header exceeds the limits of a frame; the request then ends without an answer.
         let _ = self.push(head, header, &[]);
         if let Some(call) = CallId::from_raw(to_raw) {
             self.peer.remove(call);
@@ -151,15 +151,15 @@ impl Session {
         self.refusals.last = self.queue.pushed();
     }
 
-    /// Leaves an own request to itself: no event comes for it any more, and its answer is dropped when it comes. The
-    /// request may still be carried out.
+    /// Gives up an own request: no more events come for it, and its answer is dropped when it comes. The peer may still
+    /// carry out the request.
     pub fn cancel(&mut self, call: CallId) {
         self.orphan(call);
         self.settle();
     }
 
-    /// Takes a request of the peer out of the counts of calls and bytes, because it waits. False when it is not in
-    /// flight, or when [`crate::Limits::waits`] wait already; then it has to be answered.
+    /// Marks a request of the peer as waiting, so that it does not count against the limits of calls and bytes. False
+    /// when it is not in flight or when [`crate::Limits::waits`] requests wait already; it has to be answered then.
     pub fn mark_waiting(&mut self, call: CallId) -> bool {
         self.peer.mark_waiting(call, self.config.limits.waits)
     }

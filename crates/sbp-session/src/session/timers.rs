@@ -1,4 +1,4 @@
-//! What time does.
+//! The timers of a connection.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Session {
-    /// Does what is due at `now`. Calling it too early is harmless.
+    /// Does what is due at `now`. Calling it too early does no harm.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance_time(now);
         if self.phase.until().is_some_and(|until| until <= now) {
@@ -31,7 +31,8 @@ impl Session {
         self.settle();
     }
 
-    /// A frame that dribbles in holds a place that others could use.
+    /// Closes the connection if a frame arrives too slowly, because it takes up a place that other connections could
+    /// use.
     fn check_arrival(&mut self) {
         self.note_room();
         if let Some(slow) = self.arrival.check(self.now) {
@@ -45,7 +46,7 @@ impl Session {
         }
         for call in self.own.expired(self.now) {
             let Some(own) = self.own.get(call) else { continue };
-            // A frame that is still queued will be written: it cannot be called back.
+            // A queued frame cannot be taken back, so it will be written.
             let failed = Event::CallFailed {
                 user: own.user,
                 call,
@@ -78,7 +79,7 @@ impl Session {
         }
     }
 
-    /// Nobody waits for `call` any more.
+    /// The answer to `call` is not awaited any more.
     pub(super) fn orphan(&mut self, call: CallId) {
         if self.own.orphan(call) {
             self.note_orphans();
@@ -91,7 +92,7 @@ impl Session {
         self.note_orphans();
     }
 
-    /// Keeps the time since which there are too many orphans.
+    /// Notes since when there are too many orphans.
     pub(super) fn note_orphans(&mut self) {
         if self.own.orphans() <= self.config.limits.orphans {
             self.crowded_since = None;

@@ -1,7 +1,7 @@
-//! Every state of a connection, of a call and of the receiver, with everything that can happen in it.
+//! Tests of all state machines of a session: connection, own call, call of the peer, and receiver.
 //!
-//! Each cell of the tables is played on a session of its own, through the calls that a driver makes. The tables are
-//! total: a state or an input without a cell does not compile, or fails.
+//! Each pair of state and input is played on a session of its own, through the calls that a driver makes. The tables
+//! are total: a state or input without an entry does not compile, or fails.
 
 use std::{
     collections::BTreeSet,
@@ -55,7 +55,7 @@ fn request(opcode: OpCode, session: &mut Session, deadline: Option<Instant>) -> 
     session.send_request(session.now, request).unwrap()
 }
 
-/// A server in whose hands request 1 is.
+/// A server with request 1 in flight.
 fn server() -> Session {
     let mut session = Session::new(SessionConfig::server(), Instant::now());
     receive(&mut session, &frame(OpCode::APPEND, 0, 1, b"ask", b""));
@@ -63,7 +63,7 @@ fn server() -> Session {
     session
 }
 
-/// Plays every cell and prints the table; fails on the first that leads elsewhere than `expected` says.
+/// Plays every pair of state and input and prints the table. Fails on the first whose next state is not `expected`.
 fn check<S: Copy + Debug + Eq, I: Copy + Debug>(
     name: &str,
     states: &[S],
@@ -88,7 +88,7 @@ enum Stage {
     Open,
     /// The peer has announced the end.
     Draining,
-    /// This side has.
+    /// This side has announced the end.
     DrainingBy,
     Flushing,
     Closed,
@@ -172,9 +172,9 @@ fn every_move_of_a_connection() {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Own {
-    /// Somebody waits for the answer.
+    /// The answer is awaited.
     Live,
-    /// Nobody does, but it may come.
+    /// The answer is not awaited, but may come.
     Orphan,
     Gone,
 }
@@ -204,7 +204,7 @@ enum Comes {
     ConnectionEnds,
 }
 
-/// What the caller hears in this cell.
+/// The event that the caller gets for this pair.
 fn heard(state: Own, comes: Comes) -> Option<Result<bool, CallFailure>> {
     if state != Own::Live {
         return None;

@@ -242,10 +242,8 @@ fn what_cannot_be_sent_is_refused_here() {
 #[test]
 fn calls_in_flight_are_limited() {
     let mut config = SessionConfig::client();
-    config.limits.own_calls = 10;
+    config.limits.own_calls = 3;
     let mut subject = Subject::new(config);
-    subject.session.limit_own_calls(3);
-    subject.session.limit_own_calls(5);
     for user in 0..3 {
         subject.call(OpCode::APPEND, user, 0);
     }

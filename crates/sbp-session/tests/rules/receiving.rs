@@ -18,7 +18,7 @@ fn chunks(subject: &mut Subject, bytes: &[u8], step: usize) -> Vec<bytes::Bytes>
         rest = &rest[count..];
         while let Some(event) = subject.session.poll_event() {
             if let Event::Request(frame) | Event::Response { frame, .. } = event {
-                found.extend(frame.payload.into_chunks());
+                found.extend(frame.payload.chunks().iter().cloned());
             }
         }
     }

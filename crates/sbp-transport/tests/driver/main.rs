@@ -1,6 +1,7 @@
 //! Connections driven by tokio: over a pipe in memory with a clock that only tests move, and over loopback.
 
 mod apps;
+mod channel;
 mod loopback;
 mod memory;
 mod over_time;

@@ -26,21 +26,18 @@ struct Crate {
     mentions: BTreeMap<Module, BTreeSet<Module>>,
 }
 
-/// What was found, and how many crates declare an order of their modules.
+/// What was found, and how many crates have several modules.
 pub(super) struct Found {
     pub(super) violations: Vec<Violation>,
     pub(super) in_order: usize,
-    /// The crates of several modules that declare none.
-    pub(super) without: Vec<String>,
 }
 
-/// Judges every crate that declares an order: its modules use those below them alone, and no modules use each other in a
-/// circle.
+/// Judges every crate of several modules: they stand in a declared order, each uses those below it alone, and no modules
+/// use each other in a circle.
 pub(super) fn check(graph: &Graph) -> Result<Found, Failure> {
     let mut all = Found {
         violations: Vec::new(),
         in_order: 0,
-        without: Vec::new(),
     };
     for package in graph.members() {
         let directory = package.manifest_path.parent().unwrap_or(Path::new(""));
@@ -55,10 +52,7 @@ pub(super) fn check(graph: &Graph) -> Result<Found, Failure> {
             let file = syn::parse_file(&read(&path)?).map_err(|source| Failure::Parse { path, source })?;
             found.add(module, &file);
         }
-        if package.module_order().is_empty() {
-            if found.rooms().len() > 1 {
-                all.without.push(package.name.clone());
-            }
+        if package.module_order().is_empty() && found.rooms().len() <= 1 {
             continue;
         }
         all.in_order += 1;
@@ -423,6 +417,8 @@ mod tests {
     #[test]
     fn every_module_has_a_place() {
         let found = sources(&[("lib.rs", ""), ("a.rs", ""), ("b.rs", "")]);
+        let without = judge_order(&package(&[]), &found.rooms(), &found.edges());
+        assert_eq!(without.len(), 2, "{without:?}");
         let found = judge_order(&package(&["a", "c"]), &found.rooms(), &found.edges());
         assert_eq!(found.len(), 2);
         assert!(found[0].contains("module b has no place"), "{found:?}");

@@ -31,7 +31,7 @@ pub(super) const RULES: [(&str, &str); 11] = [
 ];
 
 /// What each crate of ours may use among ours. A crate that is not listed may use nothing, and is reported.
-pub(super) const EDGES: [(&str, &[&str]); 18] = [
+pub(super) const EDGES: [(&str, &[&str]); 19] = [
     ("sbp-types", &[]),
     ("sbp-locks", &[]),
     ("sbp-buffers", &[]),
@@ -109,6 +109,17 @@ pub(super) const EDGES: [(&str, &[&str]); 18] = [
         ],
     ),
     ("xtask", &[]),
+    (
+        "sbp-e2e",
+        &[
+            "sbp-types",
+            "sbp-frame",
+            "sbp-messages",
+            "sbp-record",
+            "sbp-client",
+            "sbp-server",
+        ],
+    ),
 ];
 
 /// The crates without runtime, sockets and Python, however deep.
@@ -168,6 +179,7 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 4] = [
             "sbp-cli",
             "sbp-proxy",
             "sbp-python",
+            "sbp-e2e",
         ],
     ),
 ];
@@ -176,7 +188,7 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 4] = [
 pub(super) const TEST_ONLY: [&str; 3] = ["allocation-counter", "criterion", "proptest"];
 
 /// Crates that are tests as a whole: nobody uses them, and they may turn test doubles on.
-pub(super) const TEST_CRATES: [&str; 1] = ["sbp-fuzz"];
+pub(super) const TEST_CRATES: [&str; 2] = ["sbp-fuzz", "sbp-e2e"];
 
 /// The feature of ours that turns test doubles on.
 pub(super) const TEST_FEATURE: &str = "testing";

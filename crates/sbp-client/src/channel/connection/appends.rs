@@ -26,7 +26,7 @@ use crate::features::Features;
 use crate::outcome::{Ack, AppendOutcome};
 use crate::submission::attempt::AttemptEnd;
 use crate::submission::failed::{NextStep, after_failed_append};
-use crate::submission::{AppendOp, AppendResultOf, Body, Submissions};
+use crate::submission::{AppendEntry, AppendOp, AppendResultOf, Body, Submissions};
 
 /// Zeros for padding behind bodies that go by reference.
 static ZEROS: [u8; 16] = [0; 16];
@@ -265,6 +265,9 @@ impl AppendPipeline {
         else {
             return;
         };
+        if found.reply.is_attempt() {
+            return self.attempts_answered(context, batch, index, &answer);
+        }
         // An append with one entry whose refusal may pass is as good as one that was refused as a whole.
         if let ([result], [_]) = (answer.append_responses.as_slice(), found.entries.as_slice())
             && !result.status.is_success()
@@ -274,16 +277,42 @@ impl AppendPipeline {
         }
         self.stored = true;
         match outcome(found, &answer, context) {
-            Ok(outcome) if found.reply.is_attempt() => {
-                let end = AttemptEnd::answered(outcome, answer.append_responses.first());
-                self.finish_attempt(context, batch, index, end);
-            }
             Ok(outcome) => match entries::to_repeat(found, &answer, now) {
                 Some(repeats) => self.repeat_entries(context, batch, index, outcome, repeats),
                 None => self.finish(context, batch, index, Ok(outcome)),
             },
             Err(cause) => self.fail(context, batch, index, cause, None),
         }
+    }
+
+    /// Tells writers what became of each entry, at the end of the turn.
+    fn attempts_answered(&mut self, context: &Context, key: u32, index: usize, answer: &AppendResponse) {
+        let Some(op) = self
+            .batches
+            .get_mut(key)
+            .and_then(|batch| batch.submissions.ops.get_mut(index))
+        else {
+            return;
+        };
+        let results = match in_order(&op.entries, answer) {
+            Ok(results) => results,
+            Err(cause) => return self.fail(context, key, index, cause, None),
+        };
+        self.stored |= results.iter().any(|result| result.status.is_success());
+        self.released.0 += 1;
+        self.released.1 += op.bytes();
+        let reply = op.reply.replace_with_told();
+        let ends = op.entries.iter().zip(results).map(|(entry, result)| {
+            if result.status.is_success() {
+                return AttemptEnd::stored(acknowledged(entry, result, context), result);
+            }
+            let cause = refused(&result.status, answer.throttle_time_ms);
+            let next_offset = Some(result.next_offset).filter(|next| next.0 >= 0);
+            let failure = Failure::new(cause, Some(&context.endpoint)).at(next_offset);
+            AttemptEnd::refused(failure, Some(result))
+        });
+        self.completions.push_attempts(reply, ends);
+        self.forget(context, key);
     }
 
     /// Some entries were refused for the moment: they are made again by themselves, and their caller is told when the
@@ -331,8 +360,7 @@ impl AppendPipeline {
         let next_offset = told.map(|result| result.next_offset).filter(|next| next.0 >= 0);
         let failure = Failure::new(cause, Some(&context.endpoint)).at(next_offset);
         if op.reply.is_attempt() {
-            let end = AttemptEnd::refused(failure, told);
-            return self.finish_attempt(context, key, index, end);
+            return self.fail_attempts(context, key, index, &failure);
         }
         let channel = &context.channel;
         let failure = op.reason(failure);
@@ -377,8 +405,8 @@ impl AppendPipeline {
         }
     }
 
-    /// Tells a writer of an attempt's end, at the end of the turn.
-    fn finish_attempt(&mut self, context: &Context, key: u32, index: usize, end: AttemptEnd) {
+    /// Tells writers that the attempts at all entries failed, at the end of the turn.
+    fn fail_attempts(&mut self, context: &Context, key: u32, index: usize, failure: &Failure) {
         let Some(batch) = self.batches.get_mut(key) else { return };
         let Some(op) = batch.submissions.ops.get_mut(index) else {
             return;
@@ -386,7 +414,8 @@ impl AppendPipeline {
         self.released.0 += 1;
         self.released.1 += op.bytes();
         let reply = op.reply.replace_with_told();
-        self.completions.push_attempt(reply, end);
+        let ends = std::iter::repeat_with(|| AttemptEnd::failed(failure.clone()));
+        self.completions.push_attempts(reply, ends);
         self.forget(context, key);
     }
 
@@ -553,48 +582,51 @@ fn payload_parts<'a>(op: &AppendOp, arena: &'a [u8]) -> SmallVec<[PayloadPart<'a
     parts
 }
 
-/// Puts the results in the order of the entries. Each entry must have exactly one.
-fn outcome(op: &AppendOp, answer: &AppendResponse, context: &Context) -> Result<AppendOutcome, Cause> {
+/// The results in the order of the entries. Each entry must have exactly one.
+fn in_order<'a>(entries: &[AppendEntry], answer: &'a AppendResponse) -> Result<SmallVec<[&'a AppendResult; 4]>, Cause> {
+    let results = &answer.append_responses;
     let missing = || Cause::Protocol {
-        what: format!(
-            "{} entries of an append got {} results",
-            op.entries.len(),
-            answer.append_responses.len()
-        ),
+        what: format!("{} entries of an append got {} results", entries.len(), results.len()),
     };
-    if answer.append_responses.len() != op.entries.len() {
+    if results.len() != entries.len() {
         return Err(missing());
     }
-    let mut entries = SmallVec::new();
-    for (index, entry) in op.entries.iter().enumerate() {
+    let of_entry = |index: usize| {
         let wanted = i32::try_from(index).unwrap_or(i32::MAX);
         // Results mostly come in order, so the search ends at once.
-        let candidates = answer
-            .append_responses
-            .iter()
-            .cycle()
-            .skip(index)
-            .take(op.entries.len());
-        let mut found = candidates.filter(|result| result.request_index == wanted);
-        let result = found.next().ok_or_else(missing)?;
+        let mut candidates = results.iter().cycle().skip(index).take(results.len());
+        candidates.find(|result| result.request_index == wanted)
+    };
+    let ordered = (0..entries.len()).map(|index| of_entry(index).ok_or_else(missing));
+    ordered.collect()
+}
+
+/// What is known of a batch that is stored.
+fn acknowledged(entry: &AppendEntry, result: &AppendResult, context: &Context) -> Ack {
+    // A repeat from before the server's window has a place that is forgotten.
+    let base = result.base_offset.0;
+    let records = if base < 0 && entry.records > 0 {
+        1
+    } else {
+        i64::from(entry.records)
+    };
+    Ack {
+        stream: entry.stream,
+        base_offset: result.base_offset,
+        last_offset: Offset(base.saturating_add(records).saturating_sub(1)),
+        next_offset: result.next_offset,
+        append_time: result.stream_append_time_ms,
+        durability: context.durability(),
+        duplicate: result.duplicate,
+    }
+}
+
+/// What became of each entry, in the order of the entries.
+fn outcome(op: &AppendOp, answer: &AppendResponse, context: &Context) -> Result<AppendOutcome, Cause> {
+    let mut entries = SmallVec::new();
+    for (entry, result) in op.entries.iter().zip(in_order(&op.entries, answer)?) {
         if result.status.is_success() {
-            // A repeat from before the server's window has a place that is forgotten.
-            let base = result.base_offset.0;
-            let records = if base < 0 && entry.records > 0 {
-                1
-            } else {
-                i64::from(entry.records)
-            };
-            let last = base.saturating_add(records).saturating_sub(1);
-            entries.push(Ok(Ack {
-                stream: entry.stream,
-                base_offset: result.base_offset,
-                last_offset: Offset(last),
-                next_offset: result.next_offset,
-                append_time: result.stream_append_time_ms,
-                durability: context.durability(),
-                duplicate: result.duplicate,
-            }));
+            entries.push(Ok(acknowledged(entry, result, context)));
         } else {
             let status = &result.status;
             let message = if status.message.is_empty() {

@@ -34,7 +34,7 @@ impl Completions {
     /// Futures are told at once, which costs one wake-up each; sinks at the end of the turn.
     pub(crate) fn push(&mut self, reply: Reply, result: AppendResultOf) {
         match reply.take() {
-            // A writer's attempts end through `push_attempt`; dropping its reply would tell it less.
+            // A writer's attempts end through `push_attempts`; dropping its reply would tell it less.
             None | Some(ReplyTo::Attempts(..)) => {}
             Some(ReplyTo::Future(sender)) => drop(sender.send(result)),
             Some(ReplyTo::Part(gather, places)) => {
@@ -55,16 +55,17 @@ impl Completions {
         }
     }
 
-    /// Writers are told at the end of the turn.
-    pub(crate) fn push_attempt(&mut self, reply: Reply, end: AttemptEnd) {
-        let Some(ReplyTo::Attempts(sink, token)) = reply.take() else {
+    /// Writers are told at the end of the turn. `ends` are those of the append's entries, in their order.
+    pub(crate) fn push_attempts(&mut self, reply: Reply, ends: impl IntoIterator<Item = AttemptEnd>) {
+        let Some(ReplyTo::Attempts(sink, tokens)) = reply.take() else {
             return;
         };
+        let ended = tokens.into_iter().zip(ends);
         match self.writers.iter_mut().find(|known| Arc::ptr_eq(&known.sink, &sink)) {
-            Some(known) => known.ended.push((token, end)),
+            Some(known) => known.ended.extend(ended),
             None => self.writers.push(WriterBatch {
                 sink,
-                ended: vec![(token, end)],
+                ended: ended.collect(),
             }),
         }
     }

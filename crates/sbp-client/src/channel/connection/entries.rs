@@ -65,7 +65,7 @@ pub(super) fn repeat(
         let failure = Failure::new(cause, Some(&context.endpoint));
         let attempts = op.attempts + 1;
         let stream = entry.stream;
-        let piece = AppendOp {
+        let part = AppendOp {
             entries: smallvec![entry],
             deadline: op.deadline,
             reply: Reply::part(Arc::clone(&gather), smallvec![place]),
@@ -73,18 +73,18 @@ pub(super) fn repeat(
             refusal: Some(Box::new(failure.clone())),
         };
         let step = after_failed_append(&failure, attempts, op.deadline, &channel.config.retry, &channel.retries);
-        let fail = |piece: AppendOp, error: ClientError| channel.end_append(piece, error.with_stream(stream));
-        let again = |piece: AppendOp| {
+        let fail = |part: AppendOp, error: ClientError| channel.end_append(part, error.with_stream(stream));
+        let again = |part: AppendOp| {
             let mut again = Submissions::new();
-            again.adopt(piece, arena);
+            again.adopt(part, arena);
             again
         };
         match step {
-            NextStep::Fail(error) => fail(piece, error),
+            NextStep::Fail(error) => fail(part, error),
             // Only a lost connection leads there, and this one answered.
-            NextStep::NextConnection => fail(piece, ClientError::closed()),
-            NextStep::After { wait, elsewhere } => channel.clone().resubmit_after(again(piece), wait, elsewhere),
-            NextStep::Reroute { wait } => channel.clone().reroute(again(piece), wait),
+            NextStep::NextConnection => fail(part, ClientError::closed()),
+            NextStep::After { wait, elsewhere } => channel.clone().resubmit_after(again(part), wait, elsewhere),
+            NextStep::Reroute { wait } => channel.clone().reroute(again(part), wait),
         }
     }
     channel.budget.release(0, bytes.saturating_sub(repeated_bytes));

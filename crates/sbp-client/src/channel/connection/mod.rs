@@ -484,6 +484,7 @@ impl Application for Connection {
             Event::PeerGoAway { .. } => self.drain(),
             Event::Closing { reason } => {
                 tracing::debug!(endpoint = %self.context.endpoint, %reason, "connection closes");
+                self.context.channel.connection_closes(&reason);
                 self.drain();
             }
             Event::Reject {
@@ -552,6 +553,7 @@ impl Application for Connection {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
+        tracing::debug!(endpoint = %self.context.endpoint, %reason, "connection ended");
         self.fail_everything(reason);
         self.appends.finish_turn(&self.context, true);
         self.count_requests();

@@ -1,7 +1,7 @@
 use sbp_types::{Offset, StreamId};
 
-use super::super::record::{CommitRecord, Holder, Place as Reading, Places};
-use super::{AppendEnd, Found, Standing, Step, Taken};
+use super::super::record::{CommitRecord, Holder, Places, StreamPlace as Reading};
+use super::{AppendEnd, Found, Standing, Step, TakenOver};
 
 fn record(standing: &Standing, commit: u64, stream: i64, next: i64) -> CommitRecord {
     let mut places = standing.committed().clone();
@@ -41,7 +41,7 @@ fn the_second_of_two_holders_is_refused_for_good() {
     let (from, expected) = (Offset(4), true);
     assert_eq!(look, Step::Look { from, expected });
     let (holder, at) = (won.holder.clone(), Offset(4));
-    let taken = Step::Taken(Taken::By { holder, at });
+    let taken = Step::TakenOver(TakenOver::By { holder, at });
     assert_eq!(second.handle_look(1, Found::Records(vec![won])), taken);
     assert_eq!(second.begin(), taken);
     // Nothing that is heard later brings it back.
@@ -93,7 +93,7 @@ fn a_commit_that_others_built_on_was_made() {
     let found = Found::Records(vec![doubtful.clone(), others]);
     assert_eq!(standing.handle_look(1, found), Step::Done);
     assert_eq!(standing.committed(), &doubtful.places);
-    assert_eq!(standing.begin(), Step::Taken(Taken::By { holder, at }));
+    assert_eq!(standing.begin(), Step::TakenOver(TakenOver::By { holder, at }));
 }
 
 #[test]
@@ -102,23 +102,23 @@ fn what_became_of_a_commit_that_was_trimmed_nobody_tells() {
     let doubtful = record(&standing, 1, 3, 12);
     standing.handle_append(&doubtful, AppendEnd::Unknown);
     let (next, start) = (Offset(4), Offset(9));
-    let taken = Taken::LongAgo { next, start };
+    let taken = TakenOver::LongAgo { next, start };
     assert_eq!(
         standing.handle_look(1, Found::Trimmed { start }),
         Step::Untold(taken.clone())
     );
-    assert_eq!(standing.begin(), Step::Taken(taken));
+    assert_eq!(standing.begin(), Step::TakenOver(taken));
 }
 
 #[test]
 fn a_stream_that_is_not_what_it_was_is_lost() {
     let (next, start, end) = (Offset(4), Offset(9), Offset(2));
     for (found, taken) in [
-        (Found::Trimmed { start }, Taken::LongAgo { next, start }),
-        (Found::Short { end }, Taken::Undone { next, end }),
+        (Found::Trimmed { start }, TakenOver::LongAgo { next, start }),
+        (Found::Short { end }, TakenOver::Undone { next, end }),
     ] {
         let mut standing = fresh();
-        assert_eq!(standing.handle_look(1, found), Step::Taken(taken));
+        assert_eq!(standing.handle_look(1, found), Step::TakenOver(taken));
     }
 }
 
@@ -242,7 +242,7 @@ impl World {
                     self.told.push((standing.holder().clone(), commit));
                     return true;
                 }
-                Step::Taken(_) => {
+                Step::TakenOver(_) => {
                     self.refused.push((standing.holder().clone(), commit));
                     return false;
                 }

@@ -4,27 +4,28 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sbp_messages::{ErrorCode, FetchInfo};
+use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId, TimestampMs};
 
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::gap::Gap;
-use crate::read::fetch::{FetchedBatch, Part, batches, skip_older};
-use crate::retry::{Asked, Decision, Half, Repeat, Target, Wait, decide, duration_of};
+use crate::read::answer::{FetchedBatch, Part};
+use crate::read::plan::Wanted;
+use crate::retry::{CallFacts, Decision, Half, Repeat, Target, Wait, decide, duration_of};
 
 /// The longest a stream goes unasked for whose ranges end here and that goes on nowhere yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Bytes asked for per stream and answer: a tail asks for many streams, most of which have nothing.
+pub(super) const BATCH_MAX: i32 = 256 << 10;
+
 /// One stream that is followed.
 #[derive(Debug)]
 pub(super) struct Followed {
-    pub(super) stream: StreamId,
-    /// Where it is read from next; below zero until the first answer has resolved it.
-    next: Offset,
-    /// Where to start by time; used until the first answer.
-    time: Option<TimestampMs>,
+    /// Where it is read from next, without end.
+    wanted: Wanted,
     /// The FETCH under way that asks for it. Older ones may list it too, but have answered it.
     pub(super) asked: Option<u32>,
     /// It is not asked for before.
@@ -60,11 +61,15 @@ pub(super) enum Then {
 }
 
 impl Followed {
-    pub(super) fn new(stream: StreamId, next: Offset, time: Option<TimestampMs>) -> Self {
+    pub(super) fn new(stream: StreamId, from: Offset, time: Option<TimestampMs>) -> Self {
         Self {
-            stream,
-            next,
-            time,
+            wanted: Wanted {
+                stream,
+                from,
+                end: None,
+                time,
+                batch_max_bytes: BATCH_MAX,
+            },
             asked: None,
             not_before: None,
             finding: false,
@@ -74,20 +79,13 @@ impl Followed {
         }
     }
 
-    /// What it is read at.
-    pub(super) fn next(&self) -> Offset {
-        self.next
+    pub(super) fn stream(&self) -> StreamId {
+        self.wanted.stream
     }
 
-    pub(super) fn request(&self, request_index: i32, batch_max_bytes: usize) -> FetchInfo {
-        FetchInfo {
-            stream_id: self.stream,
-            request_index,
-            fetch_offset: self.next,
-            batch_max_bytes: i32::try_from(batch_max_bytes).unwrap_or(i32::MAX),
-            end_offset: None,
-            start_timestamp_ms: self.time,
-        }
+    /// What is wanted of it.
+    pub(super) fn wanted(&self) -> Wanted {
+        self.wanted
     }
 
     /// Whether it can be asked for now.
@@ -96,57 +94,41 @@ impl Followed {
     }
 
     /// Takes an answer that is no refusal for the moment. The error stops following.
-    pub(super) fn take(&mut self, part: Part, endpoint: &Arc<str>) -> Result<Taken, ClientError> {
-        let Part {
-            result, bytes, frame, ..
-        } = part;
-        let mut taken = Taken::default();
-        let resolved = self.next.0 >= 0 && self.time.is_none();
-        let out_of_bounds = result.status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS;
-        if out_of_bounds || (resolved && result.status.is_success()) {
-            taken.gap = Gap::between(self.stream, self.next, result.start_offset);
-        }
-        if let Some(gap) = taken.gap {
-            self.next = gap.to;
-        }
-        if !result.status.is_success() {
-            if taken.gap.is_some() {
-                self.succeeded();
-                return Ok(taken);
-            }
-            return Err(self.refused(&result.status, endpoint));
+    pub(super) fn take(&mut self, part: &Part, endpoint: &Arc<str>) -> Result<Taken, ClientError> {
+        let status = &part.result.status;
+        if !status.is_success() {
+            let out_of_bounds = status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS;
+            let gap = self.wanted.gap(&part.result).filter(|_| out_of_bounds);
+            let Some(gap) = gap else {
+                return Err(self.refused(status, endpoint));
+            };
+            self.wanted.from = gap.to;
+            self.succeeded();
+            return Ok(Taken {
+                gap: Some(gap),
+                ..Taken::default()
+            });
         }
         self.succeeded();
-        // The first answer resolves where the stream is read from; from then on no gap is allowed.
-        let start = if resolved {
-            self.next
-        } else {
-            result.base_offset.max(result.start_offset)
-        };
-        let mut found = Vec::new();
-        let placed = batches(
-            self.stream,
-            (&bytes, &frame),
-            result.high_watermark,
-            start,
-            None,
-            &mut found,
-        );
-        self.next = placed.map_err(|error| error.with_endpoint(Some(endpoint)))?;
-        if let Some(time) = self.time.take() {
-            skip_older(&mut found, time).map_err(|error| error.with_endpoint(Some(endpoint)))?;
-        }
-        taken.ended_here = bytes.is_empty() && result.end_of_range;
-        taken.batches.extend(found);
-        Ok(taken)
+        let brought = self.wanted.take(part);
+        let brought = brought.map_err(|error| error.with_endpoint(Some(endpoint)))?;
+        Ok(Taken {
+            gap: brought.gap,
+            batches: brought.batches.into(),
+            ended_here: part.bytes.is_empty() && part.result.end_of_range,
+        })
     }
 
     fn refused(&self, status: &sbp_messages::Status, endpoint: &Arc<str>) -> ClientError {
         let cause = crate::channel::refused(status, 0);
-        let error = ClientError::entry(status.code, &cause.to_string(), Some(endpoint)).of_a_read();
-        let error = error.with_stream(self.stream);
-        if self.next.0 >= 0 {
-            error.with_offset(self.next)
+        self.placed(ClientError::entry(status.code, &cause.to_string(), Some(endpoint)).of_a_read())
+    }
+
+    /// Adds where it is read.
+    fn placed(&self, error: ClientError) -> ClientError {
+        let error = error.with_stream(self.wanted.stream);
+        if self.wanted.from.0 >= 0 {
+            error.with_offset(self.wanted.from)
         } else {
             error
         }
@@ -185,20 +167,12 @@ impl Followed {
     ) -> Result<Then, ClientError> {
         self.failures = self.failures.saturating_add(1);
         let failing_since = *self.failing_since.get_or_insert(now);
-        let asked = Asked {
+        let asked = CallFacts {
             repeat: Repeat::Harmless,
             half: Half::Ranges,
             servers,
             hops: 0,
             routed,
-        };
-        let place = |error: ClientError| {
-            let error = error.with_stream(self.stream);
-            if self.next.0 >= 0 {
-                error.with_offset(self.next)
-            } else {
-                error
-            }
         };
         let decision = match &failure.cause {
             // The server was silent for longer than an answer may take. It may answer the next time.
@@ -215,7 +189,7 @@ impl Followed {
             ),
         };
         match decision {
-            decision @ Decision::Final { .. } => Err(place(ClientError::from_decision(
+            decision @ Decision::Final { .. } => Err(self.placed(ClientError::from_decision(
                 failure,
                 asked.repeat,
                 decision,
@@ -225,7 +199,7 @@ impl Followed {
                 let wait = duration_of(after, self.failures, policy);
                 if patience.is_some_and(|patience| now + wait >= failing_since + patience) {
                     let error = ClientError::from_failure(failure, asked.repeat, false, self.failures);
-                    return Err(place(error));
+                    return Err(self.placed(error));
                 }
                 self.not_before = Some(now + wait);
                 Ok(match at {

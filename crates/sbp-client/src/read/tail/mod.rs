@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::gap::Gap;
 use crate::position::Position;
-use crate::read::fetch::FetchedBatch;
+use crate::read::answer::FetchedBatch;
 use crate::read::reader::Chunk;
 
 /// What one tail may have asked for and not yet handed out.
@@ -55,7 +55,7 @@ pub enum TailEvent {
 
 /// What a tail's task hands over: batches, or a gap before all that follows of its stream.
 #[derive(Debug)]
-enum Item {
+enum TailItem {
     Chunk(Chunk),
     Gap(Gap),
 }
@@ -67,7 +67,7 @@ enum Item {
 /// by itself.
 #[derive(Debug)]
 pub struct Tail {
-    items: mpsc::UnboundedReceiver<Result<Item, ClientError>>,
+    items: mpsc::UnboundedReceiver<Result<TailItem, ClientError>>,
     current: Chunk,
     /// Tells the task that somebody wants what follows an error.
     resume: Arc<Notify>,
@@ -136,8 +136,8 @@ impl Tail {
                 return Some(Ok(TailEvent::Batch(batch)));
             }
             match self.next_item().await? {
-                Ok(Item::Chunk(chunk)) => self.current = chunk,
-                Ok(Item::Gap(gap)) => return Some(Ok(TailEvent::Gap(gap))),
+                Ok(TailItem::Chunk(chunk)) => self.current = chunk,
+                Ok(TailItem::Gap(gap)) => return Some(Ok(TailEvent::Gap(gap))),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -151,15 +151,15 @@ impl Tail {
     pub async fn next_many(&mut self) -> Option<Result<Vec<FetchedBatch>, ClientError>> {
         while self.current.batches.is_empty() {
             match self.next_item().await? {
-                Ok(Item::Chunk(chunk)) => self.current = chunk,
-                Ok(Item::Gap(gap)) => return Some(Err(ClientError::trimmed(gap))),
+                Ok(TailItem::Chunk(chunk)) => self.current = chunk,
+                Ok(TailItem::Gap(gap)) => return Some(Err(ClientError::trimmed(gap))),
                 Err(error) => return Some(Err(error)),
             }
         }
         Some(Ok(self.current.batches.drain(..).collect()))
     }
 
-    async fn next_item(&mut self) -> Option<Result<Item, ClientError>> {
+    async fn next_item(&mut self) -> Option<Result<TailItem, ClientError>> {
         // What the last chunk held is handed out: its credit returns before more is waited for.
         self.current.charge = None;
         if std::mem::take(&mut self.has_failed) {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_frame::OpCode;
-use sbp_messages::{ErrorCode, FetchRequest, Retry};
+use sbp_messages::{ErrorCode, Retry};
 use tokio::sync::{Notify, mpsc};
 
-use super::followed::{Followed, Then};
-use super::{Item, OnGap, READ_AHEAD, TailOptions};
+use super::followed::{BATCH_MAX, Followed, Then};
+use super::{OnGap, READ_AHEAD, TailItem, TailOptions};
 use crate::channel::Channel;
 use crate::channel::command::FetchEvent;
 use crate::channel::credit::{Charge, ReceiveCredit};
@@ -18,13 +18,11 @@ use crate::clock::now;
 use crate::codes;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
-use crate::pool::routes::Purpose;
-use crate::read::fetch::{Part, parts};
+use crate::read::answer::Part;
+use crate::read::plan::{self, ServerRequest};
 use crate::read::reader::Chunk;
-use crate::read::request::post_fetch;
+use crate::read::request::{by_server, open, post_fetch};
 
-/// Bytes asked for per stream and answer: a tail asks for many streams, most of which have nothing.
-const BATCH_MAX: usize = 256 << 10;
 /// FETCHes of one tail that may wait at once before answered streams are gathered for a while.
 const MANY_CALLS: usize = 32;
 /// How long they are gathered then, and how long the server may hold such a FETCH.
@@ -32,13 +30,6 @@ const GATHER: Duration = Duration::from_millis(10);
 const GATHERED_WAIT: Duration = Duration::from_secs(1);
 /// Streams of one FETCH.
 const ENTRIES: usize = 1_024;
-
-/// A FETCH under way.
-struct UnderWay {
-    channel: Arc<Channel>,
-    /// Which streams it asks for.
-    streams: Vec<usize>,
-}
 
 pub(super) struct TailTask {
     client: Client,
@@ -51,10 +42,11 @@ pub(super) struct TailTask {
     resumed: Arc<Notify>,
     /// An error was handed over, and nobody has come for what follows it.
     has_failed: bool,
-    calls: HashMap<u32, UnderWay>,
+    /// FETCHes under way.
+    calls: HashMap<u32, ServerRequest<Arc<Channel>>>,
     next_tag: u32,
     events_in: mpsc::UnboundedSender<FetchEvent>,
-    sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
+    sender: mpsc::UnboundedSender<Result<TailItem, ClientError>>,
     /// Streams that were looked for, and what came of it.
     found_in: mpsc::UnboundedSender<Found>,
     found: mpsc::UnboundedReceiver<Found>,
@@ -68,7 +60,7 @@ impl TailTask {
         streams: Vec<Followed>,
         options: TailOptions,
         events_in: mpsc::UnboundedSender<FetchEvent>,
-        sender: mpsc::UnboundedSender<Result<Item, ClientError>>,
+        sender: mpsc::UnboundedSender<Result<TailItem, ClientError>>,
         resumed: Arc<Notify>,
     ) -> Self {
         let (found_in, found) = mpsc::unbounded_channel();
@@ -137,7 +129,7 @@ impl TailTask {
         }
     }
 
-    fn tell(&self, item: Result<Item, ClientError>) {
+    fn tell(&self, item: Result<TailItem, ClientError>) {
         // An error means that nobody reads any more, which the loop notices.
         drop(self.sender.send(item));
     }
@@ -153,111 +145,67 @@ impl TailTask {
         if self.calls.len() >= 2 * MANY_CALLS {
             return soon;
         }
-        let due: Vec<usize> = (0..self.streams.len())
-            .filter(|&index| self.streams.get(index).is_some_and(|one| one.is_due(now)))
-            .collect();
+        let streams = self.streams.iter().enumerate();
+        let due = streams
+            .filter(|(_, one)| one.is_due(now))
+            .map(|(index, one)| (index, one.wanted()));
+        let requests = by_server(self.client.pool(), due, ENTRIES);
         let mut quiet_until = None;
-        for (channel, group) in self.by_server(due) {
-            if let Some(until) = channel.throttles.until(OpCode::FETCH, now) {
+        let least = usize::try_from(BATCH_MAX).unwrap_or(usize::MAX);
+        for request in requests {
+            if let Some(until) = request.server.throttles.until(OpCode::FETCH, now) {
                 quiet_until = [quiet_until, Some(until)].into_iter().flatten().min();
                 continue;
             }
-            for part in group.chunks(ENTRIES) {
-                // Never more than half of what is left: streams that are answered have to be asked for again while the
-                // others still wait.
-                let wanted = BATCH_MAX.saturating_mul(part.len()).min(self.credit.free() / 2);
-                let Some(charge) = self.credit.try_charge(BATCH_MAX, wanted) else {
-                    return soon;
-                };
-                self.fetch(&channel, part, charge, crowded);
-            }
+            // Never more than half of what is left: streams that are answered have to be asked for again while the
+            // others still wait.
+            let wanted = least.saturating_mul(request.places.len()).min(self.credit.free() / 2);
+            let Some(charge) = self.credit.try_charge(least, wanted) else {
+                return soon;
+            };
+            self.fetch(request, charge, crowded);
         }
         [next_due, quiet_until].into_iter().flatten().min()
     }
 
-    /// Streams by the server that has them.
-    fn by_server(&self, streams: Vec<usize>) -> Vec<(Arc<Channel>, Vec<usize>)> {
-        let pool = self.client.pool();
-        if streams.is_empty() {
-            return Vec::new();
-        }
-        if !pool.is_routed() {
-            return vec![(Arc::clone(pool.home()), streams)];
-        }
-        let mut groups: Vec<(Arc<Channel>, Vec<usize>)> = Vec::new();
-        for index in streams {
-            let Some(one) = self.streams.get(index) else { continue };
-            let channel = pool.of_stream(one.stream, Purpose::Fetch(one.next()));
-            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &channel)) {
-                Some((_, group)) => group.push(index),
-                None => groups.push((channel, vec![index])),
-            }
-        }
-        groups
-    }
-
-    fn fetch(&mut self, channel: &Arc<Channel>, streams: &[usize], charge: Charge, crowded: bool) {
+    fn fetch(&mut self, request: ServerRequest<Arc<Channel>>, charge: Charge, crowded: bool) {
         let wait = self.client.config().tail_wait;
         let wait = if crowded { wait.min(GATHERED_WAIT) } else { wait };
         let tag = self.next_tag;
         self.next_tag = self.next_tag.wrapping_add(1);
-        let entries = streams.iter().zip(0..).filter_map(|(&index, request_index)| {
+        let wanted = request.places.iter().filter_map(|&index| {
             let followed = self.streams.get_mut(index)?;
             followed.asked = Some(tag);
-            Some(followed.request(request_index, BATCH_MAX))
+            Some(followed.wanted())
         });
-        let request = FetchRequest {
-            max_wait_ms: i32::try_from(wait.as_millis()).unwrap_or(i32::MAX),
-            min_bytes: 1,
-            fetch_requests: entries.collect(),
-            max_bytes: i32::try_from(charge.bytes()).unwrap_or(i32::MAX),
-        };
-        let under_way = UnderWay {
-            channel: Arc::clone(channel),
-            streams: streams.to_vec(),
-        };
-        self.calls.insert(tag, under_way);
-        post_fetch(
-            channel,
-            &request,
-            self.timeout,
-            charge,
-            (tag, self.events_in.clone()),
-            None,
-        );
+        let fetch = plan::request(wanted, wait, 1, charge.bytes());
+        let events = (tag, self.events_in.clone());
+        post_fetch(&request.server, &fetch, self.timeout, charge, events, None);
+        self.calls.insert(tag, request);
     }
 
     /// Takes one event.
     fn handle(&mut self, event: FetchEvent) {
-        let (tag, frame, mut charge, end, endpoint) = match event {
-            FetchEvent::Failed { tag, failure } => return self.handle_failed(tag, &failure),
-            FetchEvent::Frame {
-                tag,
-                frame,
-                charge,
-                end,
-                endpoint,
-            } => (tag, frame, charge, end, endpoint),
+        let (FetchEvent::Frame { tag, .. } | FetchEvent::Failed { tag, .. }) = &event;
+        let tag = *tag;
+        let Some(request) = self.calls.get(&tag) else { return };
+        let mut opened = match open(&request.places, event) {
+            Ok(opened) => opened,
+            Err(failure) => return self.handle_failed(tag, &failure),
         };
-        let Some(call) = self.calls.get(&tag) else { return };
-        let (channel, asked) = (Arc::clone(&call.channel), call.streams.clone());
-        let taken = match parts(frame, asked.len()) {
-            Ok(taken) => taken,
-            Err(cause) => return self.handle_failed(tag, &Failure::new(cause, Some(&endpoint))),
-        };
-        channel.throttles.note(OpCode::FETCH, taken.throttle_ms, now());
+        let throttles = &request.server.throttles;
+        throttles.note(OpCode::FETCH, opened.throttle_ms, now());
         let mut chunk = Chunk::default();
-        for part in taken.parts {
-            let place = asked.get(part.index).copied().unwrap_or(usize::MAX);
-            if let Err(error) = self.take(tag, place, part, &endpoint, &mut chunk) {
+        for (place, part) in opened.parts {
+            if let Err(error) = self.take(tag, place, &part, &opened.endpoint, &mut chunk) {
                 self.stop(place, error);
             }
         }
         if !chunk.batches.is_empty() {
-            chunk.charge = Some(charge.split_held(usize::MAX));
-            self.tell(Ok(Item::Chunk(chunk)));
+            chunk.charge = Some(opened.charge.split_held(usize::MAX));
+            self.tell(Ok(TailItem::Chunk(chunk)));
         }
-        if end {
+        if opened.is_last {
             self.release(tag);
         }
     }
@@ -287,7 +235,7 @@ impl TailTask {
         };
         // While there is no server, a tail waits for one; one that is there and refuses is believed in the end.
         let pool = self.client.pool();
-        let has_another_copy = pool.has_another_copy(followed.stream, followed.next());
+        let has_another_copy = pool.has_another_copy(followed.stream(), followed.wanted().from);
         let patience = match &failure.cause {
             cause if cause.is_damage() && !has_another_copy => Some(Duration::ZERO),
             Cause::Refused { code, .. } if codes::rule(*code).retry == Retry::Elsewhere => {
@@ -308,7 +256,7 @@ impl TailTask {
             return;
         };
         followed.finding = true;
-        let stream = followed.stream;
+        let stream = followed.stream();
         let pool = Arc::clone(self.client.pool());
         let deadline = now() + self.timeout;
         let found_in = self.found_in.clone();
@@ -335,7 +283,7 @@ impl TailTask {
             return Vec::new();
         };
         let mut open = Vec::new();
-        for index in call.streams {
+        for index in call.places {
             if let Some(followed) = self.streams.get_mut(index).filter(|one| one.asked == Some(tag)) {
                 followed.asked = None;
                 open.push(index);
@@ -348,7 +296,7 @@ impl TailTask {
         &mut self,
         tag: u32,
         place: usize,
-        part: Part,
+        part: &Part,
         endpoint: &Arc<str>,
         chunk: &mut Chunk,
     ) -> Result<(), ClientError> {
@@ -370,7 +318,7 @@ impl TailTask {
             // What came before it of other streams may as well come after it.
             self.tell(match self.on_gap {
                 OnGap::Fail => Err(ClientError::trimmed(gap).with_endpoint(Some(endpoint))),
-                OnGap::Report => Ok(Item::Gap(gap)),
+                OnGap::Report => Ok(TailItem::Gap(gap)),
             });
         }
         chunk.batches.extend(taken.batches);

@@ -9,15 +9,20 @@ use crate::retry::Repeat;
 impl<P> Machine<P> {
     /// A batch is refused for good: its caller is told, and a hole is left.
     pub(super) fn refuse(&mut self, place: usize, may_have_been_done: bool) {
-        let Some(batch) = self.batches.get_mut(place) else {
-            return;
-        };
+        if let Some((doubtful, error)) = self.refusal(place, may_have_been_done) {
+            self.leave_hole(place, doubtful, error);
+        }
+    }
+
+    /// Whether a batch that is refused for good may be stored all the same, and what its caller is told.
+    fn refusal(&self, place: usize, may_have_been_done: bool) -> Option<(bool, ClientError)> {
+        let batch = self.batches.get(place)?;
         let doubtful = may_have_been_done || batch.floating;
         let error = batch.failure.as_ref().map_or_else(
             || out_of_time(doubtful),
             |failure| ClientError::from_failure(failure, Repeat::Deduplicated, doubtful, batch.attempts),
         );
-        self.leave_hole(place, doubtful, error);
+        Some((doubtful, error))
     }
 
     /// A batch is out of time.
@@ -36,25 +41,29 @@ impl<P> Machine<P> {
     }
 
     fn leave_hole(&mut self, place: usize, doubtful: bool, error: ClientError) {
-        let Some(batch) = self.batches.get_mut(place) else {
-            return;
-        };
-        batch.state = State::Hole { doubtful };
         let stops = !self.setup.owns_id && !matches!(self.phase, Phase::Stopped(_));
-        let told = if stops {
+        let told = if stops && self.setup.opens_again {
             error.clone().that_stops_a_writer()
         } else {
             error.clone()
         };
-        if let Some(payload) = batch.payload.take() {
-            self.actions.push_back(Action::Tell(payload, Err(told)));
-        }
+        self.tell_of_hole(place, doubtful, told);
         if stops {
             self.stop(error);
         }
     }
 
-    /// A batch was answered in a way that leaves nothing to go on with.
+    fn tell_of_hole(&mut self, place: usize, doubtful: bool, error: ClientError) {
+        let Some(batch) = self.batches.get_mut(place) else {
+            return;
+        };
+        batch.state = State::Hole { doubtful };
+        if let Some(payload) = batch.payload.take() {
+            self.actions.push_back(Action::Tell(payload, Err(error)));
+        }
+    }
+
+    /// A batch was answered in a way that leaves nothing to go on with. Its caller is told first.
     pub(super) fn stop_at(&mut self, place: usize, next_sequence: Option<i64>) {
         let error = self
             .batches
@@ -64,17 +73,15 @@ impl<P> Machine<P> {
                 || ClientError::protocol("a writer was stopped without a reason"),
                 |failure| definite(failure, 1),
             );
-        // The batch has an end of its own to be told, so it is no longer among those that wait.
-        if let Some(batch) = self.batches.get_mut(place) {
-            batch.state = State::InFlight { as_head: false };
+        if let Some((doubtful, own)) = self.refusal(place, false) {
+            self.tell_of_hole(place, doubtful, own);
         }
         self.stop(error.with_next_sequence(next_sequence));
-        self.refuse(place, false);
     }
 
     /// Ends the writer. What is on its way may still be answered; what waits is over.
     pub(super) fn stop(&mut self, error: ClientError) {
-        let error = error.into_stopped_writer(!self.setup.owns_id);
+        let error = error.into_stopped_writer(self.setup.opens_again);
         for place in 0..self.batches.len() {
             match self.batches.get(place) {
                 Some(batch) if batch.state == State::Waiting => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sbp_messages::ErrorCode;
 
 use super::tests::{failed, fenced, lost, refused, setup, stored};
-use super::{Action, AttemptEnd, Content, Machine, Opening, Setup};
+use super::{Action, AttemptEnd, Content, Machine, Opening, Setup, TimeLimit};
 use crate::failure::Cause;
 
 /// A request on its way: its content is the place and number of its records in the input; `None`: a fence.
@@ -142,7 +142,11 @@ impl Run {
             return;
         };
         let count = self.random.i64(1..4).min(self.input - place);
-        if life.machine.push(count, self.now + in_time, (place, count)).is_ok() {
+        if life
+            .machine
+            .push(count, TimeLimit::At(self.now + in_time), (place, count))
+            .is_ok()
+        {
             life.place = Some(place + count);
         }
     }

@@ -14,7 +14,7 @@ use crate::retry::{Decision, Wait};
 
 /// How far the question is that a writer begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum OpeningQuestion {
     Due,
     /// With the number of its attempt.
     InFlight(u32),
@@ -23,7 +23,7 @@ pub(super) enum Question {
 impl<P> Machine<P> {
     pub(super) fn question(&mut self, now: Instant) -> ToSend<'_, P> {
         self.question_attempts = (self.question_attempts + 1) & ATTEMPTS;
-        self.phase = Phase::Asking(Question::InFlight(self.question_attempts));
+        self.phase = Phase::Asking(OpeningQuestion::InFlight(self.question_attempts));
         ToSend {
             token: token(QUESTION, self.question_attempts),
             epoch: self.epoch,
@@ -38,10 +38,10 @@ impl<P> Machine<P> {
 
     /// The answer to the question.
     pub(super) fn handle_answer(&mut self, now: Instant, attempt: u32, end: AttemptEnd) {
-        if !matches!(self.phase, Phase::Asking(Question::InFlight(current)) if current == attempt) {
+        if !matches!(self.phase, Phase::Asking(OpeningQuestion::InFlight(current)) if current == attempt) {
             return;
         }
-        self.phase = Phase::Asking(Question::Due);
+        self.phase = Phase::Asking(OpeningQuestion::Due);
         let takes_over = matches!(self.setup.opening, Opening::TakesOver { .. });
         match end.outcome {
             // The epoch was current before: another instance has it, or an attempt of ours whose answer was lost. One

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId, TimestampMs};
 
-use super::{Action, AttemptEnd, Content, Machine, Opening, Setup};
+use super::{Action, AttemptEnd, Content, Machine, Opening, Setup, TimeLimit};
 use crate::codes;
 use crate::config::RetryPolicy;
 use crate::error::{ClientError, ErrorKind};
@@ -11,21 +11,23 @@ use crate::failure::{Cause, Failure};
 use crate::features::Durability;
 use crate::outcome::Ack;
 
-pub(super) const WINDOW: usize = 64;
+pub(crate) const WINDOW: usize = 64;
 
-pub(super) fn setup(owns_id: bool) -> Setup {
+pub(crate) fn setup(owns_id: bool) -> Setup {
     Setup {
         epoch: 0,
         opening: Opening::At(0),
         open_by: Instant::now() + Duration::from_secs(100),
         owns_id,
+        opens_again: !owns_id,
+        drains: false,
         max_in_flight: WINDOW,
         attempt_timeout: Duration::from_secs(10),
         policy: RetryPolicy::default(),
     }
 }
 
-pub(super) fn refused(code: ErrorCode) -> Cause {
+pub(crate) fn refused(code: ErrorCode) -> Cause {
     Cause::Refused {
         code,
         message: code.name().to_owned(),
@@ -34,28 +36,28 @@ pub(super) fn refused(code: ErrorCode) -> Cause {
     }
 }
 
-pub(super) fn lost() -> Cause {
+pub(crate) fn lost() -> Cause {
     Cause::ConnectionLost {
         sent: true,
         reason: "reset".into(),
     }
 }
 
-pub(super) fn failed(cause: Cause, next_sequence: i64) -> AttemptEnd {
+pub(crate) fn failed(cause: Cause, next_sequence: i64) -> AttemptEnd {
     AttemptEnd {
         next_sequence: (next_sequence >= 0).then_some(next_sequence),
         ..AttemptEnd::failed(Failure::from(cause))
     }
 }
 
-pub(super) fn fenced(by: i64) -> AttemptEnd {
+pub(crate) fn fenced(by: i64) -> AttemptEnd {
     AttemptEnd {
         fenced_by: Some(by),
         ..failed(refused(ErrorCode::WRITER_FENCED), -1)
     }
 }
 
-pub(super) fn stored(offset: i64, duplicate: bool) -> AttemptEnd {
+pub(crate) fn stored(offset: i64, duplicate: bool) -> AttemptEnd {
     AttemptEnd {
         outcome: Ok(Ack {
             stream: StreamId(1),
@@ -100,7 +102,9 @@ fn with_sent(owns_id: bool, batches: u32) -> (Machine<u32>, Vec<u64>, Instant) {
     let mut machine = Machine::new(setup(owns_id));
     machine.known_at = Some(now);
     for id in 0..batches {
-        machine.push(1, now + Duration::from_secs(100), id).unwrap();
+        machine
+            .push(1, TimeLimit::At(now + Duration::from_secs(100)), id)
+            .unwrap();
     }
     let tokens = sent(&mut machine, now).into_iter().map(|(token, ..)| token).collect();
     (machine, tokens, now)
@@ -127,7 +131,9 @@ fn the_first_batch_of_a_writer_goes_alone() {
     let now = Instant::now();
     let mut machine = Machine::new(setup(true));
     for id in 0..3 {
-        machine.push(1, now + Duration::from_secs(100), id).unwrap();
+        machine
+            .push(1, TimeLimit::At(now + Duration::from_secs(100)), id)
+            .unwrap();
     }
     let first = sent(&mut machine, now);
     assert_eq!(sequences(&first), [(0, 0)]);
@@ -259,7 +265,7 @@ fn a_fenced_writer_stops_and_says_why() {
     machine.handle_end(now, tokens[2], failed(refused(ErrorCode::WRITER_FENCED), -1));
     let fenced = Err((ErrorKind::Rejected, ErrorCode::WRITER_FENCED));
     assert_eq!(told(&mut machine), [(0, Ok(0)), (1, fenced), (2, fenced)]);
-    let (error, _) = machine.push(1, now, 9).unwrap_err();
+    let (error, _) = machine.push(1, TimeLimit::At(now), 9).unwrap_err();
     assert_eq!(error.code(), ErrorCode::WRITER_FENCED);
     assert!(sent(&mut machine, now).is_empty());
 }
@@ -291,13 +297,17 @@ fn time_that_is_over_is_definite_only_without_doubt() {
         [(1, Err((ErrorKind::Rejected, ErrorCode::INSUFFICIENT_STORAGE)))]
     );
     // Never sent.
-    machine.push(1, late + Duration::from_secs(1), 2).unwrap();
+    machine
+        .push(1, TimeLimit::At(late + Duration::from_secs(1)), 2)
+        .unwrap();
     machine.handle_timeout(late + Duration::from_secs(1));
     assert_eq!(
         told(&mut machine),
         [(2, Err((ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND)))]
     );
-    machine.push(1, late + Duration::from_secs(9), 3).unwrap();
+    machine
+        .push(1, TimeLimit::At(late + Duration::from_secs(9)), 3)
+        .unwrap();
     assert_eq!(sequences(&sent(&mut machine, late)), [(1, 0)]);
 }
 
@@ -336,8 +346,8 @@ fn a_named_writer_asks_where_it_stands() {
             opening: Opening::Asks,
             ..setup(false)
         });
-        machine.push(2, now + Duration::from_secs(9), 0).unwrap();
-        machine.push(3, now + Duration::from_secs(9), 1).unwrap();
+        machine.push(2, TimeLimit::At(now + Duration::from_secs(9)), 0).unwrap();
+        machine.push(3, TimeLimit::At(now + Duration::from_secs(9)), 1).unwrap();
         let is_question = |content| matches!(content, Content::Question);
         let question = machine
             .poll_send(now)
@@ -367,7 +377,7 @@ fn a_named_writer_that_is_behind_is_refused_at_its_question() {
         opening: Opening::Asks,
         ..setup(false)
     });
-    machine.push(1, now + Duration::from_secs(9), 0).unwrap();
+    machine.push(1, TimeLimit::At(now + Duration::from_secs(9)), 0).unwrap();
     let token = sent(&mut machine, now)[0].0;
     machine.handle_end(now, token, failed(refused(ErrorCode::WRITER_FENCED), -1));
     assert_eq!(
@@ -385,8 +395,12 @@ fn taking_over(first_sequence: Option<i64>) -> (Machine<u32>, u64, Instant) {
         open_by: now + Duration::from_secs(30),
         ..setup(false)
     });
-    machine.push(2, now + Duration::from_secs(90), 0).unwrap();
-    machine.push(3, now + Duration::from_secs(90), 1).unwrap();
+    machine
+        .push(2, TimeLimit::At(now + Duration::from_secs(90)), 0)
+        .unwrap();
+    machine
+        .push(3, TimeLimit::At(now + Duration::from_secs(90)), 1)
+        .unwrap();
     let token = fence(&mut machine, now, 1);
     (machine, token, now)
 }
@@ -486,7 +500,7 @@ fn behind_a_batch_that_is_not_stored_a_writer_with_a_name_stores_nothing() {
     ];
     for (cause, after, kind) in ends {
         let (mut machine, tokens, now) = with_sent(false, 3);
-        machine.push(1, now + 2 * past, 3).unwrap();
+        machine.push(1, TimeLimit::At(now + 2 * past), 3).unwrap();
         machine.handle_end(now, tokens[0], stored(0, false));
         let later = now + after;
         machine.handle_end(later, tokens[1], failed(cause.clone(), -1));
@@ -506,7 +520,7 @@ fn behind_a_batch_that_is_not_stored_a_writer_with_a_name_stores_nothing() {
             );
         }
         assert_eq!(kinds.len(), 4, "{cause:?}: each is told");
-        let (error, _) = machine.push(1, later + past, 4).unwrap_err();
+        let (error, _) = machine.push(1, TimeLimit::At(later + past), 4).unwrap_err();
         assert!(!error.is_indeterminate() && !error.is_retriable());
         for part in ["the writer has stopped", "was not stored", "open the writer again"] {
             assert!(error.to_string().contains(part), "{part} is not in: {error}");

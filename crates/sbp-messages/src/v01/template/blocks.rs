@@ -1,21 +1,19 @@
-//! An entry as a block of bytes: which scalar is where.
+//! Entries as blocks of bytes with scalars at fixed positions.
 
 use sbp_types::{Epoch, Offset, RangeIndex, StreamId, TimestampMs};
 
-use crate::{AppendInfo, AppendResult, FetchInfo, FetchResult, Status};
-
-/// An entry that is a block of `SIZE` bytes. The block's first word, and in responses the offset of the status, are not
-/// its own.
-pub(super) trait Block<const SIZE: usize>: Sized {
-    /// Puts the scalars into their places.
+/// An entry that is a block of `SIZE` bytes. The block's first word and, in responses, the offset of the status are
+/// written by the template.
+pub(crate) trait Block<const SIZE: usize>: Sized {
+    /// Writes the scalars to their positions.
     fn store(&self, block: &mut [u8; SIZE]);
 
-    /// Takes the scalars from their places.
+    /// Reads the scalars from their positions.
     fn load(block: &[u8; SIZE]) -> Self;
 }
 
-/// A scalar, little-endian at a place that is a constant where this is called, so that no check remains.
-trait Scalar: Copy {
+/// A little-endian scalar at a position that is constant after inlining, so that no bounds check remains.
+pub(crate) trait Scalar: Copy {
     fn store<const SIZE: usize>(self, block: &mut [u8; SIZE], at: usize);
     fn load<const SIZE: usize>(block: &[u8; SIZE], at: usize) -> Self;
 }
@@ -96,36 +94,21 @@ impl Scalar for bool {
     }
 }
 
-/// Says once where each field is. The places are those of the shape's vtable.
+/// Declares the position of each field. The positions are those of the shape's vtable.
 macro_rules! block {
     ($name:ident $size:literal { $($field:ident $at:literal)* } $($rest:ident)?) => {
-        impl Block<$size> for $name {
+        impl $crate::v01::template::blocks::Block<$size> for $name {
             #[inline(always)]
             fn store(&self, block: &mut [u8; $size]) {
-                $( self.$field.store(block, $at); )*
+                $( $crate::v01::template::blocks::Scalar::store(self.$field, block, $at); )*
             }
 
             #[inline(always)]
             fn load(block: &[u8; $size]) -> Self {
-                Self { $( $field: Scalar::load(block, $at), )* $( $rest: Status::success(), )? }
+                Self { $( $field: $crate::v01::template::blocks::Scalar::load(block, $at), )* $( $rest: $crate::Status::success(), )? }
             }
         }
     };
 }
 
-block! { AppendInfo 40 {
-    request_index 4 batch_length 8 range_index 12 stream_id 16 epoch 24 expected_offset 32
-} }
-
-block! { FetchInfo 48 {
-    request_index 4 batch_max_bytes 8 stream_id 16 fetch_offset 24 end_offset 32 start_timestamp_ms 40
-} }
-
-block! { AppendResult 56 {
-    request_index 4 duplicate 12 stream_id 16 base_offset 24 stream_append_time_ms 32 next_offset 40 next_sequence 48
-} status }
-
-block! { FetchResult 64 {
-    request_index 4 batch_length 8 end_of_range 16 record_count 20 stream_id 24 base_offset 32 next_offset 40
-    start_offset 48 high_watermark 56
-} status }
+pub(crate) use block;

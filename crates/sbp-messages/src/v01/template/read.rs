@@ -1,12 +1,12 @@
-//! Reading by template: every constant and every offset is compared, so nothing remains to be verified.
+//! Reads by template: every constant and every offset is compared, so nothing remains to be verified.
 //!
-//! The bytes are a peer's. `None` means "not this shape", never "wrong".
+//! The bytes come from a peer. `None` means that the header has another shape, which may be valid.
 
 use super::blocks::Block;
 use super::shape::{Positions, Shape, WORD};
 
-/// The scalars of the root table around the vector, and the entries.
-pub(super) fn request<
+/// Reads a request: the scalars of the root table around the vector, and the entries.
+pub(crate) fn request<
     E: Block<BLOCK>,
     C: FromIterator<E>,
     const HEAD: usize,
@@ -35,8 +35,8 @@ pub(super) fn request<
     Some((scalars, blocks.iter().map(E::load).collect()))
 }
 
-/// The throttle time and the entries of a response of which everything is success.
-pub(super) fn response<
+/// Reads a response in which every status is success: its throttle time and its entries.
+pub(crate) fn response<
     E: Block<BLOCK>,
     C: FromIterator<E>,
     const HEAD: usize,
@@ -66,7 +66,7 @@ pub(super) fn response<
     Some((throttle_time_ms, blocks.iter().map(E::load).collect()))
 }
 
-/// Compares the constant head and the root table's first word; the rest of the header.
+/// Compares the constant head and the root table's first word; returns the rest of the header.
 fn start<'a, const HEAD: usize, const ROOT: usize, const BLOCK: usize>(
     shape: &Shape<HEAD, ROOT, BLOCK>,
     header: &'a [u8],
@@ -76,7 +76,7 @@ fn start<'a, const HEAD: usize, const ROOT: usize, const BLOCK: usize>(
     Some(rest)
 }
 
-/// Compares the vector's offsets; where everything is, the entries' blocks and what lies behind them.
+/// Compares the vector's offsets; returns the positions, the entries' blocks and the bytes after them.
 #[allow(clippy::type_complexity, reason = "three parts of one header, taken apart at once")]
 fn vector<'a, const HEAD: usize, const ROOT: usize, const BLOCK: usize>(
     shape: &Shape<HEAD, ROOT, BLOCK>,

@@ -5,8 +5,8 @@ use bytes::BytesMut;
 use super::blocks::Block;
 use super::shape::{Positions, Shape, WORD};
 
-/// Writes a request whose root table has `scalars` around the vector. `None` where there are too many entries.
-pub(super) fn request<
+/// Writes a request whose root table has `scalars` around the vector. `None` if there are too many entries.
+pub(crate) fn request<
     E: Block<BLOCK>,
     const HEAD: usize,
     const ROOT: usize,
@@ -36,8 +36,8 @@ pub(super) fn request<
     Some(())
 }
 
-/// Writes a response of which everything is success. `None` where there are too many entries.
-pub(super) fn response<E: Block<BLOCK>, const HEAD: usize, const ROOT: usize, const BLOCK: usize>(
+/// Writes a response in which every status is success. `None` if there are too many entries.
+pub(crate) fn response<E: Block<BLOCK>, const HEAD: usize, const ROOT: usize, const BLOCK: usize>(
     shape: &Shape<HEAD, ROOT, BLOCK>,
     throttle_time_ms: i32,
     entries: &[E],
@@ -70,7 +70,7 @@ fn start<const HEAD: usize, const ROOT: usize, const BLOCK: usize>(
     at: Positions,
     out: &mut BytesMut,
 ) {
-    // With room for a status, which requests do not have.
+    // Includes room for a status, which requests do not have.
     out.reserve(at.end as usize + 8);
     out.extend_from_slice(&shape.head);
     out.extend_from_slice(&shape.root_to_vtable().to_le_bytes());
@@ -91,7 +91,7 @@ fn vector<const HEAD: usize, const ROOT: usize, const BLOCK: usize>(
     out.resize(out.len() + at.gap, 0);
 }
 
-/// Puts a word into a block.
+/// Writes a word into a block.
 #[inline(always)]
 fn put<const BLOCK: usize>(block: &mut [u8; BLOCK], at: usize, word: u32) {
     block[at..at + 4].copy_from_slice(&word.to_le_bytes());

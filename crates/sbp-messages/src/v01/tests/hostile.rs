@@ -4,8 +4,9 @@ use bytes::BytesMut;
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use proptest::prelude::*;
 
-use super::super::{fb, new_builder};
+use super::super::fb;
 use super::strategies::*;
+use crate::encoder::new_builder;
 use crate::*;
 
 /// Lets every decoder loose on `header`; `true` when any takes it.

@@ -14,27 +14,28 @@ use crate::range::{
 };
 use crate::refusal::Refusal;
 
-/// Payload over all frames of a call that names no limit.
+/// The most payload bytes of an answer, over all its frames, when the request names no limit.
 const DEFAULT_MAX_BYTES: usize = 32 << 20;
 
-/// A call that is not answered completely yet.
+/// A FETCH call with entries that are not answered yet.
 #[derive(Debug)]
 pub(super) struct FetchCall {
     slots: SmallVec<[Slot; 1]>,
-    /// The entries to look at next.
+    /// The entries to judge next.
     changed_entries: ChangedEntries,
-    /// Entries without a result.
+    /// The number of entries without a result.
     pub(super) unanswered: usize,
     min_bytes: u64,
-    /// Payload it may still spend.
+    /// The payload bytes that the call may still return.
     budget: usize,
-    /// When what is left is answered with what there is.
+    /// When the remaining entries are answered with whatever is there.
     pub(super) deadline: Instant,
-    /// A read is under way on another thread; nothing else happens to the call until it is back.
+    /// The weight of a read that is under way on a reader thread. Until it is done, nothing else happens to the call.
     pub(super) reading: Option<usize>,
-    /// The session knows that it waits, so that it counts in no limit but that of waiting calls.
+    /// Whether the session was told that the call waits for data. Such a call counts only against the limit of waiting
+    /// calls.
     pub(super) waits: bool,
-    /// It could go on, but for the answers that the peer has not taken yet.
+    /// Whether the call waits until the peer has taken earlier answers.
     pub(super) stalled: bool,
     /// Results that are not sent yet.
     pub(super) ready: Vec<ReadyResult>,
@@ -48,17 +49,17 @@ struct Slot {
 
 #[derive(Debug)]
 enum SlotState {
-    /// Where it begins has not been looked at.
+    /// The entry's start is not resolved.
     New,
-    /// The placement driver is being asked about its stream.
+    /// The placement driver is being asked about the entry's stream.
     Asking,
-    /// It begins where this says.
+    /// The entry's start is resolved to an offset.
     Resolved(FetchEntry),
-    /// Its result is sent or ready.
+    /// The entry's result is sent or in `ready`.
     Answered,
 }
 
-/// A result and its part of the payload.
+/// A result and the part of the payload that belongs to it.
 #[derive(Debug)]
 pub(super) struct ReadyResult {
     pub(super) result: FetchResult,
@@ -66,19 +67,19 @@ pub(super) struct ReadyResult {
     pub(super) chunks: SmallVec<[Bytes; 1]>,
 }
 
-/// What a look at a call comes to.
+/// The next steps of a call.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// What has to be read before the call can go on.
+    /// What has to be read.
     pub(super) job: Option<ReadJob>,
-    /// Streams that entries wait for.
+    /// The streams whose growth the call has to wait for.
     pub(super) waits_for: SmallVec<[StreamId; 4]>,
-    /// Streams about which the placement driver has to be asked; entries wait for them too.
+    /// The streams about which the placement driver has to be asked. They are in `waits_for` too.
     pub(super) asks: SmallVec<[StreamId; 1]>,
 }
 
 impl FetchCall {
-    /// A call as it arrives. `deadline` is when its time is up.
+    /// A call that has just arrived; its waiting time ends at `deadline`.
     pub(super) fn new(request: &FetchRequest, deadline: Instant) -> Self {
         let slots: SmallVec<[Slot; 1]> = request
             .fetch_requests
@@ -105,16 +106,16 @@ impl FetchCall {
         }
     }
 
-    /// Streams that entries wait for have changed: they are looked at next.
+    /// Streams that the call waits for have changed: their entries are judged again.
     pub(super) fn notice(&mut self, streams: &[StreamId]) {
         let streams_of_slots = self.slots.iter().map(|slot| slot.info.stream_id);
         self.changed_entries.add(streams, streams_of_slots);
     }
 
-    /// Looks at the entries that have no result and that something has changed for: answers what can be answered without
-    /// reading, and says what is to be read and what is waited for.
+    /// Judges the entries whose streams have changed. Answers those that need no read, and returns what to read and
+    /// what to wait for.
     pub(super) fn plan(&mut self, ranges: &Ranges, server: &RangeServer, now: Instant) -> Plan {
-        // Once the budget is spent there is nothing to wait for.
+        // When the budget is spent, waiting for more data is pointless.
         let last_call = now >= self.deadline || self.budget == 0;
         let limits = Limits {
             min_bytes: self.min_bytes,
@@ -159,8 +160,8 @@ impl FetchCall {
         plan
     }
 
-    /// Takes what a read found. Returns whether the call has to be looked at again: an entry knows only now where it
-    /// begins, or the budget is spent and what waits has to end.
+    /// Takes the results of a read. Returns whether to plan again: the start of an entry was found, or the budget is
+    /// spent and the waiting entries have to be answered.
     pub(super) fn handle_read(&mut self, done: ReadDone) -> bool {
         self.budget = done.budget;
         let mut again = false;
@@ -179,7 +180,7 @@ impl FetchCall {
         again || (self.budget == 0 && self.unanswered > 0)
     }
 
-    /// The streams of its entries.
+    /// The streams of all entries.
     pub(super) fn streams(&self) -> impl Iterator<Item = StreamId> {
         self.slots.iter().map(|slot| slot.info.stream_id)
     }
@@ -215,10 +216,10 @@ impl FetchCall {
 }
 
 enum Look {
-    /// It is answered already.
+    /// The entry is answered already.
     Nothing,
     Wait,
-    /// Its stream is unknown here; the placement driver may know it.
+    /// The stream is unknown to this server; the placement driver may know it.
     Ask,
     Read(LogRead),
     Answer(FetchOutcome),

@@ -1,22 +1,23 @@
-//! Which entries of a call have to be looked at.
+//! The entries of a FETCH call that have to be judged again.
 
 use std::collections::HashMap;
 
 use sbp_types::StreamId;
 use smallvec::SmallVec;
 
-/// Up to so many entries are gone through rather than looked up.
+/// Calls with at most this many entries are searched one by one instead of through an index.
 const FEW: usize = 16;
 
-/// The entries that something has changed for since the last look. A call may have a thousand, and one of them is hot.
+/// The entries whose streams have changed since they were last judged. A call may have a thousand entries, of which
+/// only one changes often, so not all are judged each time.
 #[derive(Debug)]
 pub(super) enum ChangedEntries {
-    /// All of them.
+    /// All entries.
     All,
-    /// These, by their places.
+    /// The entries at these indexes.
     Some {
         places: Vec<usize>,
-        /// Where the entries of a stream are; made when it is first asked for, and kept.
+        /// The indexes of each stream's entries; built when first needed.
         by_stream: HashMap<StreamId, SmallVec<[usize; 1]>>,
     },
 }
@@ -55,7 +56,7 @@ impl ChangedEntries {
         }
     }
 
-    /// The places to look at now, of `count` in all; then there are none.
+    /// Takes out the indexes of the entries to judge, of `count` entries in all.
     pub(super) fn take(&mut self, count: usize) -> Vec<usize> {
         match self {
             Self::All => {

@@ -17,7 +17,7 @@ use crate::connection::replier::Replier;
 use crate::node::Node;
 use crate::range::{ReadDone, ReadJob, Requester};
 
-/// What every step of a fetch needs.
+/// The parts of the connection that every step of a FETCH needs.
 pub(in crate::connection) struct FetchTurn<'a> {
     pub(in crate::connection) session: &'a mut Session,
     pub(in crate::connection) replier: &'a mut Replier,
@@ -26,17 +26,17 @@ pub(in crate::connection) struct FetchTurn<'a> {
     pub(in crate::connection) now: Instant,
 }
 
-/// The FETCHes of one connection that are not answered completely.
+/// The FETCHes of one connection that are not completely answered.
 #[derive(Debug, Default)]
 pub(in crate::connection) struct Fetches {
     calls: HashMap<CallId, FetchCall>,
-    /// Which calls wait for which stream. A stream is in here exactly while this connection is registered for it.
+    /// The calls that wait for each stream. A stream is a key here exactly while this connection is registered for it.
     waiting: HashMap<StreamId, SmallVec<[CallId; 2]>>,
-    /// When calls run out of time; calls that ended before are passed over.
+    /// The deadlines of waiting calls. Deadlines of calls that have ended are skipped.
     deadlines: BinaryHeap<Reverse<(Instant, CallId)>>,
-    /// Calls that could go on, but for the answers that the peer has not taken yet.
+    /// Calls that wait until the peer has taken earlier answers, in the order in which they go on.
     stalled: VecDeque<CallId>,
-    /// Bytes that reads on other threads may bring.
+    /// The bytes that reads under way on reader threads may bring into memory.
     reading: usize,
 }
 
@@ -55,13 +55,13 @@ impl Fetches {
         Ok(())
     }
 
-    /// Streams that calls wait for have grown.
+    /// Streams that calls wait for have changed.
     pub(in crate::connection) fn handle_advanced(&mut self, turn: &mut FetchTurn<'_>, streams: &[StreamId]) {
         let mut calls: Vec<CallId> = streams
             .iter()
             .flat_map(|stream| self.waiting.remove(stream).unwrap_or_default())
             .collect();
-        // One look at a call takes in all of its streams.
+        // A call that waits for several of the streams is judged once.
         calls.sort_unstable();
         calls.dedup();
         for call in calls {
@@ -72,37 +72,37 @@ impl Fetches {
         }
     }
 
-    /// A read on another thread is done.
+    /// A reader thread has finished a read.
     pub(in crate::connection) fn handle_read(&mut self, turn: &mut FetchTurn<'_>, call: CallId, done: ReadDone) {
         let Some(state) = self.calls.get_mut(&call) else { return };
         self.reading = self.reading.saturating_sub(state.reading.take().unwrap_or(0));
         state.handle_read(done);
-        // What was read lies in memory: from now on it counts among the answers that the peer has not taken, and does not
-        // wait behind others while nothing counts it.
+        // The data is in memory now. Queued for sending, it counts against the limit of untaken answers at once, even
+        // if the call itself has to wait its turn.
         self.send(turn, call);
         self.advance(turn, call);
     }
 
-    /// When the next call runs out of time.
+    /// The earliest deadline of a waiting call.
     pub(in crate::connection) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.peek().map(|Reverse((deadline, _))| *deadline)
     }
 
-    /// Answers the calls that have run out of time.
+    /// Answers the calls whose deadline has passed.
     pub(in crate::connection) fn handle_timeout(&mut self, turn: &mut FetchTurn<'_>) {
         while let Some(Reverse((deadline, call))) = self.deadlines.peek().copied() {
             if deadline > turn.now {
                 break;
             }
             self.deadlines.pop();
-            // Not the same call where an id was used again.
+            // A deadline may belong to an earlier call with the same id.
             if self.calls.get(&call).is_some_and(|state| state.deadline <= turn.now) {
                 self.advance(turn, call);
             }
         }
     }
 
-    /// Goes on with the calls that the peer's slowness held up.
+    /// Goes on with the calls that waited for the peer to take earlier answers.
     pub(in crate::connection) fn finish_turn(&mut self, turn: &mut FetchTurn<'_>) {
         for _call in 0..self.stalled.len() {
             if self.is_full(turn) {
@@ -116,7 +116,7 @@ impl Fetches {
         }
     }
 
-    /// Answers everything with what there is: the connection ends.
+    /// Answers all entries with whatever is there, because the connection is shutting down.
     pub(in crate::connection) fn end_all(&mut self, turn: &mut FetchTurn<'_>) {
         let calls: Vec<_> = self.calls.keys().copied().collect();
         for call in calls {
@@ -127,18 +127,18 @@ impl Fetches {
         }
     }
 
-    /// The peer is gone, and takes no answer: no reads begin for these calls, and those that wait for a reader are skipped.
+    /// The peer is gone and takes no answers: no reads are begun, and queued ones are skipped.
     pub(in crate::connection) fn abandon(&mut self, turn: &mut FetchTurn<'_>) {
         self.stalled.clear();
         let calls: Vec<_> = self.calls.keys().copied().collect();
         for call in calls {
             self.forget(call);
-            // Sends nothing on a connection that ends: it only says that nothing is being done for this call any more.
+            // On a closing connection this sends nothing; it tells the session that the call has ended.
             turn.session.send_system_error(call.raw(), OpCode::FETCH, &[]);
         }
     }
 
-    /// The connection is gone.
+    /// The connection is closed: removes its registrations.
     pub(in crate::connection) fn handle_closed(&mut self, node: &Node, requester: &Arc<dyn Requester>) {
         let Ok(ranges) = node.ranges() else { return };
         let mut ranges = ranges.hub.ranges.lock();
@@ -148,12 +148,12 @@ impl Fetches {
         self.calls.clear();
     }
 
-    /// Bytes that reads on other threads may bring.
+    /// The bytes that reads under way on reader threads may bring into memory.
     pub(in crate::connection) fn reading(&self) -> usize {
         self.reading
     }
 
-    /// Whether as many bytes of answers lie here as may: while memory is short, any.
+    /// Whether as many bytes of answers wait for the peer as may; when memory is short, a single byte is too many.
     fn is_full(&self, turn: &FetchTurn<'_>) -> bool {
         let most = if turn.session.is_tight() {
             1
@@ -163,7 +163,7 @@ impl Fetches {
         turn.session.transmit_len().saturating_add(self.reading) >= most
     }
 
-    /// Takes a call as far as it can go now, unless others were held up before it.
+    /// Takes a call as far as it can go now, unless other calls wait for the peer before it.
     fn advance(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
         self.go_on(turn, call, self.stalled.is_empty());
     }
@@ -185,7 +185,7 @@ impl Fetches {
                 let mut ranges = server.hub.ranges.lock();
                 let mut plan = state.plan(&ranges, server, turn.now);
                 plan.asks.retain(|stream| ranges.begin_asking(*stream));
-                // Under the same lock as the look: nothing can be confirmed between the two and be missed.
+                // Under the same lock as the judgement, so that no confirmation in between is missed.
                 for stream in &plan.waits_for {
                     let calls = self.waiting.entry(*stream).or_insert_with(|| {
                         ranges.waiting.register(*stream, turn.requester);
@@ -213,7 +213,8 @@ impl Fetches {
             let again = state.handle_read(done);
             if let Some(job) = cold {
                 if state.deadline > turn.now {
-                    // Who waits for streams wants the hot one now: what memory has does not wait for the disk.
+                    // What memory has is sent without waiting for the disk: a client that waits for a busy stream wants
+                    // its data now.
                     self.send(turn, call);
                 }
                 self.read_elsewhere(turn, call, job);
@@ -226,8 +227,8 @@ impl Fetches {
         self.send(turn, call);
     }
 
-    /// Has another thread read what is not in memory. Until it is back nothing else happens to the call, so its results
-    /// keep their order.
+    /// Has a reader thread do the reads that memory cannot answer. Until they are done nothing else happens to the
+    /// call, so that its results stay in order.
     fn read_elsewhere(&mut self, turn: &mut FetchTurn<'_>, call: CallId, job: ReadJob) {
         if let (Some(state), Some(readers)) = (self.calls.get_mut(&call), &turn.node.readers) {
             let weight = job.weight();
@@ -237,7 +238,7 @@ impl Fetches {
         }
     }
 
-    /// As many calls wait as may: this one is refused as a whole.
+    /// Refuses a call as a whole, because the limit of waiting calls is reached.
     fn refuse_to_wait(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
         self.forget(call);
         let message = format!("{} fetches wait on this connection already", turn.node.limits.waits);

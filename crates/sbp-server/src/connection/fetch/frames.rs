@@ -1,4 +1,4 @@
-//! Results on their way into frames.
+//! Sends the results of a FETCH in frames.
 
 use sbp_frame::{CallId, PayloadPart};
 use sbp_messages::{FetchResponse, FetchResult};
@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 use super::call::ReadyResult;
 use crate::connection::replier::Replier;
 
-/// What a frame's results may weigh: the largest frame, less room for the parts of the answer that do not grow.
+/// The most bytes of results in a frame: the largest frame, less room for the parts of the answer of fixed size.
 const MAX_FRAME_WEIGHT: usize = (16 << 20) - (16 << 10);
-/// What a result weighs without its data and its message, at most.
+/// The most bytes of a result without its data and its message.
 const RESULT_WEIGHT: usize = 160;
 
-/// Sends results in as few frames as they fit into. With `end` the last one ends the call, and asks for a pause of so many
-/// milliseconds before the next.
+/// Sends results in as few frames as they fit into. With `end`, the last frame ends the call and asks the peer to wait
+/// so many milliseconds before its next FETCH.
 pub(super) fn send_results(
     session: &mut Session,
     replier: &mut Replier,

@@ -28,7 +28,9 @@ fn code<T: std::fmt::Debug>(result: Result<T, Refusal>) -> ErrorCode {
 
 fn range_of(outcome: Outcome) -> RangeRecord {
     match outcome {
-        Outcome::Range(range) | Outcome::StreamRange(_, range) => RangeRecord::clone(&range),
+        Outcome::Range(range) | Outcome::NewStream(_, range) | Outcome::StreamRange(_, range) => {
+            RangeRecord::clone(&range)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -660,7 +662,7 @@ fn new_streams_are_spread_over_the_servers_that_are_up() {
     let mut state = PlacementState::default();
     let candidates = [1, 2].map(|id| Candidate {
         id: ServerId(id),
-        load: Load::default(),
+        load: ServerLoad::default(),
     });
     let mut placed = Vec::new();
     for _stream in 0..4 {

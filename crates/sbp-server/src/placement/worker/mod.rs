@@ -1,7 +1,7 @@
 //! The thread that changes the metadata.
 //!
-//! It never waits for a range server: requests and the answers of range servers arrive in one queue. What can be decided
-//! is gathered and made durable together, then the range servers are told, then the callers.
+//! The thread never waits for a range server: requests and the answers of range servers arrive in one queue. What can
+//! be decided is collected and made durable together; then the range servers are told, then the requesters.
 
 mod orders;
 mod promise;
@@ -33,62 +33,63 @@ use crate::failure::Health;
 use crate::range::SWEEP;
 use crate::refusal::{Done, Refusal};
 
-/// Events taken before what they came to is made durable.
+/// The most events to handle before the decided changes are made durable.
 const EVENTS_AT_ONCE: usize = 1_024;
-/// How long a server that goes down waits for answers of range servers.
+/// How long a server that shuts down waits for answers of range servers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a placement driver is made of.
+/// The parts of a placement driver.
 #[derive(Debug)]
 pub(crate) struct DriverParts {
     pub(crate) state: PlacementState,
     pub(crate) store: Box<dyn PlacementStore>,
     pub(crate) range_servers: Arc<dyn RangeServers>,
-    /// The range server that is up for as long as the placement driver is: that of the same process.
+    /// The range server in the same process, which is always up.
     pub(crate) always_up: Option<ServerId>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
 }
 
-/// What the metadata thread reacts to.
+/// The events that the metadata thread handles.
 pub(super) enum Event {
-    /// A request of a connection or of the server itself.
+    /// A request of a connection, or of the server itself.
     Job(MetadataJob),
-    /// A range server has sealed a range, or not.
+    /// A range server has answered a seal.
     Sealed(OperationId, Result<Offset, Refusal>),
-    /// A range server has told where readers stand.
+    /// A range server has told the confirmed end of a range that is to be trimmed.
     End(OperationId, Result<Offset, Refusal>),
-    /// A range server has carried out an order about a stream, or not.
+    /// A range server has carried out an order about a stream, or refused it.
     Told(Option<OperationId>, ServerId, StreamId, Result<(), Refusal>),
     /// A range server has sent a HEARTBEAT: orders that did not reach it are sent again.
     Settle(ServerId),
-    /// It is time to look for tombstones that can go.
+    /// It is time to check which tombstones can be removed.
     Sweep,
-    /// The server goes down.
+    /// The server is shutting down.
     Stop,
 }
 
-/// What an operation waits for.
-enum Waiting {
-    /// The end of a range.
+/// The answer that an operation waits for.
+enum AwaitedStep {
+    /// A range server's answer to a seal.
     Seal {
         target: SealTarget,
         key: RangeKey,
         open_next: bool,
         server: ServerId,
     },
-    /// The end of what readers see.
+    /// The confirmed end of the open range.
     TrimEnd { stream: StreamId, start: Offset },
-    /// Range servers that are being told.
+    /// The answers of range servers to orders. `missing` have not answered; then `outcome` is the result.
     Orders { missing: usize, outcome: Outcome },
 }
 
-/// What is decided and not durable yet.
+/// Changes that are decided and not durable yet.
 #[derive(Default)]
 struct Staged {
     changes: Vec<Change>,
     operations: Vec<StagedOperation>,
-    /// What was refused because of them: told when everybody can see why.
+    /// Refusals that were decided after these changes and may be due to them. They are told after the changes are
+    /// visible, so that a requester can see the reason.
     refused: Vec<(Option<OperationId>, Refusal)>,
 }
 
@@ -96,11 +97,11 @@ struct StagedOperation {
     id: Option<OperationId>,
     orders: Vec<Order>,
     outcome: Outcome,
-    /// The range that it ends, which may have to go on should the end not become durable.
+    /// The range that the operation ends. If its end does not become durable, the range server is told.
     sealed: Option<SealedRange>,
 }
 
-/// A range that its server has sealed, while its end is not durable here.
+/// A range that its server has sealed and whose end is not durable here yet.
 #[derive(Clone, Copy)]
 struct SealedRange {
     server: ServerId,
@@ -109,9 +110,9 @@ struct SealedRange {
 
 pub(super) struct Worker {
     events: mpsc::Sender<Event>,
-    /// What is durable.
+    /// The durable state, which other threads read.
     published: Arc<RwLock<PlacementState>>,
-    /// What is durable, and what is staged.
+    /// The durable state with the staged changes applied.
     state: PlacementState,
     staged: Staged,
     registry: Arc<Mutex<Registry>>,
@@ -120,8 +121,8 @@ pub(super) struct Worker {
     clock: Arc<dyn Clock>,
     health: Arc<Health>,
     operations: Operations,
-    waiting: HashMap<OperationId, Waiting>,
-    /// Streams about which an order did not reach a range server.
+    waiting: HashMap<OperationId, AwaitedStep>,
+    /// Streams about which a range server could not be given an order, by server.
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
     last_sweep: Instant,
 }
@@ -158,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// Works until the server goes down.
+    /// Handles events until the server shuts down.
     pub(super) fn run(mut self, inbox: &mpsc::Receiver<Event>) {
         loop {
             match inbox.recv_timeout(SWEEP) {
@@ -177,7 +178,7 @@ impl Worker {
         self.end(inbox);
     }
 
-    /// Finishes what was begun.
+    /// Finishes the operations that have begun.
     fn end(mut self, inbox: &mpsc::Receiver<Event>) {
         let deadline = Instant::now() + STOP_TIMEOUT;
         while !self.operations.is_empty() {
@@ -189,18 +190,21 @@ impl Worker {
                 Err(_) => break,
             }
         }
-        let refusal = Refusal::new(ErrorCode::SHUTTING_DOWN, "the server went down before this was done");
+        let refusal = Refusal::new(
+            ErrorCode::SHUTTING_DOWN,
+            "the server shut down before the request was carried out",
+        );
         self.operations.give_up(&refusal);
     }
 
-    /// Handles this event and what came with it. True when the server goes down.
+    /// Handles this event and those that are queued behind it. Returns true when the server shuts down.
     fn handle_all(&mut self, first: Event, inbox: &mpsc::Receiver<Event>) -> bool {
         let mut stop = false;
         let more = std::iter::from_fn(|| inbox.try_recv().ok());
         for event in std::iter::once(first).chain(more).take(EVENTS_AT_ONCE) {
             stop |= self.handle(event);
         }
-        // What ends lets others begin.
+        // An operation that ends lets the next one of its stream begin.
         loop {
             while let Some((id, task)) = self.operations.take_ready() {
                 self.start(id, task);
@@ -232,14 +236,14 @@ impl Worker {
             request,
         } = job;
         if Instant::now() >= deadline {
-            let message = "the time was up before the request was started";
+            let message = "the timeout of the request passed before it was started";
             done(Err(Refusal::new(ErrorCode::REQUEST_TIMEOUT, message)));
         } else {
             self.operations.admit(done, request.into_tasks());
         }
     }
 
-    /// Begins an operation whose turn it is.
+    /// Starts an operation.
     fn start(&mut self, id: OperationId, task: Task) {
         match task {
             Task::Apply(command) => self.stage(Some(id), command, None),
@@ -256,7 +260,7 @@ impl Worker {
                 Ok(SealPlan::Done(range)) => self.operations.finish(id, Ok(Outcome::Range(range))),
                 Ok(SealPlan::OpenNext(key)) => self.stage(Some(id), Command::OpenNext(key), None),
                 Ok(SealPlan::Seal { server, key, epoch }) => {
-                    let waiting = Waiting::Seal {
+                    let waiting = AwaitedStep::Seal {
                         target,
                         key,
                         open_next: on_behalf == SealFor::PlacementDriver,
@@ -275,7 +279,7 @@ impl Worker {
 
     fn ask_end(&mut self, id: OperationId, server: ServerId, key: RangeKey, start: Offset) {
         let stream = key.stream;
-        self.waiting.insert(id, Waiting::TrimEnd { stream, start });
+        self.waiting.insert(id, AwaitedStep::TrimEnd { stream, start });
         let told = self.promise(move |end| Event::End(id, end));
         let range_server = match self.reach(server) {
             Ok(range_server) => range_server,
@@ -293,7 +297,7 @@ impl Worker {
     }
 
     fn handle_end(&mut self, id: OperationId, end: Result<Offset, Refusal>) {
-        let Some(Waiting::TrimEnd { stream, start }) = self.waiting.remove(&id) else {
+        let Some(AwaitedStep::TrimEnd { stream, start }) = self.waiting.remove(&id) else {
             return;
         };
         match end {
@@ -306,7 +310,7 @@ impl Worker {
     }
 
     fn handle_sealed(&mut self, id: OperationId, end: Result<Offset, Refusal>) {
-        let Some(Waiting::Seal {
+        let Some(AwaitedStep::Seal {
             target,
             key,
             open_next,
@@ -329,7 +333,7 @@ impl Worker {
         }
     }
 
-    /// Decides, and keeps what is to become durable.
+    /// Decides a command, and stages its changes.
     fn stage(&mut self, id: Option<OperationId>, command: Command, sealed: Option<SealedRange>) {
         let decided = self.decide(command);
         match decided {
@@ -365,7 +369,7 @@ impl Worker {
     fn decide(&self, command: Command) -> Result<Effects, Refusal> {
         let candidates = match &command {
             Command::CreateStream(..) => {
-                // Nothing could be appended to a new stream.
+                // A server that has failed takes no appends, so a new stream on it would be useless.
                 if let Some(failure) = self.health.failure() {
                     return Err(Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, failure.to_string()));
                 }
@@ -377,7 +381,7 @@ impl Worker {
         apply(&self.state, &candidates, command, self.clock.now())
     }
 
-    /// Makes durable what is staged, lets everybody see it, and tells the range servers.
+    /// Makes the staged changes durable and visible, and gives the orders to range servers.
     fn flush(&mut self) {
         let Staged {
             changes,
@@ -416,7 +420,7 @@ impl Worker {
         }
     }
 
-    /// On an error says also what is known about the ends among the changes.
+    /// Makes the changes durable. An error says also what is known about the ends of ranges among them.
     fn commit(&mut self, changes: &[Change]) -> Result<(), (Refusal, AbandonedEnd)> {
         if changes.is_empty() {
             return Ok(());
@@ -427,7 +431,7 @@ impl Worker {
                 (refusal, AbandonedEnd::NotStored)
             }
             CommitError::Failed(reason) => {
-                // The changes may or may not be on the disk; a restart finds out by reading it.
+                // The changes may or may not be on the disk; the next start reads which.
                 self.health.fail("the metadata store", reason.clone());
                 let refusal = Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, reason);
                 (refusal, AbandonedEnd::Unknown)
@@ -441,7 +445,7 @@ impl Worker {
         }
     }
 
-    /// The end of a range that its server has sealed is not durable.
+    /// Tells a range server that the end of a range that it has sealed did not become durable.
     fn abandon(&self, sealed: SealedRange, end: AbandonedEnd) {
         if let Some(range_server) = self.range_servers.server(sealed.server) {
             range_server.abandon_seal(sealed.key, end);

@@ -1,8 +1,8 @@
-//! Range servers are told what they have to do, and told again when they did not hear it.
+//! Gives orders to range servers, and gives them again to servers that could not be reached.
 
 use sbp_types::{ServerId, StreamId};
 
-use super::{Event, StagedOperation, Waiting, Worker};
+use super::{AwaitedStep, Event, StagedOperation, Worker};
 use crate::placement::effects::{Action, Order};
 use crate::placement::operations::OperationId;
 use crate::refusal::Refusal;
@@ -18,17 +18,18 @@ impl Worker {
         }
         match id {
             Some(id) if missing > 0 => {
-                self.waiting.insert(id, Waiting::Orders { missing, outcome });
+                self.waiting.insert(id, AwaitedStep::Orders { missing, outcome });
             }
             _ => self.finish(id, Ok(outcome)),
         }
     }
 
-    /// Has a range server do its part. True when its answer is to be waited for.
+    /// Gives an order to a range server. Returns true when the server's answer is to be waited for.
     fn give(&mut self, id: Option<OperationId>, order: Order) -> bool {
         let Order { server, stream, action } = order;
         let Ok(range_server) = self.reach(server) else {
-            // A server that cannot be reached is told later, but for an end: it asks for those itself.
+            // A server that cannot be reached gets the order later. Not so the end of a range: servers ask for ends
+            // themselves.
             if !matches!(action, Action::Publish(..)) {
                 self.owed.entry(server).or_default().insert(stream);
             }
@@ -55,23 +56,24 @@ impl Worker {
         result: Result<(), Refusal>,
     ) {
         if let Err(refusal) = result {
-            // It is durable here, so the operation has succeeded; the server is told again when it is heard of.
-            tracing::warn!(%server, %stream, code = %refusal.code, message = refusal.message, "a range server was not told");
+            // The change is durable here, so the operation has succeeded. The server gets the order again after its
+            // next HEARTBEAT.
+            tracing::warn!(%server, %stream, code = %refusal.code, message = refusal.message, "a range server did not carry out an order; it is given again later");
             self.owed.entry(server).or_default().insert(stream);
         }
         let Some(id) = id else { return };
-        let Some(Waiting::Orders { missing, .. }) = self.waiting.get_mut(&id) else {
+        let Some(AwaitedStep::Orders { missing, .. }) = self.waiting.get_mut(&id) else {
             return;
         };
         *missing -= 1;
         if *missing == 0
-            && let Some(Waiting::Orders { outcome, .. }) = self.waiting.remove(&id)
+            && let Some(AwaitedStep::Orders { outcome, .. }) = self.waiting.remove(&id)
         {
             self.operations.finish(id, Ok(outcome));
         }
     }
 
-    /// Tells a server what it was not told, as it is now.
+    /// Gives a server the orders about the streams that it missed, according to the present state.
     pub(super) fn settle(&mut self, server: ServerId) {
         for stream in self.owed.remove(&server).unwrap_or_default() {
             let mut orders = Vec::new();

@@ -1,4 +1,4 @@
-//! Answers of range servers on their way back to the worker.
+//! Callbacks that bring the answers of range servers back to the metadata thread.
 
 use std::marker::PhantomData;
 use std::sync::mpsc;
@@ -7,7 +7,8 @@ use super::{Event, Worker};
 use crate::refusal::{Done, Refusal};
 
 impl Worker {
-    /// Something to be called when a range server has answered. Given up uncalled, it counts as a refusal.
+    /// A callback that sends a range server's answer to the metadata thread as an event. If it is dropped without being
+    /// called, the event is a refusal.
     pub(super) fn promise<T: 'static>(
         &self,
         event: impl FnOnce(Result<T, Refusal>) -> Event + Send + 'static,
@@ -21,7 +22,7 @@ impl Worker {
     }
 }
 
-/// Sends one event, whatever happens.
+/// Sends exactly one event, when called or else when dropped.
 struct Promise<T, F: FnOnce(Result<T, Refusal>) -> Event> {
     events: mpsc::Sender<Event>,
     event: Option<F>,
@@ -31,7 +32,7 @@ struct Promise<T, F: FnOnce(Result<T, Refusal>) -> Event> {
 impl<T, F: FnOnce(Result<T, Refusal>) -> Event> Promise<T, F> {
     fn keep(&mut self, answer: Result<T, Refusal>) {
         if let Some(event) = self.event.take() {
-            // Without a worker no operation waits for the answer.
+            // If the metadata thread has ended, no operation waits for the answer.
             let _gone = self.events.send(event(answer));
         }
     }

@@ -1,13 +1,13 @@
 //! The worker with a range server that does what the test says.
 
 use sbp_log::testing::ManualClock;
-use sbp_types::{Epoch, RangeIndex};
+use sbp_types::Epoch;
 
 use super::*;
-use crate::placement::{DriverParts, NewStream, PlacementDriver, Reply, Request, SealTarget, ServerRecord};
+use crate::placement::testing::{PATIENCE, code, end, key, seal, start};
+use crate::placement::{DriverParts, NewStream, Outcomes, PlacementDriver, Request, ServerRecord};
 use crate::range::{HeldRange, StreamFacts};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const A: ServerId = ServerId(5);
 const CONNECTION: i64 = 77;
 
@@ -105,15 +105,8 @@ impl Bench {
         bench
     }
 
-    fn start(&self, request: Request) -> mpsc::Receiver<Result<Reply, Refusal>> {
-        let (sender, receiver) = mpsc::channel();
-        let job = MetadataJob {
-            done: Box::new(move |answer| sender.send(answer).unwrap()),
-            deadline: Instant::now() + PATIENCE,
-            request,
-        };
-        assert!(self.driver.submit(job));
-        receiver
+    fn start(&self, request: Request) -> mpsc::Receiver<Result<Outcomes, Refusal>> {
+        start(&self.driver, request)
     }
 
     fn asked(&self) -> Asked {
@@ -134,34 +127,10 @@ impl Bench {
         };
         done(Ok(()));
         match end(&created) {
-            Ok(Outcome::StreamRange(stream, _)) => stream.id,
+            Ok(Outcome::NewStream(stream, _)) => stream.id,
             other => panic!("{other:?}"),
         }
     }
-}
-
-/// How the only entry of a request ended.
-fn end(answer: &mpsc::Receiver<Result<Reply, Refusal>>) -> Result<Outcome, Refusal> {
-    answer.recv_timeout(PATIENCE).expect("no answer")?.remove(0)
-}
-
-fn code(answer: &mpsc::Receiver<Result<Reply, Refusal>>) -> ErrorCode {
-    end(answer).unwrap_err().code
-}
-
-fn key(stream: StreamId, range: i32) -> RangeKey {
-    let range = RangeIndex(range);
-    RangeKey { stream, range }
-}
-
-fn seal(stream: StreamId) -> Request {
-    let target = SealTarget {
-        stream,
-        range: None,
-        epoch: None,
-        end: None,
-    };
-    Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)])
 }
 
 fn trim(stream: StreamId, start: i64) -> Request {

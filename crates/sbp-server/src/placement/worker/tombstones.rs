@@ -1,4 +1,4 @@
-//! Deleted streams are remembered until no start could find anything of theirs.
+//! Removes the tombstones of deleted streams once no restart could find their records.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use crate::placement::apply::Command;
 use crate::range::SWEEP;
 
 impl Worker {
-    /// Whether it is time to look again.
+    /// Whether the next regular check is due.
     pub(super) fn sweep_is_due(&self) -> bool {
         self.last_sweep.elapsed() >= SWEEP
     }
 
-    /// Forgets deleted streams of which every range server was told, and of which nothing is left.
+    /// Forgets the deleted streams of which every range server was told and of which no records are left.
     pub(super) fn sweep(&mut self) {
         self.last_sweep = Instant::now();
         let tombstones: Vec<_> = self.state.tombstones().collect();

@@ -66,7 +66,7 @@ impl Play {
                 claim: None,
             });
         });
-        if let Verdict::Store {
+        if let AppendDecision::Store {
             key,
             generation,
             base_offset,

@@ -74,7 +74,7 @@ fn appends_wait_while_a_range_is_sealed_where_the_next_one_will_be() {
         table.scope = scope;
         seal(&mut table, key(OPAQUE, 0));
         let refused = |verdict| match verdict {
-            Verdict::Park => None,
+            AppendDecision::Park => None,
             verdict => Some(code(&verdict)),
         };
         assert_eq!(refused(judge(&mut table, &entry(OPAQUE))), open);

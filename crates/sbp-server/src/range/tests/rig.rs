@@ -18,7 +18,7 @@ use smallvec::smallvec;
 
 use super::listener::Listener;
 use crate::range::{
-    AppendDone, AppendEntry, AppendJob, Claim, HeadFacts, HeldRange, RangeHub, RangeServer, StreamFacts,
+    AppendDone, AppendEntry, AppendJob, HeadFacts, HeldRange, RangeHub, RangeServer, StreamFacts, WriterSequence,
 };
 
 /// Longer than anything takes.
@@ -163,7 +163,7 @@ pub(super) fn of_writer(request_index: i32, epoch: i64, sequence: i64, record_co
         record_count,
         is_fence: false,
         columns: None,
-        claim: Some(Claim {
+        claim: Some(WriterSequence {
             writer: WriterId { high: 0, low: 9 },
             epoch,
             sequence,

@@ -5,7 +5,7 @@ use sbp_types::WriterId;
 use super::*;
 use crate::range::append::Fence;
 use crate::range::outcome::Stored;
-use crate::range::writers::{Question, Until};
+use crate::range::writers::{Until, WriterQuestion};
 
 const ME: WriterId = WriterId { high: 1, low: 1 };
 const OTHER: WriterId = WriterId { high: 1, low: 2 };
@@ -20,7 +20,7 @@ fn claimed(writer: WriterId, epoch: i64, sequence: i64, record_count: i64) -> Ap
             record_count,
             is_fence: false,
             columns: None,
-            claim: Some(Claim {
+            claim: Some(WriterSequence {
                 writer,
                 epoch,
                 sequence,
@@ -41,15 +41,15 @@ fn confirm(table: &mut RangeTable, end: i64) {
 }
 
 /// What an entry comes to, in short: the code, base offset, next offset and next sequence of its answer.
-fn answer(verdict: &Verdict) -> (ErrorCode, i64, i64, i64) {
+fn answer(verdict: &AppendDecision) -> (ErrorCode, i64, i64, i64) {
     match verdict {
-        Verdict::Store {
+        AppendDecision::Store {
             base_offset,
             next_offset,
             next_sequence,
             ..
         } => (ErrorCode::NONE, base_offset.0, next_offset.0, *next_sequence),
-        Verdict::Done(stored) | Verdict::After { stored, .. } => {
+        AppendDecision::Done(stored) | AppendDecision::After { stored, .. } => {
             let Stored {
                 base_offset,
                 next_offset,
@@ -58,7 +58,7 @@ fn answer(verdict: &Verdict) -> (ErrorCode, i64, i64, i64) {
             } = stored;
             (ErrorCode::NONE, base_offset.0, next_offset.0, *next_sequence)
         }
-        Verdict::Refuse(refused) => {
+        AppendDecision::Refuse(refused) => {
             let next = refused.next_offset.unwrap_or(Offset(-1));
             (refused.refusal.code, -1, next.0, refused.next_sequence)
         }
@@ -71,7 +71,7 @@ fn written() -> RangeTable {
     let mut table = table();
     for (sequence, count) in [(0, 3), (3, 4), (7, 3)] {
         let verdict = judge(&mut table, &mine(1, sequence, count));
-        assert!(matches!(verdict, Verdict::Store { .. }), "{verdict:?}");
+        assert!(matches!(verdict, AppendDecision::Store { .. }), "{verdict:?}");
     }
     confirm(&mut table, 20);
     table
@@ -133,7 +133,7 @@ fn batches_are_judged_by_what_their_writer_has_stored() {
     for (what, entry, expected) in cases {
         let verdict = judge(&mut written(), &entry);
         assert_eq!(answer(&verdict), expected, "{what}");
-        let repeats = matches!(verdict, Verdict::Done(Stored { duplicate: true, .. }));
+        let repeats = matches!(verdict, AppendDecision::Done(Stored { duplicate: true, .. }));
         assert_eq!(repeats, what.ends_with("one again"), "{what}");
     }
 }
@@ -183,8 +183,8 @@ fn a_repeat_waits_for_what_it_repeats() {
     let mut table = table();
     judge(&mut table, &mine(0, 0, 3));
     judge(&mut table, &mine(0, 3, 3));
-    let until = |verdict: Verdict| match verdict {
-        Verdict::After { until, stored } if stored.duplicate => until.0,
+    let until = |verdict: AppendDecision| match verdict {
+        AppendDecision::After { until, stored } if stored.duplicate => until.0,
         other => panic!("{other:?}"),
     };
     assert_eq!(until(judge(&mut table, &mine(0, 0, 3))), 13);
@@ -192,7 +192,7 @@ fn a_repeat_waits_for_what_it_repeats() {
     confirm(&mut table, 13);
     let first = judge(&mut table, &mine(0, 0, 3));
     assert!(
-        matches!(first, Verdict::Done(stored) if stored.base_offset == Offset(10)),
+        matches!(first, AppendDecision::Done(stored) if stored.base_offset == Offset(10)),
         "{first:?}"
     );
     assert_eq!(until(judge(&mut table, &mine(0, 3, 3))), 16);
@@ -203,16 +203,16 @@ fn a_question_waits_for_what_is_under_way() {
     let mut table = written();
     judge(&mut table, &mine(1, 10, 5));
     let asked = |table: &mut RangeTable, epoch| {
-        let claim = Claim {
+        let claim = WriterSequence {
             writer: ME,
             epoch,
             sequence: 0,
         };
-        let question = Question { claim, is_fence: false };
+        let question = WriterQuestion { claim, is_fence: false };
         table.answer_question(OPAQUE, &question).unwrap()
     };
     let until = Until::Synced(Offset(25));
-    assert_eq!(judge(&mut table, &mine(1, 0, 0)), Verdict::Ask { until });
+    assert_eq!(judge(&mut table, &mine(1, 0, 0)), AppendDecision::Ask { until });
     assert_eq!(asked(&mut table, 1).unwrap().next_sequence, 10);
     confirm(&mut table, 25);
     assert_eq!(asked(&mut table, 1).unwrap().next_sequence, 15);
@@ -343,9 +343,9 @@ fn what_lies_behind_the_end_of_a_sealed_range_is_no_repeat() {
             state: state.clone(),
         });
         let again = judge(&mut table, &mine(1, 1, 1));
-        assert!(matches!(again, Verdict::Done(stored) if stored.base_offset == Offset(19)));
+        assert!(matches!(again, AppendDecision::Done(stored) if stored.base_offset == Offset(19)));
         let verdict = judge(&mut table, &mine(1, 2, 1));
-        assert_eq!(matches!(verdict, Verdict::Store { .. }), sealed, "{verdict:?}");
+        assert_eq!(matches!(verdict, AppendDecision::Store { .. }), sealed, "{verdict:?}");
         assert_eq!(answer(&verdict), expected);
     }
 }
@@ -367,7 +367,7 @@ fn fenced(table: &mut RangeTable, epoch: i64) {
 #[test]
 fn a_fence_takes_no_offset_and_its_epoch_goes_on_where_the_older_one_stood() {
     let mut table = written();
-    let Verdict::Fence(found) = judge(&mut table, &fence(4)) else {
+    let AppendDecision::Fence(found) = judge(&mut table, &fence(4)) else {
         panic!("no fence")
     };
     let Fence {
@@ -382,17 +382,17 @@ fn a_fence_takes_no_offset_and_its_epoch_goes_on_where_the_older_one_stood() {
     assert_eq!(answer(&judge(&mut table, &mine(1, 10, 1))).0, ErrorCode::WRITER_FENCED);
     // A repeat, and a question, wait for it.
     let until = Until::Fenced { writer: ME, epoch: 4 };
-    assert_eq!(judge(&mut table, &fence(4)), Verdict::Ask { until });
-    assert_eq!(judge(&mut table, &mine(4, 0, 0)), Verdict::Ask { until });
+    assert_eq!(judge(&mut table, &fence(4)), AppendDecision::Ask { until });
+    assert_eq!(judge(&mut table, &mine(4, 0, 0)), AppendDecision::Ask { until });
     fenced(&mut table, 4);
     let repeat = judge(&mut table, &fence(4));
     assert!(
-        matches!(repeat, Verdict::Done(Stored { duplicate: true, .. })),
+        matches!(repeat, AppendDecision::Done(Stored { duplicate: true, .. })),
         "{repeat:?}"
     );
     assert_eq!(answer(&repeat), (ErrorCode::NONE, -1, 20, 10));
     for lower in [fence(3), fence(1), mine(3, 10, 1), mine(1, 7, 3), mine(1, 0, 0)] {
-        let Verdict::Refuse(refused) = judge(&mut table, &lower) else {
+        let AppendDecision::Refuse(refused) = judge(&mut table, &lower) else {
             panic!("{lower:?} passes")
         };
         assert_eq!(refused.refusal.code, ErrorCode::WRITER_FENCED);
@@ -417,7 +417,7 @@ fn a_fence_takes_no_offset_and_its_epoch_goes_on_where_the_older_one_stood() {
 #[test]
 fn an_unknown_writer_that_is_opened_begins_at_0() {
     let mut table = table();
-    assert!(matches!(judge(&mut table, &fence(1)), Verdict::Fence(fence) if fence.next_sequence == 0));
+    assert!(matches!(judge(&mut table, &fence(1)), AppendDecision::Fence(fence) if fence.next_sequence == 0));
     fenced(&mut table, 1);
     assert_eq!(
         answer(&judge(&mut table, &mine(1, 5, 1))),
@@ -431,7 +431,7 @@ fn an_unknown_writer_that_is_opened_begins_at_0() {
 fn a_fence_that_the_log_does_not_store_leaves_nothing_behind() {
     let mut table = written();
     judge(&mut table, &mine(1, 10, 2));
-    assert!(matches!(judge(&mut table, &fence(2)), Verdict::Fence(fence) if fence.next_sequence == 12));
+    assert!(matches!(judge(&mut table, &fence(2)), AppendDecision::Fence(fence) if fence.next_sequence == 12));
     judge(&mut table, &mine(2, 12, 2));
     // The log had no room for any of them, and says so in their order.
     table.apply(Command::Abandon {
@@ -444,8 +444,8 @@ fn a_fence_that_the_log_does_not_store_leaves_nothing_behind() {
         writer: ME,
         epoch: 2,
     });
-    let question = Question {
-        claim: Claim {
+    let question = WriterQuestion {
+        claim: WriterSequence {
             writer: ME,
             epoch: 2,
             sequence: 0,
@@ -496,8 +496,8 @@ fn a_fence_that_was_queued_before_a_batch_stays_when_the_batch_is_refused() {
 #[test]
 fn a_fence_goes_where_batches_go() {
     let mut table = written();
-    let refused = |verdict: Verdict| match verdict {
-        Verdict::Refuse(refused) => refused.refusal.code,
+    let refused = |verdict: AppendDecision| match verdict {
+        AppendDecision::Refuse(refused) => refused.refusal.code,
         other => panic!("{other:?}"),
     };
     let elsewhere = AppendEntry {
@@ -509,7 +509,7 @@ fn a_fence_goes_where_batches_go() {
     table.apply(Command::Seal { key: KEY });
     assert_eq!(
         judge(&mut table, &fence(2)),
-        Verdict::Park,
+        AppendDecision::Park,
         "the next range will take it"
     );
     assert_eq!(
@@ -597,7 +597,7 @@ fn instances_that_take_over_from_each_other_store_each_record_once() {
                 5 => {
                     let epoch = highest + random.i64(0..3);
                     highest = highest.max(epoch);
-                    if let Verdict::Fence(found) = judge(&mut table, &fence(epoch)) {
+                    if let AppendDecision::Fence(found) = judge(&mut table, &fence(epoch)) {
                         let next = found.next_sequence;
                         let instance = place;
                         queued.push_back(Queued::Fence { instance, epoch, next });
@@ -609,13 +609,13 @@ fn instances_that_take_over_from_each_other_store_each_record_once() {
                     };
                     let count = random.i64(1..4);
                     match judge(&mut table, &mine(epoch, next, count)) {
-                        Verdict::Store { base_offset, .. } => {
+                        AppendDecision::Store { base_offset, .. } => {
                             assert_eq!(base_offset.0, 10 + next, "seed {seed}");
                             let end = next + count;
                             queued.push_back(Queued::Batch { sequence: next, end });
                             instances[place] = Some(Instance { epoch, next: end });
                         }
-                        Verdict::Refuse(refused) => {
+                        AppendDecision::Refuse(refused) => {
                             assert_eq!(refused.refusal.code, ErrorCode::WRITER_FENCED, "seed {seed}");
                             instances[place] = None;
                         }
@@ -679,18 +679,18 @@ fn random_traffic_stores_each_record_once_and_in_order() {
                     let count = random.i64(1..4);
                     let verdict = judge(&mut table, &mine(0, sequence, count));
                     match verdict {
-                        Verdict::Store { base_offset, .. } => {
+                        AppendDecision::Store { base_offset, .. } => {
                             assert_eq!((base_offset.0, sequence), (10 + next, next), "seed {seed}");
                             log.extend(sequence..sequence + count);
                             ends.push(log.len());
                         }
-                        Verdict::Done(stored) | Verdict::After { stored, .. } => {
+                        AppendDecision::Done(stored) | AppendDecision::After { stored, .. } => {
                             assert!(stored.duplicate && sequence + count <= next, "seed {seed}");
                         }
-                        Verdict::Refuse(refused) if refused.refusal.code == ErrorCode::SEQUENCE_GAP => {
+                        AppendDecision::Refuse(refused) if refused.refusal.code == ErrorCode::SEQUENCE_GAP => {
                             assert!(sequence > next && refused.next_sequence == next, "seed {seed}");
                         }
-                        Verdict::Refuse(refused) => {
+                        AppendDecision::Refuse(refused) => {
                             assert_eq!(refused.refusal.code, ErrorCode::SEQUENCE_OVERLAP, "seed {seed}");
                             assert!(sequence < next, "seed {seed}");
                         }

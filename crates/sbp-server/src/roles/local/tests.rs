@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sbp_locks::Mutex;
 use sbp_log::testing::{ManualClock, SimFileSystem};
@@ -14,14 +14,13 @@ use sbp_types::RangeIndex;
 
 use super::*;
 use crate::failure::Health;
+use crate::placement::testing::{PATIENCE, code, end, key, seal, start};
 use crate::placement::{
-    DriverParts, MetadataJob, NewStream, NoOthers, Outcome, PlacementDriver, PlacementState, Reply, Request, SealFor,
-    SealTarget,
+    DriverParts, MetadataJob, NewStream, NoOthers, Outcome, Outcomes, PlacementDriver, PlacementState, Request,
+    SealFor, SealTarget,
 };
 use crate::range::{Phase, RangeHub};
 use crate::refusal::Refusal;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Keeps nothing, counts, and fails when it is told to.
 #[derive(Debug, Default)]
@@ -91,48 +90,17 @@ impl Bench {
         }
     }
 
-    fn start(&self, request: Request) -> mpsc::Receiver<Result<Reply, Refusal>> {
-        let (sender, receiver) = mpsc::channel();
-        let job = MetadataJob {
-            done: Box::new(move |answer| sender.send(answer).unwrap()),
-            deadline: Instant::now() + PATIENCE,
-            request,
-        };
-        assert!(self.driver.submit(job));
-        receiver
+    fn start(&self, request: Request) -> mpsc::Receiver<Result<Outcomes, Refusal>> {
+        start(&self.driver, request)
     }
 
     fn stream(&self) -> StreamId {
         let created = self.start(Request::CreateStreams(vec![Ok(NewStream::default())]));
         match end(&created) {
-            Ok(Outcome::StreamRange(stream, _)) => stream.id,
+            Ok(Outcome::NewStream(stream, _)) => stream.id,
             other => panic!("{other:?}"),
         }
     }
-}
-
-/// How the only entry of a request ended.
-fn end(answer: &mpsc::Receiver<Result<Reply, Refusal>>) -> Result<Outcome, Refusal> {
-    answer.recv_timeout(PATIENCE).expect("no answer")?.remove(0)
-}
-
-fn code(answer: &mpsc::Receiver<Result<Reply, Refusal>>) -> ErrorCode {
-    end(answer).unwrap_err().code
-}
-
-fn key(stream: StreamId, range: i32) -> RangeKey {
-    let range = RangeIndex(range);
-    RangeKey { stream, range }
-}
-
-fn seal(stream: StreamId) -> Request {
-    let target = SealTarget {
-        stream,
-        range: None,
-        epoch: None,
-        end: None,
-    };
-    Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)])
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Life<'_> {
             return Ok(());
         }
         match self.request(Request::CreateStreams(vec![Ok(wanted)]))? {
-            Ok(Outcome::StreamRange(stream, _)) => {
+            Ok(Outcome::NewStream(stream, _)) => {
                 let found = self.model.streams.entry(stream.id).or_default();
                 found.name = name.to_owned();
                 // It may be one whose deletion was asked for in vain.
@@ -465,7 +465,7 @@ fn a_deleted_stream_is_forgotten_when_nothing_of_it_is_left() {
             ..NewStream::default()
         };
         match ask(storage, Request::CreateStreams(vec![Ok(wanted)])) {
-            Outcome::StreamRange(stream, _) => stream.id,
+            Outcome::NewStream(stream, _) => stream.id,
             other => panic!("{other:?}"),
         }
     };

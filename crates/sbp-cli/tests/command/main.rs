@@ -1,0 +1,46 @@
+//! The command `sbp`, as a program.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod cursor;
+mod manage;
+mod proxy;
+mod records;
+mod roles;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use sbp_e2e::process::Serving;
+
+fn sbp(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sbp"));
+    command.args(arguments).env_remove("SBP_SERVERS").env_remove("SBP_LOG");
+    command
+}
+
+/// Starts `sbp serve` with its data in a directory.
+fn serve(dir: &Path, listen: &str) -> Serving {
+    Serving::spawn(sbp(&["serve", "--listen", listen, "--data-dir"]).arg(dir))
+}
+
+/// Runs a command against the server, with `input` on its standard input.
+fn run(server: &Serving, arguments: &[&str], input: &str) -> Output {
+    let mut child = sbp(arguments)
+        .args(["--timeout", "20s"])
+        .env("SBP_SERVERS", &server.address)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}

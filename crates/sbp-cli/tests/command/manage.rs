@@ -1,0 +1,216 @@
+//! Changing streams and looking at ranges and servers, as a user does.
+
+use sbp_e2e::process::Serving;
+use serde_json::Value;
+
+use super::{run, sbp, serve, text};
+
+/// Runs a command that must succeed.
+fn done(server: &Serving, arguments: &[&str]) -> String {
+    text(&run(server, arguments, ""))
+}
+
+/// Runs a command that must be refused, and returns why.
+fn refused(server: &Serving, arguments: &[&str]) -> String {
+    let output = run(server, arguments, "");
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn described(server: &Serving, stream: &str) -> Value {
+    serde_json::from_str(&done(server, &["stream", "describe", stream, "--json"])).unwrap()
+}
+
+fn start(dir: &tempfile::TempDir) -> Serving {
+    let server = serve(dir.path(), "127.0.0.1:0");
+    assert_eq!(done(&server, &["stream", "create", "orders"]), "1 orders\n");
+    text(&run(&server, &["append", "orders"], "a\nb\nc\nd\n"));
+    server
+}
+
+#[test]
+fn settings_change_and_what_is_not_named_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir);
+    let update = |arguments: &[&str]| done(&server, &[&["stream", "update"], arguments].concat());
+    assert_eq!(
+        update(&[
+            "orders",
+            "--retention",
+            "2h",
+            "--retention-bytes",
+            "5000000",
+            "--property",
+            "team=a"
+        ]),
+        "1 orders, kept 7200 s, at most 5000000 bytes\n"
+    );
+    // Neither its time nor its properties are named, so both stay.
+    assert_eq!(
+        update(&["orders", "--name", "archive/orders"]),
+        "1 archive/orders, kept 7200 s, at most 5000000 bytes\n"
+    );
+    let stream = described(&server, "archive/orders");
+    assert_eq!(stream["identity"].as_str().map(str::len), Some(32));
+    assert_eq!(stream["identity"], described(&server, "1")["identity"]);
+    assert_eq!(
+        (&stream["properties"]["team"], &stream["latest"]),
+        (&"a".into(), &4.into())
+    );
+    assert_eq!(
+        update(&[
+            "1",
+            "--retention",
+            "forever",
+            "--retention-bytes",
+            "all",
+            "--no-properties"
+        ]),
+        "1 archive/orders, kept for ever\n"
+    );
+    assert!(described(&server, "1")["properties"].as_object().unwrap().is_empty());
+    assert!(refused(&server, &["stream", "update", "orders", "--name", "x"]).contains("1404"));
+    for nameless in [&["stream", "create", ""][..], &["stream", "update", "1", "--name", ""]] {
+        let output = run(&server, nameless, "");
+        assert_eq!(output.status.code(), Some(2), "{nameless:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("a value is required"));
+    }
+    assert_eq!(done(&server, &["stream", "list", "--json"]).lines().count(), 1);
+}
+
+#[test]
+fn a_trim_moves_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir);
+    assert_eq!(
+        done(&server, &["stream", "trim", "orders", "--before", "2"]),
+        "1 starts at 2, in range 0\n"
+    );
+    let left = done(&server, &["fetch", "orders"]);
+    let left: Vec<_> = left.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(left, ["c", "d"]);
+    assert!(refused(&server, &["stream", "trim", "orders", "--before", "5"]).contains("1463"));
+    assert_eq!(
+        done(&server, &["stream", "trim", "orders", "--before", "earliest"]),
+        "1 starts at 2, in range 0\n"
+    );
+    assert_eq!(
+        done(&server, &["stream", "trim", "orders", "--before", "latest"]),
+        "1 starts at 4, in range 0\n"
+    );
+    assert_eq!(done(&server, &["fetch", "orders"]), "");
+}
+
+#[test]
+fn a_stream_goes_on_behind_a_seal() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir);
+    assert_eq!(done(&server, &["stream", "seal", "orders"]), "range 1 is open from 4\n");
+    // The same range once more is no new seal.
+    assert_eq!(
+        done(&server, &["stream", "seal", "orders", "--range", "0"]),
+        "range 1 is open from 4\n"
+    );
+    done(&server, &["append", "orders", "--data", "e"]);
+    let listed = done(&server, &["range", "list", "orders", "--json"]);
+    let ranges: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let bounds: Vec<_> = ranges
+        .iter()
+        .map(|range| (range["index"].as_i64(), range["start"].as_i64(), range["end"].as_i64()))
+        .collect();
+    assert_eq!(bounds, [(Some(0), Some(0), Some(4)), (Some(1), Some(4), None)]);
+    assert_eq!(ranges[1]["next"], 5);
+    assert_eq!(
+        done(&server, &["fetch", "orders"]).lines().count(),
+        5,
+        "reading goes across"
+    );
+
+    assert_eq!(
+        done(&server, &["stream", "seal", "orders", "--leave-sealed"]),
+        "range 1 is sealed, 4 to 5\n"
+    );
+    // Somebody may open the next range, so an append waits for that as long as it may.
+    let impatient = [
+        "append",
+        "orders",
+        "--data",
+        "f",
+        "--timeout",
+        "500ms",
+        "--servers",
+        &server.address,
+    ];
+    let output = sbp(&impatient).output().unwrap();
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && why.contains("1460"), "{why}");
+    assert_eq!(done(&server, &["stream", "seal", "orders"]), "range 2 is open from 5\n");
+    done(&server, &["append", "orders", "--data", "f"]);
+}
+
+#[test]
+fn ranges_are_listed_by_stream_and_by_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir);
+    done(&server, &["stream", "create", "other"]);
+    let ids = |arguments: &[&str]| {
+        let listed = done(&server, &[&["range", "list", "--json"], arguments].concat());
+        let ranges = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        ranges
+            .map(|range| range["stream"].as_i64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&[]), [1, 2]);
+    assert_eq!(ids(&["other"]), [2]);
+    let id = serde_json::from_str::<Value>(&done(&server, &["range", "list", "orders", "--json"])).unwrap();
+    let id = id["server_id"].to_string();
+    assert_eq!(ids(&["--server", &id]), [1, 2]);
+    assert_eq!(ids(&["other", "--server", &id]), [2]);
+    assert_eq!(ids(&["--server", "77"]), [0_i64; 0], "nobody knows that server");
+    let table = done(&server, &["range", "list"]);
+    assert!(table.contains("STREAM") && table.contains(&server.address), "{table}");
+    let cluster = done(&server, &["cluster", "--json"]);
+    let node: Value = serde_json::from_str(&cluster).unwrap();
+    assert_eq!(
+        (&node["address"], &node["leader"]),
+        (&server.address.as_str().into(), &true.into())
+    );
+    assert!(done(&server, &["cluster"]).contains("leader"));
+}
+
+#[test]
+fn deleted_streams_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir);
+    done(&server, &["stream", "create", "other"]);
+    assert!(refused(&server, &["stream", "delete", "orders", "nope"]).contains("nope"));
+    assert_eq!(described(&server, "orders")["latest"], 4, "nothing was deleted");
+    assert_eq!(
+        done(&server, &["stream", "delete", "orders", "2"]),
+        "deleted 1 orders\ndeleted 2 other\n"
+    );
+    assert!(refused(&server, &["append", "1", "--data", "x"]).contains("1404"));
+    assert_eq!(
+        done(&server, &["stream", "create", "orders"]),
+        "3 orders\n",
+        "numbers are not used again"
+    );
+}
+
+#[test]
+fn an_append_can_ask_for_its_offset() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir);
+    let stored = text(&run(
+        &server,
+        &["append", "orders", "--expected-offset", "4", "--batch", "1"],
+        "e\nf\n",
+    ));
+    assert_eq!(
+        stored,
+        "stored at 4 to 4, durability fsync\nstored at 5 to 5, durability fsync\n"
+    );
+    let why = refused(&server, &["append", "orders", "--data", "x", "--expected-offset", "4"]);
+    assert!(why.contains("1412") && why.contains('6'), "{why}");
+    assert_eq!(described(&server, "orders")["latest"], 6);
+}

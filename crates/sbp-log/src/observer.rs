@@ -1,0 +1,16 @@
+//! The interface through which the log reports the outcome of appends.
+
+use std::sync::Arc;
+
+use crate::LogError;
+
+/// Told the outcome of each group of appends.
+pub trait GroupObserver<T>: Send + Sync + 'static {
+    /// Called once per group, in the order in which its entries were queued: after the sync, when readers can see the
+    /// entries, or when it is known that they were not or may not have been written. Must not block, because the next
+    /// group waits.
+    ///
+    /// After [`LogError::DiskFull`], the offsets of the refused ranges continue from
+    /// [`Log::synced_end`](crate::Log::synced_end).
+    fn group_ended(&self, contexts: Vec<T>, outcome: Result<(), Arc<LogError>>);
+}

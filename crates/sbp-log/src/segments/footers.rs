@@ -1,0 +1,132 @@
+//! The cached footers of sealed segments, and their reconstruction.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use sbp_locks::Mutex;
+use sbp_types::{Offset, RangeKey};
+
+use crate::format::footer::IndexEntry;
+use crate::format::group::GroupHeader;
+use crate::format::record::RecordHead;
+use crate::format::segment::FIRST_GROUP;
+use crate::format::{BLOCK, block_up};
+use crate::fs::File;
+use crate::segments::segment::Segment;
+
+/// How many footer entries are cached for readers of sealed segments.
+const CACHED_ENTRIES: usize = 1 << 19;
+
+/// Footer entries of sealed segments that readers have used recently.
+#[derive(Debug, Default)]
+pub(crate) struct FooterCache(Mutex<Cache>);
+
+#[derive(Debug, Default)]
+struct Cache {
+    /// By segment and position of the footer's run.
+    runs: HashMap<(u64, u64), CachedRun>,
+    entries: usize,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct CachedRun {
+    entries: Arc<[IndexEntry]>,
+    used: u64,
+}
+
+impl FooterCache {
+    pub(crate) fn get(&self, segment: u64, position: u64) -> Option<Arc<[IndexEntry]>> {
+        let cache = &mut *self.0.lock();
+        cache.clock += 1;
+        let run = cache.runs.get_mut(&(segment, position))?;
+        run.used = cache.clock;
+        Some(run.entries.clone())
+    }
+
+    pub(crate) fn put(&self, segment: u64, position: u64, entries: Arc<[IndexEntry]>) {
+        self.put_all(segment, [(position, entries)]);
+    }
+
+    /// Caches runs of a segment, as many as fit.
+    pub(crate) fn put_all(&self, segment: u64, runs: impl IntoIterator<Item = (u64, Arc<[IndexEntry]>)>) {
+        let cache = &mut *self.0.lock();
+        cache.clock += 1;
+        for (position, entries) in runs {
+            cache.entries += entries.len();
+            let run = CachedRun {
+                entries,
+                used: cache.clock,
+            };
+            if let Some(old) = cache.runs.insert((segment, position), run) {
+                cache.entries -= old.entries.len();
+            }
+        }
+        cache.evict();
+    }
+}
+
+impl Cache {
+    /// Drops the least recently used runs, a few more than needed, because finding them takes a pass over all.
+    fn evict(&mut self) {
+        if self.entries <= CACHED_ENTRIES {
+            return;
+        }
+        let mut by_use: Vec<_> = self.runs.iter().map(|(key, run)| (run.used, *key)).collect();
+        by_use.sort_unstable();
+        by_use.pop();
+        for (_, key) in by_use {
+            if self.entries <= CACHED_ENTRIES / 8 * 7 {
+                return;
+            }
+            if let Some(old) = self.runs.remove(&key) {
+                self.entries -= old.entries.len();
+            }
+        }
+    }
+}
+
+/// Rebuilds a run's entries from the groups, as far as these can be read.
+pub(crate) fn rebuild(segment: &Segment, key: RangeKey, run: (Offset, Offset)) -> io::Result<Vec<IndexEntry>> {
+    let length = segment.file.len()?.min(segment.capacity);
+    let mut image = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    segment.file.read_at(0, &mut image)?;
+    let mut entries: Vec<IndexEntry> = Vec::new();
+    let mut position = FIRST_GROUP;
+    while let Some(bytes) = usize::try_from(position)
+        .ok()
+        .and_then(|at| image.get(at..))
+        .filter(|b| !b.is_empty())
+    {
+        let Some(header) = GroupHeader::parse(bytes, segment.salt) else {
+            position += BLOCK;
+            continue;
+        };
+        let mut at = GroupHeader::LEN;
+        for _ in 0..header.records {
+            let Some(record) = bytes.get(at..).and_then(|bytes| RecordHead::parse(bytes, segment.mask)) else {
+                break;
+            };
+            let place = position + at as u64;
+            at += RecordHead::stored_len(record.batch_len as usize);
+            let head = &record.head;
+            let (Some(end), Ok(position)) = (head.end_offset(), u32::try_from(place)) else {
+                break;
+            };
+            let next = entries.last().map_or(run.0, |entry| entry.end);
+            if head.key == key && head.base_offset >= next && end <= run.1 {
+                let (base, max_timestamp) = (head.base_offset, head.max_timestamp);
+                entries.push(IndexEntry {
+                    base,
+                    end,
+                    max_timestamp,
+                    position,
+                    length: record.batch_len,
+                });
+            }
+        }
+        position += block_up(u64::from(header.length));
+    }
+    Ok(entries)
+}

@@ -1,0 +1,5 @@
+//! The state of an open log: the index, the hot tail, and the checkpoints.
+
+pub(crate) mod hot_tail;
+pub(crate) mod index;
+pub(crate) mod shared;

@@ -1,0 +1,195 @@
+//! Writes a compacted file: reads every needed record of its sources, checks it, and writes it to its new place.
+
+use std::io;
+use std::sync::Arc;
+
+use sbp_types::{Epoch, RangeKey};
+
+use super::collect::{Piece, Sources};
+use super::layout::GroupLayout;
+use super::not_written::NotWritten;
+use crate::Durability;
+use crate::format::clean::GroupMark;
+use crate::format::footer::{FooterBuilder, FooterRun, IndexEntry};
+use crate::format::group::GroupHeader;
+use crate::format::record::RecordHead;
+use crate::format::segment::SegmentHeader;
+use crate::format::{Crc32c, block_up};
+use crate::fs::{File, OpenMode};
+use crate::segments::files::{ASIDE, SegmentId};
+use crate::segments::segment::Segment;
+use crate::state::shared::{LiveSegment, Shared};
+
+/// After this many bytes the file is synced, because one large sync would delay those of the log.
+const SYNC_EVERY: u64 = 4 << 20;
+
+/// A compacted file that is durable under its name.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) live: LiveSegment,
+    pub(crate) runs: Vec<FooterRun>,
+    pub(crate) bytes: u64,
+}
+
+/// Writes the pieces of `sources` as laid out. The file gets its name when all of it is durable.
+pub(crate) fn write(shared: &Shared, sources: &Sources, groups: &[GroupLayout]) -> Result<Written, NotWritten> {
+    let maker = &shared.maker;
+    let capacity = groups.last().map_or(0, GroupLayout::end);
+    if u32::try_from(capacity).is_err() {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge).into());
+    }
+    let header = SegmentHeader {
+        number: maker.take_number(),
+        salt: fastrand::u64(..),
+        capacity,
+        created: maker.clock.now().0,
+        boot_id: maker.boot_id,
+        // The file is synced before it is used, whatever the durability of the log.
+        durability: Durability::Fsync,
+    };
+    let name = SegmentId::Compacted(header.number).file_name();
+    let directory = &shared.config.directory;
+    let aside = directory.join(format!("{name}{ASIDE}"));
+    let mut output = Output {
+        file: maker.fs.open(&aside, OpenMode::Truncate)?,
+        header,
+        mask: RecordHead::mask(header.salt),
+        first_group: sources.last_group.saturating_sub(groups.len() as u64 - 1),
+        mark: GroupMark::default(),
+        entries: Vec::with_capacity(sources.pieces.len()),
+        unsynced: 0,
+    };
+    let filled = output.fill(sources, groups);
+    let (runs, bytes) = match filled {
+        Ok(done) => done,
+        Err(error) => {
+            // An incomplete file would take up the space that compaction was to free.
+            let _ = maker.fs.remove(&aside);
+            return Err(error);
+        }
+    };
+    let path = directory.join(name);
+    maker.fs.rename(&aside, &path)?;
+    maker.fs.sync_dir(directory)?;
+    let segment = Arc::new(Segment::opened(maker.files.handle(&path, None), &header));
+    let live = LiveSegment {
+        segment,
+        first_group: output.first_group,
+        last: output.mark,
+        end: bytes,
+        keys: runs.iter().map(|run| run.key).collect(),
+        order: sources.order,
+        sealed: true,
+        damaged: false,
+        left_alone: false,
+    };
+    Ok(Written { live, runs, bytes })
+}
+
+struct Output {
+    file: Arc<dyn File>,
+    header: SegmentHeader,
+    mask: u32,
+    first_group: u64,
+    /// The last group written.
+    mark: GroupMark,
+    entries: Vec<IndexEntry>,
+    unsynced: u64,
+}
+
+impl Output {
+    fn fill(&mut self, sources: &Sources, groups: &[GroupLayout]) -> Result<(Vec<FooterRun>, u64), NotWritten> {
+        self.file.write_at(0, &self.header.encode())?;
+        for (number, group) in (self.first_group..).zip(groups) {
+            self.write_group(sources, group, number)?;
+        }
+        let at = groups.last().map_or(0, GroupLayout::end);
+        let mut footer = FooterBuilder::new(at);
+        let mut entries = self.entries.as_slice();
+        for part in &sources.parts {
+            let (of_part, rest) = entries.split_at(part.pieces.min(entries.len()));
+            entries = rest;
+            if let Some(run) = footer_run(part.key, part.epoch, of_part) {
+                footer.push(run, of_part.iter().copied());
+            }
+        }
+        let (bytes, runs) = footer.finish(self.header.salt, self.first_group, self.mark);
+        self.file.write_at(at, &bytes)?;
+        self.file.sync_data()?;
+        Ok((runs, at + bytes.len() as u64))
+    }
+
+    fn write_group(&mut self, sources: &Sources, group: &GroupLayout, number: u64) -> Result<(), NotWritten> {
+        let length = usize::try_from(group.length).map_err(io::Error::other)?;
+        let mut bytes = Vec::with_capacity(length.next_multiple_of(4_096));
+        bytes.resize(GroupHeader::LEN, 0);
+        let pieces = sources.pieces.get(group.records.clone()).unwrap_or_default();
+        for piece in pieces {
+            let position = group.position + bytes.len() as u64;
+            append_record(&mut bytes, sources, piece, self.mask)?;
+            self.entries.push(IndexEntry {
+                position: u32::try_from(position).unwrap_or(u32::MAX),
+                ..piece.entry
+            });
+        }
+        let mut header = GroupHeader {
+            number,
+            salt: self.header.salt,
+            length: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            previous: self.mark.checksum,
+            records: u32::try_from(pieces.len()).unwrap_or(u32::MAX),
+            durability: Durability::Fsync,
+            checksum: 0,
+        };
+        let mut sum = Crc32c::new();
+        let (head, records) = bytes.split_at_mut(GroupHeader::LEN);
+        sum.update(records);
+        head.copy_from_slice(&header.seal(sum));
+        self.mark = GroupMark {
+            number,
+            segment: self.header.number,
+            position: group.position,
+            checksum: header.checksum,
+        };
+        let padded = usize::try_from(block_up(group.length)).map_err(io::Error::other)?;
+        bytes.resize(padded, 0);
+        self.file.write_at(group.position, &bytes)?;
+        self.unsynced += bytes.len() as u64;
+        if self.unsynced >= SYNC_EVERY {
+            self.unsynced = 0;
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies a record unchanged, except for the mask of its head's checksum.
+fn append_record(out: &mut Vec<u8>, sources: &Sources, piece: &Piece, mask: u32) -> Result<(), NotWritten> {
+    let Some(segment) = sources.segments.get(piece.source) else {
+        return Err(io::Error::other("a piece without a source").into());
+    };
+    let Some((record, batch)) = piece.read(segment)? else {
+        return Err(NotWritten::Damaged { source: segment.number });
+    };
+    let end = out.len() + RecordHead::stored_len(batch.len());
+    out.extend_from_slice(&record.encode(mask));
+    out.extend_from_slice(&batch);
+    out.resize(end, 0);
+    Ok(())
+}
+
+fn footer_run(key: RangeKey, epoch: Epoch, entries: &[IndexEntry]) -> Option<FooterRun> {
+    let (first, last) = (entries.first()?, entries.last()?);
+    let times = entries.iter().map(|entry| entry.max_timestamp);
+    Some(FooterRun {
+        key,
+        epoch,
+        first: first.base,
+        end: last.end,
+        bytes: entries.iter().map(|entry| u64::from(entry.length)).sum(),
+        max_timestamp: times.max().unwrap_or_default(),
+        position: 0,
+        count: 0,
+        crc: 0,
+    })
+}

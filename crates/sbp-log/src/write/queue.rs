@@ -1,0 +1,352 @@
+//! The queue of entries that wait to be written.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use sbp_locks::{Condvar, Mutex};
+use sbp_types::{Offset, RangeKey};
+
+use crate::format::block_up;
+use crate::format::group::GroupHeader;
+use crate::format::record::RecordHead;
+use crate::segments::prepare::{NextRoom, Prepared};
+use crate::segments::segment::Segment;
+use crate::state::index::KeyMap;
+use crate::state::shared::StateLock;
+use crate::{LogConfig, LogEntry, LogError};
+
+/// An append or a barrier.
+#[derive(Debug)]
+pub(crate) enum Item<T> {
+    Append(LogEntry<T>),
+    Barrier(T),
+}
+
+impl<T> Item<T> {
+    /// The bytes that it adds to a group.
+    pub(crate) fn stored_len(&self) -> usize {
+        match self {
+            Self::Append(entry) => RecordHead::stored_len(entry.batch_len()),
+            Self::Barrier(_) => 0,
+        }
+    }
+
+    pub(crate) fn batch_len(&self) -> usize {
+        match self {
+            Self::Append(entry) => entry.batch_len(),
+            Self::Barrier(_) => 0,
+        }
+    }
+
+    pub(crate) fn is_fence(&self) -> bool {
+        matches!(self, Self::Append(entry) if entry.head.is_fence())
+    }
+
+    pub(crate) fn into_context(self) -> T {
+        match self {
+            Self::Append(entry) => entry.context,
+            Self::Barrier(context) => context,
+        }
+    }
+}
+
+/// Whether the queue accepts appends.
+#[derive(Clone, Debug)]
+enum Gate {
+    Open,
+    Closed,
+    Failed(Arc<io::Error>),
+}
+
+#[derive(Debug)]
+struct State<T> {
+    items: VecDeque<Item<T>>,
+    gate: Gate,
+    /// Batch bytes queued or being written.
+    pending: u64,
+    /// The most space that the queued batches can need on the disk, if each became a group of its own.
+    bound: u64,
+    /// The space left in the segment being written.
+    room: u64,
+    /// The next offset of every range that was appended to since the start.
+    ends: KeyMap<Offset>,
+    /// The old values of `ends`, to be restored if the present call is refused half-way.
+    undo: Vec<(RangeKey, Option<Offset>)>,
+    /// Whether the writer has to try again to prepare a segment.
+    retry: bool,
+    /// Whether the writer thread sleeps.
+    idle: bool,
+}
+
+/// The queue between callers and the thread that writes.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    arrived: Condvar,
+    /// The largest record a segment holds.
+    largest: usize,
+}
+
+/// Why [`Queue::wait`] has returned.
+pub(crate) enum Arrived {
+    /// There is something to write, unless another thread takes it first.
+    Items,
+    /// There is nothing to write, but a segment is to be prepared again.
+    Retry,
+    /// The queue is empty and takes no more.
+    End,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(config: &LogConfig, room: u64) -> Self {
+        let largest = usize::try_from(Segment::room(config.segment_bytes)).unwrap_or(usize::MAX);
+        Self {
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                gate: Gate::Open,
+                pending: 0,
+                bound: 0,
+                room,
+                ends: KeyMap::default(),
+                undo: Vec::new(),
+                retry: false,
+                idle: false,
+            }),
+            arrived: Condvar::new(),
+            largest: largest.saturating_sub(GroupHeader::LEN + RecordHead::LEN) & !15,
+        }
+    }
+
+    /// Queues all entries or none. The writer thread is woken only by [`Self::announce`].
+    pub(crate) fn append(
+        &self,
+        entries: Vec<LogEntry<T>>,
+        log: &StateLock,
+        prepared: &Prepared,
+    ) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        state.check_gate()?;
+        state.undo.clear();
+        let (mut bytes, mut bound) = (0, 0);
+        for entry in &entries {
+            let length = entry.batch_len();
+            let checked = if length > self.largest {
+                Err(LogError::TooLarge {
+                    bytes: length,
+                    limit: self.largest,
+                })
+            } else {
+                state.reserve_offsets(entry, log)
+            };
+            if let Err(error) = checked {
+                state.put_back();
+                return Err(error);
+            }
+            bytes += length as u64;
+            bound += block_up((GroupHeader::LEN + RecordHead::stored_len(length)) as u64);
+        }
+        if state.bound + bound > state.room
+            && let NextRoom::None { retry } = prepared.room()
+        {
+            state.put_back();
+            if retry {
+                state.retry = true;
+                state.wake(&self.arrived);
+            }
+            return Err(LogError::DiskFull);
+        }
+        state.pending += bytes;
+        state.bound += bound;
+        state.items.extend(entries.into_iter().map(Item::Append));
+        Ok(())
+    }
+
+    /// Wakes the writer thread if it sleeps and something is queued.
+    pub(crate) fn announce(&self) {
+        let mut state = self.state.lock();
+        if !state.items.is_empty() {
+            state.wake(&self.arrived);
+        }
+    }
+
+    pub(crate) fn barrier(&self, context: T) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        state.check_gate()?;
+        state.items.push_back(Item::Barrier(context));
+        state.wake(&self.arrived);
+        Ok(())
+    }
+
+    /// Waits until there is something to do.
+    pub(crate) fn wait(&self) -> Arrived {
+        let mut state = self.state.lock();
+        loop {
+            if !state.items.is_empty() {
+                return Arrived::Items;
+            }
+            if std::mem::take(&mut state.retry) {
+                return Arrived::Retry;
+            }
+            if !matches!(state.gate, Gate::Open) {
+                return Arrived::End;
+            }
+            state.idle = true;
+            self.arrived.wait(&mut state);
+            state.idle = false;
+        }
+    }
+
+    /// Takes everything queued if it needs at most `limit` bytes on the disk and has no barrier or fence, which may
+    /// require a sync first; else nothing.
+    pub(crate) fn take_few(&self, limit: u64) -> Vec<Item<T>> {
+        let mut state = self.state.lock();
+        let stored = state.items.iter().try_fold(GroupHeader::LEN, |sum, item| match item {
+            Item::Append(entry) if !entry.head.is_fence() => Some(sum.saturating_add(item.stored_len())),
+            Item::Append(_) | Item::Barrier(_) => None,
+        });
+        match stored {
+            Some(stored) if block_up(stored as u64) <= limit => state.take(usize::MAX),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes what is queued without waiting: at most `limit` bytes of records, but at least one item if there is any.
+    pub(crate) fn try_take(&self, limit: usize) -> Vec<Item<T>> {
+        self.state.lock().take(limit)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().items.is_empty()
+    }
+
+    /// Sets the space left in the segment after the last group.
+    pub(crate) fn set_room(&self, room: u64) {
+        self.state.lock().room = room;
+    }
+
+    /// Batches of this many bytes have been written or have failed.
+    pub(crate) fn settle(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.pending = state.pending.saturating_sub(bytes);
+    }
+
+    /// Empties the queue because nothing can be written now. Offsets then continue from what is synced.
+    pub(crate) fn refuse_all(&self) -> Vec<Item<T>> {
+        let mut state = self.state.lock();
+        state.ends = KeyMap::default();
+        state.take(usize::MAX)
+    }
+
+    /// Closes the queue; what is queued will still be written.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.gate, Gate::Open) {
+            state.gate = Gate::Closed;
+        }
+        self.arrived.notify_all();
+    }
+
+    /// Closes the queue after a failure; returns what was queued.
+    pub(crate) fn fail(&self, cause: Arc<io::Error>) -> Vec<Item<T>> {
+        let mut state = self.state.lock();
+        if !matches!(state.gate, Gate::Failed(_)) {
+            state.gate = Gate::Failed(cause);
+        }
+        self.arrived.notify_all();
+        state.take(usize::MAX)
+    }
+
+    pub(crate) fn failure(&self) -> Option<Arc<io::Error>> {
+        match &self.state.lock().gate {
+            Gate::Failed(cause) => Some(cause.clone()),
+            Gate::Open | Gate::Closed => None,
+        }
+    }
+
+    pub(crate) fn pending(&self) -> u64 {
+        self.state.lock().pending
+    }
+}
+
+impl<T> State<T> {
+    fn wake(&mut self, arrived: &Condvar) {
+        if std::mem::take(&mut self.idle) {
+            arrived.notify_one();
+        }
+    }
+
+    fn check_gate(&self) -> Result<(), LogError> {
+        match &self.gate {
+            Gate::Open => Ok(()),
+            Gate::Closed => Err(LogError::Closed),
+            Gate::Failed(cause) => Err(LogError::Failed { cause: cause.clone() }),
+        }
+    }
+
+    fn reserve_offsets(&mut self, entry: &LogEntry<T>, log: &StateLock) -> Result<(), LogError> {
+        let head = &entry.head;
+        let queued = self.ends.get(&head.key).copied();
+        let expected = match queued {
+            Some(end) => Some(end),
+            None => synced_end(head.key, log)?,
+        };
+        let is_whole = head.count >= 1 || (head.is_fence() && head.writer.is_some() && entry.batch_len() == 0);
+        let next = head
+            .end_offset()
+            .filter(|_| is_whole && head.base_offset >= Offset::ZERO);
+        let Some(next) = next.filter(|_| expected.is_none_or(|end| end == head.base_offset)) else {
+            let expected = expected.unwrap_or(head.base_offset);
+            return Err(LogError::OutOfOrder {
+                key: head.key,
+                expected,
+                offset: head.base_offset,
+            });
+        };
+        self.ends.insert(head.key, next);
+        self.undo.push((head.key, queued));
+        Ok(())
+    }
+
+    fn put_back(&mut self) {
+        while let Some((key, end)) = self.undo.pop() {
+            match end {
+                Some(end) => self.ends.insert(key, end),
+                None => self.ends.remove(&key),
+            };
+        }
+    }
+
+    fn take(&mut self, limit: usize) -> Vec<Item<T>> {
+        let (mut count, mut total) = (0, 0usize);
+        for item in &self.items {
+            let more = total.saturating_add(item.stored_len());
+            if count > 0 && more > limit {
+                break;
+            }
+            total = more;
+            count += 1;
+        }
+        // Until the writer reports the group's position, it is assumed to take its space from the present segment.
+        self.room = self
+            .room
+            .saturating_sub(block_up((GroupHeader::LEN.saturating_add(total)) as u64));
+        let bound = &mut self.bound;
+        let taken = self.items.drain(..count);
+        let taken = taken.inspect(|item| {
+            if let Item::Append(_) = item {
+                *bound = bound.saturating_sub(block_up((GroupHeader::LEN + item.stored_len()) as u64));
+            }
+        });
+        taken.collect()
+    }
+}
+
+fn synced_end(key: RangeKey, log: &StateLock) -> Result<Option<Offset>, LogError> {
+    let state = log.read();
+    match state.index.get(key) {
+        Some(range) if !range.proven => Err(LogError::EndUnknown { key }),
+        Some(range) if range.known => Ok(Some(range.end)),
+        _ => Ok(None),
+    }
+}

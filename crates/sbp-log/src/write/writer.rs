@@ -1,0 +1,395 @@
+//! Writes groups one after the other, each after the sync of the one before it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use crate::format::block_up;
+use crate::format::clean::GroupMark;
+use crate::format::group::GroupHeader;
+use crate::format::segment::FIRST_GROUP;
+use crate::fs::File;
+use crate::segments::files::is_full;
+use crate::segments::prepare::NoSegment;
+use crate::segments::segment::Segment;
+use crate::state::shared::{LiveSegment, Shared, count};
+use crate::upkeep::jobs::{Job, JobSink};
+use crate::write::group_builder::{EncodedGroup, GroupBuilder, GroupPosition};
+use crate::write::queue::{Item, Queue};
+use crate::{Durability, Helpers, LogError};
+
+/// If less than this fraction of a segment is left, it stays empty instead of getting a small group.
+const WORTH_FILLING: u64 = 64;
+
+/// The callback for a group's outcome, with the contexts of its entries in order.
+pub(crate) type Told<'a, T> = dyn FnMut(Vec<T>, Result<(), Arc<LogError>>) + 'a;
+
+/// The state of the thread that writes.
+pub(crate) struct Writer<T> {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: Arc<Queue<T>>,
+    pub(crate) jobs: JobSink,
+    pub(crate) syncer: Option<Syncer>,
+    pub(crate) builder: GroupBuilder,
+    /// The segment being written and the position of its next group. `None` before the first group, and when the last
+    /// segment must not be continued.
+    pub(crate) active: Option<(Arc<Segment>, u64)>,
+    /// The last group that was given a position.
+    pub(crate) last: GroupMark,
+    /// Full segments, newest last. Each gets its footer once the first group after it is synced.
+    pub(crate) full: Vec<u64>,
+    /// Bytes of log since the last checkpoint.
+    pub(crate) since_checkpoint: u64,
+}
+
+/// The state of the group being committed.
+enum Commit<T> {
+    /// Another thread syncs the group.
+    UnderWay(EncodedGroup<T>),
+    Nothing,
+}
+
+/// The next thing to do after the group being committed.
+enum Next<T> {
+    Nothing,
+    Group(EncodedGroup<T>),
+    /// Barriers without records: everything before them has to be synced.
+    Barriers(Vec<T>),
+    /// The disk has no room for these.
+    Refused(Vec<Item<T>>),
+    /// The log has failed to create a segment for these.
+    Lost(Vec<T>, Arc<io::Error>),
+}
+
+impl<T: Send + 'static> Writer<T> {
+    /// Writes until the queue is empty or the log has failed.
+    pub(crate) fn write_all(&mut self, told: &mut Told<'_, T>) {
+        let mut commit = Commit::Nothing;
+        while self.queue.failure().is_none() {
+            commit = match commit {
+                Commit::Nothing => {
+                    if self.shared.config.helpers == Helpers::Inline {
+                        self.shared.prepared.fill(&self.shared.maker);
+                    }
+                    let items = self.queue.try_take(self.limit());
+                    if items.is_empty() {
+                        return;
+                    }
+                    let next = self.form_next(items);
+                    self.go_on(next, told)
+                }
+                Commit::UnderWay(group) => {
+                    // The next group is built while the disk syncs this one.
+                    let items = self.queue.try_take(self.limit());
+                    let next = self.form_next(items);
+                    let synced = self.syncer.as_ref().map_or(Ok(()), Syncer::wait);
+                    match synced {
+                        Ok(()) => {
+                            self.end_group(group, told);
+                            self.go_on(next, told)
+                        }
+                        Err(error) => {
+                            let contexts = group.contexts.into_iter().chain(next.into_contexts()).collect();
+                            self.fail(contexts, &Arc::new(error), told);
+                            Commit::Nothing
+                        }
+                    }
+                }
+            };
+        }
+    }
+
+    /// Writes what is queued as one group, if it is at most `limit` bytes and needs to wait neither for the disk nor
+    /// for the next segment.
+    pub(crate) fn write_few(&mut self, limit: u64, told: &mut Told<'_, T>) {
+        let Some((segment, position)) = &self.active else {
+            return;
+        };
+        let left = segment.capacity.saturating_sub(*position);
+        let items = self
+            .queue
+            .take_few(limit.min(left).min(self.shared.config.group_bytes as u64));
+        let next = self.form_next(items);
+        // Nothing is synced on behalf of a caller, so no commit stays under way.
+        let _done = self.go_on(next, told);
+    }
+
+    /// The most bytes for the next group: what is left of the segment, if that is worth a group.
+    fn limit(&self) -> usize {
+        let group = self.shared.config.group_bytes;
+        let Some((segment, position)) = &self.active else {
+            return group;
+        };
+        let left = segment.capacity.saturating_sub(*position);
+        if left >= segment.capacity / WORTH_FILLING {
+            group.min(usize::try_from(left).unwrap_or(group).saturating_sub(GroupHeader::LEN))
+        } else {
+            group
+        }
+    }
+
+    /// Finds the position of a group and builds it.
+    fn form_next(&mut self, items: Vec<Item<T>>) -> Next<T> {
+        if items.is_empty() {
+            return Next::Nothing;
+        }
+        if items.iter().all(|item| matches!(item, Item::Barrier(_))) {
+            return Next::Barriers(items.into_iter().map(Item::into_context).collect());
+        }
+        if items.iter().any(Item::is_fence)
+            && let Err(error) = self.shared.admit_fences()
+        {
+            return match is_full(&error) {
+                true => Next::Refused(items),
+                false => Next::Lost(items.into_iter().map(Item::into_context).collect(), Arc::new(error)),
+            };
+        }
+        let length = GroupHeader::LEN + items.iter().map(Item::stored_len).sum::<usize>();
+        let place = match self.place(length as u64) {
+            Ok(place) => place,
+            Err(NoSegment::Full) => return Next::Refused(items),
+            Err(NoSegment::Failed(cause)) => {
+                return Next::Lost(items.into_iter().map(Item::into_context).collect(), cause);
+            }
+        };
+        let group = self.builder.build(place, items);
+        self.last = group.mark;
+        self.active = Some((group.segment.clone(), group.end()));
+        self.queue.set_room(group.segment.capacity.saturating_sub(group.end()));
+        Next::Group(group)
+    }
+
+    fn go_on(&mut self, next: Next<T>, told: &mut Told<'_, T>) -> Commit<T> {
+        match next {
+            Next::Nothing => Commit::Nothing,
+            Next::Group(group) => self.commit(group, told),
+            Next::Barriers(contexts) => {
+                match self.sync_before_barrier() {
+                    Ok(()) => told(contexts, Ok(())),
+                    Err(error) => self.fail(contexts, &Arc::new(error), told),
+                }
+                Commit::Nothing
+            }
+            Next::Refused(items) => {
+                self.refuse(items, told);
+                Commit::Nothing
+            }
+            Next::Lost(contexts, cause) => {
+                self.fail(contexts, &cause, told);
+                Commit::Nothing
+            }
+        }
+    }
+
+    fn place(&mut self, length: u64) -> Result<GroupPosition, NoSegment> {
+        let fits = |(segment, position): &&(Arc<Segment>, u64)| position + block_up(length) <= segment.capacity;
+        let (segment, position) = match self.active.as_ref().filter(fits) {
+            Some((segment, position)) => (segment.clone(), *position),
+            None => {
+                let next = Arc::new(self.shared.prepared.take()?);
+                self.full.extend(self.active.take().map(|(full, _)| full.number));
+                (next, FIRST_GROUP)
+            }
+        };
+        Ok(GroupPosition {
+            segment,
+            position,
+            number: self.last.number.saturating_add(1),
+            previous: self.last.checksum,
+        })
+    }
+
+    /// Writes a group and syncs it, or has it synced while the next one is built.
+    fn commit(&mut self, group: EncodedGroup<T>, told: &mut Told<'_, T>) -> Commit<T> {
+        let done = group
+            .write()
+            .and_then(|()| match (self.shared.config.durability, &self.syncer) {
+                (Durability::None, _) if group.barrier => self.sync_with(&group).map(|()| true),
+                (Durability::None, _) => Ok(true),
+                (Durability::Fsync, Some(syncer)) if !self.queue.is_empty() => {
+                    syncer.begin(group.segment.clone());
+                    Ok(false)
+                }
+                (Durability::Fsync, _) => timed_sync(&self.shared, &group.segment).map(|()| true),
+            });
+        match done {
+            Ok(true) => self.end_group(group, told),
+            Ok(false) => return Commit::UnderWay(group),
+            Err(error) => self.fail(group.contexts, &Arc::new(error), told),
+        }
+        Commit::Nothing
+    }
+
+    /// Syncs everything before barriers without records. With `fsync` it is synced already.
+    fn sync_before_barrier(&self) -> io::Result<()> {
+        match self.shared.config.durability {
+            Durability::Fsync => Ok(()),
+            Durability::None => self.shared.sync_all(),
+        }
+    }
+
+    fn sync_with(&self, group: &EncodedGroup<T>) -> io::Result<()> {
+        self.shared.sync_all()?;
+        // The group's segment may not be among those just synced, because readers see no group of it yet.
+        timed_sync(&self.shared, &group.segment)
+    }
+
+    /// Makes a synced group visible and tells its senders.
+    fn end_group(&mut self, mut group: EncodedGroup<T>, told: &mut Told<'_, T>) {
+        self.publish(&mut group);
+        self.queue.settle(group.bytes);
+        told(group.contexts, Ok(()));
+        if self.since_checkpoint >= self.checkpoint_due() {
+            self.since_checkpoint = 0;
+            self.jobs.send(&self.shared, Job::Checkpoint);
+        }
+    }
+
+    fn checkpoint_due(&self) -> u64 {
+        let size = self.shared.checkpoint_size.load(Ordering::Relaxed);
+        self.shared.config.checkpoint_bytes.max(size.saturating_mul(4))
+    }
+
+    fn publish(&mut self, group: &mut EncodedGroup<T>) {
+        let mut evicted = Vec::new();
+        let mut out_of_order = None;
+        {
+            let mut state = self.shared.state.write();
+            let state = &mut *state;
+            let live = state.segments.entry(group.mark.segment).or_insert_with(|| LiveSegment {
+                segment: group.segment.clone(),
+                first_group: group.mark.number,
+                last: group.mark,
+                end: FIRST_GROUP,
+                keys: Vec::new(),
+                order: group.mark.segment,
+                sealed: false,
+                damaged: false,
+                left_alone: false,
+            });
+            live.last = group.mark;
+            live.end = group.end();
+            for (record, position) in &group.records {
+                state.writers.record(&record.head);
+                match state.index.add(record, group.mark.segment, *position) {
+                    Ok(true) => live.keys.push(record.head.key),
+                    Ok(false) => {}
+                    Err(overlap) => out_of_order = Some(overlap),
+                }
+            }
+            state.last = group.mark;
+            state.tail.push(group.take_hot(), &mut evicted);
+        }
+        drop(evicted);
+        // The queue accepts only offsets that continue their range, so this is a bug that must be noticed.
+        assert!(out_of_order.is_none(), "the log's order was broken: {out_of_order:?}");
+        let counters = &self.shared.counters;
+        count(&counters.groups, 1);
+        let batches = group.records.iter().filter(|(record, _)| !record.head.is_fence());
+        count(&counters.batches, batches.count() as u64);
+        count(&counters.batch_bytes, group.bytes);
+        count(&counters.written_bytes, group.disk_len());
+        count(&counters.copied_bytes, std::mem::take(&mut self.builder.copied));
+        self.since_checkpoint += group.disk_len();
+        while let Some(full) = self.full.pop_if(|full| *full < group.mark.segment) {
+            self.jobs.send(&self.shared, Job::Seal(full));
+        }
+    }
+
+    /// Refuses these items and everything queued, because the disk is full. Nothing of them was written.
+    fn refuse(&mut self, items: Vec<Item<T>>, told: &mut Told<'_, T>) {
+        let waiting = self.queue.refuse_all();
+        let bytes: usize = items.iter().chain(&waiting).map(Item::batch_len).sum();
+        self.queue.settle(bytes as u64);
+        let contexts = items.into_iter().chain(waiting).map(Item::into_context).collect();
+        told(contexts, Err(Arc::new(LogError::DiskFull)));
+    }
+
+    /// A write or sync has failed, for good. All that wait are told that their appends may have been written.
+    fn fail(&mut self, mut contexts: Vec<T>, cause: &Arc<io::Error>, told: &mut Told<'_, T>) {
+        tracing::error!(error = %cause, "the log has failed");
+        let waiting = self.queue.fail(cause.clone());
+        self.queue.settle(u64::MAX);
+        contexts.extend(waiting.into_iter().map(Item::into_context));
+        told(
+            contexts,
+            Err(Arc::new(LogError::Indeterminate { cause: cause.clone() })),
+        );
+    }
+}
+
+impl<T> Next<T> {
+    fn into_contexts(self) -> Vec<T> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Group(group) => group.contexts,
+            Self::Barriers(contexts) | Self::Lost(contexts, _) => contexts,
+            Self::Refused(items) => items.into_iter().map(Item::into_context).collect(),
+        }
+    }
+}
+
+/// Syncs a segment and counts it.
+fn timed_sync(shared: &Shared, segment: &Segment) -> io::Result<()> {
+    let clock = &shared.maker.clock;
+    let started = clock.elapsed();
+    let result = segment.file.sync_data();
+    let took = clock.elapsed().saturating_sub(started);
+    count(&shared.counters.syncs, 1);
+    count(
+        &shared.counters.sync_nanos,
+        u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+    );
+    result
+}
+
+/// A thread that syncs while the writer builds the next group. Ends when this is dropped.
+pub(crate) struct Syncer {
+    requests: Option<mpsc::SyncSender<Arc<Segment>>>,
+    results: mpsc::Receiver<io::Result<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Syncer {
+    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let (requests, incoming) = mpsc::sync_channel::<Arc<Segment>>(1);
+        let (outgoing, results) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("sbp-log-sync".to_owned())
+            .spawn(move || {
+                for segment in incoming {
+                    if outgoing.send(timed_sync(&shared, &segment)).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self {
+            requests: Some(requests),
+            results,
+            thread: Some(thread),
+        })
+    }
+
+    fn begin(&self, segment: Arc<Segment>) {
+        if let Some(requests) = &self.requests {
+            // If the thread has ended, waiting for its result fails.
+            let _ = requests.send(segment);
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        self.results.recv().map_err(io::Error::other).flatten()
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // If the thread panicked, the writer has noticed that its result is missing.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The messages that have a template, and the positions of the scalars in their entries.
+
+use bytes::BytesMut;
+
+use crate::v01::template::blocks::block;
+use crate::v01::template::{Templated, read, shape, write};
+use crate::{
+    AppendInfo, AppendRequest, AppendResponse, AppendResult, FetchInfo, FetchRequest, FetchResponse, FetchResult,
+};
+
+block! { AppendInfo 40 {
+    request_index 4 batch_length 8 range_index 12 stream_id 16 epoch 24 expected_offset 32
+} }
+
+block! { FetchInfo 48 {
+    request_index 4 batch_max_bytes 8 stream_id 16 fetch_offset 24 end_offset 32 start_timestamp_ms 40
+} }
+
+block! { AppendResult 56 {
+    request_index 4 duplicate 12 stream_id 16 base_offset 24 stream_append_time_ms 32 next_offset 40 next_sequence 48
+} status }
+
+block! { FetchResult 64 {
+    request_index 4 batch_length 8 end_of_range 16 record_count 20 stream_id 24 base_offset 32 next_offset 40
+    start_offset 48 high_watermark 56
+} status }
+
+impl Templated for AppendRequest {
+    fn write_template(&self, out: &mut BytesMut) -> Option<()> {
+        let scalars = [self.timeout_ms];
+        write::request(&shape::APPEND_REQUEST, scalars, &self.append_requests, out)
+    }
+
+    fn read_template(header: &[u8]) -> Option<Self> {
+        let ([timeout_ms], append_requests) = read::request(&shape::APPEND_REQUEST, header)?;
+        Some(Self {
+            timeout_ms,
+            append_requests,
+        })
+    }
+}
+
+impl Templated for FetchRequest {
+    fn write_template(&self, out: &mut BytesMut) -> Option<()> {
+        let scalars = [self.max_wait_ms, self.min_bytes, self.max_bytes];
+        write::request(&shape::FETCH_REQUEST, scalars, &self.fetch_requests, out)
+    }
+
+    fn read_template(header: &[u8]) -> Option<Self> {
+        let ([max_wait_ms, min_bytes, max_bytes], fetch_requests) = read::request(&shape::FETCH_REQUEST, header)?;
+        Some(Self {
+            max_wait_ms,
+            min_bytes,
+            fetch_requests,
+            max_bytes,
+        })
+    }
+}
+
+impl Templated for AppendResponse {
+    fn write_template(&self, out: &mut BytesMut) -> Option<()> {
+        let mut results = self.append_responses.iter();
+        if !self.status.is_plain_success() || !results.all(|result| result.status.is_plain_success()) {
+            return None;
+        }
+        write::response(
+            &shape::APPEND_RESPONSE,
+            self.throttle_time_ms,
+            &self.append_responses,
+            out,
+        )
+    }
+
+    fn read_template(header: &[u8]) -> Option<Self> {
+        let (throttle_time_ms, append_responses) = read::response(&shape::APPEND_RESPONSE, header)?;
+        Some(Self {
+            throttle_time_ms,
+            append_responses,
+            ..Self::default()
+        })
+    }
+}
+
+impl Templated for FetchResponse {
+    fn write_template(&self, out: &mut BytesMut) -> Option<()> {
+        let mut results = self.fetch_responses.iter();
+        if !self.status.is_plain_success() || !results.all(|result| result.status.is_plain_success()) {
+            return None;
+        }
+        write::response(
+            &shape::FETCH_RESPONSE,
+            self.throttle_time_ms,
+            &self.fetch_responses,
+            out,
+        )
+    }
+
+    fn read_template(header: &[u8]) -> Option<Self> {
+        let (throttle_time_ms, fetch_responses) = read::response(&shape::FETCH_RESPONSE, header)?;
+        Some(Self {
+            throttle_time_ms,
+            fetch_responses,
+            ..Self::default()
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! Batches as they are read, for blocking code and for asyncio.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::bridge::{Operation, RunningLoop};
+use crate::client_core::ClientCore;
+use crate::errors;
+use crate::memory::arrow;
+use crate::process::blocking::block_on;
+use crate::process::runtime;
+use crate::read::record_batches::RecordBatches;
+use crate::read::shared_source::{BatchListener, SharedSource, Step};
+use crate::read::source::{ReadRequest, Source};
+use crate::requests::Failure;
+use crate::results::batch::Batch;
+use crate::time::duration;
+
+type Started<'py> = PyResult<Bound<'py, Operation>>;
+
+fn source(py: Python<'_>, core: &ClientCore, wanted: ReadRequest) -> PyResult<Source> {
+    Ok(Source::new(core.client(py)?.clone(), Arc::clone(&core.copied), wanted))
+}
+
+/// A source that is read, and how long a step through it may take: what `Batches` and `AsyncBatches` share.
+struct Reading {
+    core: Arc<ClientCore>,
+    source: Arc<SharedSource>,
+    timeout: Option<f64>,
+}
+
+impl Reading {
+    /// The next step, which has not begun.
+    fn step(&self, py: Python<'_>) -> PyResult<impl Future<Output = Result<Step, Failure>> + Send + 'static> {
+        self.core.client(py)?;
+        let timeout = duration(self.timeout)?;
+        Ok(Arc::clone(&self.source).next(timeout))
+    }
+
+    /// The end of reading, where the client is there to end it: it frees what was read ahead.
+    fn close(&self, py: Python<'_>) -> Option<impl Future<Output = ()> + Send + 'static> {
+        self.core.client(py).ok()?;
+        let source = Arc::clone(&self.source);
+        Some(async move { source.close().await })
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if !self.core.is_of_this_process() {
+            // What was read ahead belongs to threads of the parent.
+            std::mem::forget(Arc::clone(&self.source));
+        }
+    }
+}
+
+/// Batches as they are read. Closing it, or leaving its ``with`` block, frees what was read ahead.
+///
+/// It is an Arrow stream as well: ``pyarrow.table(batches)`` or ``polars.DataFrame(batches)`` has all that is left to
+/// read, in the columns of :meth:`Batch.to_arrow`, and those columns without rows when there is nothing.
+///
+/// >>> import pyarrow
+/// >>> pyarrow.table(client.create_stream("orders").read()).column_names
+/// ['offset', 'timestamp', 'key', 'value', 'headers']
+#[pyclass(frozen, module = "sbp_native", name = "Batches")]
+pub(crate) struct Batches(Reading);
+
+impl Batches {
+    /// Begins to read, so that "latest" means now.
+    pub(crate) fn new(
+        py: Python<'_>,
+        core: &Arc<ClientCore>,
+        wanted: ReadRequest,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        Self::noted(py, core, wanted, timeout, None)
+    }
+
+    /// The same, for somebody who is told of each batch that was handed out.
+    pub(crate) fn noted(
+        py: Python<'_>,
+        core: &Arc<ClientCore>,
+        wanted: ReadRequest,
+        timeout: Option<f64>,
+        taken: Option<BatchListener>,
+    ) -> PyResult<Self> {
+        let limit = duration(timeout)?;
+        let mut source = source(py, core, wanted)?;
+        let opened = block_on(py, async move { source.open(limit).await.map(|()| source) })?;
+        let source = opened.map_err(|failure| failure.into_python(py))?;
+        Ok(Self(Reading {
+            core: Arc::clone(core),
+            source: SharedSource::new(source, taken),
+            timeout,
+        }))
+    }
+}
+
+#[pymethods]
+impl Batches {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        // A step that a signal ends is dropped, which gives back what it took.
+        let stepped = block_on(py, self.0.step(py)?)?;
+        Ok(stepped.map_err(|failure| failure.into_python(py))?.take())
+    }
+
+    /// What is left to read as record batches, in the stream's own columns or ``offset, timestamp, key, value, headers``.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // A wish that the protocol allows an exporter not to grant.
+        let _ = requested_schema;
+        let reading = &self.0;
+        reading.core.client(py)?;
+        let source = Arc::clone(&reading.source);
+        let schema = block_on(py, async move { source.columns().await })?;
+        let schema = schema.map_err(|what| errors::schema_mismatch(py, &what))?;
+        let (handle, timeout) = (runtime::handle(py)?, duration(reading.timeout)?);
+        let source = Arc::clone(&reading.source);
+        let batches = RecordBatches::new(&reading.core, handle, source, timeout, schema);
+        arrow::export_stream(py, Box::new(batches))
+    }
+
+    /// Stops reading.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.0.close(py) {
+            Some(closed) => block_on(py, closed),
+            None => Ok(()),
+        }
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+}
+
+/// Batches as they are read, for ``async for``.
+#[pyclass(frozen, module = "sbp_native", name = "AsyncBatches")]
+pub(crate) struct AsyncBatches(Reading);
+
+impl AsyncBatches {
+    /// Begins to read at once, so that "latest" means now. A failure is told by the first step, which tries again.
+    pub(crate) fn new(
+        py: Python<'_>,
+        core: &Arc<ClientCore>,
+        wanted: ReadRequest,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        Self::noted(py, core, wanted, timeout, None)
+    }
+
+    /// The same, for somebody who is told of each batch that was handed out.
+    pub(crate) fn noted(
+        py: Python<'_>,
+        core: &Arc<ClientCore>,
+        wanted: ReadRequest,
+        timeout: Option<f64>,
+        taken: Option<BatchListener>,
+    ) -> PyResult<Self> {
+        let limit = duration(timeout)?;
+        let source = SharedSource::new(source(py, core, wanted)?, taken);
+        let opened = Arc::clone(&source);
+        runtime::handle(py)?.spawn(async move {
+            let _ = opened.open(limit).await;
+        });
+        Ok(Self(Reading {
+            core: Arc::clone(core),
+            source,
+            timeout,
+        }))
+    }
+}
+
+#[pymethods]
+impl AsyncBatches {
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(&self, py: Python<'py>) -> Started<'py> {
+        let step = self.0.step(py)?;
+        RunningLoop::current(py)?.spawn_step(step)
+    }
+
+    /// Stops reading and frees what was read ahead.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(closed) = self.0.close(py) {
+            runtime::handle(py)?.spawn(closed);
+        }
+        Ok(())
+    }
+
+    fn __aenter__<'py>(slf: Bound<'py, Self>) -> Started<'py> {
+        let event_loop = RunningLoop::current(slf.py())?;
+        event_loop.ready(Ok(slf.into_any().unbind()))
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __aexit__<'py>(&self, py: Python<'py>, _exception: &Bound<'py, PyAny>) -> Started<'py> {
+        self.close(py)?;
+        RunningLoop::current(py)?.ready(Ok(py.None()))
+    }
+}

@@ -1,0 +1,382 @@
+//! Named cursors, for blocking code and for asyncio.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::PyClass;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyMapping, PyTuple};
+use sbp_client::{Client, CursorOptions, Position};
+use sbp_types::{Offset, StreamId};
+
+use crate::api::pair::blocking_and_asyncio;
+use crate::arguments::{keys, position_or};
+use crate::call::{Call, RequestCall};
+use crate::client_core::ClientCore;
+use crate::errors;
+use crate::read::shared_source::BatchListener;
+use crate::read::source::ReadRequest;
+use crate::requests::{self, Described, Failure, Key};
+use crate::results::batch::Batch;
+use crate::time::duration;
+
+/// A holder of a cursor: what `Cursor` and `AsyncCursor` share.
+pub(crate) struct CursorHolder {
+    core: Arc<ClientCore>,
+    /// `None` only while it is dropped.
+    cursor: Option<sbp_client::Cursor>,
+    streams: Vec<Arc<Described>>,
+}
+
+impl Drop for CursorHolder {
+    fn drop(&mut self) {
+        if !self.core.is_of_this_process() {
+            // Its commits belong to the parent.
+            std::mem::forget(self.cursor.take());
+        }
+    }
+}
+
+/// Opens a cursor; `make` makes the object, of the blocking or the asynchronous class.
+pub(crate) fn open(
+    py: Python<'_>,
+    core: &Arc<ClientCore>,
+    name: String,
+    streams: &Bound<'_, PyAny>,
+    start: Option<&Bound<'_, PyAny>>,
+    timeout: Option<f64>,
+    make: fn(Python<'_>, CursorHolder) -> PyResult<Py<PyAny>>,
+) -> PyResult<impl Call> {
+    let client = core.client(py)?.clone();
+    let keys = keys(streams)?;
+    let options = CursorOptions {
+        start: position_or(start, Position::Earliest)?,
+        timeout: duration(timeout)?,
+        ..CursorOptions::default()
+    };
+    let core = Arc::clone(core);
+    let work = async move {
+        let streams = described(&client, &keys, options.timeout).await?;
+        let known = streams.iter().map(|stream| Arc::clone(&stream.stream)).collect();
+        let cursor = client.cursor(&name, known, options).await?;
+        Ok((cursor, streams))
+    };
+    Ok(RequestCall::new(work, move |py, (cursor, streams)| {
+        let cursor = Some(cursor);
+        make(py, CursorHolder { core, cursor, streams })
+    }))
+}
+
+/// The streams as they are now: a name may have been given to another one since it was last used. Each once.
+async fn described(client: &Client, wanted: &[Key], timeout: Option<Duration>) -> Result<Vec<Arc<Described>>, Failure> {
+    let mut streams: Vec<Arc<Described>> = Vec::with_capacity(wanted.len());
+    for key in wanted {
+        let stream = requests::describe(client, key, timeout).await?;
+        if !streams
+            .iter()
+            .any(|known| known.stream.stream_id == stream.stream.stream_id)
+        {
+            streams.push(stream);
+        }
+    }
+    Ok(streams)
+}
+
+impl CursorHolder {
+    fn cursor(&self, py: Python<'_>) -> PyResult<&sbp_client::Cursor> {
+        self.core.client(py)?;
+        self.cursor.as_ref().ok_or_else(|| errors::closed(py, "cursor"))
+    }
+
+    fn name(&self) -> &str {
+        self.cursor.as_ref().map_or("", sbp_client::Cursor::name)
+    }
+
+    fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.streams.iter().map(|stream| &*stream.name))
+    }
+
+    /// Places by stream name.
+    fn dict<'py>(&self, py: Python<'py>, places: Vec<(StreamId, Offset)>) -> PyResult<Bound<'py, PyDict>> {
+        let by_name = PyDict::new(py);
+        for (id, next) in places {
+            let stream = self.streams.iter().find(|stream| stream.stream.stream_id == id);
+            if let Some(stream) = stream {
+                by_name.set_item(&*stream.name, next.0)?;
+            }
+        }
+        Ok(by_name)
+    }
+
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let places = self.cursor.as_ref().map(sbp_client::Cursor::positions);
+        self.dict(py, places.unwrap_or_default())
+    }
+
+    fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let places = self.cursor.as_ref().map(sbp_client::Cursor::reached);
+        self.dict(py, places.unwrap_or_default())
+    }
+
+    /// The stream of this holder's that a caller names.
+    fn stream(&self, py: Python<'_>, key: &Key) -> PyResult<StreamId> {
+        let is_it = |stream: &&Arc<Described>| match key {
+            Key::Name(name) => **name == *stream.name,
+            Key::Id(id) => *id == stream.stream.stream_id,
+            Key::Known(known) => known.stream.stream_id == stream.stream.stream_id,
+        };
+        let found = self.streams.iter().find(is_it);
+        found.map(|stream| stream.stream.stream_id).ok_or_else(|| {
+            let what = format!("cursor {} was not opened for stream {key}", self.name());
+            errors::invalid(py, &what)
+        })
+    }
+
+    /// What is to be committed: everything handed out, a batch, or places by stream.
+    fn places(&self, py: Python<'_>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(StreamId, Offset)>> {
+        let Some(value) = value else {
+            return Ok(self.cursor(py)?.reached());
+        };
+        if let Ok(batch) = value.cast::<Batch>() {
+            let (stream, next) = batch.get().behind();
+            return Ok(vec![(self.stream(py, &Key::Id(stream))?, next)]);
+        }
+        let wrong = || {
+            PyTypeError::new_err(
+                "commit takes a batch, or a dict from streams to the offsets that are next; without either it commits \
+                 what was handed out",
+            )
+        };
+        let places = value.cast::<PyMapping>().map_err(|_| wrong())?;
+        let mut read = Vec::with_capacity(places.len()?);
+        for item in places.items()?.iter() {
+            let (key, next) = item.extract::<(Key, Bound<'_, PyAny>)>()?;
+            if next.is_instance_of::<PyBool>() {
+                return Err(wrong());
+            }
+            let next = next.extract::<i64>().map_err(|_| wrong())?;
+            read.push((self.stream(py, &key)?, Offset(next)));
+        }
+        Ok(read)
+    }
+
+    fn commit(
+        &self,
+        py: Python<'_>,
+        positions: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<impl Call> {
+        let places = self.places(py, positions)?;
+        // The order of calls is that of commits: it is settled here.
+        let commit = self.cursor(py)?.commit(places, duration(timeout)?);
+        Ok(RequestCall::new(async move { Ok(commit.await?) }, |py, ()| {
+            Ok(py.None())
+        }))
+    }
+
+    fn lag(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<impl Call> {
+        let client = self.core.client(py)?.clone();
+        let keys = self
+            .streams
+            .iter()
+            .map(|stream| Key::Known(Arc::clone(stream)))
+            .collect();
+        let (timeout, reached) = (duration(timeout)?, self.cursor(py)?.reached());
+        let work = async move { requests::positions(&client, Some(keys), timeout).await };
+        Ok(RequestCall::new(work, move |py, found| {
+            let by_name = PyDict::new(py);
+            for (stream, bounds) in found {
+                let place = reached.iter().find(|(id, _)| *id == stream.stream.stream_id);
+                let next = place.map_or(bounds.earliest, |(_, next)| *next);
+                by_name.set_item(&*stream.name, bounds.latest.distance_from(next))?;
+            }
+            Ok(by_name.into_any().unbind())
+        }))
+    }
+
+    /// What is read from where reading got to: for ever, or up to the end as it is now.
+    fn wanted(&self, py: Python<'_>, bounded: bool) -> PyResult<ReadRequest> {
+        let cursor = self.cursor(py)?;
+        if let Some(lost) = cursor.lost() {
+            return Err(errors::from_client(py, lost, None));
+        }
+        let places = self.streams.iter().filter_map(|stream| {
+            let reached = cursor.reached();
+            let (_, next) = reached.iter().find(|(id, _)| *id == stream.stream.stream_id)?;
+            Some((Key::Known(Arc::clone(stream)), Position::At(*next)))
+        });
+        Ok(if bounded {
+            let spans = places.map(|(key, start)| (key, start, Position::Latest));
+            ReadRequest::Spans {
+                streams: spans.collect(),
+            }
+        } else {
+            ReadRequest::Tail {
+                streams: places.collect(),
+            }
+        })
+    }
+
+    /// Who notes what was handed out.
+    fn taken(&self, py: Python<'_>) -> PyResult<BatchListener> {
+        let cursor = self.cursor(py)?.clone();
+        Ok(Box::new(move |batch: &Batch| {
+            let (stream, next) = batch.behind();
+            cursor.advance(stream, next);
+        }))
+    }
+
+    fn repr(&self, py: Python<'_>, class: &str) -> PyResult<String> {
+        let positions = self.positions(py)?.repr()?;
+        Ok(format!("<sbp_native.{class} {:?} at {positions}>", self.name()))
+    }
+}
+
+/// Where a job stands in its streams, under a name that the service remembers: its next record in each of them.
+///
+/// Made by :meth:`Client.cursor`. Opening claims nothing: of several holders of one name the first to commit is the
+/// holder from then on, and every commit of the others raises ``CursorTakenError``. ``commit()`` right after opening
+/// claims the name before any work is done.
+///
+/// >>> import sbp_native as sbp
+/// >>> with sbp.Server() as server, sbp.connect(server.address) as client:
+/// ...     client.create_stream("orders").append([b"first", b"second"]).last_offset
+/// ...     billing = client.cursor("billing", ["orders"])
+/// ...     for batch in billing.read():
+/// ...         billing.commit(batch)
+/// ...     client.cursor("billing", ["orders"]).positions
+/// 1
+/// {'orders': 2}
+///
+/// What was handed out and not committed is read again by the next holder: at least once. A job that keeps its own
+/// results in one place can store :attr:`positions` with them instead.
+#[pyclass(frozen, module = "sbp_native", name = "Cursor")]
+pub(crate) struct Cursor(CursorHolder);
+
+impl Cursor {
+    /// The object of an opened cursor.
+    pub(crate) fn object(py: Python<'_>, holder: CursorHolder) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Self(holder))?.into_any())
+    }
+}
+
+/// Where a job stands in its streams, for asyncio; see :class:`Cursor`.
+#[pyclass(frozen, module = "sbp_native", name = "AsyncCursor")]
+pub(crate) struct AsyncCursor(CursorHolder);
+
+impl AsyncCursor {
+    /// The object of an opened cursor.
+    pub(crate) fn object(py: Python<'_>, holder: CursorHolder) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Self(holder))?.into_any())
+    }
+}
+
+blocking_and_asyncio! {
+    impl Cursor and AsyncCursor {
+        #[getter]
+        /// The cursor's name.
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+
+        #[getter]
+        /// The names of the streams it was opened for.
+        fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+            self.0.names(py)
+        }
+
+        #[getter]
+        /// What is committed, as far as this holder knows: for each stream the first offset that is not done.
+        fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+            self.0.positions(py)
+        }
+
+        #[getter]
+        /// How far this holder has read: for each stream the offset behind the last record that was handed out.
+        fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+            self.0.reached(py)
+        }
+
+        #[pyo3(signature = (positions = None, *, timeout = None))]
+        blocking {
+            /// Stores that everything before these offsets is done, and returns when it is stored.
+            ///
+            /// A batch: everything up to its end. A dict: for each stream named, the first offset that is *not* done. Nothing:
+            /// everything that was handed out. Places of other streams stay. It may go back: then records are read once more.
+            ///
+            /// Raises ``CursorTakenError`` when another holder has committed; nothing was stored then, and nothing will be
+            /// through this holder: open the cursor anew. ``OffsetOutOfRangeError`` for a place beyond the end of its stream,
+            /// which is asked for only where the place is further than what was handed out. An answer that is lost is resolved
+            /// by reading back; ``IndeterminateError`` only when that could not be done in time either. The next commit finds
+            /// out, and builds on what it finds.
+        }
+        asyncio {
+            /// Stores that everything before these offsets is done; see :meth:`Cursor.commit`.
+            ///
+            /// Commits are stored in the order of calls, those that wait for an earlier one together. One whose operation is
+            /// cancelled goes on.
+        }
+        fn commit<'py>(
+            &self,
+            py: Python<'py>,
+            positions: Option<&Bound<'py, PyAny>>,
+            timeout: Option<f64>,
+        ) -> api::Returned<'py> {
+            api::run(py, self.0.commit(py, positions, timeout)?)
+        }
+
+        #[pyo3(signature = (*, timeout = None))]
+        /// How many records of each stream have not been handed out to this holder.
+        fn lag<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
+            api::run(py, self.0.lag(py, timeout)?)
+        }
+
+        #[pyo3(signature = (*, timeout = None))]
+        /// From where reading got to, up to the end of each stream as it is now, one stream after the other.
+        fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<api::Batches> {
+            api::Batches::noted(
+                py,
+                &self.0.core,
+                self.0.wanted(py, true)?,
+                timeout,
+                Some(self.0.taken(py)?),
+            )
+        }
+
+        #[pyo3(signature = (*, timeout = None))]
+        blocking {
+            /// From where reading got to, and on as the streams grow; ``for batch in cursor`` is the same.
+            ///
+            /// ``timeout`` is how long a step waits for a record before it raises ``TimeoutError``; the next step goes on.
+        }
+        asyncio {
+            /// From where reading got to, and on as the streams grow; ``async for batch in cursor`` is the same.
+        }
+        fn tail(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<api::Batches> {
+            api::Batches::noted(
+                py,
+                &self.0.core,
+                self.0.wanted(py, false)?,
+                timeout,
+                Some(self.0.taken(py)?),
+            )
+        }
+
+        fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+            self.0.repr(py, Self::NAME)
+        }
+    }
+
+    impl Cursor {
+        fn __iter__(&self, py: Python<'_>) -> PyResult<api::Batches> {
+            self.tail(py, None)
+        }
+    }
+
+    impl AsyncCursor {
+        fn __aiter__(&self, py: Python<'_>) -> PyResult<api::Batches> {
+            self.tail(py, None)
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Streams by key, for blocking code and for asyncio.
+
+use std::sync::Arc;
+
+use pyo3::PyClass;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use sbp_client::Position;
+
+use crate::api::pair::blocking_and_asyncio;
+use crate::append::input::{AppendInput, AppendOptions};
+use crate::append::prepared::BackpressurePolicy;
+use crate::arguments::{self, places_of};
+use crate::call::{Call, RequestCall, stream_calls};
+use crate::client_core::ClientCore;
+use crate::errors;
+use crate::memory::buffer;
+use crate::read::source::ReadRequest;
+use crate::requests::{Described, Key};
+use crate::time::duration;
+
+/// The streams of one name: what `Keyed` and `AsyncKeyed` share.
+pub(crate) struct KeyedStreams {
+    core: Arc<ClientCore>,
+    keyed: sbp_client::Keyed,
+    streams: Vec<Arc<Described>>,
+}
+
+/// Finds or makes the streams of a name; `make` makes the object, of the blocking or the asynchronous class.
+pub(crate) fn open(
+    py: Python<'_>,
+    core: &Arc<ClientCore>,
+    name: String,
+    streams: Option<u32>,
+    timeout: Option<f64>,
+    make: fn(Python<'_>, KeyedStreams) -> PyResult<Py<PyAny>>,
+) -> PyResult<impl Call> {
+    let client = core.client(py)?.clone();
+    let timeout = duration(timeout)?;
+    let core = Arc::clone(core);
+    let work = async move {
+        let keyed = client.keyed(&name, streams, timeout).await?;
+        let streams = keyed.streams().iter().map(|stream| Described::new(Arc::clone(stream)));
+        let streams = streams.collect::<Result<_, _>>()?;
+        Ok((keyed, streams))
+    };
+    Ok(RequestCall::new(work, move |py, (keyed, streams)| {
+        make(py, KeyedStreams { core, keyed, streams })
+    }))
+}
+
+/// The records of an `append_all`, by stream: values, and their keys.
+struct Group<'py> {
+    place: usize,
+    values: Bound<'py, PyList>,
+    keys: Bound<'py, PyList>,
+}
+
+impl KeyedStreams {
+    /// The stream of a key, and the key as bytes.
+    fn place<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<(usize, Bound<'py, PyBytes>)> {
+        let py = key.py();
+        let bytes = if let Ok(text) = key.cast::<PyString>() {
+            PyBytes::new(py, text.to_str()?.as_bytes())
+        } else if let Ok(bytes) = key.cast::<PyBytes>() {
+            bytes.clone()
+        } else {
+            buffer::with_bytes(key, |bytes| PyBytes::new(py, bytes))
+                .map_err(|_| PyTypeError::new_err("a key is bytes, or a str, which is stored as UTF-8"))?
+        };
+        Ok((self.keyed.place_of(bytes.as_bytes()), bytes))
+    }
+
+    fn at(&self, py: Python<'_>, place: usize) -> PyResult<&Arc<Described>> {
+        let stream = self.streams.get(place);
+        stream.ok_or_else(|| errors::corrupt(py, "a key's stream is missing"))
+    }
+
+    fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.streams.iter().map(|stream| &*stream.name))
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.streams
+            .iter()
+            .map(|stream| Key::Known(Arc::clone(stream)))
+            .collect()
+    }
+
+    fn stream_of(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
+        let (place, _) = self.place(key)?;
+        Ok(&self.at(key.py(), place)?.name)
+    }
+
+    /// Records and keys by stream, in the order of the items.
+    fn groups<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Vec<Group<'py>>> {
+        let py = items.py();
+        let mut groups: Vec<Group<'py>> = Vec::new();
+        let mut of_place: Vec<Option<usize>> = vec![None; self.streams.len()];
+        for (number, item) in items.try_iter()?.enumerate() {
+            let (key, value) = item?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>().map_err(|_| {
+                PyTypeError::new_err(format!(
+                    "append_all takes pairs of a key and a value; item {number} is none"
+                ))
+            })?;
+            let (place, key) = self.place(&key)?;
+            let slot = of_place
+                .get_mut(place)
+                .ok_or_else(|| errors::corrupt(py, "a key's stream is missing"))?;
+            let group = *slot.get_or_insert_with(|| {
+                groups.push(Group {
+                    place,
+                    values: PyList::empty(py),
+                    keys: PyList::empty(py),
+                });
+                groups.len() - 1
+            });
+            if let Some(group) = groups.get(group) {
+                group.values.append(value)?;
+                group.keys.append(key)?;
+            }
+        }
+        if groups.is_empty() {
+            return Err(errors::invalid(py, "append_all was given no records"));
+        }
+        Ok(groups)
+    }
+
+    /// The groups as one append, in one frame.
+    fn appendings<'a, 'py>(
+        &self,
+        py: Python<'py>,
+        groups: &'a [Group<'py>],
+        options: AppendOptions,
+    ) -> PyResult<Vec<(Arc<Described>, AppendInput<'a, 'py>)>> {
+        let input = |group: &'a Group<'py>| {
+            let input = AppendInput {
+                data: group.values.as_any(),
+                key: Some(group.keys.as_any()),
+                headers: None,
+                options,
+            };
+            Ok((Arc::clone(self.at(py, group.place)?), input))
+        };
+        groups.iter().map(input).collect()
+    }
+
+    fn read(&self, start: Option<&Bound<'_, PyAny>>, end: Option<&Bound<'_, PyAny>>) -> PyResult<ReadRequest> {
+        let starts = places_of(self.keys(), start, Position::Earliest)?;
+        let ends = places_of(self.keys(), end, Position::Latest)?;
+        let spans = starts.into_iter().zip(ends);
+        Ok(ReadRequest::Spans {
+            streams: spans.map(|((key, start), (_, end))| (key, start, end)).collect(),
+        })
+    }
+
+    fn tail(&self, start: Option<&Bound<'_, PyAny>>) -> PyResult<ReadRequest> {
+        Ok(ReadRequest::Tail {
+            streams: places_of(self.keys(), start, Position::Latest)?,
+        })
+    }
+
+    fn repr(&self, class: &str) -> String {
+        format!(
+            "<sbp_native.{class} {:?} in {} streams>",
+            self.keyed.name(),
+            self.streams.len()
+        )
+    }
+}
+
+/// Streams that share a name, each with the records of its part of the keys.
+///
+/// Made by :meth:`Client.keyed`. A key's stream is ``zlib.crc32(key) % len(keyed)``, for ever: records with the same
+/// key are in one stream, and so in order. For one cursor over all of them pass it, or ``keyed.streams``, to
+/// :meth:`Client.cursor`.
+///
+/// >>> import sbp_native as sbp
+/// >>> with sbp.Server() as server, sbp.connect(server.address) as client:
+/// ...     orders = client.keyed("orders", 4)
+/// ...     orders.append("customer-17", b"created").stream == orders.stream_of("customer-17")
+/// True
+#[pyclass(frozen, module = "sbp_native", name = "Keyed")]
+pub(crate) struct Keyed(KeyedStreams);
+
+impl Keyed {
+    /// The class of its writers.
+    const WRITER: &str = "KeyedWriter";
+
+    /// The object of a set of streams.
+    pub(crate) fn object(py: Python<'_>, set: KeyedStreams) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Self(set))?.into_any())
+    }
+}
+
+/// Streams that share a name, for asyncio; see :class:`Keyed`.
+#[pyclass(frozen, module = "sbp_native", name = "AsyncKeyed")]
+pub(crate) struct AsyncKeyed(KeyedStreams);
+
+impl AsyncKeyed {
+    /// The class of its writers.
+    const WRITER: &str = "AsyncKeyedWriter";
+
+    /// The object of a set of streams.
+    pub(crate) fn object(py: Python<'_>, set: KeyedStreams) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Self(set))?.into_any())
+    }
+}
+
+blocking_and_asyncio! {
+    impl Keyed and AsyncKeyed {
+        #[getter]
+        /// The name of the whole.
+        fn name(&self) -> &str {
+            self.0.keyed.name()
+        }
+
+        #[getter]
+        /// The names of its streams, in order: ``name-0`` and so on. Iterating gives the same.
+        fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+            self.0.names(py)
+        }
+
+        /// The name of the stream that holds the records with this key.
+        fn stream_of(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
+            self.0.stream_of(key)
+        }
+
+        #[pyo3(signature = (key, value, *, headers = None, timestamp = None, compression = None, timeout = None))]
+        #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+        blocking {
+            /// Appends one record to the stream of its key, and returns when it is stored.
+            ///
+            /// A key that is a str is stored as UTF-8.
+        }
+        asyncio {
+            /// Appends one record to the stream of its key. A key that is a str is stored as UTF-8.
+        }
+        fn append<'py>(
+            &self,
+            py: Python<'py>,
+            key: &Bound<'py, PyAny>,
+            value: &Bound<'py, PyAny>,
+            headers: Option<&Bound<'py, PyAny>>,
+            timestamp: Option<&Bound<'py, PyAny>>,
+            compression: Option<&str>,
+            timeout: Option<f64>,
+        ) -> api::Returned<'py> {
+            let (place, key) = self.0.place(key)?;
+            let stream = Key::Known(Arc::clone(self.0.at(py, place)?));
+            let input = AppendInput {
+                data: value,
+                key: Some(key.as_any()),
+                headers,
+                options: arguments::append_options(timestamp, None, compression)?,
+            };
+            api::append(py, &self.0.core, stream, &input, timeout, BackpressurePolicy::Wait)
+        }
+
+        #[pyo3(signature = (items, *, timestamp = None, compression = None, timeout = None))]
+        /// Appends pairs of key and value in ONE frame, one batch to each stream concerned.
+        ///
+        /// Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
+        fn append_all<'py>(
+            &self,
+            py: Python<'py>,
+            items: &Bound<'py, PyAny>,
+            timestamp: Option<&Bound<'py, PyAny>>,
+            compression: Option<&str>,
+            timeout: Option<f64>,
+        ) -> api::Returned<'py> {
+            let groups = self.0.groups(items)?;
+            let appendings = self
+                .0
+                .appendings(py, &groups, arguments::append_options(timestamp, None, compression)?)?;
+            api::append_each(py, &self.0.core, &appendings, timeout)
+        }
+
+        #[pyo3(
+            signature = (start = None, end = None, *, timeout = None),
+            text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
+        )]
+        /// The records of all its streams, one stream after the other: those of one key in their order.
+        fn read(
+            &self,
+            py: Python<'_>,
+            start: Option<&Bound<'_, PyAny>>,
+            end: Option<&Bound<'_, PyAny>>,
+            timeout: Option<f64>,
+        ) -> PyResult<api::Batches> {
+            api::Batches::new(py, &self.0.core, self.0.read(start, end)?, timeout)
+        }
+
+        #[pyo3(
+            signature = (start = None, *, timeout = None),
+            text_signature = "($self, start='latest', *, timeout=None)"
+        )]
+        /// The records of all its streams as they grow: those of one key in their order.
+        fn tail(&self, py: Python<'_>, start: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<api::Batches> {
+            api::Batches::new(py, &self.0.core, self.0.tail(start)?, timeout)
+        }
+
+        #[pyo3(signature = (*, timeout = None))]
+        /// Where each of its streams begins and ends now.
+        fn positions<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
+            let names = self.0.names(py)?.into_any();
+            api::run(py, stream_calls::positions(py, &self.0.core, Some(&names), timeout)?)
+        }
+
+        fn __len__(&self) -> usize {
+            self.0.streams.len()
+        }
+
+        fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+            Ok(self.0.names(py)?.try_iter()?.into_any())
+        }
+
+        fn __repr__(&self) -> String {
+            self.0.repr(Self::NAME)
+        }
+    }
+
+    writer {
+        /// A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
+        ///
+        /// Every stream has batches, sequence numbers and ``max_in_flight`` of its own. ``on_delivery`` is told of all;
+        /// ``report.ack.stream`` or ``report.error.stream`` says which stream it is.
+        fn writer<'py>(slf: &Bound<'py, Self>) () options -> PyResult<Bound<'py, PyAny>> {
+            let (py, set) = (slf.py(), &slf.get().0);
+            set.core.client(py)?;
+            let writers = PyDict::new(py);
+            for stream in &set.streams {
+                let writer = api::Writer::open(py, &set.core, Key::Known(Arc::clone(stream)), &options)?;
+                writers.set_item(&*stream.name, Bound::new(py, writer)?)?;
+            }
+            let class = py.import("sbp_native._keyed")?.getattr(Self::WRITER)?;
+            class.call1((slf, writers))
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Python names that are looked up once.
+
+use pyo3::exceptions::PyModuleNotFoundError;
+use pyo3::prelude::*;
+
+use crate::interpreter::once::OncePy;
+
+macro_rules! imported {
+    ($(#[$meta:meta])* $name:ident = $module:literal . $attribute:literal) => {
+        $(#[$meta])*
+        pub(crate) fn $name<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+            static CELL: OncePy<PyAny> = OncePy::new();
+            CELL.get(py, || Ok(py.import($module)?.getattr($attribute)?.unbind()))
+        }
+    };
+}
+
+imported! {
+    /// `asyncio.get_running_loop`.
+    get_running_loop = "asyncio"."get_running_loop"
+}
+imported! {
+    /// `asyncio.CancelledError`.
+    cancelled_error = "asyncio"."CancelledError"
+}
+imported! {
+    /// `asyncio.InvalidStateError`.
+    invalid_state_error = "asyncio"."InvalidStateError"
+}
+imported! {
+    /// `contextvars.copy_context`.
+    copy_context = "contextvars"."copy_context"
+}
+imported! {
+    /// `weakref.WeakKeyDictionary`.
+    weak_key_dictionary = "weakref"."WeakKeyDictionary"
+}
+imported! {
+    /// `memoryview`.
+    memoryview = "builtins"."memoryview"
+}
+imported! {
+    /// `types.GenericAlias`.
+    generic_alias = "types"."GenericAlias"
+}
+imported! {
+    /// `asyncio.to_thread`.
+    to_thread = "asyncio"."to_thread"
+}
+
+/// A library that this package does without, for a call that cannot: `what` says which. `extra` is how it is installed
+/// beside this package.
+///
+/// # Errors
+///
+/// `ModuleNotFoundError`, which says what to do.
+pub(crate) fn library<'py>(py: Python<'py>, name: &str, what: &str, extra: &str) -> PyResult<Bound<'py, PyModule>> {
+    py.import(name).map_err(|error| {
+        let absent = error.is_instance_of::<PyModuleNotFoundError>(py)
+            && error
+                .value(py)
+                .getattr("name")
+                .is_ok_and(|missing| missing.eq(name).unwrap_or(false));
+        if !absent {
+            return error;
+        }
+        let said = PyModuleNotFoundError::new_err(format!(
+            "{what} needs {name}, which is not installed: pip install {extra}"
+        ));
+        let named = said.value(py).setattr("name", name);
+        said.set_cause(py, Some(error));
+        match named {
+            Ok(()) => said,
+            Err(error) => error,
+        }
+    })
+}
+
+/// Whether an event loop runs on this thread. Where nobody has imported asyncio, none does.
+pub(crate) fn in_running_loop(py: Python<'_>) -> PyResult<bool> {
+    let modules = py.import("sys")?.getattr("modules")?;
+    match modules.get_item("asyncio") {
+        Ok(asyncio) if !asyncio.is_none() => Ok(!asyncio.call_method0("_get_running_loop")?.is_none()),
+        _ => Ok(false),
+    }
+}

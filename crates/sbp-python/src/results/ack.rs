@@ -1,0 +1,173 @@
+//! Acknowledgements as Python sees them.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sbp_client::AppendOutcome;
+
+use crate::errors;
+use crate::requests::{Described, Failure};
+
+/// One append is stored, and where. With ``durability == "fsync"`` it survives a loss of power.
+#[pyclass(frozen, eq, hash, module = "sbp_native", name = "Ack")]
+#[derive(PartialEq, Eq)]
+pub(crate) struct Ack {
+    stream: Arc<str>,
+    inner: sbp_client::Ack,
+}
+
+impl Hash for Ack {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.inner.stream, self.inner.base_offset).hash(state);
+    }
+}
+
+impl Ack {
+    pub(crate) fn new(stream: Arc<str>, inner: sbp_client::Ack) -> Self {
+        Self { stream, inner }
+    }
+}
+
+#[pymethods]
+impl Ack {
+    /// The stream's name.
+    #[getter]
+    fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// The stream's id.
+    #[getter]
+    fn stream_id(&self) -> i64 {
+        self.inner.stream.0
+    }
+
+    /// The first record's offset.
+    #[getter]
+    fn base_offset(&self) -> i64 {
+        self.inner.base_offset.0
+    }
+
+    /// The last record's offset.
+    #[getter]
+    fn last_offset(&self) -> i64 {
+        self.inner.last_offset.0
+    }
+
+    /// The server's clock when it answered: milliseconds since 1970, UTC.
+    #[getter]
+    fn append_time(&self) -> i64 {
+        self.inner.append_time.0
+    }
+
+    /// What the acknowledgement promises.
+    #[getter]
+    fn durability(&self) -> &'static str {
+        self.inner.durability.as_str()
+    }
+
+    /// Whether the server had this very batch already and answered with its old place.
+    #[getter]
+    fn duplicate(&self) -> bool {
+        self.inner.duplicate
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.inner.last_offset.0 - self.inner.base_offset.0 + 1).unwrap_or(0)
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Ack(stream={:?}, base_offset={}, last_offset={}, append_time={}, durability={:?}, duplicate={})",
+            self.stream,
+            self.inner.base_offset.0,
+            self.inner.last_offset.0,
+            self.inner.append_time.0,
+            self.inner.durability.as_str(),
+            if self.inner.duplicate { "True" } else { "False" }
+        )
+    }
+}
+
+/// What an append's outcome becomes.
+pub(crate) enum AckShape {
+    /// The operation is no append, or not yet.
+    None,
+    /// One [`Ack`].
+    One(Arc<Described>),
+    /// A dict from stream name to [`Ack`].
+    Many(Vec<Arc<Described>>),
+}
+
+impl AckShape {
+    /// The failure, with the stream's name where it is about one.
+    pub(crate) fn explain(&self, failure: Failure) -> Failure {
+        match (failure, self) {
+            (Failure::Client(error), Self::One(stream)) => {
+                stream.note(&error);
+                Failure::Named(error, Some(Arc::clone(&stream.name)))
+            }
+            (Failure::Client(error), Self::Many(streams)) => {
+                let concerned = |stream: &&Arc<Described>| Some(stream.stream.stream_id) == error.stream();
+                let name = streams.iter().find(concerned).map(|stream| Arc::clone(&stream.name));
+                Failure::Named(error, name)
+            }
+            (failure, _) => failure,
+        }
+    }
+
+    /// The Python object for an outcome, or the exception of the first entry that was refused.
+    pub(crate) fn build(&self, py: Python<'_>, outcome: AppendOutcome) -> PyResult<Py<PyAny>> {
+        match self {
+            Self::One(stream) => {
+                let inner = outcome
+                    .single()
+                    .inspect_err(|error| stream.note(error))
+                    .map_err(|error| errors::from_client(py, error, Some(&stream.name)))?;
+                Ok(Py::new(
+                    py,
+                    Ack {
+                        stream: Arc::clone(&stream.name),
+                        inner,
+                    },
+                )?
+                .into_any())
+            }
+            Self::Many(streams) => {
+                let acks = PyDict::new(py);
+                let mut refused = None;
+                for (stream, entry) in streams.iter().zip(outcome.entries) {
+                    match entry {
+                        Ok(inner) => acks.set_item(
+                            &*stream.name,
+                            Ack {
+                                stream: Arc::clone(&stream.name),
+                                inner,
+                            }
+                            .into_pyobject(py)?,
+                        )?,
+                        Err(error) => {
+                            stream.note(&error);
+                            refused.get_or_insert((error, stream));
+                        }
+                    }
+                }
+                match refused {
+                    None => Ok(acks.into_any().unbind()),
+                    Some((error, stream)) => {
+                        let error = errors::from_client(py, error, Some(&stream.name));
+                        error.value(py).setattr("acks", acks)?;
+                        Err(error)
+                    }
+                }
+            }
+            Self::None => unreachable!("only appends are answered with an append's outcome"),
+        }
+    }
+}

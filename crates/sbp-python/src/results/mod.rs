@@ -1,0 +1,9 @@
+//! The objects that calls return: values, which know no client.
+
+pub(crate) mod ack;
+pub(crate) mod batch;
+pub(crate) mod cluster;
+pub(crate) mod delivery;
+mod html;
+pub(crate) mod record;
+pub(crate) mod stream_info;

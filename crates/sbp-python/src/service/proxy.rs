@@ -1,0 +1,453 @@
+//! The fault proxy, for users' own tests: what a network does to a client, on purpose and by rule.
+
+use std::mem;
+use std::os::fd::RawFd;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sbp_locks::Mutex;
+use sbp_proxy::{Fault, Held, Hook, ProxyConfig, Rule, RuleCount, RuleId};
+
+use crate::errors;
+use crate::interpreter::imports;
+use crate::interpreter::once::interned;
+use crate::process::fork::{self, Generation, Holder};
+use crate::service::server::Server;
+use crate::time;
+
+/// How long a wait lasts before pending signals are looked at.
+const SIGNAL_SLICE: Duration = Duration::from_millis(50);
+
+struct Relay {
+    proxy: sbp_proxy::Proxy,
+}
+
+impl Holder for Relay {
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.proxy.descriptors()
+    }
+
+    fn stop(&self) {
+        self.proxy.shutdown();
+    }
+}
+
+/// A proxy between clients and a server that makes trouble by rule, for tests of code that uses this package.
+///
+/// A rule is a fault and the frames that it happens to: all of them, until conditions narrow them down.
+///
+/// ========================  =====================================================================================
+/// fault                     what happens to the frame
+/// ========================  =====================================================================================
+/// ``drop``                  it is not passed on; its sender is not told
+/// ``delay=20ms``            it goes on later, and so does what comes behind it
+/// ``duplicate``             it is passed on twice
+/// ``reorder``               later answers overtake it (``reorder=3``: this many)
+/// ``cut``, ``cut=20``       the connection ends in front of it, or behind so many of its bytes
+/// ``cut-after``             the connection ends behind it
+/// ========================  =====================================================================================
+///
+/// Conditions: ``request`` or ``answer``; ``to-server`` or ``to-client``; an operation by its name in the specification
+/// (``APPEND``, ``FETCH``, ...) or number (``0x1001``); ``connection=N``; ``nth=N``, ``every=N``, ``byte=N`` or
+/// ``probability=P``; ``times=N``. Rules are asked in order; the first that takes a frame decides.
+///
+/// >>> import sbp_native as sbp
+/// >>> with sbp.Server() as server, sbp.Proxy(server, rules=["cut answer APPEND times=1"]) as proxy:
+/// ...     with sbp.connect(proxy.address) as client:
+/// ...         stream = client.create_stream("orders")
+/// ...         try:
+/// ...             stream.append(b"lost acknowledgement")
+/// ...         except sbp.IndeterminateError as error:
+/// ...             print(error.indeterminate, proxy.stats()["cut"])
+/// True 1
+#[pyclass(frozen, module = "sbp_native", name = "Proxy")]
+pub(crate) struct Proxy {
+    /// `None` once closed. In a forked child the remains of the parent's.
+    relay: Mutex<Option<Arc<Relay>>>,
+    /// The one set last: the relay does not tell.
+    target: Mutex<Option<String>>,
+    made_by: Generation,
+    address: String,
+}
+
+impl Proxy {
+    fn running(&self, py: Python<'_>) -> PyResult<Arc<Relay>> {
+        self.made_by.check(py, "proxy")?;
+        let relay = self.relay.lock().clone();
+        relay.ok_or_else(|| errors::closed(py, "proxy"))
+    }
+}
+
+/// `host:port`, or a server of this process.
+fn target_of(target: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
+    let Some(target) = target else {
+        return Ok(None);
+    };
+    match target.cast::<Server>() {
+        Ok(server) => server.getattr(interned!(target.py(), "address"))?.extract().map(Some),
+        Err(_) => target.extract().map(Some),
+    }
+}
+
+fn parse(rule: &str) -> PyResult<Rule> {
+    rule.parse()
+        .map_err(|error: sbp_proxy::RuleTextError| PyValueError::new_err(error.to_string()))
+}
+
+#[pymethods]
+impl Proxy {
+    #[new]
+    #[pyo3(signature = (
+        target = None, *, rules = Vec::new(), listen = "127.0.0.1:0", seed = 0, dial_timeout = 5.0, insecure_listen = false,
+    ))]
+    fn new(
+        py: Python<'_>,
+        target: Option<&Bound<'_, PyAny>>,
+        rules: Vec<String>,
+        listen: &str,
+        seed: u64,
+        dial_timeout: f64,
+        insecure_listen: bool,
+    ) -> PyResult<Self> {
+        let target = target_of(target)?;
+        let config = ProxyConfig {
+            listen: listen.to_owned(),
+            target: target.clone(),
+            rules: rules.iter().map(|rule| parse(rule)).collect::<PyResult<_>>()?,
+            seed,
+            dial_timeout: time::seconds(dial_timeout)?,
+            insecure_listen,
+            ..ProxyConfig::default()
+        };
+        let proxy = py
+            .detach(|| sbp_proxy::Proxy::start(config))
+            .map_err(|error| errors::from_proxy(py, &error))?;
+        let address = proxy.address();
+        let relay = Arc::new(Relay { proxy });
+        let as_holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&relay) as Arc<dyn Holder>));
+        fork::register(py, as_holder);
+        Ok(Self {
+            relay: Mutex::new(Some(relay)),
+            target: Mutex::new(target),
+            made_by: fork::current(),
+            address,
+        })
+    }
+
+    /// ``host:port`` for clients.
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Where connections lead that come from now on; ``None``: they are closed as they come.
+    #[getter]
+    fn target(&self) -> Option<String> {
+        self.target.lock().clone()
+    }
+
+    #[setter]
+    fn set_target(&self, py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let target = target_of(target)?;
+        self.running(py)?.proxy.set_target(target.clone());
+        *self.target.lock() = target;
+        Ok(())
+    }
+
+    /// The rules in force, in their order, with what each has done so far.
+    #[getter]
+    fn rules(&self, py: Python<'_>) -> PyResult<Vec<ProxyRule>> {
+        let counts = self.running(py)?.proxy.rules();
+        Ok(counts.into_iter().map(ProxyRule::from).collect())
+    }
+
+    /// Puts a rule behind those that are there; returns its number. Raises ``ValueError``.
+    fn add(&self, py: Python<'_>, rule: &str) -> PyResult<u64> {
+        Ok(self.running(py)?.proxy.add(parse(rule)?).number())
+    }
+
+    /// Takes the rule with this number away; returns what it has done. Raises ``KeyError``.
+    fn remove(&self, py: Python<'_>, rule: u64) -> PyResult<ProxyRule> {
+        let removed = self.running(py)?.proxy.remove(RuleId::from_number(rule));
+        removed.map(ProxyRule::from).ok_or_else(|| PyKeyError::new_err(rule))
+    }
+
+    /// Takes all rules away.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        self.running(py)?.proxy.clear();
+        Ok(())
+    }
+
+    /// Holds the frames that these conditions of a rule are about, and what comes behind them on its way.
+    #[pyo3(signature = (frames = ""))]
+    fn hold(&self, py: Python<'_>, frames: &str) -> PyResult<HeldFrames> {
+        let relay = self.running(py)?;
+        let (sender, receiver) = mpsc::channel();
+        // Called on the proxy's thread, which hands the frame over and goes on. Without a receiver the frame goes on too.
+        let hook = Hook::new(move |held| drop(sender.send(held)));
+        let rule = parse(&format!("drop {frames}"))?.with_fault(Fault::Hold(hook));
+        let id = relay.proxy.add(rule);
+        Ok(HeldFrames {
+            relay: Arc::downgrade(&relay),
+            id,
+            made_by: self.made_by,
+            arrived: Mutex::new(Some(receiver)),
+        })
+    }
+
+    /// Cuts every connection that is open now. Who connects again is served.
+    fn cut(&self, py: Python<'_>) -> PyResult<()> {
+        self.running(py)?.proxy.cut_all();
+        Ok(())
+    }
+
+    /// Counters since the start: connections, frames, bytes, and faults by their kind.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = self.running(py)?.proxy.counts();
+        let figures = PyDict::new(py);
+        figures.set_item("connections", counts.connections)?;
+        figures.set_item("open", counts.open)?;
+        figures.set_item("refused", counts.refused)?;
+        figures.set_item("foreign", counts.foreign)?;
+        figures.set_item("frames_to_server", counts.frames_to_server)?;
+        figures.set_item("frames_to_client", counts.frames_to_client)?;
+        figures.set_item("bytes_to_server", counts.bytes_to_server)?;
+        figures.set_item("bytes_to_client", counts.bytes_to_client)?;
+        figures.set_item("dropped", counts.dropped)?;
+        figures.set_item("delayed", counts.delayed)?;
+        figures.set_item("duplicated", counts.duplicated)?;
+        figures.set_item("reordered", counts.reordered)?;
+        figures.set_item("cut", counts.cut)?;
+        figures.set_item("held", counts.held)?;
+        Ok(figures)
+    }
+
+    /// Closes the listener and all connections, and waits until the port is free. Again: does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.made_by.is_current() {
+            return Ok(());
+        }
+        let relay = self.relay.lock().take();
+        if let Some(relay) = relay {
+            py.detach(|| relay.proxy.shutdown());
+        }
+        Ok(())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().running(slf.py())?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        imports::to_thread(py)?.call1((slf.getattr(interned!(py, "__enter__"))?,))
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __aexit__<'py>(slf: &Bound<'py, Self>, _exception: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        imports::to_thread(py)?.call1((slf.getattr(interned!(py, "close"))?,))
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match (self.made_by.is_current(), self.relay.lock().is_some()) {
+            (false, _) => "of the parent process".to_owned(),
+            (true, false) => "closed".to_owned(),
+            (true, true) => format!("to {}", self.target.lock().as_deref().unwrap_or("nowhere")),
+        };
+        format!("<sbp_native.Proxy {} {state}>", self.address)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let relay = self.relay.get_mut().take();
+        if self.made_by.is_current() {
+            // Taking it down waits for its thread, and must not do so with the interpreter lock held.
+            crate::interpreter::attach::attach(|py| py.detach(move || drop(relay)));
+        } else {
+            mem::forget(relay);
+        }
+    }
+}
+
+/// A rule of a proxy, and what it had done when it was asked for.
+#[pyclass(frozen, eq, hash, get_all, module = "sbp_native.testing", name = "ProxyRule")]
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct ProxyRule {
+    /// Its number.
+    id: u64,
+    /// The rule as text; ``hold`` stands for :meth:`Proxy.hold`.
+    text: String,
+    /// How many frames it was about.
+    matched: u64,
+    /// How many of them it took.
+    fired: u64,
+}
+
+impl From<RuleCount> for ProxyRule {
+    fn from(count: RuleCount) -> Self {
+        Self {
+            id: count.id.number(),
+            text: count.rule.to_string(),
+            matched: count.matched,
+            fired: count.fired,
+        }
+    }
+}
+
+#[pymethods]
+impl ProxyRule {
+    fn __repr__(&self) -> String {
+        format!(
+            "ProxyRule(id={}, text={:?}, matched={}, fired={})",
+            self.id, self.text, self.matched, self.fired
+        )
+    }
+}
+
+/// The frames that a proxy keeps back. Leaving its ``with`` block releases them.
+#[pyclass(frozen, module = "sbp_native.testing", name = "HeldFrames")]
+pub(crate) struct HeldFrames {
+    relay: Weak<Relay>,
+    id: RuleId,
+    made_by: Generation,
+    /// `None` while a thread waits, and once released. Dropping it passes on what is kept.
+    arrived: Mutex<Option<Receiver<Held>>>,
+}
+
+#[pymethods]
+impl HeldFrames {
+    /// Waits, at most ``timeout`` seconds, for the next frame that is held. Raises ``TimeoutError``.
+    ///
+    /// In asynchronous code: ``await asyncio.to_thread(frames.wait)``.
+    #[pyo3(signature = (timeout = 30.0))]
+    fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<HeldFrame> {
+        self.made_by.check(py, "proxy")?;
+        let until = Instant::now()
+            .checked_add(time::seconds(timeout)?)
+            .ok_or_else(|| PyValueError::new_err("timeout is longer than a clock can tell"))?;
+        let taken = self.arrived.lock().take();
+        let Some(mut receiver) = taken else {
+            return Err(PyRuntimeError::new_err(
+                "the frames were released, or another thread waits for them",
+            ));
+        };
+        loop {
+            let slice = until.saturating_duration_since(Instant::now()).min(SIGNAL_SLICE);
+            let (back, outcome) = py.detach(move || {
+                let outcome = receiver.recv_timeout(slice);
+                (receiver, outcome)
+            });
+            receiver = back;
+            let result = match outcome {
+                Ok(held) => Ok(HeldFrame {
+                    text: held.seen().to_string(),
+                    held: Mutex::new(Some(held)),
+                    made_by: self.made_by,
+                }),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => match py.check_signals() {
+                    Ok(()) => continue,
+                    Err(raised) => Err(raised),
+                },
+                Err(RecvTimeoutError::Timeout) => Err(PyTimeoutError::new_err(format!(
+                    "no such frame came within {timeout} s"
+                ))),
+                Err(RecvTimeoutError::Disconnected) => Err(errors::closed(py, "proxy")),
+            };
+            *self.arrived.lock() = Some(receiver);
+            return result;
+        }
+    }
+
+    /// Passes on what is held and not yet given out, and holds nothing any more.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        self.made_by.check(py, "proxy")?;
+        if let Some(relay) = self.relay.upgrade() {
+            let _ = relay.proxy.remove(self.id);
+        }
+        // Each frame goes on when it is dropped.
+        drop(self.arrived.lock().take());
+        Ok(())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.release(py)
+    }
+}
+
+impl Drop for HeldFrames {
+    fn drop(&mut self) {
+        if !self.made_by.is_current() {
+            mem::forget(self.arrived.get_mut().take());
+        }
+    }
+}
+
+/// One frame that a proxy keeps back until it is told what to do. Forgetting it passes it on.
+#[pyclass(frozen, module = "sbp_native.testing", name = "HeldFrame")]
+pub(crate) struct HeldFrame {
+    text: String,
+    held: Mutex<Option<Held>>,
+    made_by: Generation,
+}
+
+impl HeldFrame {
+    fn decide(&self, py: Python<'_>, verdict: fn(Held)) -> PyResult<()> {
+        self.made_by.check(py, "proxy")?;
+        let held = self.held.lock().take();
+        held.map(verdict)
+            .ok_or_else(|| PyRuntimeError::new_err("it was decided about this frame before"))
+    }
+}
+
+#[pymethods]
+impl HeldFrame {
+    /// The whole frame as it is on the wire; ``None`` once it was decided about.
+    #[getter]
+    fn data(&self) -> Option<Vec<u8>> {
+        self.held.lock().as_ref().map(|held| held.bytes().to_vec())
+    }
+
+    /// Passes it on.
+    fn forward(&self, py: Python<'_>) -> PyResult<()> {
+        self.decide(py, Held::pass)
+    }
+
+    /// Drops it; what comes behind it goes on.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        self.decide(py, Held::discard)
+    }
+
+    /// Cuts the connection in front of it.
+    fn cut(&self, py: Python<'_>) -> PyResult<()> {
+        self.decide(py, Held::cut)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<HeldFrame {}>", self.text)
+    }
+}
+
+impl Drop for HeldFrame {
+    fn drop(&mut self) {
+        if !self.made_by.is_current() {
+            mem::forget(self.held.get_mut().take());
+        }
+    }
+}

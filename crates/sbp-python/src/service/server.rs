@@ -1,0 +1,275 @@
+//! The embedded server as a context manager, blocking and asynchronous.
+
+use std::mem;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sbp_locks::Mutex;
+use sbp_server::{Durability, ServerConfig};
+
+use crate::errors;
+use crate::interpreter::imports;
+use crate::interpreter::once::interned;
+use crate::process::fork::{self, Generation, Holder};
+use crate::process::logging;
+use crate::time;
+
+struct Embedded {
+    server: sbp_server::Server,
+}
+
+impl Holder for Embedded {
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.server.descriptors()
+    }
+
+    fn stop(&self) {
+        // Acknowledged records are on disk already; a failure here has nobody left to hear it.
+        let _ = self.server.shutdown();
+    }
+}
+
+/// Where a server stands. `Configured → Starting → Running → Closed`; a start that fails leads back to `Configured`, and
+/// closing leads to `Closed` from everywhere.
+enum State {
+    /// Made on the thread of a running event loop, which must not wait for a disk: it is started when it is entered.
+    Configured(Box<ServerConfig>),
+    /// A thread starts it.
+    Starting,
+    Running(Arc<Embedded>),
+    Closed,
+}
+
+/// A durable server inside this process, on threads of its own. Use it in a ``with`` or ``async with`` statement, or
+/// ``close`` it.
+///
+/// It is started when it is made, except on the thread of a running event loop: there it waits until it is entered or
+/// used, because recovering a log takes time; ``async with`` starts and closes it without blocking the loop.
+#[pyclass(frozen, module = "sbp_native", name = "Server")]
+pub(crate) struct Server {
+    /// Only locked while attached, and never across a release of the interpreter lock. In a forked child the remains of the
+    /// parent's.
+    state: Mutex<State>,
+    made_by: Generation,
+}
+
+impl Server {
+    /// The server, which is started if it was not.
+    fn running(&self, py: Python<'_>) -> PyResult<Arc<Embedded>> {
+        self.made_by.check(py, "server")?;
+        logging::install(py)?;
+        let config = {
+            let mut state = self.state.lock();
+            match mem::replace(&mut *state, State::Starting) {
+                State::Configured(config) => config,
+                State::Running(embedded) => {
+                    *state = State::Running(Arc::clone(&embedded));
+                    return Ok(embedded);
+                }
+                State::Starting => {
+                    let message = "the server is being started by another task; await its `async with` first";
+                    return Err(PyRuntimeError::new_err(message));
+                }
+                State::Closed => {
+                    *state = State::Closed;
+                    drop(state);
+                    return Err(errors::closed(py, "server"));
+                }
+            }
+        };
+        let started = py.detach(|| sbp_server::Server::start((*config).clone()));
+        let mut state = self.state.lock();
+        let wanted = matches!(*state, State::Starting);
+        match started {
+            Ok(server) if wanted => {
+                let embedded = Arc::new(Embedded { server });
+                *state = State::Running(Arc::clone(&embedded));
+                drop(state);
+                let as_holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&embedded) as Arc<dyn Holder>));
+                fork::register(py, as_holder);
+                Ok(embedded)
+            }
+            Ok(unwanted) => {
+                drop(state);
+                py.detach(|| drop(unwanted));
+                Err(errors::closed(py, "server"))
+            }
+            Err(error) => {
+                if wanted {
+                    *state = State::Configured(config);
+                }
+                drop(state);
+                Err(errors::from_start(py, &error))
+            }
+        }
+    }
+
+    /// Ends it for good; what has to be shut down, if this process made it.
+    fn take(&self) -> Option<Arc<Embedded>> {
+        if !self.made_by.is_current() {
+            return None;
+        }
+        match mem::replace(&mut *self.state.lock(), State::Closed) {
+            State::Running(embedded) => Some(embedded),
+            State::Configured(_) | State::Starting | State::Closed => None,
+        }
+    }
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (
+        data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
+        max_connections = None, retention_interval = None, shutdown_grace = None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+    fn new(
+        py: Python<'_>,
+        data_dir: Option<PathBuf>,
+        listen: &str,
+        advertise: Option<String>,
+        durability: &str,
+        insecure_listen: bool,
+        max_connections: Option<usize>,
+        retention_interval: Option<f64>,
+        shutdown_grace: Option<f64>,
+    ) -> PyResult<Self> {
+        let durability = match durability {
+            "fsync" => Durability::Fsync,
+            "none" => Durability::None,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "durability is \"fsync\" or \"none\", not {other:?}"
+                )));
+            }
+        };
+        let mut config = ServerConfig {
+            data_dir,
+            listen: listen.to_owned(),
+            advertise,
+            durability,
+            insecure_listen,
+            ..ServerConfig::default()
+        };
+        if let Some(count) = max_connections {
+            config.max_connections = count;
+            config.max_connections_per_address = count;
+        }
+        if let Some(interval) = time::duration(retention_interval)? {
+            config.retention_interval = interval;
+        }
+        if let Some(grace) = time::duration(shutdown_grace)? {
+            config.shutdown_grace = grace;
+        }
+        let server = Self {
+            state: Mutex::new(State::Configured(Box::new(config))),
+            made_by: fork::current(),
+        };
+        if !imports::in_running_loop(py)? {
+            server.running(py)?;
+        }
+        Ok(server)
+    }
+
+    /// ``host:port`` for clients: the advertised one, or the one listened on.
+    #[getter]
+    fn address(&self, py: Python<'_>) -> PyResult<String> {
+        // In a child the parent's address is still good to know.
+        if !self.made_by.is_current()
+            && let State::Running(embedded) = &*self.state.lock()
+        {
+            return Ok(embedded.server.address().to_owned());
+        }
+        Ok(self.running(py)?.server.address().to_owned())
+    }
+
+    /// ``host:port`` listened on.
+    #[getter]
+    fn listening(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.running(py)?.server.local_addr().to_string())
+    }
+
+    /// Why the server takes no more appends, once its log has failed; ``None`` while all is well.
+    #[getter]
+    fn error(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let failure = self.running(py)?.server.error();
+        Ok(failure.map(|failure| errors::from_failure(py, &failure).into_value(py).into_any()))
+    }
+
+    /// Counters since the start.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.running(py)?.server.stats();
+        let figures = PyDict::new(py);
+        figures.set_item("connections_accepted", stats.connections_accepted)?;
+        figures.set_item("connections_open", stats.connections_open)?;
+        figures.set_item("streams", stats.streams)?;
+        figures.set_item("appends", stats.appends)?;
+        figures.set_item("records_appended", stats.records_appended)?;
+        figures.set_item("appends_refused", stats.appends_refused)?;
+        figures.set_item("fetches", stats.fetches)?;
+        figures.set_item("bytes_fetched", stats.bytes_fetched)?;
+        figures.set_item("groups", stats.groups)?;
+        figures.set_item("durability", stats.durability)?;
+        Ok(figures)
+    }
+
+    /// Ends the server: answers what was started, syncs, and deletes a temporary directory. Again: does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(embedded) = self.take() else {
+            return Ok(());
+        };
+        py.detach(|| embedded.server.shutdown())
+            .map_err(|error| errors::from_shutdown(py, &error))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().running(slf.py())?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    /// Starts it on a thread of the loop's executor: recovering a log takes as long as the log is large.
+    fn __aenter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        imports::to_thread(py)?.call1((slf.getattr(interned!(py, "__enter__"))?,))
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __aexit__<'py>(slf: &Bound<'py, Self>, _exception: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        imports::to_thread(py)?.call1((slf.getattr(interned!(py, "close"))?,))
+    }
+
+    fn __repr__(&self) -> String {
+        if !self.made_by.is_current() {
+            return "<sbp_native.Server of the parent process>".to_owned();
+        }
+        match &*self.state.lock() {
+            State::Configured(_) => "<sbp_native.Server not started>".to_owned(),
+            State::Starting => "<sbp_native.Server starting>".to_owned(),
+            State::Running(embedded) => format!("<sbp_native.Server {} running>", embedded.server.address()),
+            State::Closed => "<sbp_native.Server closed>".to_owned(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let state = mem::replace(self.state.get_mut(), State::Closed);
+        if self.made_by.is_current() {
+            // Shutting down waits for the disk, and must not do so with the interpreter lock held.
+            crate::interpreter::attach::attach(|py| py.detach(move || drop(state)));
+        } else {
+            mem::forget(state);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The lasting end of a connection that comes and goes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use sbp_messages::{Encoder, Message};
+use sbp_session::SessionConfig;
+use sbp_transport::{ChannelOwner, Descriptors, ReconnectingChannel};
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout_at;
+
+use super::call::{Call, Ended};
+use super::connection::PeerConnection;
+use super::error::PeerError;
+use super::shared::{PeerConfig, PeerQueue, Shared};
+
+/// A way to a peer. Dropping it, or closing it, ends its connection.
+#[derive(Debug)]
+pub(crate) struct PeerChannel {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl PeerChannel {
+    /// A channel whose tasks run on `runtime`. It dials when there is something to say, or at once where it `stays`.
+    pub(crate) fn new(config: PeerConfig, runtime: Handle, descriptors: Arc<Descriptors>) -> Self {
+        Self {
+            shared: Shared::new(config, runtime, descriptors),
+        }
+    }
+
+    /// A channel of its own to another peer, which is told the same, and at once.
+    pub(crate) fn to(&self, address: &str) -> Self {
+        let config = PeerConfig {
+            addresses: vec![address.to_owned()],
+            stays: true,
+            ..self.shared.config.clone()
+        };
+        let channel = &self.shared.channel;
+        Self::new(config, channel.runtime().clone(), Arc::clone(channel.sockets()))
+    }
+
+    /// Asks the peer, and waits for all frames of its answer. Sent again on another connection when one is lost, so only
+    /// for requests that may be carried out twice.
+    pub(crate) async fn call<Q: Message, A: Message>(
+        &self,
+        request: &Q,
+        timeout: Duration,
+    ) -> Result<Vec<A>, PeerError> {
+        let deadline = Instant::now() + timeout;
+        let mut header = BytesMut::new();
+        request.encode(&mut Encoder::new(), &mut header);
+        let header = header.freeze();
+        let peer = || self.shared.channel.name();
+        loop {
+            let (reply, answer) = oneshot::channel();
+            self.shared.submit(Call {
+                opcode: Q::OPCODE,
+                header: header.clone(),
+                deadline,
+                reply,
+            })?;
+            let frames = match timeout_at(deadline.into(), answer).await {
+                Ok(Ok(Ended::Answered(frames))) => frames,
+                Ok(Ok(Ended::Refused(status))) => return Err(PeerError::Refused { peer: peer(), status }),
+                Ok(Ok(Ended::Unusable(what))) => return Err(PeerError::Unusable { peer: peer(), what }),
+                // The next one waits until there is a connection again.
+                Ok(Ok(Ended::Lost(reason))) if Instant::now() < deadline => {
+                    self.shared.note_failure(reason);
+                    continue;
+                }
+                Ok(Ok(Ended::Closed) | Err(_)) => return Err(PeerError::Closed),
+                Ok(Ok(Ended::Lost(_))) | Err(_) => {
+                    return Err(PeerError::TimedOut {
+                        peer: peer(),
+                        waited: timeout,
+                        last: self.shared.last_failure(),
+                    });
+                }
+            };
+            let answers = frames.iter().map(|frame| A::decode(&frame.header));
+            return answers
+                .collect::<Result<_, _>>()
+                .map_err(|error| PeerError::undecodable(&peer(), &error));
+        }
+    }
+
+    /// Tells of each connection on which the peer has answered: the number grows with every one. One that was there
+    /// before is told too, so that nobody who asks a little late waits for the next.
+    pub(crate) fn connections(&self) -> watch::Receiver<u64> {
+        let mut connections = self.shared.greeted.subscribe();
+        if *connections.borrow() > 0 {
+            connections.mark_changed();
+        }
+        connections
+    }
+
+    /// Ends the connection after what was asked is answered; what waits for one is told.
+    pub(crate) fn close(&self) {
+        self.shared.close();
+    }
+}
+
+impl Drop for PeerChannel {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl ChannelOwner for Shared {
+    type Queue = PeerQueue;
+    type Connection = PeerConnection;
+
+    fn channel(&self) -> &ReconnectingChannel<PeerQueue> {
+        &self.channel
+    }
+
+    fn session_config(&self) -> SessionConfig {
+        let mut config = SessionConfig::client();
+        config.heartbeat_interval = self.config.heartbeat_interval;
+        config
+    }
+
+    fn connection(self: Arc<Self>, address: &Arc<str>, generation: u64) -> PeerConnection {
+        PeerConnection::new(self, Arc::clone(address), generation)
+    }
+}

@@ -1,0 +1,99 @@
+//! Those who write, and the one who reads along.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use sbp_client::{Ack, Client, ClientError, Position, Tail, TailOptions, WriterOptions};
+use sbp_e2e::clients::{client_with, records_of};
+use sbp_locks::Mutex;
+use sbp_record::RecordsBuilder;
+use sbp_types::StreamId;
+
+use crate::ledger::{Ledger, RECORDS, Written};
+
+/// Batches of one writer on their way.
+const IN_FLIGHT: usize = 64;
+
+/// How far the writers are, all together.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) submitted: AtomicU64,
+    pub(crate) acknowledged: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+}
+
+/// A client that takes up a lost connection quickly.
+pub(crate) fn client(address: &str) -> Client {
+    client_with(address, |config| {
+        config.timeout = Duration::from_secs(60);
+        config.retry.max_attempts = 100_000;
+        config.tail_wait = Duration::from_secs(1);
+    })
+}
+
+/// Writes batches, a number of them on their way, and returns their acknowledgements.
+pub(crate) async fn write(
+    client: Client,
+    stream: StreamId,
+    writer: usize,
+    batches: u64,
+    progress: Arc<Progress>,
+) -> Result<Vec<Ack>, ClientError> {
+    type Pending = Pin<Box<dyn Future<Output = Result<Ack, ClientError>> + Send>>;
+    let options = WriterOptions {
+        max_in_flight: IN_FLIGHT,
+        timeout: Duration::from_secs(300),
+        attempt_timeout: Duration::from_millis(500),
+        ..WriterOptions::default()
+    };
+    let sender = client.writer(stream, options);
+    let mut pending: VecDeque<Pending> = VecDeque::new();
+    let mut acks = Vec::new();
+    for batch in 0..batches {
+        let mut records = RecordsBuilder::new();
+        for place in 0..RECORDS {
+            let value = Written { writer, batch, place }.value();
+            records.push(Some(value.as_bytes()), None, None, &[]).unwrap();
+        }
+        pending.push_back(Box::pin(sender.append(records)));
+        progress.submitted.fetch_add(1, Ordering::SeqCst);
+        if pending.len() >= IN_FLIGHT
+            && let Some(first) = pending.pop_front()
+        {
+            acks.push(first.await?);
+            progress.acknowledged.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    for last in pending {
+        acks.push(last.await?);
+        progress.acknowledged.fetch_add(1, Ordering::SeqCst);
+    }
+    sender.close().await?;
+    Ok(acks)
+}
+
+/// Reads along from the beginning, for ever.
+pub(crate) async fn read(client: Client, streams: Vec<StreamId>, ledger: Arc<Mutex<Ledger>>) {
+    let from: Vec<_> = streams.iter().map(|&stream| (stream, Position::Earliest)).collect();
+    let mut tail: Tail = client.tail(&from, TailOptions::default()).await.unwrap();
+    while let Some(fetched) = tail.next().await {
+        let fetched = fetched.unwrap();
+        let records = records_of(&fetched);
+        let mut ledger = ledger.lock();
+        for (offset, value) in records {
+            ledger.add(fetched.stream, offset.0, Written::parse(&value).unwrap());
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Servers over real sockets, asked by a client that says exactly what a test tells it to.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod admin;
+mod chunks;
+mod idempotence;
+mod peers;
+mod places;
+mod ranges;
+mod refuse;
+mod retention;
+mod roles;
+mod scrub;
+mod serve;
+mod slow_disk;
+mod slow_peer;
+mod specification;
+mod start;
+mod streaming;
