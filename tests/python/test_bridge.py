@@ -70,6 +70,22 @@ async def test_a_wake_up_serves_many_operations(
     assert (after["wakeups"] - before["wakeups"]) / completions <= bound
 
 
+async def test_what_has_arrived_meanwhile_is_one_wake_up(aclient: sbp.AsyncClient, stream: sbp.AsyncStream) -> None:
+    await stream.append(b"connects")
+    for _ in range(16):
+        before = aclient.stats()
+        operations = [stream.append(b"x" * 64) for _ in range(256)]
+        await asyncio.sleep(0)  # hands them over
+        deadline = time.monotonic() + 30
+        while aclient.stats()["answers"] - before["answers"] < 256 and time.monotonic() < deadline:
+            time.sleep(0.001)  # the loop stands still on purpose, however many reads the answers come in
+        await asyncio.gather(*operations)
+        after = aclient.stats()
+        assert after["completions"] - before["completions"] == 256
+        # One for all; one more if the first answers came into the turn in which the calls were handed over.
+        assert after["wakeups"] - before["wakeups"] <= 2
+
+
 async def test_a_flood_of_completions_leaves_turns_to_others(aclient: sbp.AsyncClient, stream: sbp.AsyncStream) -> None:
     loop = asyncio.get_running_loop()
     count = 5_000
