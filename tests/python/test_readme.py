@@ -1,4 +1,4 @@
-"""The README's Python examples, run as they stand."""
+"""The Python examples of the README and of the page that a package index shows, run as they stand."""
 
 from __future__ import annotations
 
@@ -12,15 +12,26 @@ import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+ROOT = Path(__file__).resolve().parents[2]
+INDEX_PAGE = ROOT / "python" / "README.md"
+BLOCKS = [
+    block
+    for page in (ROOT / "README.md", INDEX_PAGE)
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+]
+#: Those for Spark are run by tests/spark/test_spark_recipes.py.
 EXAMPLES = [block for block in BLOCKS if "spark" not in block and "def test_" not in block]
 TESTS = [block for block in BLOCKS if "def test_" in block]
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 3
+    assert len(EXAMPLES) >= 4
     assert TESTS
+
+
+def test_the_page_of_an_index_has_no_links_into_the_repository() -> None:
+    links = re.findall(r"\]\(([^)]*)\)", INDEX_PAGE.read_text())
+    assert all(link.startswith("https://") for link in links), links
 
 
 def test_the_test_passes(tmp_path: Path) -> None:

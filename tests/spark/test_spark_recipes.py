@@ -1,4 +1,4 @@
-"""docs/spark/recipes.md and the quickstart: each does what it says, as it stands on the page."""
+"""docs/spark/recipes.md, the quickstart and the README: each does what it says, as it stands on the page."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import sbp_native.spark
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "spark" / "recipes.md"
 QUICKSTART = DOCS / "spark.md"
+README = DOCS.parent / "README.md"
 
 
 def recipes() -> dict[str, str]:
@@ -155,6 +156,13 @@ def test_the_quickstart(spark: SparkSession, server: sbp.Server) -> None:
     ]
     shown = perform(code.replace("127.0.0.1:12378", server.address), {})
     assert sorted(row[:2] for row in rows(shown)) == [["Ada", "36"], ["Grace", "45"]]
+
+
+def test_the_readme(spark: SparkSession) -> None:
+    [code] = [
+        code for code in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if "SparkSession" in code
+    ]
+    assert sorted(rows(perform(code, {}))) == [["ORD", "1"], ["SFO", "2"]]
 
 
 def test_every_recipe_is_run() -> None:
