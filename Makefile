@@ -105,7 +105,7 @@ test-spark-old: wheel $(OLD)/.installed ## One Spark job on the oldest supported
 
 docs: venv ## Build the documentation site into target/site, with warnings as errors.
 	@mkdir -p target
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2> target/site.log || { cat target/site.log; exit 1; }
+	@PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2> target/site.log || { cat target/site.log; exit 1; }
 
 bench: install ## Benchmarks: criterion, then the command line's against an embedded server.
 	@cargo bench --workspace --locked
