@@ -82,9 +82,9 @@ def test_metrics_as_text() -> None:
     assert listener.metrics() == ""
     report_to(listener, progress({"1": 5}, {"1": 8}, names={"1": 'a"b'}, lost={"1": 2}, gaps=[[1, 0, 2]]))
     lines = listener.metrics().splitlines()
-    assert 'sbp_spark_lag_records{query="orders to lake",stream="a\\"b",stream_id="1"} 3' in lines
-    assert 'sbp_spark_lost_records_total{query="orders to lake",stream="a\\"b",stream_id="1"} 2' in lines
-    assert 'sbp_spark_query_lag_records{query="orders to lake"} 3' in lines
+    assert 'sbp_spark_lag_records{query="orders to lake",stream="a\\"b",stream_id="1"} 3.0' in lines
+    assert 'sbp_spark_lost_records_total{query="orders to lake",stream="a\\"b",stream_id="1"} 2.0' in lines
+    assert 'sbp_spark_query_lag_records{query="orders to lake"} 3.0' in lines
     assert 'sbp_spark_batch_seconds{query="orders to lake"} 0.25' in lines
     assert "# TYPE sbp_spark_rows_total counter" in lines
     listener.onQueryTerminated(SimpleNamespace(id="q"))  # type: ignore[arg-type]
@@ -96,10 +96,10 @@ def test_metrics_of_the_farthest_alone() -> None:
     report_to(listener, progress(dict.fromkeys("1234", 0), {"1": 1, "2": 4, "3": 3, "4": 0}))
     text = listener.metrics()
     assert [line for line in text.splitlines() if line.startswith("sbp_spark_lag_records")] == [
-        'sbp_spark_lag_records{query="orders to lake",stream="2",stream_id="2"} 4',
-        'sbp_spark_lag_records{query="orders to lake",stream="3",stream_id="3"} 3',
+        'sbp_spark_lag_records{query="orders to lake",stream="2",stream_id="2"} 4.0',
+        'sbp_spark_lag_records{query="orders to lake",stream="3",stream_id="3"} 3.0',
     ]
-    assert 'sbp_spark_query_lag_records{query="orders to lake"} 8' in text, "sums are over all"
+    assert 'sbp_spark_query_lag_records{query="orders to lake"} 8.0' in text, "sums are over all"
 
 
 def test_the_registry_of_prometheus_client_says_the_same() -> None:

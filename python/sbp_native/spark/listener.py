@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class _Family(NamedTuple):
-    name: str
-    kind: str
-    help: str
-    samples: list[tuple[dict[str, str], float]]
-
-
 class LagListener(StreamingQueryListener):
     """Tells how far each query is behind the streams that it reads.
 
@@ -40,12 +33,13 @@ class LagListener(StreamingQueryListener):
     listener = sbp_native.spark.LagListener()
     spark.streams.addListener(listener)
     print(listener.metrics())                            # text, as Prometheus reads it
-    prometheus_client.REGISTRY.register(listener)        # or served with all else, where that package is installed
+    prometheus_client.REGISTRY.register(listener)        # or served with all else
     ```
 
     A line for each query is logged every `log_every` seconds, as the logger ``sbp_native.spark.listener``, and at once
-    when records were lost. Metrics name the `streams` that are farthest behind; sums are over all of them. The lag is
-    that of the end of a batch; while a query is idle there is none.
+    when records were lost. Metrics need ``prometheus_client``, which ``sbp-native[spark]`` brings. They name the
+    `streams` that are farthest behind; sums are over all of them. The lag is that of the end of a batch; while a query
+    is idle there is none.
     """
 
     def __init__(self, *, log_every: float = 60.0, streams: int = 1_000) -> None:
@@ -83,50 +77,40 @@ class LagListener(StreamingQueryListener):
         self._logged.pop(ended, None)
 
     def metrics(self) -> str:
-        """All metrics as text, in the format that Prometheus reads."""
-        lines = []
-        for family in self._families():
-            lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-            for labels, value in family.samples:
-                inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-                lines.append(f"{family.name}{{{inside}}} {int(value) if value == int(value) else value}")
-        return "\n".join(lines) + "\n" if lines else ""
+        """All metrics as text, in the format that Prometheus reads. Needs ``prometheus_client``."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self).decode()
 
     def collect(self) -> Iterator[Metric]:
         """The same for a registry of ``prometheus_client``."""
-        from prometheus_client.core import Metric
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        for family in self._families():
-            metric = Metric(family.name.removesuffix("_total"), family.help, family.kind)
-            for labels, value in family.samples:
-                metric.add_sample(family.name, labels, value)
-            yield metric
-
-    def _families(self) -> list[_Family]:
         queries = self.queries
         if not queries:
-            return []
+            return
 
-        def each(name: str, kind: str, about: str, value: str) -> _Family:
-            return _Family(name, kind, about, [({"query": lag.name}, getattr(lag, value)) for lag in queries])
+        def each(kind: type[Metric], name: str, about: str, value: str) -> Metric:
+            family = kind(name, about, labels=["query"])
+            for lag in queries:
+                family.add_metric([lag.name], getattr(lag, value))
+            return family
 
-        def by_stream(name: str, kind: str, about: str, value: str) -> _Family:
-            samples = [
-                ({"query": lag.name, "stream": stream.name, "stream_id": str(stream.id)}, getattr(stream, value))
-                for lag in queries
-                for stream in lag.farthest(self._most)
-            ]
-            return _Family(name, kind, about, samples)
+        def by_stream(kind: type[Metric], name: str, about: str, value: str) -> Metric:
+            family = kind(name, about, labels=["query", "stream", "stream_id"])
+            for lag in queries:
+                for stream in lag.farthest(self._most):
+                    family.add_metric([lag.name, stream.name, str(stream.id)], getattr(stream, value))
+            return family
 
-        return [
-            by_stream("sbp_spark_lag_records", "gauge", "Records of a stream that wait to be read.", "behind"),
-            by_stream("sbp_spark_lost_records_total", "counter", "Records gone before they were read.", "lost"),
-            each("sbp_spark_query_lag_records", "gauge", "Records of all streams that wait to be read.", "behind"),
-            each("sbp_spark_rows_total", "counter", "Records read.", "rows"),
-            each("sbp_spark_rows_per_second", "gauge", "Records that arrived, a second.", "rows_per_second"),
-            each("sbp_spark_processed_rows_per_second", "gauge", "Records read, a second.", "processed_per_second"),
-            each("sbp_spark_batch_seconds", "gauge", "What the last batch took.", "batch_seconds"),
-        ]
+        gauge, counter = GaugeMetricFamily, CounterMetricFamily
+        yield by_stream(gauge, "sbp_spark_lag_records", "Records of a stream that wait to be read.", "behind")
+        yield by_stream(counter, "sbp_spark_lost_records", "Records gone before they were read.", "lost")
+        yield each(gauge, "sbp_spark_query_lag_records", "Records of all streams that wait to be read.", "behind")
+        yield each(counter, "sbp_spark_rows", "Records read.", "rows")
+        yield each(gauge, "sbp_spark_rows_per_second", "Records that arrived, a second.", "rows_per_second")
+        yield each(gauge, "sbp_spark_processed_rows_per_second", "Records read, a second.", "processed_per_second")
+        yield each(gauge, "sbp_spark_batch_seconds", "What the last batch took.", "batch_seconds")
 
     def _tell(self, lag: QueryLag, before: QueryLag | None) -> None:
         names = {stream.id: stream.name for stream in lag.streams}
@@ -150,7 +134,3 @@ class LagListener(StreamingQueryListener):
             lag.batch_seconds,
             f"{lag.lost:,}",
         )
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
