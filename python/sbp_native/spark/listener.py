@@ -80,7 +80,8 @@ class LagListener(StreamingQueryListener):
         """All metrics as text, in the format that Prometheus reads. Needs ``prometheus_client``."""
         from prometheus_client import generate_latest
 
-        return generate_latest(self).decode()
+        text: bytes = generate_latest(self)
+        return text.decode()
 
     def collect(self) -> Iterator[Metric]:
         """The same for a registry of ``prometheus_client``."""
