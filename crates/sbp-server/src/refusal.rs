@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use sbp_messages::{ErrorCode, Status};
+use sbp_types::{Epoch, Offset, RangeKey, StreamId};
 
 /// An error code of the protocol with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +58,54 @@ impl Refusal {
     }
 
     /// The stream is unknown or deleted.
-    pub(crate) fn no_stream(stream: sbp_types::StreamId) -> Self {
+    pub(crate) fn no_stream(stream: StreamId) -> Self {
         Self::new(ErrorCode::NOT_FOUND, format!("there is no stream {stream}"))
+    }
+
+    /// The range is not on this server.
+    pub(crate) fn range_not_here(key: RangeKey) -> Self {
+        Self::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here"))
+    }
+
+    /// This server does not begin anything any more.
+    pub(crate) fn shutting_down() -> Self {
+        Self::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down")
+    }
+
+    /// Refuses an entry for what is wrong with it by itself.
+    pub(crate) fn check(fault: Option<Status>) -> Result<(), Self> {
+        match fault {
+            None => Ok(()),
+            Some(fault) => Err(Self::new(fault.code, fault.message)),
+        }
+    }
+
+    /// Compares the epoch that a requester believes a range to have with its real epoch.
+    pub(crate) fn check_epoch(key: RangeKey, epoch: Epoch, believed: Option<Epoch>) -> Result<(), Self> {
+        match believed {
+            Some(believed) if believed != epoch => Err(Self::other_epoch(key, epoch, believed)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The range does not have the epoch that the requester believes it to have.
+    pub(crate) fn other_epoch(key: RangeKey, epoch: Epoch, believed: Epoch) -> Self {
+        let message = format!("range {key} has epoch {epoch}, not {believed}");
+        Self::new(ErrorCode::EXPIRED_RANGE_EPOCH, message)
+    }
+
+    /// Compares the end that a requester expects with the range's real end.
+    pub(crate) fn check_end(key: RangeKey, end: Offset, expected: Option<Offset>) -> Result<(), Self> {
+        match expected {
+            Some(expected) if expected != end => Err(Self::other_end(key, end, expected)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The range does not have the end that the requester expects.
+    pub(crate) fn other_end(key: RangeKey, end: Offset, expected: Offset) -> Self {
+        let message = format!("range {key} ends at {end}, not at {expected}");
+        Self::new(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, message)
     }
 }
 
@@ -69,5 +116,13 @@ impl From<Refusal> for Status {
             message: refusal.message,
             detail: refusal.detail,
         }
+    }
+}
+
+/// What the result of an entry says on the wire: its value, if it has one, and its status.
+pub(crate) fn value_and_status<T>(result: Result<T, Refusal>) -> (Option<T>, Status) {
+    match result {
+        Ok(value) => (Some(value), Status::success()),
+        Err(refusal) => (None, refusal.into()),
     }
 }

@@ -1,20 +1,17 @@
 //! APPEND requests of a connection.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use sbp_frame::{CallId, Frame, OpCode, Payload};
 use sbp_messages::{AppendInfo, AppendRequest, AppendResponse, AppendResult, ErrorCode, Message, requested_timeout};
 use sbp_record::{BatchError, BodyEncoding, FaultKind, inspect};
-use sbp_session::Session;
 use sbp_types::{Offset, TimestampMs};
 use smallvec::{SmallVec, smallvec};
 
-use super::replier::Replier;
-use crate::node::Node;
-use crate::range::{AppendDone, AppendEntry, AppendJob, HeadFacts, Requester, WriterSequence};
+use super::handle::Turn;
+use crate::range::{AppendDone, AppendEntry, AppendJob, HeadFacts, WriterSequence};
 use crate::refusal::Refusal;
 
 /// The APPENDs of one connection.
@@ -74,50 +71,38 @@ impl Appends {
     }
 
     /// Hands the turn's batches to the range server, and sends the answers that are known at once.
-    pub(super) fn finish_turn(
-        &mut self,
-        session: &mut Session,
-        replier: &mut Replier,
-        node: &Node,
-        requester: &Arc<dyn Requester>,
-    ) {
+    pub(super) fn finish_turn(&mut self, turn: &mut Turn<'_>) {
         if self.turn.is_empty() {
             return;
         }
-        self.drop_expired(session, replier);
+        self.drop_expired(turn);
         let mut done = std::mem::take(&mut self.done);
-        if let Ok(ranges) = node.ranges() {
-            ranges.append(requester, &mut self.turn, &mut done);
+        if let Ok(ranges) = turn.node.ranges() {
+            ranges.append(turn.requester, &mut self.turn, &mut done);
         }
-        self.handle_done(session, replier, node, &mut done);
+        self.handle_done(turn, &mut done);
         self.done = done;
     }
 
     /// Sends the answers for batches that were synced or refused.
-    pub(super) fn handle_done(
-        &mut self,
-        session: &mut Session,
-        replier: &mut Replier,
-        node: &Node,
-        done: &mut Vec<AppendDone>,
-    ) {
+    pub(super) fn handle_done(&mut self, turn: &mut Turn<'_>, done: &mut Vec<AppendDone>) {
         if done.is_empty() {
             return;
         }
-        let now = node.clock.now();
-        let mut throttle_time_ms = node.ranges().map_or(0, |ranges| ranges.throttle_ms());
+        let now = turn.node.clock.now();
+        let mut throttle_time_ms = turn.node.ranges().map_or(0, |ranges| ranges.throttle_ms());
         for done in done.drain(..) {
             let call = done.call;
             let result = append_result(done, now);
             if result.status.code == ErrorCode::TOO_MANY_REQUESTS
-                && let Ok(ranges) = node.ranges()
+                && let Ok(ranges) = turn.node.ranges()
             {
                 throttle_time_ms = ranges.refused_throttle_ms();
             }
             let results = match self.open.get_mut(&call) {
                 // The call's only entry was not started in time: the whole call ends with a system error.
                 None if result.status.code == ErrorCode::REQUEST_TIMEOUT => {
-                    replier.refuse_call(session, call, OpCode::APPEND, Refusal::expired());
+                    turn.refuse_call(call, OpCode::APPEND, Refusal::expired());
                     continue;
                 }
                 None => smallvec![result],
@@ -130,20 +115,17 @@ impl Appends {
                     self.open.remove(&call).map(|open| open.results).unwrap_or_default()
                 }
             };
-            replier.finish(
-                session,
-                call,
-                &AppendResponse {
-                    throttle_time_ms,
-                    append_responses: results,
-                    ..Default::default()
-                },
-            );
+            let response = AppendResponse {
+                throttle_time_ms,
+                append_responses: results,
+                ..Default::default()
+            };
+            turn.finish(call, &response);
         }
     }
 
     /// Ends the calls of this turn whose timeout has passed.
-    fn drop_expired(&mut self, session: &mut Session, replier: &mut Replier) {
+    fn drop_expired(&mut self, turn: &mut Turn<'_>) {
         if self.short.is_empty() {
             return;
         }
@@ -152,7 +134,7 @@ impl Appends {
             if now >= deadline {
                 self.turn.retain(|job| job.call != call);
                 self.open.remove(&call);
-                replier.refuse_call(session, call, OpCode::APPEND, Refusal::expired());
+                turn.refuse_call(call, OpCode::APPEND, Refusal::expired());
             }
         }
     }

@@ -1,216 +1,86 @@
-//! The requests that change metadata. The metadata thread carries them out.
+//! The requests that change metadata: what the metadata thread is asked, and how its outcomes are answered.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Instant;
-
-use sbp_frame::{CallId, Frame, OpCode};
+use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
-    CreateRangeRequest, CreateStreamsRequest, DeleteStreamsRequest, ErrorCode, IdAllocationRequest,
-    IdAllocationResponse, Message, SealRangesRequest, Status, Stream, TrimStreamsRequest, UpdateStreamsRequest,
-    requested_timeout,
+    CreateRangeRequest, CreateRangeResponse, CreateStreamResult, CreateStreamsRequest, DeleteStreamResult,
+    DeleteStreamsRequest, ErrorCode, IdAllocationRequest, IdAllocationResponse, Message, Range, RangeId, SealKind,
+    SealRangesRequest, SealRangesResult, Status, Stream, TrimStreamResult, TrimStreamsRequest, UpdateStreamResult,
+    UpdateStreamsRequest,
 };
-use sbp_session::Session;
-use sbp_types::{Offset, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, RangeKey, StreamId};
 
 use super::ends::Ends;
 use super::fault::Fault;
-use super::handle::{ConnectionCommand, ConnectionHandle};
-use super::range_changes;
-use super::replier::Replier;
-use super::streams;
-use super::turn::RangeTurn;
+use super::handle::Answer;
+use super::results::EntryResult;
+use super::streams::{existing_stream, new_stream, stream_update, trimmed_stream, wire_stream, with_id, with_name};
 use crate::node::Node;
-use crate::placement::{MetadataJob, Outcome, Outcomes, RangeRecord, Request};
+use crate::placement::{NewRange, Outcome, Outcomes, Request, SealFor, SealTarget};
 use crate::refusal::Refusal;
 
-/// The changes that a connection has asked for and that are not answered.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    pending: HashMap<CallId, ChangeAnswer>,
-    /// Changes that are done. Their answers wait for the ends of the ranges that they show.
-    done: HashMap<CallId, Done>,
+/// How a change is answered: with the outcomes of its entries, and the ends of the ranges that they show.
+pub(super) type ChangeAnswer = Answer<(Outcomes, Ends)>;
+
+/// A request that changes metadata.
+pub(super) struct Change {
+    pub(super) timeout_ms: i32,
+    pub(super) request: Request,
+    pub(super) answer: ChangeAnswer,
 }
 
-#[derive(Debug)]
-struct Done {
-    pending: ChangeAnswer,
-    reply: Outcomes,
-    ends: Ends,
-}
-
-/// The kind of a request and what its answer repeats of it: names or ids for entries that end in an error.
-#[derive(Debug)]
-enum ChangeAnswer {
-    Created(Vec<String>),
-    Updated(Vec<StreamId>),
-    Deleted(Vec<StreamId>),
-    Trimmed(Vec<StreamId>),
-    Sealed(Vec<StreamId>),
-    RangeCreated,
-    IdAllocated,
-}
-
-/// A change request, decoded.
-struct Change {
-    timeout_ms: i32,
-    request: Request,
-    pending: ChangeAnswer,
-}
-
-impl Changes {
-    /// Decodes a request and hands it to the metadata thread.
-    pub(super) fn handle_request(
-        &mut self,
-        node: &Node,
-        handle: &Arc<ConnectionHandle>,
-        now: Instant,
-        frame: &Frame,
-    ) -> Result<(), Fault> {
-        let placement = node.placement()?;
-        let Change {
-            timeout_ms,
-            request,
-            pending,
-        } = read_change(frame)?;
-        let (handle, call) = (Arc::clone(handle), frame.call_id);
-        let job = MetadataJob {
-            done: Box::new(move |answer| handle.post(ConnectionCommand::Changed { call, answer })),
-            deadline: now + requested_timeout(timeout_ms).unwrap_or(node.limits.default_timeout),
-            request,
-        };
-        if !placement.submit(job) {
-            return Err(Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down").into());
-        }
-        self.pending.insert(frame.call_id, pending);
-        Ok(())
-    }
-
-    /// Answers a change that the metadata thread has done, or first asks the servers of open ranges for their ends.
-    pub(super) fn handle_changed(&mut self, turn: &mut RangeTurn<'_>, call: CallId, answer: Result<Outcomes, Refusal>) {
-        let Some(pending) = self.pending.remove(&call) else {
-            return;
-        };
-        let asked = answer.and_then(|reply| {
-            let outcomes = reply.iter().filter_map(|result| result.as_ref().ok());
-            let ranges = outcomes.filter_map(Outcome::range_that_may_have_grown);
-            let ends = Ends::ask(turn, call, ranges)?;
-            Ok((reply, ends))
-        });
-        match asked {
-            Err(refusal) => turn.replier.refuse_call(turn.session, call, pending.opcode(), refusal),
-            Ok((reply, ends)) if ends.are_known() => pending.answer(turn, call, reply, &ends),
-            Ok((reply, ends)) => {
-                self.done.insert(call, Done { pending, reply, ends });
-            }
-        }
-    }
-
-    /// Takes a range server's answer about the ends of ranges, or its failure to answer.
-    pub(super) fn handle_ends(
-        &mut self,
-        turn: &mut RangeTurn<'_>,
-        call: CallId,
-        keys: &[RangeKey],
-        ends: &Result<Vec<Option<Offset>>, Refusal>,
-    ) {
-        let Some(done) = self.done.get_mut(&call) else {
-            return;
-        };
-        done.ends.take(keys, ends);
-        if done.ends.are_known()
-            && let Some(Done { pending, reply, ends }) = self.done.remove(&call)
-        {
-            pending.answer(turn, call, reply, &ends);
-        }
-    }
-}
-
-impl ChangeAnswer {
-    fn answer(self, turn: &mut RangeTurn<'_>, call: CallId, reply: Outcomes, ends: &Ends) {
-        let RangeTurn {
-            session, replier, node, ..
-        } = turn;
-        let show = |range: &RangeRecord| ends.shown(node, range);
-        match self {
-            Self::Created(names) => streams::answer_created(session, replier, &show, call, names, reply),
-            Self::Updated(ids) => streams::answer_updated(session, replier, call, ids, reply),
-            Self::Deleted(ids) => streams::answer_deleted(session, replier, call, ids, reply),
-            Self::Trimmed(ids) => streams::answer_trimmed(session, replier, &show, call, ids, reply),
-            Self::Sealed(ids) => range_changes::answer_sealed(session, replier, &show, call, ids, reply),
-            Self::RangeCreated => range_changes::answer_created(session, replier, &show, call, only(reply)),
-            Self::IdAllocated => answer_allocated(session, replier, call, only(reply)),
-        }
-    }
-
-    fn opcode(&self) -> OpCode {
-        match self {
-            Self::Created(_) => OpCode::CREATE_STREAMS,
-            Self::Updated(_) => OpCode::UPDATE_STREAMS,
-            Self::Deleted(_) => OpCode::DELETE_STREAMS,
-            Self::Trimmed(_) => OpCode::TRIM_STREAMS,
-            Self::Sealed(_) => OpCode::SEAL_RANGES,
-            Self::RangeCreated => OpCode::CREATE_RANGE,
-            Self::IdAllocated => OpCode::ALLOCATE_ID,
-        }
-    }
-}
-
-fn read_change(frame: &Frame) -> Result<Change, Fault> {
+/// Decodes a request.
+pub(super) fn read_change(frame: &Frame) -> Result<Change, Fault> {
     let ids = |streams: &[Stream]| streams.iter().map(|stream| stream.stream_id).collect();
-    let (timeout_ms, request, pending) = match frame.opcode {
+    let (timeout_ms, request, answer) = match frame.opcode {
         OpCode::CREATE_STREAMS => {
             let CreateStreamsRequest { timeout_ms, streams } = decode(frame, CreateStreamsRequest::validate)?;
             let names = streams.iter().map(|stream| stream.name.clone()).collect();
-            let wanted = streams.into_iter().map(streams::new_stream).collect();
-            (timeout_ms, Request::CreateStreams(wanted), ChangeAnswer::Created(names))
+            let wanted = streams.into_iter().map(new_stream).collect();
+            (timeout_ms, Request::CreateStreams(wanted), for_each(names, created))
         }
         OpCode::UPDATE_STREAMS => {
             let UpdateStreamsRequest { timeout_ms, streams } = decode(frame, UpdateStreamsRequest::validate)?;
-            let pending = ChangeAnswer::Updated(ids(&streams));
-            let wanted = streams.into_iter().map(streams::stream_update).collect();
-            (timeout_ms, Request::UpdateStreams(wanted), pending)
+            let answer = for_each(ids(&streams), updated);
+            let wanted = streams.into_iter().map(stream_update).collect();
+            (timeout_ms, Request::UpdateStreams(wanted), answer)
         }
         OpCode::DELETE_STREAMS => {
             let DeleteStreamsRequest { timeout_ms, streams } = decode(frame, DeleteStreamsRequest::validate)?;
-            let existing = |stream: &Stream| streams::existing_stream(stream.stream_id);
-            let wanted = streams.iter().map(existing).collect();
-            let pending = ChangeAnswer::Deleted(ids(&streams));
-            (timeout_ms, Request::DeleteStreams(wanted), pending)
+            let wanted = streams.iter().map(|stream| existing_stream(stream.stream_id));
+            let wanted = Request::DeleteStreams(wanted.collect());
+            (timeout_ms, wanted, for_each(ids(&streams), deleted))
         }
         OpCode::TRIM_STREAMS => {
             let request = decode(frame, TrimStreamsRequest::validate)?;
             let ids = request.trimmed_streams.iter().map(|trim| trim.stream_id).collect();
-            let wanted = request.trimmed_streams.into_iter().map(streams::trimmed_stream);
-            let wanted = Request::TrimStreams(wanted.collect());
-            (request.timeout_ms, wanted, ChangeAnswer::Trimmed(ids))
+            let wanted = request.trimmed_streams.into_iter().map(trimmed_stream).collect();
+            (request.timeout_ms, Request::TrimStreams(wanted), for_each(ids, trimmed))
         }
         OpCode::SEAL_RANGES => {
             let request = decode(frame, SealRangesRequest::validate)?;
-            let on_behalf = range_changes::seal_for(request.kind)?;
             let ids = request.ranges.iter().map(|range| range.stream_id).collect();
-            let wanted = request.ranges.iter().map(range_changes::seal_target).collect();
-            let wanted = Request::SealRanges(on_behalf, wanted);
-            (request.timeout_ms, wanted, ChangeAnswer::Sealed(ids))
+            let wanted = request.ranges.iter().map(seal_target).collect();
+            let wanted = Request::SealRanges(seal_for(request.kind)?, wanted);
+            (request.timeout_ms, wanted, for_each(ids, sealed))
         }
         OpCode::CREATE_RANGE => {
             let CreateRangeRequest { timeout_ms, range } = decode(frame, CreateRangeRequest::validate)?;
-            let wanted = range_changes::new_range(&range.unwrap_or_default());
-            (timeout_ms, Request::CreateRange(wanted), ChangeAnswer::RangeCreated)
+            let wanted = new_range(&range.unwrap_or_default());
+            (timeout_ms, Request::CreateRange(wanted), answer_range_created())
         }
         OpCode::ALLOCATE_ID => {
             let request = decode(frame, IdAllocationRequest::validate)?;
-            (request.timeout_ms, Request::AllocateServerId, ChangeAnswer::IdAllocated)
+            (request.timeout_ms, Request::AllocateServerId, answer_id_allocated())
         }
         other => {
-            let message = format!("{other} is no change of metadata");
+            let message = format!("{other} is not served by this version of the server");
             return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message).into());
         }
     };
     Ok(Change {
         timeout_ms,
         request,
-        pending,
+        answer,
     })
 }
 
@@ -224,21 +94,151 @@ pub(super) fn decode<M: Message>(
     Ok(request)
 }
 
+/// On whose behalf a request seals.
+fn seal_for(kind: SealKind) -> Result<SealFor, Refusal> {
+    match kind {
+        SealKind::UNSPECIFIED | SealKind::PLACEMENT_DRIVER => Ok(SealFor::PlacementDriver),
+        SealKind::RANGE_SERVER => Ok(SealFor::RangeServer),
+        SealKind(other) => Err(Refusal::invalid(format!("{other} is no kind of seal"))),
+    }
+}
+
+/// The range that an entry of SEAL_RANGES names.
+fn seal_target(range: &RangeId) -> Result<SealTarget, Refusal> {
+    Refusal::check(range.fault())?;
+    Ok(SealTarget {
+        stream: range.stream_id,
+        range: range.range_index,
+        epoch: range.epoch,
+        end: range.end_offset,
+    })
+}
+
+/// The range that CREATE_RANGE describes.
+fn new_range(range: &Range) -> Result<NewRange, Refusal> {
+    let stream = existing_stream(range.stream_id)?;
+    let (index, start, epoch) = (range.range_index, range.start_offset, range.epoch);
+    if index.0 < 0 || start.0 < -1 || epoch.0 < -1 {
+        let message = format!("range {index} from offset {start} on with epoch {epoch} cannot be");
+        return Err(Refusal::invalid(message));
+    }
+    Ok(NewRange {
+        key: RangeKey { stream, range: index },
+        start: (start != Offset(-1)).then_some(start),
+        epoch: (epoch != Epoch(-1)).then_some(epoch),
+    })
+}
+
+/// What an answer shows of the outcome of an entry.
+struct Shown {
+    stream: Option<Stream>,
+    range: Option<Range>,
+    status: Status,
+}
+
+impl Shown {
+    fn new(outcome: Result<Outcome, Refusal>, node: &Node, ends: &Ends) -> Self {
+        let show = |range| ends.shown(node, range);
+        let (stream, range, status) = match outcome {
+            Ok(Outcome::Stream(stream)) => (Some(wire_stream(&stream)), None, Status::success()),
+            Ok(Outcome::NewStream(stream, range) | Outcome::StreamRange(stream, range)) => {
+                (Some(wire_stream(&stream)), Some(show(&range)), Status::success())
+            }
+            Ok(Outcome::Range(range)) => (None, Some(show(&range)), Status::success()),
+            other => (None, None, failure(other)),
+        };
+        Self { stream, range, status }
+    }
+
+    /// The stream, or what the request said of it.
+    fn stream_or(stream: Option<Stream>, asked: StreamId) -> Option<Stream> {
+        Some(stream.unwrap_or_else(|| with_id(asked)))
+    }
+}
+
+/// Answers with a result for each entry. `asked` is what the results repeat of their entries: names or ids of those that
+/// end in an error.
+fn for_each<A: Send + 'static, R: EntryResult>(asked: Vec<A>, result: fn(A, Shown) -> R) -> ChangeAnswer {
+    Answer::new(move |turn, call, (reply, ends): (Outcomes, Ends)| {
+        let node = turn.node;
+        let outcomes = reply.into_iter().zip(asked);
+        let results = outcomes.map(|(outcome, asked)| result(asked, Shown::new(outcome, node, &ends)));
+        turn.send_results(call, results);
+    })
+}
+
+fn created(name: String, Shown { stream, range, status }: Shown) -> CreateStreamResult {
+    CreateStreamResult {
+        stream: Some(stream.unwrap_or_else(|| with_name(name))),
+        range,
+        status,
+    }
+}
+
+fn updated(id: StreamId, Shown { stream, status, .. }: Shown) -> UpdateStreamResult {
+    let stream = Shown::stream_or(stream, id);
+    UpdateStreamResult { stream, status }
+}
+
+fn deleted(id: StreamId, Shown { stream, status, .. }: Shown) -> DeleteStreamResult {
+    let deleted_stream = Shown::stream_or(stream, id);
+    DeleteStreamResult { deleted_stream, status }
+}
+
+fn trimmed(id: StreamId, Shown { stream, range, status }: Shown) -> TrimStreamResult {
+    TrimStreamResult {
+        trimmed_stream: Shown::stream_or(stream, id),
+        range,
+        status,
+    }
+}
+
+fn sealed(stream_id: StreamId, Shown { range, status, .. }: Shown) -> SealRangesResult {
+    SealRangesResult {
+        stream_id,
+        range,
+        status,
+    }
+}
+
+fn answer_range_created() -> ChangeAnswer {
+    Answer::new(|turn, call, (reply, ends): (Outcomes, Ends)| {
+        let Shown { range, status, .. } = Shown::new(only(reply), turn.node, &ends);
+        let response = CreateRangeResponse {
+            status,
+            range,
+            throttle_time_ms: 0,
+        };
+        turn.finish(call, &response);
+    })
+}
+
+fn answer_id_allocated() -> ChangeAnswer {
+    Answer::new(|turn, call, (reply, _): (Outcomes, Ends)| {
+        let (id, status) = match only(reply) {
+            Ok(Outcome::Server(id)) => (id.0, Status::success()),
+            other => (0, failure(other)),
+        };
+        turn.finish(call, &IdAllocationResponse { id, status });
+    })
+}
+
 /// The result of a request's only entry.
 fn only(reply: Outcomes) -> Result<Outcome, Refusal> {
     reply.into_iter().next().unwrap_or_else(|| Err(Refusal::unanswered()))
 }
 
-fn answer_allocated(session: &mut Session, replier: &mut Replier, call: CallId, result: Result<Outcome, Refusal>) {
-    let response = match result {
-        Ok(Outcome::Server(id)) => IdAllocationResponse {
-            id: id.0,
-            status: Status::success(),
-        },
-        other => IdAllocationResponse {
-            id: 0,
-            status: streams::failure(other),
-        },
-    };
-    replier.finish(session, call, &response);
+/// The status of an entry whose result is an error or has the wrong type.
+fn failure(result: Result<Outcome, Refusal>) -> Status {
+    match result {
+        Err(refusal) => refusal.into(),
+        Ok(outcome) => {
+            let message = "an operation ended with the result of another kind of operation";
+            tracing::error!(?outcome, "{message}");
+            Status::error(
+                ErrorCode::PD_INTERNAL_SERVER_ERROR,
+                "the operation ended in an unexpected way",
+            )
+        }
+    }
 }

@@ -8,10 +8,9 @@ use sbp_messages::{
     ClientRole, DescribePlacementDriverClusterResponse, HeartbeatRequest, PlacementDriverCluster, PlacementDriverNode,
     RangeServer, ReportMetricsRequest, ReportMetricsResponse, Status, check_address,
 };
-use sbp_session::Session;
 use sbp_types::ServerId;
 
-use super::replier::Replier;
+use super::handle::Turn;
 use crate::node::Node;
 use crate::placement::{MetadataJob, PlacementDriver, Request, ServerLoad, ServerRecord};
 use crate::refusal::Refusal;
@@ -84,14 +83,8 @@ fn was_given(placement: &PlacementDriver, id: ServerId) -> bool {
 }
 
 /// Answers REPORT_METRICS.
-pub(super) fn handle_report(
-    session: &mut Session,
-    replier: &mut Replier,
-    node: &Node,
-    call: CallId,
-    request: ReportMetricsRequest,
-) -> Result<(), Refusal> {
-    let placement = node.placement()?;
+pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMetricsRequest) -> Result<(), Refusal> {
+    let placement = turn.node.placement()?;
     let status = match &request.range_server {
         Some(server) if was_given(placement, server.server_id) => {
             placement.report(server.server_id, ServerLoad::from(&request));
@@ -104,27 +97,22 @@ pub(super) fn handle_report(
         range_server: request.range_server,
         status,
     };
-    replier.finish(session, call, &response);
+    turn.finish(call, &response);
     Ok(())
 }
 
 /// Answers DESCRIBE_PD_CLUSTER: this placement driver is the only one of its cluster.
-pub(super) fn handle_cluster(
-    session: &mut Session,
-    replier: &mut Replier,
-    node: &Node,
-    call: CallId,
-) -> Result<(), Refusal> {
-    node.placement()?;
+pub(super) fn handle_cluster(turn: &mut Turn<'_>, call: CallId) -> Result<(), Refusal> {
+    turn.node.placement()?;
     let myself = PlacementDriverNode {
         name: "placement-driver".to_owned(),
-        advertise_addr: node.identity.advertise.clone(),
+        advertise_addr: turn.node.identity.advertise.clone(),
         is_leader: true,
     };
     let response = DescribePlacementDriverClusterResponse {
         status: Status::success(),
         cluster: Some(PlacementDriverCluster { nodes: vec![myself] }),
     };
-    replier.finish(session, call, &response);
+    turn.finish(call, &response);
     Ok(())
 }

@@ -7,8 +7,7 @@ use sbp_frame::CallId;
 use sbp_messages::{ClientRole, ErrorCode, Range};
 use sbp_types::{Offset, RangeKey, ServerId};
 
-use super::handle::ConnectionCommand;
-use super::turn::RangeTurn;
+use super::handle::{ConnectionCommand, Turn};
 use super::wire_range::wire_range;
 use crate::node::Node;
 use crate::placement::{PlacementDriver, RangeRecord};
@@ -26,7 +25,7 @@ impl Ends {
     /// Asks the other servers that hold open ranges among these. Their answers come as [`ConnectionCommand::Ends`]
     /// under `call`.
     pub(super) fn ask<'a>(
-        turn: &RangeTurn<'_>,
+        turn: &Turn<'_>,
         call: CallId,
         ranges: impl Iterator<Item = &'a RangeRecord>,
     ) -> Result<Self, Refusal> {
@@ -90,9 +89,14 @@ impl Ends {
         };
         Range { next_offset, ..range }
     }
+
+    /// As [`shown`](Self::shown), for several ranges.
+    pub(super) fn all_shown(&self, node: &Node, records: &[Arc<RangeRecord>]) -> Vec<Range> {
+        records.iter().map(|record| self.shown(node, record)).collect()
+    }
 }
 
-fn ask(turn: &RangeTurn<'_>, placement: &PlacementDriver, call: CallId, server: ServerId, keys: Vec<RangeKey>) {
+fn ask(turn: &Turn<'_>, placement: &PlacementDriver, call: CallId, server: ServerId, keys: Vec<RangeKey>) {
     let handle = Arc::clone(turn.handle);
     let asked = keys.clone();
     let done = move |ends| {

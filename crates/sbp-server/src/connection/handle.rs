@@ -1,10 +1,17 @@
-//! How other parts of the server reach a connection.
+//! How other parts of the server reach a connection, and what it needs when they do.
 
-use sbp_frame::CallId;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sbp_frame::{CallId, OpCode};
+use sbp_messages::{ClientRole, Message};
+use sbp_session::Session;
 use sbp_transport::Mailbox;
 use sbp_types::{Offset, RangeKey, StreamId};
 
-use super::answer::Answer;
+use super::replier::Replier;
+use crate::node::Node;
 use crate::placement::Outcomes;
 use crate::range::{AppendDone, Notification, ReadDone, Requester};
 use crate::refusal::Refusal;
@@ -39,7 +46,7 @@ pub(crate) enum ConnectionCommand {
         ends: Result<Vec<Option<Offset>>, Refusal>,
     },
     /// A range server in a process without the placement driver has done what the peer asked for.
-    Answered { call: CallId, answer: Answer },
+    Answered { call: CallId, answer: Answer<()> },
     /// The server is shutting down.
     GoAway,
 }
@@ -70,5 +77,51 @@ impl Requester for ConnectionHandle {
 
     fn is_gone(&self) -> bool {
         self.mailbox.is_closed()
+    }
+}
+
+/// A connection while it handles one event: the parts of it that are needed to handle requests and to answer them.
+pub(crate) struct Turn<'a> {
+    pub(super) session: &'a mut Session,
+    pub(super) replier: &'a mut Replier,
+    pub(super) node: &'a Arc<Node>,
+    pub(super) handle: &'a Arc<ConnectionHandle>,
+    /// The same handle, as the range server uses it.
+    pub(super) requester: &'a Arc<dyn Requester>,
+    /// The role that the peer gave.
+    pub(super) asker: ClientRole,
+    pub(super) now: Instant,
+}
+
+impl Turn<'_> {
+    /// Sends the only or last frame of an answer.
+    pub(super) fn finish<M: Message>(&mut self, call: CallId, message: &M) {
+        self.replier.finish(self.session, call, message);
+    }
+
+    /// Ends a call with a system error.
+    pub(super) fn refuse_call(&mut self, call: CallId, opcode: OpCode, refusal: Refusal) {
+        self.replier.refuse(self.session, call.raw(), opcode, refusal);
+    }
+}
+
+/// How a call is answered with a `T`, for which it waits.
+pub(crate) struct Answer<T>(Box<GiveAnswer<T>>);
+
+type GiveAnswer<T> = dyn FnOnce(&mut Turn<'_>, CallId, T) + Send;
+
+impl<T> Answer<T> {
+    pub(super) fn new(give: impl FnOnce(&mut Turn<'_>, CallId, T) + Send + 'static) -> Self {
+        Self(Box::new(give))
+    }
+
+    pub(super) fn give(self, turn: &mut Turn<'_>, call: CallId, with: T) {
+        (self.0)(turn, call, with);
+    }
+}
+
+impl<T> fmt::Debug for Answer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answer")
     }
 }

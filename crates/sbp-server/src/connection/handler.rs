@@ -5,25 +5,23 @@ use std::time::Instant;
 
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
-    ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, ErrorCode,
-    GoAway, HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, Status,
-    SyncRangesRequest,
+    ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, GoAway,
+    HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, SyncRangesRequest,
 };
 use sbp_session::{CloseReason, Event, Session};
 use sbp_transport::Application;
 use sbp_types::ServerId;
 
 use super::append::Appends;
-use super::changes::{Changes, decode};
+use super::changes::decode;
 use super::cluster;
 use super::fault::Fault;
-use super::fetch::{FetchTurn, Fetches};
-use super::handle::{ConnectionCommand, ConnectionHandle};
+use super::fetch::Fetches;
+use super::handle::{ConnectionCommand, ConnectionHandle, Turn};
+use super::metadata::MetadataCalls;
 use super::range_server;
-use super::ranges::RangeQueries;
 use super::replier::Replier;
 use super::streams;
-use super::turn::RangeTurn;
 use crate::node::Node;
 use crate::range::Requester;
 use crate::refusal::Refusal;
@@ -37,9 +35,7 @@ pub(crate) struct Connection {
     /// The same handle, as the range server uses it.
     requester: Arc<dyn Requester>,
     replier: Replier,
-    appends: Appends,
-    fetches: Fetches,
-    range_work: RangeWork,
+    work: Work,
     /// The role that the peer gave in its first HEARTBEAT.
     peer_role: ClientRole,
     /// The range server at the other end, if the peer has sent a HEARTBEAT as one.
@@ -50,11 +46,12 @@ pub(crate) struct Connection {
     has_asked: bool,
 }
 
-/// The requests that wait for the placement driver or for range servers.
+/// The requests that are not answered yet.
 #[derive(Debug, Default)]
-struct RangeWork {
-    queries: RangeQueries,
-    changes: Changes,
+struct Work {
+    appends: Appends,
+    fetches: Fetches,
+    metadata: MetadataCalls,
 }
 
 impl Connection {
@@ -64,14 +61,26 @@ impl Connection {
             requester: Arc::clone(&handle) as Arc<dyn Requester>,
             handle,
             replier: Replier::default(),
-            appends: Appends::default(),
-            fetches: Fetches::default(),
-            range_work: RangeWork::default(),
+            work: Work::default(),
             peer_role: ClientRole::UNSPECIFIED,
             present: None,
             greeting: None,
             has_asked: false,
         }
+    }
+
+    /// The requests under way, with the parts of the connection that are needed to answer them.
+    fn turn<'a>(&'a mut self, session: &'a mut Session, now: Instant) -> (&'a mut Work, Turn<'a>) {
+        let turn = Turn {
+            session,
+            replier: &mut self.replier,
+            node: &self.node,
+            handle: &self.handle,
+            requester: &self.requester,
+            asker: self.peer_role,
+            now,
+        };
+        (&mut self.work, turn)
     }
 
     fn handle_request(&mut self, session: &mut Session, now: Instant, frame: Frame) {
@@ -91,70 +100,50 @@ impl Connection {
     }
 
     fn dispatch(&mut self, session: &mut Session, now: Instant, frame: Frame) -> Result<(), Fault> {
+        if frame.opcode == OpCode::HEARTBEAT {
+            return self.handle_heartbeat(session, &frame);
+        }
         let call = frame.call_id;
-        if let Some(role) = &self.node.range_role
+        let (work, mut turn) = self.turn(session, now);
+        let (node, turn) = (turn.node, &mut turn);
+        if let Some(role) = &node.range_role
             && range_server::answers(frame.opcode)
         {
-            return range_server::handle_request(role, &self.node, &self.handle, self.peer_role, &frame);
+            return range_server::handle_request(role, turn, &frame);
         }
         match frame.opcode {
             OpCode::APPEND => {
-                self.node.ranges()?;
-                Ok(self.appends.handle_request(frame, now)?)
+                node.ranges()?;
+                Ok(work.appends.handle_request(frame, now)?)
             }
             OpCode::FETCH => {
-                self.node.ranges()?;
-                let (fetches, mut turn) = self.fetch_turn(session, now);
-                Ok(fetches.handle_request(&mut turn, &frame)?)
+                node.ranges()?;
+                Ok(work.fetches.handle_request(turn, &frame)?)
             }
-            OpCode::HEARTBEAT => self.handle_heartbeat(session, &frame),
-            OpCode::CREATE_STREAMS
-            | OpCode::UPDATE_STREAMS
-            | OpCode::DELETE_STREAMS
-            | OpCode::TRIM_STREAMS
-            | OpCode::SEAL_RANGES
-            | OpCode::CREATE_RANGE
-            | OpCode::ALLOCATE_ID => self
-                .range_work
-                .changes
-                .handle_request(&self.node, &self.handle, now, &frame),
             OpCode::DESCRIBE_STREAMS => {
-                let request = decode(&frame, DescribeStreamsRequest::validate)?;
-                streams::handle_describe(session, &mut self.replier, &self.node, call, request)
+                streams::handle_describe(turn, call, decode(&frame, DescribeStreamsRequest::validate)?)
             }
             OpCode::LIST_RANGES => {
                 let request = decode(&frame, ListRangesRequest::validate)?;
-                let (work, mut turn) = self.range_turn(session);
-                work.queries.handle_list(&mut turn, call, request)
+                work.metadata.handle_list(turn, call, request)
             }
             OpCode::DESCRIBE_RANGES => {
                 let request = decode(&frame, DescribeRangesRequest::validate)?;
-                let (work, mut turn) = self.range_turn(session);
-                work.queries.handle_describe(&mut turn, call, &request)
+                work.metadata.handle_describe(turn, call, &request)
             }
             OpCode::SYNC_RANGES => {
                 let request = decode(&frame, SyncRangesRequest::validate)?;
-                let (work, mut turn) = self.range_turn(session);
-                work.queries.handle_stored(&mut turn, call, &request)
+                work.metadata.handle_sync(turn, call, &request)
             }
             OpCode::REPORT_METRICS => {
                 let request = ReportMetricsRequest::decode(&frame.header)?;
-                Ok(cluster::handle_report(
-                    session,
-                    &mut self.replier,
-                    &self.node,
-                    call,
-                    request,
-                )?)
+                Ok(cluster::handle_report(turn, call, request)?)
             }
             OpCode::DESCRIBE_PD_CLUSTER => {
                 DescribePlacementDriverClusterRequest::decode(&frame.header)?;
-                Ok(cluster::handle_cluster(session, &mut self.replier, &self.node, call)?)
+                Ok(cluster::handle_cluster(turn, call)?)
             }
-            other => {
-                let message = format!("{other} is not served by this version of the server");
-                Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message).into())
-            }
+            _ => work.metadata.handle_change(turn, &frame),
         }
     }
 
@@ -183,40 +172,13 @@ impl Connection {
 
     /// Tells the peer that no more calls are started, and answers the fetches that wait.
     fn go_away(&mut self, session: &mut Session, now: Instant) {
-        let grace = i32::try_from(self.node.limits.shutdown_grace.as_millis()).unwrap_or(i32::MAX);
-        let status = Status::error(ErrorCode::SHUTTING_DOWN, "the server is shutting down");
-        session.go_away(
-            self.replier.encode(&GoAway {
-                status,
-                grace_ms: grace,
-            }),
-            now,
-        );
-        let (fetches, mut turn) = self.fetch_turn(session, now);
-        fetches.end_all(&mut turn);
-    }
-
-    /// The metadata requests under way, with the parts of the connection needed to answer them.
-    fn range_turn<'a>(&'a mut self, session: &'a mut Session) -> (&'a mut RangeWork, RangeTurn<'a>) {
-        let turn = RangeTurn {
-            session,
-            replier: &mut self.replier,
-            node: &self.node,
-            handle: &self.handle,
-            asker: self.peer_role,
+        let going = GoAway {
+            status: Refusal::shutting_down().into(),
+            grace_ms: i32::try_from(self.node.limits.shutdown_grace.as_millis()).unwrap_or(i32::MAX),
         };
-        (&mut self.range_work, turn)
-    }
-
-    fn fetch_turn<'a>(&'a mut self, session: &'a mut Session, now: Instant) -> (&'a mut Fetches, FetchTurn<'a>) {
-        let turn = FetchTurn {
-            session,
-            replier: &mut self.replier,
-            node: &self.node,
-            requester: &self.requester,
-            now,
-        };
-        (&mut self.fetches, turn)
+        session.go_away(self.replier.encode(&going), now);
+        let (work, mut turn) = self.turn(session, now);
+        work.fetches.end_all(&mut turn);
     }
 }
 
@@ -224,30 +186,15 @@ impl Application for Connection {
     type Command = ConnectionCommand;
 
     fn handle_command(&mut self, session: &mut Session, now: Instant, command: ConnectionCommand) {
+        let (work, mut turn) = self.turn(session, now);
+        let turn = &mut turn;
         match command {
-            ConnectionCommand::Appended(mut done) => {
-                self.appends
-                    .handle_done(session, &mut self.replier, &self.node, &mut done);
-            }
-            ConnectionCommand::Advanced(streams) => {
-                let (fetches, mut turn) = self.fetch_turn(session, now);
-                fetches.handle_advanced(&mut turn, &streams);
-            }
-            ConnectionCommand::Read { call, done } => {
-                let (fetches, mut turn) = self.fetch_turn(session, now);
-                fetches.handle_read(&mut turn, call, done);
-            }
-            ConnectionCommand::Changed { call, answer } => {
-                let (work, mut turn) = self.range_turn(session);
-                work.changes.handle_changed(&mut turn, call, answer);
-            }
-            ConnectionCommand::Ends { call, keys, ends } => {
-                let (work, mut turn) = self.range_turn(session);
-                if !work.queries.handle_ends(&mut turn, call, &keys, &ends) {
-                    work.changes.handle_ends(&mut turn, call, &keys, &ends);
-                }
-            }
-            ConnectionCommand::Answered { call, answer } => answer.send(session, &mut self.replier, call),
+            ConnectionCommand::Appended(mut done) => work.appends.handle_done(turn, &mut done),
+            ConnectionCommand::Advanced(streams) => work.fetches.handle_advanced(turn, &streams),
+            ConnectionCommand::Read { call, done } => work.fetches.handle_read(turn, call, done),
+            ConnectionCommand::Changed { call, answer } => work.metadata.handle_changed(turn, call, answer),
+            ConnectionCommand::Ends { call, keys, ends } => work.metadata.handle_ends(turn, call, &keys, &ends),
+            ConnectionCommand::Answered { call, answer } => answer.give(turn, call, ()),
             ConnectionCommand::GoAway => self.go_away(session, now),
         }
     }
@@ -264,8 +211,8 @@ impl Application for Connection {
                 self.replier.refuse(session, raw_call_id, opcode, reject_status(reason));
             }
             Event::PeerGoAway { .. } => {
-                let (fetches, mut turn) = self.fetch_turn(session, now);
-                fetches.end_all(&mut turn);
+                let (work, mut turn) = self.turn(session, now);
+                work.fetches.end_all(&mut turn);
             }
             Event::Closing { reason } => {
                 if reason.is_peers_fault()
@@ -273,8 +220,8 @@ impl Application for Connection {
                 {
                     tracing::warn!(connection = self.handle.id, %reason, left_out, "closing a connection");
                 }
-                let (fetches, mut turn) = self.fetch_turn(session, now);
-                fetches.abandon(&mut turn);
+                let (work, mut turn) = self.turn(session, now);
+                work.fetches.abandon(&mut turn);
             }
             // The other events concern requests that this side has sent, and it sends none.
             _ => {}
@@ -282,23 +229,22 @@ impl Application for Connection {
     }
 
     fn finish_turn(&mut self, session: &mut Session, now: Instant) {
-        self.appends
-            .finish_turn(session, &mut self.replier, &self.node, &self.requester);
-        let (fetches, mut turn) = self.fetch_turn(session, now);
-        fetches.finish_turn(&mut turn);
+        let (work, mut turn) = self.turn(session, now);
+        work.appends.finish_turn(&mut turn);
+        work.fetches.finish_turn(&mut turn);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.fetches.poll_timeout()
+        self.work.fetches.poll_timeout()
     }
 
     fn handle_timeout(&mut self, session: &mut Session, now: Instant) {
-        let (fetches, mut turn) = self.fetch_turn(session, now);
-        fetches.handle_timeout(&mut turn);
+        let (work, mut turn) = self.turn(session, now);
+        work.fetches.handle_timeout(&mut turn);
     }
 
     fn held_bytes(&self) -> usize {
-        self.fetches.reading()
+        self.work.fetches.reading()
     }
 
     fn is_settled(&self) -> bool {
@@ -307,7 +253,7 @@ impl Application for Connection {
 
     fn handle_closed(&mut self, reason: &CloseReason) {
         tracing::debug!(connection = self.handle.id, %reason, "connection closed");
-        self.fetches.handle_closed(&self.node, &self.requester);
+        self.work.fetches.handle_closed(&self.node, &self.requester);
         if let (Some(server), Ok(placement)) = (self.present, self.node.placement()) {
             placement.closed(server, self.handle.id);
         }

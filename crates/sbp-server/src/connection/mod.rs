@@ -4,7 +4,6 @@
 //! answers. It never blocks. Results that take time (the log, the metadata store, reads from disk) come later through
 //! the connection's [`ConnectionHandle`].
 
-mod answer;
 mod append;
 mod changes;
 mod cluster;
@@ -13,13 +12,11 @@ mod fault;
 mod fetch;
 mod handle;
 mod handler;
-mod range_changes;
+mod metadata;
 mod range_server;
-mod ranges;
 mod replier;
 mod results;
 mod streams;
-mod turn;
 mod wire_range;
 
 pub(crate) use handle::{ConnectionCommand, ConnectionHandle};

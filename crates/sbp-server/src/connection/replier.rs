@@ -5,8 +5,6 @@ use sbp_frame::{CallId, OpCode, PayloadPart};
 use sbp_messages::{Encoder, ErrorCode, Message, Status, SystemErrorResponse};
 use sbp_session::{SendError, Session};
 
-use crate::refusal::Refusal;
-
 /// Encodes answers, with buffers that are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Replier {
@@ -56,11 +54,6 @@ impl Replier {
         self.header.clear();
         SystemErrorResponse { status: status.into() }.encode(&mut self.encoder, &mut self.header);
         session.send_system_error(raw_call_id, opcode, &self.header);
-    }
-
-    /// Ends a call with a system error.
-    pub(crate) fn refuse_call(&mut self, session: &mut Session, call: CallId, opcode: OpCode, refusal: Refusal) {
-        self.refuse(session, call.raw(), opcode, refusal);
     }
 
     /// The bytes of a message that the session sends by itself.

@@ -1,30 +1,110 @@
 //! Sends answers whose results may not fit into one frame.
 
+use bytes::Bytes;
 use sbp_frame::CallId;
-use sbp_messages::Message;
-use sbp_session::Session;
+use sbp_messages::{
+    CreateStreamResult, CreateStreamsResponse, DeleteStreamResult, DeleteStreamsResponse, DescribeRangeResult,
+    DescribeRangesResponse, DescribeStreamResult, DescribeStreamsResponse, ListRangesResponse, ListRangesResult,
+    Message, Range, SealRangesResponse, SealRangesResult, Stream, SyncRangesResponse, SyncRangesResult,
+    TrimStreamResult, TrimStreamsResponse, UpdateStreamResult, UpdateStreamsResponse,
+};
 
-use super::replier::Replier;
+use super::handle::Turn;
 
 /// The bytes of results after which another frame is begun. A header may have 4 MiB, and a single result has little
 /// more than the request that created its stream.
 const FRAME_BYTES: usize = 2 << 20;
+/// The bytes of a result without its message and its streams and ranges, estimated from above.
+const RESULT_BYTES: usize = 256;
 
-/// Sends results in as many frames as they need; the last one ends the answer. `weigh` estimates the bytes of a result
-/// and must not be too low; `wrap` makes the message of a frame, and is told whether it is the last one.
-pub(super) fn send_results<R, M: Message>(
-    session: &mut Session,
-    replier: &mut Replier,
-    call: CallId,
-    results: impl Iterator<Item = R>,
-    weigh: impl Fn(&R) -> usize,
-    wrap: impl Fn(Vec<R>, bool) -> M,
-) {
-    let (last, others) = split(results, weigh);
-    for frame in others {
-        replier.send(session, call, &wrap(frame, false), false, &[]);
+/// One of the results of an answer that is sent in as many frames as it needs.
+pub(super) trait EntryResult: Sized + Send + 'static {
+    /// The message of each frame.
+    type Response: Message;
+
+    /// The bytes of the result, estimated from above.
+    fn weight(&self) -> usize;
+
+    /// The message of a frame. `continuation` is for the last frame of a page, if the answer has pages.
+    fn response(results: Vec<Self>, continuation: Bytes) -> Self::Response;
+}
+
+/// Declares what the results of each operation are: the field of the response that has them, and the fields of a result
+/// that can be large.
+macro_rules! entry_results {
+    ($($response:ident.$field:ident: $result:ident($large:ident) $($continuation:ident)?;)*) => { $(
+        impl EntryResult for $result {
+            type Response = $response;
+
+            fn weight(&self) -> usize {
+                RESULT_BYTES + self.status.message.len() + self.$large.iter().map(Weigh::weight).sum::<usize>()
+            }
+
+            fn response(results: Vec<Self>, _continuation: Bytes) -> $response {
+                $response {
+                    $field: results,
+                    $( $continuation: _continuation, )?
+                    ..Default::default()
+                }
+            }
+        }
+    )* };
+}
+
+entry_results! {
+    CreateStreamsResponse.create_responses: CreateStreamResult(stream);
+    UpdateStreamsResponse.update_responses: UpdateStreamResult(stream);
+    DeleteStreamsResponse.delete_responses: DeleteStreamResult(deleted_stream);
+    TrimStreamsResponse.trim_responses: TrimStreamResult(trimmed_stream);
+    DescribeStreamsResponse.describe_responses: DescribeStreamResult(stream) continuation;
+    ListRangesResponse.list_responses: ListRangesResult(ranges) continuation;
+    DescribeRangesResponse.describe_responses: DescribeRangeResult(range);
+    SealRangesResponse.seal_responses: SealRangesResult(range);
+    SyncRangesResponse.sync_responses: SyncRangesResult(ranges);
+}
+
+/// What can make a result large: its bytes, estimated from above.
+trait Weigh {
+    fn weight(&self) -> usize;
+}
+
+impl Weigh for Stream {
+    fn weight(&self) -> usize {
+        let properties = self.properties.iter().flatten();
+        let properties: usize = properties
+            .map(|property| property.key.len() + property.value.len() + 64)
+            .sum();
+        512 + self.name.len() + properties + self.schema.as_ref().map_or(0, Bytes::len)
     }
-    replier.finish(session, call, &wrap(last, true));
+}
+
+impl Weigh for Range {
+    fn weight(&self) -> usize {
+        let addresses = self.servers.iter().filter_map(|replica| replica.range_server.as_ref());
+        256 + addresses.map(|server| 128 + server.advertise_addr.len()).sum::<usize>()
+    }
+}
+
+impl Turn<'_> {
+    /// Sends results in as many frames as they need; the last one ends the answer.
+    pub(super) fn send_results<R: EntryResult>(&mut self, call: CallId, results: impl IntoIterator<Item = R>) {
+        self.send_page(call, results, Bytes::new());
+    }
+
+    /// Sends the results of a page; the last frame has the continuation.
+    pub(super) fn send_page<R: EntryResult>(
+        &mut self,
+        call: CallId,
+        results: impl IntoIterator<Item = R>,
+        continuation: Bytes,
+    ) {
+        let (last, others) = split(results.into_iter(), R::weight);
+        for frame in others {
+            let response = R::response(frame, Bytes::new());
+            self.replier.send(self.session, call, &response, false, &[]);
+        }
+        self.finish(call, &R::response(last, continuation));
+    }
 }
 
 /// Divides results into frames. Returns the results of the last frame, and those of each frame before it.

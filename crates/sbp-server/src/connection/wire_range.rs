@@ -43,9 +43,3 @@ fn wire_servers(node: &Node, range: &RangeRecord) -> Vec<ReplicaServer> {
     };
     range.servers.iter().enumerate().map(replica).collect()
 }
-
-/// The bytes of a range in an answer, estimated from above.
-pub(super) fn range_weight(range: &Range) -> usize {
-    let addresses = range.servers.iter().filter_map(|replica| replica.range_server.as_ref());
-    256 + addresses.map(|server| 128 + server.advertise_addr.len()).sum::<usize>()
-}

@@ -41,7 +41,7 @@ pub(crate) use describe::{Described, StreamQuery, describe_streams};
 pub(crate) use driver::PlacementDriver;
 pub(crate) use effects::Outcome;
 pub(crate) use identity::identify_streams;
-pub(crate) use list_ranges::{Criterion, ListedPage, list_ranges};
+pub(crate) use list_ranges::{Criterion, Listed, ListedPage, list_ranges};
 #[cfg(test)]
 pub(crate) use range_servers::NoOthers;
 pub(crate) use range_servers::{AbandonedEnd, RangeServer, RangeServers};
@@ -49,7 +49,7 @@ pub(crate) use records::{RangeRecord, ServerRecord, StreamRecord};
 pub(crate) use request::{MetadataJob, Outcomes, Request};
 pub(crate) use schema::SchemaRecord;
 pub(crate) use seal::{NewRange, SealFor, SealTarget};
-pub(crate) use settings::{RequestedSettings, Settings, SettingsUpdate};
+pub(crate) use settings::{RequestedSettings, Settings};
 pub(crate) use state::{Change, PlacementState};
 pub(crate) use store::{CommitError, PlacementStore};
 pub(crate) use token::TokenError;

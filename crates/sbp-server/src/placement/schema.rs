@@ -1,6 +1,7 @@
 //! The stored record of a stream's schema.
 
-use sbp_record::StreamSchema;
+use bytes::Bytes;
+use sbp_record::{SchemaError, StreamSchema};
 use smallvec::{SmallVec, smallvec};
 
 /// The schema of a stream.
@@ -15,6 +16,16 @@ pub(crate) struct SchemaRecord {
 }
 
 impl SchemaRecord {
+    /// The record of a schema that a message gives.
+    pub(crate) fn read(ipc: &Bytes) -> Result<Self, SchemaError> {
+        let schema = StreamSchema::from_ipc(ipc)?;
+        Ok(Self {
+            ipc: ipc.to_vec(),
+            canonical: schema.canonical().to_vec(),
+            fingerprint: schema.fingerprint(),
+        })
+    }
+
     /// The fingerprints that the stream's batches may have: that of all columns, and those of a prefix where the
     /// columns after it are nullable.
     pub(crate) fn fingerprints(&self) -> SmallVec<[u64; 1]> {

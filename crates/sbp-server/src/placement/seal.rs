@@ -67,7 +67,7 @@ pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: S
             )),
         };
     };
-    check_epoch(range, target.epoch)?;
+    Refusal::check_epoch(key, range.epoch, target.epoch)?;
     let Some(end) = range.end_offset else {
         let Some(server) = range.appends_go_to() else {
             return Err(Refusal::new(
@@ -81,33 +81,12 @@ pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: S
             epoch: range.epoch,
         });
     };
-    check_end(key, end, target.end)?;
+    Refusal::check_end(key, end, target.end)?;
     Ok(match (on_behalf, next) {
         (SealFor::RangeServer, _) => SealPlan::Done(Arc::clone(range)),
         (SealFor::PlacementDriver, Some(next)) => SealPlan::Done(Arc::clone(next)),
         (SealFor::PlacementDriver, None) => SealPlan::OpenNext(key),
     })
-}
-
-/// Compares the end that a requester expects with the range's real end.
-pub(crate) fn check_end(key: RangeKey, end: Offset, seen: Option<Offset>) -> Result<(), Refusal> {
-    match seen {
-        Some(seen) if seen != end => Err(Refusal::new(
-            ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS,
-            format!("range {key} ends at {end}, not at {seen}"),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn check_epoch(range: &RangeRecord, epoch: Option<Epoch>) -> Result<(), Refusal> {
-    match epoch {
-        Some(epoch) if epoch != range.epoch => Err(Refusal::new(
-            ErrorCode::EXPIRED_RANGE_EPOCH,
-            format!("range {} has epoch {}, not {epoch}", range.key, range.epoch),
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Stores the end of a sealed range and, with `open_next`, opens the next one.
@@ -179,7 +158,7 @@ pub(super) fn create_range(state: &PlacementState, wanted: NewRange) -> Result<E
                 format!("range {key} is there and begins at {}", existing.start_offset),
             ));
         }
-        check_epoch(existing, epoch)?;
+        Refusal::check_epoch(key, existing.epoch, epoch)?;
         return Ok(Effects::nothing(Outcome::Range(Arc::clone(existing))));
     }
     let Some(end) = last.end_offset else {

@@ -25,15 +25,17 @@ pub(crate) struct Settings {
     pub(crate) properties: BTreeMap<String, String>,
 }
 
-/// Settings as a request gives them: 0 is "the server's default".
+/// Settings as a request gives them. For a new stream 0 and `None` are the server's default; for one that exists they
+/// keep the present value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestedSettings {
     pub(crate) replica_count: i8,
     pub(crate) ack_count: i8,
+    /// Always replaces the present value: 0 means "for ever".
     pub(crate) retention_period_ms: i64,
     pub(crate) retention_bytes: i64,
     pub(crate) schema: Option<Arc<SchemaRecord>>,
-    pub(crate) properties: BTreeMap<String, String>,
+    pub(crate) properties: Option<BTreeMap<String, String>>,
 }
 
 impl RequestedSettings {
@@ -89,25 +91,12 @@ impl RequestedSettings {
             retention_period_ms,
             retention_bytes,
             schema,
-            properties,
+            properties: properties.unwrap_or_default(),
         })
     }
-}
 
-/// Settings as UPDATE_STREAMS gives them: 0 and `None` keep the present value, except for the retention period.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SettingsUpdate {
-    pub(crate) replica_count: i8,
-    pub(crate) ack_count: i8,
-    /// Always replaces the present value: 0 means "for ever" here.
-    pub(crate) retention_period_ms: i64,
-    pub(crate) retention_bytes: i64,
-    pub(crate) schema: Option<Arc<SchemaRecord>>,
-    pub(crate) properties: Option<BTreeMap<String, String>>,
-}
-
-impl SettingsUpdate {
-    /// The settings that result, checked as a whole. `servers` is the number of range servers that are up.
+    /// The settings of a stream that has `old` ones, checked as a whole. `servers` is the number of range servers that
+    /// are up.
     pub(crate) fn merge(self, old: &Settings, servers: usize) -> Result<Settings, Refusal> {
         let or_old = |new: i8, old: i8| if new == 0 { old } else { new };
         let replica_count = or_old(self.replica_count, old.replica_count);
@@ -117,7 +106,7 @@ impl SettingsUpdate {
         } else {
             servers
         };
-        RequestedSettings {
+        Self {
             replica_count,
             ack_count: or_old(self.ack_count, old.ack_count),
             retention_period_ms: self.retention_period_ms,
@@ -127,7 +116,7 @@ impl SettingsUpdate {
                 self.retention_bytes
             },
             schema: merge_schema(self.schema, old.schema.as_ref())?,
-            properties: self.properties.unwrap_or_else(|| old.properties.clone()),
+            properties: self.properties.or_else(|| Some(old.properties.clone())),
         }
         .resolve(servers)
     }

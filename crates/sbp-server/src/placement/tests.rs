@@ -172,7 +172,7 @@ fn the_same_name_with_other_settings_is_refused() {
             ..Default::default()
         },
         RequestedSettings {
-            properties: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+            properties: Some(BTreeMap::from([("k".to_owned(), "v".to_owned())])),
             ..Default::default()
         },
     ];

@@ -8,7 +8,7 @@ use sbp_types::StreamId;
 use super::effects::{Effects, Order, Outcome};
 use super::name::check_name;
 use super::records::StreamRecord;
-use super::settings::SettingsUpdate;
+use super::settings::RequestedSettings;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
@@ -18,7 +18,7 @@ pub(crate) struct StreamUpdate {
     pub(crate) id: StreamId,
     /// Empty: the stream keeps its name, or its lack of one.
     pub(crate) name: String,
-    pub(crate) settings: SettingsUpdate,
+    pub(crate) settings: RequestedSettings,
 }
 
 /// Changes settings and name, all or none.

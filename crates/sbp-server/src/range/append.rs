@@ -244,10 +244,7 @@ fn writable_range<'a>(
             return Err(Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message));
         }
     }
-    if let Some(epoch) = entry.epoch.filter(|epoch| *epoch != range.epoch) {
-        let message = format!("range {name} has epoch {}, not {epoch}", range.epoch);
-        return Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message));
-    }
+    Refusal::check_epoch(name, range.epoch, entry.epoch)?;
     Ok(range)
 }
 

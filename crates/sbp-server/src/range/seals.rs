@@ -59,10 +59,7 @@ pub(super) fn seal_end(step: SealStep, key: RangeKey, table: &RangeTable) -> Sea
     match step {
         SealStep::Done(end) => Ok(end),
         SealStep::Unknown if table.stream(key.stream).is_none() => Err(table.missing(key.stream)),
-        SealStep::Unknown => Err(Refusal::new(
-            ErrorCode::RANGE_NOT_FOUND,
-            format!("range {key} is not here"),
-        )),
+        SealStep::Unknown => Err(Refusal::range_not_here(key)),
         SealStep::EndDamaged => Err(Refusal::new(
             ErrorCode::RS_DATA_CORRUPTED,
             format!("the end of range {key} is damaged on disk, so it cannot be sealed"),

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sbp_messages::ErrorCode;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
 
 use crate::meta::MetadataChange;
 use crate::placement::{Change, PlacementState, StreamRecord};
@@ -38,7 +37,7 @@ impl Update {
             return Ok(());
         };
         if told.epoch < range.epoch {
-            return Err(older_epoch(&told, range.epoch));
+            return Err(Refusal::other_epoch(told.key, range.epoch, told.epoch));
         }
         *range = HeldRange {
             key: told.key,
@@ -53,11 +52,6 @@ impl Update {
         }
         Ok(())
     }
-}
-
-fn older_epoch(told: &HeldRange, known: Epoch) -> Refusal {
-    let message = format!("range {} has epoch {known}, not {}", told.key, told.epoch);
-    Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message)
 }
 
 impl HostedRanges {
@@ -141,7 +135,7 @@ impl HostedRanges {
                 continue;
             };
             if told.epoch < held.epoch {
-                return Err(older_epoch(told, held.epoch));
+                return Err(Refusal::other_epoch(told.key, held.epoch, told.epoch));
             }
             let merged = HeldRange {
                 key: held.key,
@@ -165,7 +159,8 @@ impl HostedRanges {
 mod tests {
     use std::collections::BTreeMap;
 
-    use sbp_types::TimestampMs;
+    use sbp_messages::ErrorCode;
+    use sbp_types::{Epoch, TimestampMs};
 
     use super::*;
     use crate::placement::Settings;

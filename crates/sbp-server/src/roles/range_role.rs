@@ -37,14 +37,13 @@ pub(crate) struct RangeRole {
 
 impl RangeRole {
     /// Submits a job to the range store and waits for its result.
-    async fn keep<T: Send + 'static>(&self, job: impl FnOnce(Done<T>) -> Job) -> Result<T, Refusal> {
+    pub(crate) async fn keep<T: Send + 'static>(&self, job: impl FnOnce(Done<T>) -> Job) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.range_store.submit(job(Box::new(move |result| {
             // The caller has stopped waiting for the answer.
             drop(reply.send(result));
         })));
-        let stopped = |_| Err(Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down"));
-        answer.await.unwrap_or_else(stopped)
+        answer.await.unwrap_or_else(|_| Err(Refusal::shutting_down()))
     }
 
     /// The ranges of a stream that are held here.
@@ -66,13 +65,7 @@ impl RangeRole {
     }
 
     fn ranges(&self) -> Result<Arc<RangeServer>, Refusal> {
-        let stopped = || Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down");
-        self.ranges.upgrade().ok_or_else(stopped)
-    }
-
-    /// Seals a range with a [`Job::Seal`].
-    pub(crate) async fn seal(&self, job: impl FnOnce(Done<HeldRange>) -> Job) -> Result<HeldRange, Refusal> {
-        self.keep(job).await
+        self.ranges.upgrade().ok_or_else(Refusal::shutting_down)
     }
 
     /// Takes over what the placement driver has said about ranges of a stream, together with its present answer about

@@ -161,16 +161,15 @@ impl Worker {
         let Some(held) = self.hosted_ranges.ranges.get(&key) else {
             let refusal = match self.hosted_ranges.streams.has_tombstone(key.stream) {
                 true => Refusal::no_stream(key.stream),
-                false => Refusal::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here")),
+                false => Refusal::range_not_here(key),
             };
             return done(Err(refusal));
         };
-        if let Some(epoch) = epoch.filter(|epoch| *epoch != held.epoch) {
-            let message = format!("range {key} has epoch {}, not {epoch}", held.epoch);
-            return done(Err(Refusal::new(ErrorCode::EXPIRED_RANGE_EPOCH, message)));
+        if let Err(refusal) = Refusal::check_epoch(key, held.epoch, epoch) {
+            return done(Err(refusal));
         }
-        if held.end.is_some() {
-            return done(sealed(held, seen));
+        if let Some(end) = held.end {
+            return done(Refusal::check_end(key, end, seen).map(|()| *held));
         }
         let waiting = self.sealing.entry(key).or_default();
         waiting.push((seen, done));
@@ -195,29 +194,32 @@ impl Worker {
             Ok(end) => {
                 self.ranges.unseal(key);
                 for (seen, done) in waiting {
-                    done(Err(other_end(key, end, seen.unwrap_or(end))));
+                    done(Err(Refusal::other_end(key, end, seen.unwrap_or(end))));
                 }
                 return;
             }
             Err(refusal) => Err(refusal),
         };
         for (seen, done) in waiting {
-            done(result.clone().and_then(|held| sealed(&held, seen)));
+            let agreed = |(held, end)| Refusal::check_end(key, end, seen).map(|()| held);
+            done(result.clone().and_then(agreed));
         }
     }
 
-    fn make_end_durable(&mut self, key: RangeKey, end: Offset) -> Result<HeldRange, Refusal> {
+    /// Returns the range with its end.
+    fn make_end_durable(&mut self, key: RangeKey, end: Offset) -> Result<(HeldRange, Offset), Refusal> {
         let Some(held) = self.hosted_ranges.ranges.get(&key) else {
             return Err(Refusal::no_stream(key.stream));
         };
+        let stored = end.max(held.start);
         let held = HeldRange {
-            end: Some(end.max(held.start)),
+            end: Some(stored),
             ..*held
         };
         match self.commit(vec![MetadataChange::Hold(held)]) {
             Ok(()) => {
                 self.ranges.publish_seal(key, end);
-                Ok(held)
+                Ok((held, stored))
             }
             Err(refusal) => {
                 self.ranges.unseal(key);
@@ -256,17 +258,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// The result of sealing a range that is sealed already.
-fn sealed(held: &HeldRange, seen: Option<Offset>) -> Result<HeldRange, Refusal> {
-    match (seen, held.end) {
-        (Some(seen), Some(end)) if seen != end => Err(other_end(held.key, end, seen)),
-        _ => Ok(*held),
-    }
-}
-
-fn other_end(key: RangeKey, end: Offset, seen: Offset) -> Refusal {
-    let message = format!("range {key} ends at {end}, not at {seen}");
-    Refusal::new(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, message)
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use sbp_messages::{Range, ReplicaServer, Stream};
-use sbp_record::StreamSchema;
 use sbp_types::{Offset, ServerId};
 
 use crate::placement::{SchemaRecord, Settings, StreamRecord};
@@ -48,18 +47,8 @@ pub(crate) fn is_on(range: &Range, server: ServerId) -> bool {
 /// A range server's record of a stream, without what only users need (name, properties, identity). The error says what
 /// cannot be read.
 pub(crate) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
-    let schema = match &stream.schema {
-        None => None,
-        Some(ipc) => {
-            let read = StreamSchema::from_ipc(ipc);
-            let schema = read.map_err(|error| format!("the columns of stream {}: {error}", stream.stream_id))?;
-            Some(Arc::new(SchemaRecord {
-                ipc: ipc.to_vec(),
-                canonical: schema.canonical().to_vec(),
-                fingerprint: schema.fingerprint(),
-            }))
-        }
-    };
+    let schema = stream.schema.as_ref().map(SchemaRecord::read).transpose();
+    let schema = schema.map_err(|error| format!("the columns of stream {}: {error}", stream.stream_id))?;
     Ok(StreamRecord {
         id: stream.stream_id,
         name: None,
@@ -68,7 +57,7 @@ pub(crate) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
             ack_count: stream.ack_count,
             retention_period_ms: stream.retention_period_ms,
             retention_bytes: stream.retention_bytes,
-            schema,
+            schema: schema.map(Arc::new),
             properties: Default::default(),
         },
         created_at: stream.created_at_ms,

@@ -442,7 +442,7 @@ fn create_large(storage: &Storage, name: &str, bytes: usize) -> Result<StreamId,
     let wanted = NewStream {
         name: name.to_owned(),
         settings: RequestedSettings {
-            properties,
+            properties: Some(properties),
             ..RequestedSettings::default()
         },
     };

@@ -7,28 +7,18 @@ use std::time::Instant;
 
 use sbp_frame::{CallId, Frame, OpCode};
 use sbp_messages::{DecodeError, ErrorCode, FetchRequest, FetchResponse, Message, Status};
-use sbp_session::Session;
 use sbp_types::StreamId;
 use smallvec::SmallVec;
 
 use super::call::FetchCall;
 use super::frames::send_results;
-use crate::connection::replier::Replier;
+use crate::connection::handle::Turn;
 use crate::node::Node;
 use crate::range::{ReadDone, ReadJob, Requester};
 
-/// The parts of the connection that every step of a FETCH needs.
-pub(in crate::connection) struct FetchTurn<'a> {
-    pub(in crate::connection) session: &'a mut Session,
-    pub(in crate::connection) replier: &'a mut Replier,
-    pub(in crate::connection) node: &'a Node,
-    pub(in crate::connection) requester: &'a Arc<dyn Requester>,
-    pub(in crate::connection) now: Instant,
-}
-
 /// The FETCHes of one connection that are not completely answered.
 #[derive(Debug, Default)]
-pub(in crate::connection) struct Fetches {
+pub(crate) struct Fetches {
     calls: HashMap<CallId, FetchCall>,
     /// The calls that wait for each stream. A stream is a key here exactly while this connection is registered for it.
     waiting: HashMap<StreamId, SmallVec<[CallId; 2]>>,
@@ -42,11 +32,7 @@ pub(in crate::connection) struct Fetches {
 
 impl Fetches {
     /// Takes a request, and answers what can be answered at once.
-    pub(in crate::connection) fn handle_request(
-        &mut self,
-        turn: &mut FetchTurn<'_>,
-        frame: &Frame,
-    ) -> Result<(), DecodeError> {
+    pub(crate) fn handle_request(&mut self, turn: &mut Turn<'_>, frame: &Frame) -> Result<(), DecodeError> {
         let request = FetchRequest::decode(&frame.header)?;
         request.validate()?;
         let deadline = turn.now + request.max_wait();
@@ -56,7 +42,7 @@ impl Fetches {
     }
 
     /// Streams that calls wait for have changed.
-    pub(in crate::connection) fn handle_advanced(&mut self, turn: &mut FetchTurn<'_>, streams: &[StreamId]) {
+    pub(crate) fn handle_advanced(&mut self, turn: &mut Turn<'_>, streams: &[StreamId]) {
         let mut calls: Vec<CallId> = streams
             .iter()
             .flat_map(|stream| self.waiting.remove(stream).unwrap_or_default())
@@ -73,7 +59,7 @@ impl Fetches {
     }
 
     /// A reader thread has finished a read.
-    pub(in crate::connection) fn handle_read(&mut self, turn: &mut FetchTurn<'_>, call: CallId, done: ReadDone) {
+    pub(crate) fn handle_read(&mut self, turn: &mut Turn<'_>, call: CallId, done: ReadDone) {
         let Some(state) = self.calls.get_mut(&call) else { return };
         self.reading = self.reading.saturating_sub(state.reading.take().unwrap_or(0));
         state.handle_read(done);
@@ -84,12 +70,12 @@ impl Fetches {
     }
 
     /// The earliest deadline of a waiting call.
-    pub(in crate::connection) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.peek().map(|Reverse((deadline, _))| *deadline)
     }
 
     /// Answers the calls whose deadline has passed.
-    pub(in crate::connection) fn handle_timeout(&mut self, turn: &mut FetchTurn<'_>) {
+    pub(crate) fn handle_timeout(&mut self, turn: &mut Turn<'_>) {
         while let Some(Reverse((deadline, call))) = self.deadlines.peek().copied() {
             if deadline > turn.now {
                 break;
@@ -103,7 +89,7 @@ impl Fetches {
     }
 
     /// Goes on with the calls that waited for the peer to take earlier answers.
-    pub(in crate::connection) fn finish_turn(&mut self, turn: &mut FetchTurn<'_>) {
+    pub(crate) fn finish_turn(&mut self, turn: &mut Turn<'_>) {
         for _call in 0..self.stalled.len() {
             if self.is_full(turn) {
                 break;
@@ -117,7 +103,7 @@ impl Fetches {
     }
 
     /// Answers all entries with whatever is there, because the connection is shutting down.
-    pub(in crate::connection) fn end_all(&mut self, turn: &mut FetchTurn<'_>) {
+    pub(crate) fn end_all(&mut self, turn: &mut Turn<'_>) {
         let calls: Vec<_> = self.calls.keys().copied().collect();
         for call in calls {
             if let Some(state) = self.calls.get_mut(&call) {
@@ -128,7 +114,7 @@ impl Fetches {
     }
 
     /// The peer is gone and takes no answers: no reads are begun, and queued ones are skipped.
-    pub(in crate::connection) fn abandon(&mut self, turn: &mut FetchTurn<'_>) {
+    pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>) {
         self.stalled.clear();
         let calls: Vec<_> = self.calls.keys().copied().collect();
         for call in calls {
@@ -139,7 +125,7 @@ impl Fetches {
     }
 
     /// The connection is closed: removes its registrations.
-    pub(in crate::connection) fn handle_closed(&mut self, node: &Node, requester: &Arc<dyn Requester>) {
+    pub(crate) fn handle_closed(&mut self, node: &Node, requester: &Arc<dyn Requester>) {
         let Ok(ranges) = node.ranges() else { return };
         let mut ranges = ranges.hub.ranges.lock();
         for (stream, _) in self.waiting.drain() {
@@ -149,12 +135,12 @@ impl Fetches {
     }
 
     /// The bytes that reads under way on reader threads may bring into memory.
-    pub(in crate::connection) fn reading(&self) -> usize {
+    pub(crate) fn reading(&self) -> usize {
         self.reading
     }
 
     /// Whether as many bytes of answers wait for the peer as may; when memory is short, a single byte is too many.
-    fn is_full(&self, turn: &FetchTurn<'_>) -> bool {
+    fn is_full(&self, turn: &Turn<'_>) -> bool {
         let most = if turn.session.is_tight() {
             1
         } else {
@@ -164,11 +150,11 @@ impl Fetches {
     }
 
     /// Takes a call as far as it can go now, unless other calls wait for the peer before it.
-    fn advance(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
+    fn advance(&mut self, turn: &mut Turn<'_>, call: CallId) {
         self.go_on(turn, call, self.stalled.is_empty());
     }
 
-    fn go_on(&mut self, turn: &mut FetchTurn<'_>, call: CallId, its_turn: bool) {
+    fn go_on(&mut self, turn: &mut Turn<'_>, call: CallId, its_turn: bool) {
         let Ok(server) = turn.node.ranges() else { return };
         loop {
             let full = !its_turn || self.is_full(turn);
@@ -229,7 +215,7 @@ impl Fetches {
 
     /// Has a reader thread do the reads that memory cannot answer. Until they are done nothing else happens to the
     /// call, so that its results stay in order.
-    fn read_elsewhere(&mut self, turn: &mut FetchTurn<'_>, call: CallId, job: ReadJob) {
+    fn read_elsewhere(&mut self, turn: &mut Turn<'_>, call: CallId, job: ReadJob) {
         if let (Some(state), Some(readers)) = (self.calls.get_mut(&call), &turn.node.readers) {
             let weight = job.weight();
             state.reading = Some(weight);
@@ -239,21 +225,18 @@ impl Fetches {
     }
 
     /// Refuses a call as a whole, because the limit of waiting calls is reached.
-    fn refuse_to_wait(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
+    fn refuse_to_wait(&mut self, turn: &mut Turn<'_>, call: CallId) {
         self.forget(call);
         let message = format!("{} fetches wait on this connection already", turn.node.limits.waits);
         let status = Status::error(ErrorCode::TOO_MANY_REQUESTS, message);
-        turn.replier.finish(
-            turn.session,
-            call,
-            &FetchResponse {
-                status,
-                ..Default::default()
-            },
-        );
+        let response = FetchResponse {
+            status,
+            ..Default::default()
+        };
+        turn.finish(call, &response);
     }
 
-    fn send(&mut self, turn: &mut FetchTurn<'_>, call: CallId) {
+    fn send(&mut self, turn: &mut Turn<'_>, call: CallId) {
         let Some(state) = self.calls.get_mut(&call) else { return };
         let end = state.unanswered == 0;
         let with_data = state.ready.iter().filter(|ready| ready.length != 0).count();

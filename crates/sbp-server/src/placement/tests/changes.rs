@@ -5,7 +5,7 @@ use sbp_record::StreamSchema;
 use sbp_types::Epoch;
 
 use super::super::effects::{Action, Effects, Order};
-use super::super::seal::{SealPlan, check_end, plan_seal};
+use super::super::seal::{SealPlan, plan_seal};
 use super::super::trim::{TrimPlan, plan_trim};
 use super::*;
 
@@ -61,7 +61,7 @@ fn ranges(state: &PlacementState) -> Vec<(i32, i64, i64, i64)> {
     ranges.into_iter().map(row).collect()
 }
 
-fn update(settings: SettingsUpdate) -> Command {
+fn update(settings: RequestedSettings) -> Command {
     Command::UpdateStream(StreamUpdate {
         id: S,
         name: String::new(),
@@ -88,7 +88,7 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
     let settings = RequestedSettings {
         retention_period_ms: 60_000,
         retention_bytes: 5_000,
-        properties: properties(&[("team", "a")]),
+        properties: Some(properties(&[("team", "a")])),
         ..Default::default()
     };
     let name = "s".to_owned();
@@ -97,7 +97,7 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
     let cases = [
         (
             "nothing given: the period falls back to its default",
-            SettingsUpdate::default(),
+            RequestedSettings::default(),
             Settings {
                 retention_period_ms: 0,
                 ..old.settings.clone()
@@ -105,7 +105,7 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
         ),
         (
             "a bound is lifted",
-            SettingsUpdate {
+            RequestedSettings {
                 retention_period_ms: 60_000,
                 retention_bytes: -1,
                 ..Default::default()
@@ -117,7 +117,7 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
         ),
         (
             "properties are replaced as a whole",
-            SettingsUpdate {
+            RequestedSettings {
                 retention_period_ms: 60_000,
                 properties: Some(properties(&[("owner", "b")])),
                 ..Default::default()
@@ -129,7 +129,7 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
         ),
         (
             "also by none",
-            SettingsUpdate {
+            RequestedSettings {
                 retention_period_ms: 60_000,
                 properties: Some(BTreeMap::new()),
                 ..Default::default()
@@ -150,7 +150,7 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
             (S, &old.name, old.created_at, Some(IDENTITY))
         );
     }
-    let same = SettingsUpdate {
+    let same = RequestedSettings {
         retention_period_ms: 60_000,
         ..Default::default()
     };
@@ -162,28 +162,28 @@ fn an_update_is_judged_by_the_settings_that_result() {
     let state = with_streams(1);
     let cases = [
         (
-            SettingsUpdate {
+            RequestedSettings {
                 ack_count: 2,
                 ..Default::default()
             },
             ErrorCode::INVALID_REQUEST,
         ),
         (
-            SettingsUpdate {
+            RequestedSettings {
                 replica_count: 3,
                 ..Default::default()
             },
             ErrorCode::PD_NO_AVAILABLE_RS,
         ),
         (
-            SettingsUpdate {
+            RequestedSettings {
                 retention_period_ms: -1,
                 ..Default::default()
             },
             ErrorCode::INVALID_REQUEST,
         ),
         (
-            SettingsUpdate {
+            RequestedSettings {
                 retention_bytes: -2,
                 ..Default::default()
             },
@@ -198,7 +198,7 @@ fn an_update_is_judged_by_the_settings_that_result() {
         ..Default::default()
     });
     assert_eq!(code(effects(&state, unknown)), ErrorCode::NOT_FOUND);
-    let nobody_up = apply(&state, &[], update(SettingsUpdate::default()), NOW);
+    let nobody_up = apply(&state, &[], update(RequestedSettings::default()), NOW);
     assert!(nobody_up.is_ok(), "a stream that is there does not move");
 }
 
@@ -240,7 +240,7 @@ fn a_schema_grows_by_nullable_columns_at_its_end_only() {
         ..Default::default()
     };
     create(&mut state, vec![typed, NewStream::default()]);
-    let with = |schema| SettingsUpdate {
+    let with = |schema| RequestedSettings {
         schema: Some(schema),
         ..Default::default()
     };
@@ -277,7 +277,7 @@ fn a_schema_grows_by_nullable_columns_at_its_end_only() {
 fn range_servers_hear_of_an_update_that_concerns_them_only() {
     let state = with_streams(1);
     assert_eq!(effects(&state, rename("new")).unwrap().orders, []);
-    let kept = SettingsUpdate {
+    let kept = RequestedSettings {
         retention_period_ms: 5,
         ..Default::default()
     };
@@ -556,11 +556,11 @@ fn what_a_seal_needs_depends_on_what_is_there() {
 
 #[test]
 fn the_end_that_a_sealer_saw_moves_nothing() {
-    assert!(check_end(key(0), Offset(5), None).is_ok());
-    assert!(check_end(key(0), Offset(5), Some(Offset(5))).is_ok());
+    assert!(Refusal::check_end(key(0), Offset(5), None).is_ok());
+    assert!(Refusal::check_end(key(0), Offset(5), Some(Offset(5))).is_ok());
     for seen in [0, 4, 6] {
         assert_eq!(
-            code(check_end(key(0), Offset(5), Some(Offset(seen)))),
+            code(Refusal::check_end(key(0), Offset(5), Some(Offset(seen)))),
             ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS
         );
     }

@@ -25,7 +25,7 @@ use super::operations::{OperationId, Operations};
 use super::range_servers::{AbandonedEnd, RangeServer, RangeServers, reach};
 use super::registry::Registry;
 use super::request::{MetadataJob, Task};
-use super::seal::{SealFor, SealPlan, SealTarget, check_end, plan_seal};
+use super::seal::{SealFor, SealPlan, SealTarget, plan_seal};
 use super::state::{Change, PlacementState};
 use super::store::{CommitError, PlacementStore};
 use super::trim::{TrimPlan, plan_trim};
@@ -236,8 +236,7 @@ impl Worker {
             request,
         } = job;
         if Instant::now() >= deadline {
-            let message = "the timeout of the request passed before it was started";
-            done(Err(Refusal::new(ErrorCode::REQUEST_TIMEOUT, message)));
+            done(Err(Refusal::expired()));
         } else {
             self.operations.admit(done, request.into_tasks());
         }
@@ -320,7 +319,7 @@ impl Worker {
             return;
         };
         let sealed = SealedRange { server, key };
-        let checked = end.and_then(|end| match check_end(key, end, target.end) {
+        let checked = end.and_then(|end| match Refusal::check_end(key, end, target.end) {
             Ok(()) => Ok(end),
             Err(refusal) => {
                 self.abandon(sealed, AbandonedEnd::NotStored);

@@ -11,7 +11,7 @@ use super::super::identify;
 use super::*;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
 use crate::placement::{
-    Change, PlacementState, RangeRecord, SealFor, SealTarget, SettingsUpdate, StreamRecord, StreamUpdate,
+    Change, PlacementState, RangeRecord, RequestedSettings, SealFor, SealTarget, StreamRecord, StreamUpdate,
 };
 use crate::range::Phase;
 
@@ -193,9 +193,9 @@ impl Life<'_> {
         let update = StreamUpdate {
             id,
             name: String::new(),
-            settings: SettingsUpdate {
+            settings: RequestedSettings {
                 retention_period_ms: retention,
-                ..SettingsUpdate::default()
+                ..RequestedSettings::default()
             },
         };
         match self.request(Request::UpdateStreams(vec![Ok(update)]))? {
