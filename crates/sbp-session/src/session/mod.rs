@@ -4,9 +4,9 @@ mod closing;
 mod input;
 mod judge;
 mod output;
-mod timers;
 #[cfg(test)]
-mod transitions;
+mod tests;
+mod timers;
 
 use std::{collections::VecDeque, io::IoSlice, time::Instant};
 
