@@ -29,7 +29,6 @@ TYPES = Stage(
         "{bin}/basedpyright --level error",
         "{bin}/python -m mypy.stubtest --allowlist tests/stubtest.txt --ignore-unused-allowlist sbp_native._native",
         "{bin}/python -m tests.python.errors_page",
-        "{bin}/python -m tests.python.help_texts",
     ),
     {"MYPYPATH": "python:tests"},
 )

@@ -31,6 +31,9 @@ mod writer;
 
 use pyo3::prelude::*;
 
+/// Where the docstrings of the classes come from (`stub_docs`): a change there has this crate compiled anew.
+const _: &str = include_str!("../../../python/sbp_native/_native.pyi");
+
 /// The extension module. Importing it starts nothing.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {

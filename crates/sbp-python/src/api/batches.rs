@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use sbp_python_macros::stub_docs;
 
 use crate::bridge::{Operation, RunningLoop};
 use crate::client_core::ClientCore;
@@ -56,14 +57,7 @@ impl Drop for Reading {
     }
 }
 
-/// Batches as they are read. Closing it, or leaving its ``with`` block, frees what was read ahead.
-///
-/// It is an Arrow stream as well: ``pyarrow.table(batches)`` or ``polars.DataFrame(batches)`` has all that is left to
-/// read, in the columns of :meth:`Batch.to_arrow`, and those columns without rows when there is nothing.
-///
-/// >>> import pyarrow
-/// >>> pyarrow.table(client.create_stream("orders").read()).column_names
-/// ['offset', 'timestamp', 'key', 'value', 'headers']
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Batches")]
 pub(crate) struct Batches(Reading);
 
@@ -98,6 +92,7 @@ impl Batches {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl Batches {
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -130,7 +125,6 @@ impl Batches {
         arrow::export_stream(py, Box::new(batches))
     }
 
-    /// Stops reading.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.0.close(py) {
             Some(closed) => block_on(py, closed),
@@ -148,7 +142,7 @@ impl Batches {
     }
 }
 
-/// Batches as they are read, for ``async for``.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "AsyncBatches")]
 pub(crate) struct AsyncBatches(Reading);
 
@@ -185,6 +179,7 @@ impl AsyncBatches {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl AsyncBatches {
     fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -196,7 +191,6 @@ impl AsyncBatches {
         RunningLoop::current(py)?.spawn_step(step)
     }
 
-    /// Stops reading and frees what was read ahead.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(closed) = self.0.close(py) {
             runtime::handle(py)?.spawn(closed);

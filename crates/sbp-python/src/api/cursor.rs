@@ -8,6 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyMapping, PyTuple};
 use sbp_client::{Client, CursorOptions, Position};
+use sbp_python_macros::stub_docs;
 use sbp_types::{Offset, StreamId};
 
 use crate::api::pair::blocking_and_asyncio;
@@ -233,24 +234,7 @@ impl CursorHolder {
     }
 }
 
-/// Where a job stands in its streams, under a name that the service remembers: its next record in each of them.
-///
-/// Made by :meth:`Client.cursor`. Opening claims nothing: of several holders of one name the first to commit is the
-/// holder from then on, and every commit of the others raises ``CursorTakenError``. ``commit()`` right after opening
-/// claims the name before any work is done.
-///
-/// >>> import sbp_native as sbp
-/// >>> with sbp.Server() as server, sbp.connect(server.address) as client:
-/// ...     client.create_stream("orders").append([b"first", b"second"]).last_offset
-/// ...     billing = client.cursor("billing", ["orders"])
-/// ...     for batch in billing.read():
-/// ...         billing.commit(batch)
-/// ...     client.cursor("billing", ["orders"]).positions
-/// 1
-/// {'orders': 2}
-///
-/// What was handed out and not committed is read again by the next holder: at least once. A job that keeps its own
-/// results in one place can store :attr:`positions` with them instead.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Cursor")]
 pub(crate) struct Cursor(CursorHolder);
 
@@ -261,7 +245,7 @@ impl Cursor {
     }
 }
 
-/// Where a job stands in its streams, for asyncio; see :class:`Cursor`.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "AsyncCursor")]
 pub(crate) struct AsyncCursor(CursorHolder);
 
@@ -275,48 +259,26 @@ impl AsyncCursor {
 blocking_and_asyncio! {
     impl Cursor and AsyncCursor {
         #[getter]
-        /// The cursor's name.
         fn name(&self) -> &str {
             self.0.name()
         }
 
         #[getter]
-        /// The names of the streams it was opened for.
         fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
             self.0.names(py)
         }
 
         #[getter]
-        /// What is committed, as far as this holder knows: for each stream the first offset that is not done.
         fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
             self.0.positions(py)
         }
 
         #[getter]
-        /// How far this holder has read: for each stream the offset behind the last record that was handed out.
         fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
             self.0.reached(py)
         }
 
         #[pyo3(signature = (positions = None, *, timeout = None))]
-        blocking {
-            /// Stores that everything before these offsets is done, and returns when it is stored.
-            ///
-            /// A batch: everything up to its end. A dict: for each stream named, the first offset that is *not* done. Nothing:
-            /// everything that was handed out. Places of other streams stay. It may go back: then records are read once more.
-            ///
-            /// Raises ``CursorTakenError`` when another holder has committed; nothing was stored then, and nothing will be
-            /// through this holder: open the cursor anew. ``OffsetOutOfRangeError`` for a place beyond the end of its stream,
-            /// which is asked for only where the place is further than what was handed out. An answer that is lost is resolved
-            /// by reading back; ``IndeterminateError`` only when that could not be done in time either. The next commit finds
-            /// out, and builds on what it finds.
-        }
-        asyncio {
-            /// Stores that everything before these offsets is done; see :meth:`Cursor.commit`.
-            ///
-            /// Commits are stored in the order of calls, those that wait for an earlier one together. One whose operation is
-            /// cancelled goes on.
-        }
         fn commit<'py>(
             &self,
             py: Python<'py>,
@@ -327,13 +289,11 @@ blocking_and_asyncio! {
         }
 
         #[pyo3(signature = (*, timeout = None))]
-        /// How many records of each stream have not been handed out to this holder.
         fn lag<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
             api::run(py, self.0.lag(py, timeout)?)
         }
 
         #[pyo3(signature = (*, timeout = None))]
-        /// From where reading got to, up to the end of each stream as it is now, one stream after the other.
         fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<api::Batches> {
             api::Batches::noted(
                 py,
@@ -345,14 +305,6 @@ blocking_and_asyncio! {
         }
 
         #[pyo3(signature = (*, timeout = None))]
-        blocking {
-            /// From where reading got to, and on as the streams grow; ``for batch in cursor`` is the same.
-            ///
-            /// ``timeout`` is how long a step waits for a record before it raises ``TimeoutError``; the next step goes on.
-        }
-        asyncio {
-            /// From where reading got to, and on as the streams grow; ``async for batch in cursor`` is the same.
-        }
         fn tail(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<api::Batches> {
             api::Batches::noted(
                 py,

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use sbp_client::Position;
+use sbp_python_macros::stub_docs;
 
 use crate::api::pair::blocking_and_asyncio;
 use crate::append::input::{AppendInput, AppendOptions};
@@ -170,17 +171,7 @@ impl KeyedStreams {
     }
 }
 
-/// Streams that share a name, each with the records of its part of the keys.
-///
-/// Made by :meth:`Client.keyed`. A key's stream is ``zlib.crc32(key) % len(keyed)``, for ever: records with the same
-/// key are in one stream, and so in order. For one cursor over all of them pass it, or ``keyed.streams``, to
-/// :meth:`Client.cursor`.
-///
-/// >>> import sbp_native as sbp
-/// >>> with sbp.Server() as server, sbp.connect(server.address) as client:
-/// ...     orders = client.keyed("orders", 4)
-/// ...     orders.append("customer-17", b"created").stream == orders.stream_of("customer-17")
-/// True
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Keyed")]
 pub(crate) struct Keyed(KeyedStreams);
 
@@ -194,7 +185,7 @@ impl Keyed {
     }
 }
 
-/// Streams that share a name, for asyncio; see :class:`Keyed`.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "AsyncKeyed")]
 pub(crate) struct AsyncKeyed(KeyedStreams);
 
@@ -211,32 +202,21 @@ impl AsyncKeyed {
 blocking_and_asyncio! {
     impl Keyed and AsyncKeyed {
         #[getter]
-        /// The name of the whole.
         fn name(&self) -> &str {
             self.0.keyed.name()
         }
 
         #[getter]
-        /// The names of its streams, in order: ``name-0`` and so on. Iterating gives the same.
         fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
             self.0.names(py)
         }
 
-        /// The name of the stream that holds the records with this key.
         fn stream_of(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
             self.0.stream_of(key)
         }
 
         #[pyo3(signature = (key, value, *, headers = None, timestamp = None, compression = None, timeout = None))]
         #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
-        blocking {
-            /// Appends one record to the stream of its key, and returns when it is stored.
-            ///
-            /// A key that is a str is stored as UTF-8.
-        }
-        asyncio {
-            /// Appends one record to the stream of its key. A key that is a str is stored as UTF-8.
-        }
         fn append<'py>(
             &self,
             py: Python<'py>,
@@ -249,19 +229,12 @@ blocking_and_asyncio! {
         ) -> api::Returned<'py> {
             let (place, key) = self.0.place(key)?;
             let stream = Key::Known(Arc::clone(self.0.at(py, place)?));
-            let input = AppendInput {
-                data: value,
-                key: Some(key.as_any()),
-                headers,
-                options: arguments::append_options(timestamp, None, compression)?,
-            };
+            let given = (value, Some(key.as_any()), headers);
+            let input = arguments::append_input(given, timestamp, None, compression)?;
             api::append(py, &self.0.core, stream, &input, timeout, BackpressurePolicy::Wait)
         }
 
         #[pyo3(signature = (items, *, timestamp = None, compression = None, timeout = None))]
-        /// Appends pairs of key and value in ONE frame, one batch to each stream concerned.
-        ///
-        /// Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
         fn append_all<'py>(
             &self,
             py: Python<'py>,
@@ -281,7 +254,6 @@ blocking_and_asyncio! {
             signature = (start = None, end = None, *, timeout = None),
             text_signature = "($self, start='earliest', end='latest', *, timeout=None)"
         )]
-        /// The records of all its streams, one stream after the other: those of one key in their order.
         fn read(
             &self,
             py: Python<'_>,
@@ -296,13 +268,11 @@ blocking_and_asyncio! {
             signature = (start = None, *, timeout = None),
             text_signature = "($self, start='latest', *, timeout=None)"
         )]
-        /// The records of all its streams as they grow: those of one key in their order.
         fn tail(&self, py: Python<'_>, start: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<api::Batches> {
             api::Batches::new(py, &self.0.core, self.0.tail(start)?, timeout)
         }
 
         #[pyo3(signature = (*, timeout = None))]
-        /// Where each of its streams begins and ends now.
         fn positions<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
             let names = self.0.names(py)?.into_any();
             api::run(py, stream_calls::positions(py, &self.0.core, Some(&names), timeout)?)
@@ -322,10 +292,6 @@ blocking_and_asyncio! {
     }
 
     writer {
-        /// A writer to all of its streams, each record to that of its key; see :meth:`Client.writer`.
-        ///
-        /// Every stream has batches, sequence numbers and ``max_in_flight`` of its own. ``on_delivery`` is told of all;
-        /// ``report.ack.stream`` or ``report.error.stream`` says which stream it is.
         fn writer<'py>(slf: &Bound<'py, Self>) () options -> PyResult<Bound<'py, PyAny>> {
             let (py, set) = (slf.py(), &slf.get().0);
             set.core.client(py)?;

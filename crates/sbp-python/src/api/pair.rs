@@ -1,13 +1,14 @@
 //! Classes that exist twice, for blocking code and for asyncio, from one list of methods.
 
-/// The methods of a pair of classes, each written once.
+/// The methods of a pair of classes, each written once. Their docstrings are those of the stub; see
+/// [`sbp_python_macros::stub_docs`].
 ///
 /// `impl Blocking and Asyncio { … }` holds what both have. What differs between the two, a method takes from `api`: that is
 /// [`crate::api::blocking`] in one class and [`crate::api::asyncio`] in the other, and says how a call ends
 /// (`api::Returned`, `api::run`), how records are appended, and of which class the objects are that a call returns.
 ///
-/// Attributes stand above the comment. A comment is shown by both classes; what stands behind it in `blocking { … }` or
-/// `asyncio { … }`, by that one. `python -m tests.python.help_texts --write` writes all of these from the stub.
+/// `appends(…) to (core, key)` makes `append` and `try_append`, to the stream of that key: behind an argument of its own they
+/// take the keywords of every append.
 ///
 /// `writer { … }` holds the method that makes a writer: behind its own argument it takes the keywords of every writer, whose
 /// defaults stand here and nowhere else, and finds them in a [`crate::writer::options::WriterArguments`].
@@ -16,103 +17,105 @@
 /// in one block, so that all of them are given to one macro.
 macro_rules! blocking_and_asyncio {
     (
-        impl $blocking:ident and $asyncio:ident {
-            $(
-                $(#[$attribute:meta])*
-                $(blocking { $(#[$blocking_attribute:meta])* })?
-                $(asyncio { $(#[$asyncio_attribute:meta])* })?
-                fn $name:ident $(<$lifetime:lifetime>)? ($($argument:tt)*) $(-> $returned:ty)? { $($body:tt)* }
-            )*
-        }
-        $(writer {
-            $(#[$writer_attribute:meta])*
-            $(blocking { $(#[$blocking_writer_attribute:meta])* })?
-            $(asyncio { $(#[$asyncio_writer_attribute:meta])* })?
-            fn $writer:ident<$writer_lifetime:lifetime>
-            ($($receiver:tt)*) ($($positional:ident: $type:ty)?) $options:ident -> $written:ty { $($writer_body:tt)* }
-        })?
+        impl $blocking:ident and $asyncio:ident { $($method:tt)* }
+        $(appends($($appends:tt)*) to ($($to:tt)*))?
+        $(writer { $($writer:tt)* })?
         $(
-            impl $_blocking:ident { $($blocking_item:tt)* }
-            impl $_asyncio:ident { $($asyncio_item:tt)* }
+            impl $_blocking:ident { $($blocking_method:tt)* }
+            impl $_asyncio:ident { $($asyncio_method:tt)* }
         )?
     ) => {
         $crate::api::pair::blocking_and_asyncio! {
             @class blocking $blocking
-            {
-                $(
-                    [$(#[$attribute])* $($(#[$blocking_attribute])*)?]
-                    fn $name $(<$lifetime>)? ($($argument)*) $(-> $returned)? { $($body)* }
-                )*
-            }
-            {
-                $(
-                    [$(#[$writer_attribute])* $($(#[$blocking_writer_attribute])*)?]
-                    fn $writer<$writer_lifetime>
-                    ($($receiver)*) ($($positional: $type)?) $options -> $written { $($writer_body)* }
-                )?
-            }
-            { $($($blocking_item)*)? }
+            { $($method)* $($($blocking_method)*)? }
+            { $(appends($($appends)*) to ($($to)*))? }
+            { $($($writer)*)? }
         }
         $crate::api::pair::blocking_and_asyncio! {
             @class asyncio $asyncio
-            {
-                $(
-                    [$(#[$attribute])* $($(#[$asyncio_attribute])*)?]
-                    fn $name $(<$lifetime>)? ($($argument)*) $(-> $returned)? { $($body)* }
-                )*
-            }
-            {
-                $(
-                    [$(#[$writer_attribute])* $($(#[$asyncio_writer_attribute])*)?]
-                    fn $writer<$writer_lifetime>
-                    ($($receiver)*) ($($positional: $type)?) $options -> $written { $($writer_body)* }
-                )?
-            }
-            { $($($asyncio_item)*)? }
+            { $($method)* $($($asyncio_method)*)? }
+            { $(appends($($appends)*) to ($($to)*))? }
+            { $($($writer)*)? }
         }
     };
     (
         @class $api:ident $class:ident
+        { $($method:tt)* }
+        { $(appends(&$appender:ident $(, $stream:ident: $key:ty)?) to ($core:expr, $to:expr))? }
         {
             $(
-                [$($attributes:tt)*]
-                fn $name:ident $(<$lifetime:lifetime>)? ($($argument:tt)*) $(-> $returned:ty)? { $($body:tt)* }
-            )*
-        }
-        {
-            $(
-                [$($writer_attributes:tt)*]
-                fn $writer:ident<$writer_lifetime:lifetime>
+                fn $writer:ident<$lifetime:lifetime>
                 ($($receiver:tt)*) ($($positional:ident: $type:ty)?) $options:ident -> $written:ty { $($writer_body:tt)* }
             )?
         }
-        { $($item:tt)* }
     ) => {
         const _: () = {
             #[allow(unused_imports, reason = "a class may have no method that differs")]
             use $crate::api::$api as api;
 
+            #[sbp_python_macros::stub_docs]
             #[pymethods]
             impl $class {
+                $($method)*
                 $(
-                    $($attributes)*
-                    fn $name $(<$lifetime>)? ($($argument)*) $(-> $returned)? { $($body)* }
-                )*
+                    #[pyo3(signature = (
+                        $($stream,)? data, *, key = None, headers = None, timestamp = None, expected_offset = None,
+                        compression = None, timeout = None
+                    ))]
+                    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+                    fn append<'py>(
+                        &$appender,
+                        py: Python<'py>,
+                        $($stream: $key,)?
+                        data: &Bound<'py, PyAny>,
+                        key: Option<&Bound<'py, PyAny>>,
+                        headers: Option<&Bound<'py, PyAny>>,
+                        timestamp: Option<&Bound<'py, PyAny>>,
+                        expected_offset: Option<i64>,
+                        compression: Option<&str>,
+                        timeout: Option<f64>,
+                    ) -> api::Returned<'py> {
+                        let given = (data, key, headers);
+                        let input = arguments::append_input(given, timestamp, expected_offset, compression)?;
+                        api::append(py, $core, $to, &input, timeout, BackpressurePolicy::Wait)
+                    }
+
+                    #[pyo3(signature = (
+                        $($stream,)? data, *, key = None, headers = None, timestamp = None, expected_offset = None,
+                        compression = None, timeout = None
+                    ))]
+                    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
+                    fn try_append<'py>(
+                        &$appender,
+                        py: Python<'py>,
+                        $($stream: $key,)?
+                        data: &Bound<'py, PyAny>,
+                        key: Option<&Bound<'py, PyAny>>,
+                        headers: Option<&Bound<'py, PyAny>>,
+                        timestamp: Option<&Bound<'py, PyAny>>,
+                        expected_offset: Option<i64>,
+                        compression: Option<&str>,
+                        timeout: Option<f64>,
+                    ) -> api::Returned<'py> {
+                        let given = (data, key, headers);
+                        let input = arguments::append_input(given, timestamp, expected_offset, compression)?;
+                        api::append(py, $core, $to, &input, timeout, BackpressurePolicy::Fail)
+                    }
+                )?
                 $(
-                    $($writer_attributes)*
                     #[pyo3(signature = (
                         $($positional,)? *, batch_bytes = 262_144, linger = 0.005, compression = None, idempotent = true,
                         writer_id = None, epoch = None, max_in_flight = 64, on_delivery = None, timeout = 120.0
                     ))]
                     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
-                    fn $writer<$writer_lifetime>(
+                    fn $writer<$lifetime>(
                         $($receiver)*,
                         $($positional: $type,)?
                         batch_bytes: usize,
                         linger: f64,
                         compression: Option<&str>,
                         idempotent: bool,
-                        writer_id: Option<&Bound<$writer_lifetime, PyAny>>,
+                        writer_id: Option<&Bound<$lifetime, PyAny>>,
                         epoch: Option<i64>,
                         max_in_flight: usize,
                         on_delivery: Option<Py<PyAny>>,
@@ -132,7 +135,6 @@ macro_rules! blocking_and_asyncio {
                         $($writer_body)*
                     }
                 )?
-                $($item)*
             }
         };
     };

@@ -12,7 +12,7 @@ use sbp_messages::KeyValue;
 use sbp_record::{Compression, StreamSchema};
 use sbp_types::{Offset, TimestampMs};
 
-use crate::append::input::AppendOptions;
+use crate::append::input::{AppendInput, AppendOptions};
 use crate::arguments::relative_position::Relative;
 use crate::errors;
 use crate::memory::arrow;
@@ -127,6 +127,28 @@ pub(crate) fn append_options(
         compression: self::compression(compression)?,
     })
 }
+
+/// What one append is given: data with its key and headers, and how it is to be stored.
+pub(crate) fn append_input<'a, 'py>(
+    (data, key, headers): Given<'a, 'py>,
+    timestamp: Option<&Bound<'_, PyAny>>,
+    expected_offset: Option<i64>,
+    compression: Option<&str>,
+) -> PyResult<AppendInput<'a, 'py>> {
+    Ok(AppendInput {
+        data,
+        key,
+        headers,
+        options: append_options(timestamp, expected_offset, compression)?,
+    })
+}
+
+/// Data, and the key and headers that belong to it.
+type Given<'a, 'py> = (
+    &'a Bound<'py, PyAny>,
+    Option<&'a Bound<'py, PyAny>>,
+    Option<&'a Bound<'py, PyAny>>,
+);
 
 /// How bodies are to be compressed.
 pub(crate) fn compression(word: Option<&str>) -> PyResult<Compression> {

@@ -3,14 +3,9 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sbp_client::Position;
+use sbp_python_macros::stub_docs;
 
-/// A place counted from an end of a stream: so many records behind the earliest, or before the end.
-///
-/// What lies outside of the stream means its end on that side. ``Relative("latest", -10)`` is ``"latest-10"``.
-///
-/// >>> ack = client.create_stream("orders").append([b"1", b"2", b"3"])
-/// >>> client.fetch("orders", sbp.Relative("latest", -1))[0].base_offset
-/// 2
+#[stub_docs]
 #[pyclass(frozen, eq, hash, module = "sbp_native", name = "Relative")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Relative {
@@ -33,6 +28,7 @@ impl Relative {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl Relative {
     #[new]
@@ -53,7 +49,6 @@ impl Relative {
         })
     }
 
-    /// The end it is counted from.
     #[getter]
     fn anchor(&self) -> &'static str {
         match self.anchor {
@@ -62,7 +57,6 @@ impl Relative {
         }
     }
 
-    /// How many records behind it; negative: before it.
     #[getter]
     fn records(&self) -> i64 {
         let records = i64::try_from(self.records).unwrap_or(i64::MAX);

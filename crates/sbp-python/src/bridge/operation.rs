@@ -7,6 +7,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use sbp_locks::Mutex;
+use sbp_python_macros::stub_docs;
 use tokio::task::AbortHandle;
 
 use super::completion_queue::Reply;
@@ -18,12 +19,7 @@ use crate::interpreter::warnings::beside_exception;
 use crate::process::fork::{self, Generation};
 use crate::results::ack::AckShape;
 
-/// A call that is on its way: what every asynchronous call returns.
-///
-/// It has the whole protocol of an asyncio future, so that ``await``, ``gather``, ``wait``, ``wait_for`` and ``shield``
-/// take it as it is. ``create_task``, of a loop or a ``TaskGroup``, takes coroutines alone, or raises ``TypeError``;
-/// the call goes on all the same, because it was begun when it was made. Give it a coroutine that awaits the call.
-/// Cancelling gives up on the answer; an append that was sent may still be stored.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Operation")]
 pub(crate) struct Operation {
     event_loop: Py<PyAny>,
@@ -205,6 +201,7 @@ impl Operation {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl Operation {
     /// `Operation[Ack]`, as annotations that are evaluated need it.
@@ -233,23 +230,19 @@ impl Operation {
         }
     }
 
-    /// Resumes the operation, as ``await`` does.
     #[pyo3(signature = (_value, /))]
     fn send<'py>(slf: &Bound<'py, Self>, _value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         Self::__next__(slf)
     }
 
-    /// Whether it has an outcome or was cancelled.
     fn done(&self) -> bool {
         self.is_settled()
     }
 
-    /// Whether it was cancelled.
     fn cancelled(&self) -> bool {
         matches!(&*self.state.lock(), State::Cancelled(_))
     }
 
-    /// Gives up on the answer; ``False`` if the outcome is already here.
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let this = slf.get();
@@ -272,13 +265,11 @@ impl Operation {
         Ok(true)
     }
 
-    /// The result, or what went wrong is raised. ``InvalidStateError`` before it is done.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.outcome(py)
             .unwrap_or_else(|| Err(not_ready(py, "Result is not ready.")))
     }
 
-    /// What went wrong, if anything. ``InvalidStateError`` before it is done.
     fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if let State::Cancelled(message) = &*self.state.lock() {
             return Err(cancelled_error(py, message.as_ref()));
@@ -290,7 +281,6 @@ impl Operation {
         }
     }
 
-    /// Has ``callback`` called with the operation when it is done.
     #[pyo3(signature = (callback, /, *, context = None))]
     fn add_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
@@ -314,7 +304,6 @@ impl Operation {
         this.call_soon(py, slf, &waiter)
     }
 
-    /// Removes all instances of a callback; returns how many there were.
     #[pyo3(signature = (callback, /))]
     fn remove_done_callback(&self, py: Python<'_>, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
         // Comparing runs Python code, so the list is taken out while it is looked through.
@@ -340,7 +329,6 @@ impl Operation {
         Ok(removed)
     }
 
-    /// The loop the operation belongs to.
     fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
         self.event_loop.clone_ref(py)
     }

@@ -18,6 +18,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice, PyString};
 use sbp_locks::Mutex;
+use sbp_python_macros::stub_docs;
 
 use crate::interpreter::imports;
 use crate::interpreter::once::interned;
@@ -26,10 +27,7 @@ use crate::process::fork::{self, Generation};
 /// Shorter arguments are copied: that costs no more than lending them, and frees the caller's object at once.
 const LEND_FROM: usize = 16 * 1024;
 
-/// Received bytes: a read-only view of the frame they came in, which it keeps in memory.
-///
-/// ``memoryview(payload)``, ``bytes(payload)`` and everything that takes a buffer work. Payloads and slices of less
-/// than 16 KiB are copies, so that a few bytes do not keep a frame of megabytes.
+#[stub_docs]
 #[pyclass(frozen, sequence, module = "sbp_native", name = "Payload")]
 pub(crate) struct Payload(pub(crate) Bytes);
 
@@ -47,6 +45,7 @@ impl Payload {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl Payload {
     fn __len__(&self) -> usize {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::AppendOutcome;
+use sbp_python_macros::stub_docs;
 
 use crate::errors;
 use crate::requests::{Described, Failure};
 
-/// One append is stored, and where. With ``durability == "fsync"`` it survives a loss of power.
+#[stub_docs]
 #[pyclass(frozen, eq, hash, module = "sbp_native", name = "Ack")]
 #[derive(PartialEq, Eq)]
 pub(crate) struct Ack {
@@ -30,45 +31,39 @@ impl Ack {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl Ack {
-    /// The stream's name.
     #[getter]
     fn stream(&self) -> &str {
         &self.stream
     }
 
-    /// The stream's id.
     #[getter]
     fn stream_id(&self) -> i64 {
         self.inner.stream.0
     }
 
-    /// The first record's offset.
     #[getter]
     fn base_offset(&self) -> i64 {
         self.inner.base_offset.0
     }
 
-    /// The last record's offset.
     #[getter]
     fn last_offset(&self) -> i64 {
         self.inner.last_offset.0
     }
 
-    /// The server's clock when it answered: milliseconds since 1970, UTC.
     #[getter]
     fn append_time(&self) -> i64 {
         self.inner.append_time.0
     }
 
-    /// What the acknowledgement promises.
     #[getter]
     fn durability(&self) -> &'static str {
         self.inner.durability.as_str()
     }
 
-    /// Whether the server had this very batch already and answered with its old place.
     #[getter]
     fn duplicate(&self) -> bool {
         self.inner.duplicate

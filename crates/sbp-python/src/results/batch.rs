@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
 use sbp_client::codes;
 use sbp_client::{ClientError, FetchedBatch};
+use sbp_python_macros::stub_docs;
 use sbp_record::{BatchError, first_outside_calendar};
 use sbp_types::{Offset, StreamId};
 
@@ -24,13 +25,7 @@ use crate::requests::Described;
 use crate::results::html;
 use crate::results::record::Record;
 
-/// A run of records of one stream, as they were appended together.
-///
-/// The columns and payloads of a large uncompressed batch are views of the frame it was received in, and keep that in
-/// memory: ``client.stats()["bytes_pinned"]`` says how much is kept. Batches of up to 16 KiB are copied out of their
-/// frames, and so is every batch while the frames kept come to ``max_pinned_bytes`` of the client.
-///
-/// ``len(batch)`` is the number of records; iterating over a batch gives them one by one.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Batch")]
 pub(crate) struct Batch {
     stream: Arc<Described>,
@@ -120,39 +115,34 @@ fn refused(error: BatchError) -> PyErr {
     })
 }
 
+#[stub_docs]
 #[pymethods]
 impl Batch {
-    /// The stream's name.
     #[getter]
     fn stream(&self) -> &str {
         &self.stream.name
     }
 
-    /// The stream's id.
     #[getter]
     fn stream_id(&self) -> i64 {
         self.stream.stream.stream_id.0
     }
 
-    /// The first record's offset.
     #[getter]
     fn base_offset(&self) -> i64 {
         self.from.0
     }
 
-    /// The last record's offset.
     #[getter]
     fn last_offset(&self) -> i64 {
         self.to.0 - 1
     }
 
-    /// The records' offsets.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
         PyRange::new(py, isize::try_from(self.from.0)?, isize::try_from(self.to.0)?)
     }
 
-    /// The records' times: microseconds since 1970, UTC.
     #[getter]
     fn timestamps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         if self.batch.is_typed() {
@@ -162,28 +152,22 @@ impl Batch {
         PyList::new(py, self.shown()?.map(|record| record.timestamp_us))
     }
 
-    /// The records' values as views, ``None`` for nulls: those of 16 KiB and more are not copied.
-    ///
-    /// Raises ``TypeError`` for a stream with a schema, whose records are rows; so do the next four.
     #[getter]
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let payloads = self.batch.payloads().map_err(refused)?.between(self.from, self.to);
         PyList::new(py, payloads.map(|value| value.map(Payload::new)))
     }
 
-    /// The records' values, copied out.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.shown()?.map(|record| bytes(py, record.value)))
     }
 
-    /// The records' keys; ``None`` for those that have none.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.shown()?.map(|record| bytes(py, record.key)))
     }
 
-    /// The records' headers, in the order written.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let pairs = |record: sbp_record::Record<'_>| -> Vec<(String, Option<Bound<'py, PyBytes>>)> {
@@ -195,29 +179,22 @@ impl Batch {
         PyList::new(py, self.shown()?.map(pairs))
     }
 
-    /// The records, copied out.
     fn records<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.shown()?.map(|record| Record::new(py, record)))
     }
 
-    /// The records as columns: the stream's own, or ``offset, timestamp, key, value, headers``. Imports pyarrow.
-    ///
-    /// Raises ``InvalidRequestError``, with stream and offset, for a time outside the years 1 to 9999, which columns
-    /// cannot show. No append takes such a time; batches of earlier versions and of other clients may hold one.
     fn to_arrow(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
         imports::library(py, "pyarrow", "Batch.to_arrow", "'sbp-native[arrow]'")?
             .call_method1(interned!(py, "record_batch"), (slf,))
     }
 
-    /// The same as a data frame. Imports pyarrow and pandas.
     fn to_pandas(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
         imports::library(py, "pandas", "Batch.to_pandas", "'sbp-native[arrow]' pandas")?;
         Self::to_arrow(slf)?.call_method0("to_pandas")
     }
 
-    /// The same as a polars data frame. Imports polars; does not need pyarrow.
     fn to_polars(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         let py = slf.py();
         imports::library(py, "polars", "Batch.to_polars", "polars")?.call_method1(interned!(py, "DataFrame"), (slf,))

@@ -2,51 +2,46 @@
 
 use pyo3::prelude::*;
 use sbp_messages::{PlacementDriverCluster, PlacementDriverNode, Range};
+use sbp_python_macros::stub_docs;
 
-/// A range: a run of offsets of one stream that one set of servers holds. Only a stream's last range is open.
+#[stub_docs]
 #[pyclass(frozen, eq, module = "sbp_native", name = "RangeInfo")]
 #[derive(PartialEq, Eq)]
 pub(crate) struct RangeInfo(pub(crate) Range);
 
+#[stub_docs]
 #[pymethods]
 impl RangeInfo {
-    /// The stream's id.
     #[getter]
     fn stream_id(&self) -> i64 {
         self.0.stream_id.0
     }
 
-    /// The range's place within the stream, from 0.
     #[getter]
     fn index(&self) -> i32 {
         self.0.range_index.0
     }
 
-    /// The first offset of the range.
     #[getter]
     fn start_offset(&self) -> i64 {
         self.0.start_offset.0
     }
 
-    /// The offset behind its last record; ``None`` while it is open.
     #[getter]
     fn end_offset(&self) -> Option<i64> {
         self.0.end().map(|end| end.0)
     }
 
-    /// Whether it still takes appends.
     #[getter]
     fn is_open(&self) -> bool {
         self.0.is_open()
     }
 
-    /// The range's epoch, where the server says it.
     #[getter]
     fn epoch(&self) -> Option<i64> {
         Some(self.0.epoch.0).filter(|epoch| *epoch >= 0)
     }
 
-    /// The servers that hold it, as ``host:port``.
     #[getter]
     fn servers(&self) -> Vec<&str> {
         let servers = self
@@ -71,26 +66,24 @@ impl RangeInfo {
     }
 }
 
-/// One of the servers that place streams.
+#[stub_docs]
 #[pyclass(frozen, eq, module = "sbp_native", name = "ClusterMember")]
 #[derive(PartialEq, Eq)]
 pub(crate) struct ClusterMember(PlacementDriverNode);
 
+#[stub_docs]
 #[pymethods]
 impl ClusterMember {
-    /// Its name.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Where clients reach it: ``host:port``.
     #[getter]
     fn address(&self) -> &str {
         &self.0.advertise_addr
     }
 
-    /// Whether it decides, as far as the server that was asked knows.
     #[getter]
     fn is_leader(&self) -> bool {
         self.0.is_leader
@@ -105,20 +98,19 @@ impl ClusterMember {
     }
 }
 
-/// The servers that place streams.
+#[stub_docs]
 #[pyclass(frozen, eq, module = "sbp_native", name = "ClusterInfo")]
 #[derive(PartialEq, Eq)]
 pub(crate) struct ClusterInfo(pub(crate) PlacementDriverCluster);
 
+#[stub_docs]
 #[pymethods]
 impl ClusterInfo {
-    /// All of them.
     #[getter]
     fn members(&self) -> Vec<ClusterMember> {
         self.0.nodes.iter().cloned().map(ClusterMember).collect()
     }
 
-    /// The one that decides, if the server that was asked knows it.
     #[getter]
     fn leader(&self) -> Option<ClusterMember> {
         self.0.leader().cloned().map(ClusterMember)

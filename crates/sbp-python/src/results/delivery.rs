@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use sbp_client::Delivery;
+use sbp_python_macros::stub_docs;
 
 use crate::errors;
 use crate::results::ack::Ack;
 
-/// What became of one batch of a writer.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "DeliveryReport")]
 pub(crate) struct DeliveryReport {
     stream: Arc<str>,
@@ -22,28 +23,25 @@ impl DeliveryReport {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl DeliveryReport {
-    /// The number that ``append`` returned for its first record.
     #[getter]
     fn first_sequence(&self) -> i64 {
         self.delivery.first_sequence
     }
 
-    /// The number that ``append`` returned for its last record.
     #[getter]
     fn last_sequence(&self) -> i64 {
         self.delivery.last_sequence
     }
 
-    /// Where it is stored; ``None`` if it failed.
     #[getter]
     fn ack(&self) -> Option<Ack> {
         let ack = self.delivery.result.as_ref().ok()?;
         Some(Ack::new(Arc::clone(&self.stream), *ack))
     }
 
-    /// Why it failed; ``None`` if it is stored. An ``IndeterminateError``: it may be stored all the same.
     #[getter]
     fn error<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let error = self.delivery.result.as_ref().err()?;

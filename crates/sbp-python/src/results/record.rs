@@ -4,8 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use sbp_python_macros::stub_docs;
 
-/// One record of a stream.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Record")]
 pub(crate) struct Record {
     offset: i64,
@@ -44,33 +45,29 @@ impl Record {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl Record {
-    /// Its place in the stream.
     #[getter]
     fn offset(&self) -> i64 {
         self.offset
     }
 
-    /// Its time: microseconds since 1970, UTC.
     #[getter]
     fn timestamp(&self) -> i64 {
         self.timestamp
     }
 
-    /// Its key, if it has one.
     #[getter]
     fn key(&self, py: Python<'_>) -> Option<Py<PyBytes>> {
         self.key.as_ref().map(|key| key.clone_ref(py))
     }
 
-    /// Its value; ``None`` where the writer wrote a null.
     #[getter]
     fn value(&self, py: Python<'_>) -> Option<Py<PyBytes>> {
         self.value.as_ref().map(|value| value.clone_ref(py))
     }
 
-    /// Its headers, in the order written.
     #[getter]
     fn headers(&self) -> Vec<(&str, Option<&[u8]>)> {
         self.headers

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use sbp_python_macros::stub_docs;
 
 use crate::requests::Described;
 
-/// A stream as the server describes it.
+#[stub_docs]
 #[pyclass(frozen, eq, hash, module = "sbp_native", name = "StreamInfo")]
 pub(crate) struct StreamInfo(pub(crate) Arc<Described>);
 
@@ -25,52 +26,45 @@ impl Hash for StreamInfo {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl StreamInfo {
-    /// Its number: given by the server, never used again.
     #[getter]
     fn id(&self) -> i64 {
         self.0.stream.stream_id.0
     }
 
-    /// Its name.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its schema as an Arrow IPC message; ``None`` for a stream of plain records.
     #[getter]
     fn schema_ipc<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.0.stream.schema.as_ref().map(|message| PyBytes::new(py, message))
     }
 
-    /// Its schema. Imports pyarrow.
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.0.pyarrow_schema(py)
     }
 
-    /// How long records are kept; ``None``: for ever.
     #[getter]
     fn retention(&self) -> Option<Duration> {
         let millis = u64::try_from(self.0.stream.retention_period_ms).ok()?;
         (millis > 0).then(|| Duration::from_millis(millis))
     }
 
-    /// How many bytes are kept; ``None``: all.
     #[getter]
     fn retention_bytes(&self) -> Option<i64> {
         Some(self.0.stream.retention_bytes).filter(|bytes| *bytes > 0)
     }
 
-    /// How many servers hold each of its ranges.
     #[getter]
     fn replicas(&self) -> i8 {
         self.0.stream.replica_nums
     }
 
-    /// What else was noted about it.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
@@ -80,17 +74,11 @@ impl StreamInfo {
         Ok(properties)
     }
 
-    /// When it was created: milliseconds since 1970, UTC, by the server's clock.
     #[getter]
     fn created_at(&self) -> i64 {
         self.0.stream.created_at_ms.0
     }
 
-    /// What tells it from every other stream: 32 hexadecimal digits, drawn at random when it was created.
-    ///
-    /// It is the stream's for as long as the stream is there, and never another's. A server that was set up anew gives
-    /// numbers and names a second time, so whoever keeps an offset for later keeps the identity too, and compares.
-    /// ``None``: the server tells none; then nothing can be compared.
     #[getter]
     fn identity(&self) -> Option<String> {
         self.0.identity()
@@ -109,7 +97,7 @@ impl StreamInfo {
     }
 }
 
-/// What a stream holds: records from ``earliest`` up to, but without, ``latest``.
+#[stub_docs]
 #[pyclass(frozen, eq, hash, module = "sbp_native", name = "Positions")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Positions {
@@ -126,15 +114,14 @@ impl From<&sbp_client::Positions> for Positions {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl Positions {
-    /// The first offset that can be read.
     #[getter]
     fn earliest(&self) -> i64 {
         self.earliest
     }
 
-    /// The offset that the next record will get.
     #[getter]
     fn latest(&self) -> i64 {
         self.latest

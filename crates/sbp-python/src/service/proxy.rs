@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_locks::Mutex;
 use sbp_proxy::{Fault, Held, Hook, ProxyConfig, Rule, RuleCount, RuleId};
+use sbp_python_macros::stub_docs;
 
 use crate::errors;
 use crate::interpreter::imports;
@@ -36,34 +37,7 @@ impl Holder for Relay {
     }
 }
 
-/// A proxy between clients and a server that makes trouble by rule, for tests of code that uses this package.
-///
-/// A rule is a fault and the frames that it happens to: all of them, until conditions narrow them down.
-///
-/// ========================  =====================================================================================
-/// fault                     what happens to the frame
-/// ========================  =====================================================================================
-/// ``drop``                  it is not passed on; its sender is not told
-/// ``delay=20ms``            it goes on later, and so does what comes behind it
-/// ``duplicate``             it is passed on twice
-/// ``reorder``               later answers overtake it (``reorder=3``: this many)
-/// ``cut``, ``cut=20``       the connection ends in front of it, or behind so many of its bytes
-/// ``cut-after``             the connection ends behind it
-/// ========================  =====================================================================================
-///
-/// Conditions: ``request`` or ``answer``; ``to-server`` or ``to-client``; an operation by its name in the specification
-/// (``APPEND``, ``FETCH``, ...) or number (``0x1001``); ``connection=N``; ``nth=N``, ``every=N``, ``byte=N`` or
-/// ``probability=P``; ``times=N``. Rules are asked in order; the first that takes a frame decides.
-///
-/// >>> import sbp_native as sbp
-/// >>> with sbp.Server() as server, sbp.Proxy(server, rules=["cut answer APPEND times=1"]) as proxy:
-/// ...     with sbp.connect(proxy.address) as client:
-/// ...         stream = client.create_stream("orders")
-/// ...         try:
-/// ...             stream.append(b"lost acknowledgement")
-/// ...         except sbp.IndeterminateError as error:
-/// ...             print(error.indeterminate, proxy.stats()["cut"])
-/// True 1
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Proxy")]
 pub(crate) struct Proxy {
     /// `None` once closed. In a forked child the remains of the parent's.
@@ -98,6 +72,7 @@ fn parse(rule: &str) -> PyResult<Rule> {
         .map_err(|error: sbp_proxy::RuleTextError| PyValueError::new_err(error.to_string()))
 }
 
+#[stub_docs]
 #[pymethods]
 impl Proxy {
     #[new]
@@ -138,13 +113,11 @@ impl Proxy {
         })
     }
 
-    /// ``host:port`` for clients.
     #[getter]
     fn address(&self) -> &str {
         &self.address
     }
 
-    /// Where connections lead that come from now on; ``None``: they are closed as they come.
     #[getter]
     fn target(&self) -> Option<String> {
         self.target.lock().clone()
@@ -158,31 +131,26 @@ impl Proxy {
         Ok(())
     }
 
-    /// The rules in force, in their order, with what each has done so far.
     #[getter]
     fn rules(&self, py: Python<'_>) -> PyResult<Vec<ProxyRule>> {
         let counts = self.running(py)?.proxy.rules();
         Ok(counts.into_iter().map(ProxyRule::from).collect())
     }
 
-    /// Puts a rule behind those that are there; returns its number. Raises ``ValueError``.
     fn add(&self, py: Python<'_>, rule: &str) -> PyResult<u64> {
         Ok(self.running(py)?.proxy.add(parse(rule)?).number())
     }
 
-    /// Takes the rule with this number away; returns what it has done. Raises ``KeyError``.
     fn remove(&self, py: Python<'_>, rule: u64) -> PyResult<ProxyRule> {
         let removed = self.running(py)?.proxy.remove(RuleId::from_number(rule));
         removed.map(ProxyRule::from).ok_or_else(|| PyKeyError::new_err(rule))
     }
 
-    /// Takes all rules away.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py)?.proxy.clear();
         Ok(())
     }
 
-    /// Holds the frames that these conditions of a rule are about, and what comes behind them on its way.
     #[pyo3(signature = (frames = ""))]
     fn hold(&self, py: Python<'_>, frames: &str) -> PyResult<HeldFrames> {
         let relay = self.running(py)?;
@@ -199,13 +167,11 @@ impl Proxy {
         })
     }
 
-    /// Cuts every connection that is open now. Who connects again is served.
     fn cut(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py)?.proxy.cut_all();
         Ok(())
     }
 
-    /// Counters since the start: connections, frames, bytes, and faults by their kind.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts = self.running(py)?.proxy.counts();
         let figures = PyDict::new(py);
@@ -226,7 +192,6 @@ impl Proxy {
         Ok(figures)
     }
 
-    /// Closes the listener and all connections, and waits until the port is free. Again: does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.made_by.is_current() {
             return Ok(());
@@ -281,7 +246,7 @@ impl Drop for Proxy {
     }
 }
 
-/// A rule of a proxy, and what it had done when it was asked for.
+#[stub_docs]
 #[pyclass(frozen, eq, hash, get_all, module = "sbp_native.testing", name = "ProxyRule")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct ProxyRule {
@@ -316,7 +281,7 @@ impl ProxyRule {
     }
 }
 
-/// The frames that a proxy keeps back. Leaving its ``with`` block releases them.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native.testing", name = "HeldFrames")]
 pub(crate) struct HeldFrames {
     relay: Weak<Relay>,
@@ -326,11 +291,9 @@ pub(crate) struct HeldFrames {
     arrived: Mutex<Option<Receiver<Held>>>,
 }
 
+#[stub_docs]
 #[pymethods]
 impl HeldFrames {
-    /// Waits, at most ``timeout`` seconds, for the next frame that is held. Raises ``TimeoutError``.
-    ///
-    /// In asynchronous code: ``await asyncio.to_thread(frames.wait)``.
     #[pyo3(signature = (timeout = 30.0))]
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<HeldFrame> {
         self.made_by.check(py, "proxy")?;
@@ -370,7 +333,6 @@ impl HeldFrames {
         }
     }
 
-    /// Passes on what is held and not yet given out, and holds nothing any more.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         self.made_by.check(py, "proxy")?;
         if let Some(relay) = self.relay.upgrade() {
@@ -399,7 +361,7 @@ impl Drop for HeldFrames {
     }
 }
 
-/// One frame that a proxy keeps back until it is told what to do. Forgetting it passes it on.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native.testing", name = "HeldFrame")]
 pub(crate) struct HeldFrame {
     text: String,
@@ -416,25 +378,22 @@ impl HeldFrame {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl HeldFrame {
-    /// The whole frame as it is on the wire; ``None`` once it was decided about.
     #[getter]
     fn data(&self) -> Option<Vec<u8>> {
         self.held.lock().as_ref().map(|held| held.bytes().to_vec())
     }
 
-    /// Passes it on.
     fn forward(&self, py: Python<'_>) -> PyResult<()> {
         self.decide(py, Held::pass)
     }
 
-    /// Drops it; what comes behind it goes on.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         self.decide(py, Held::discard)
     }
 
-    /// Cuts the connection in front of it.
     fn cut(&self, py: Python<'_>) -> PyResult<()> {
         self.decide(py, Held::cut)
     }

@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_locks::Mutex;
+use sbp_python_macros::stub_docs;
 use sbp_server::{Durability, ServerConfig};
 
 use crate::errors;
@@ -44,11 +45,7 @@ enum State {
     Closed,
 }
 
-/// A durable server inside this process, on threads of its own. Use it in a ``with`` or ``async with`` statement, or
-/// ``close`` it.
-///
-/// It is started when it is made, except on the thread of a running event loop: there it waits until it is entered or
-/// used, because recovering a log takes time; ``async with`` starts and closes it without blocking the loop.
+#[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Server")]
 pub(crate) struct Server {
     /// Only locked while attached, and never across a release of the interpreter lock. In a forked child the remains of the
@@ -120,6 +117,7 @@ impl Server {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl Server {
     #[new]
@@ -176,7 +174,6 @@ impl Server {
         Ok(server)
     }
 
-    /// ``host:port`` for clients: the advertised one, or the one listened on.
     #[getter]
     fn address(&self, py: Python<'_>) -> PyResult<String> {
         // In a child the parent's address is still good to know.
@@ -188,20 +185,17 @@ impl Server {
         Ok(self.running(py)?.server.address().to_owned())
     }
 
-    /// ``host:port`` listened on.
     #[getter]
     fn listening(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.running(py)?.server.local_addr().to_string())
     }
 
-    /// Why the server takes no more appends, once its log has failed; ``None`` while all is well.
     #[getter]
     fn error(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let failure = self.running(py)?.server.error();
         Ok(failure.map(|failure| errors::from_failure(py, &failure).into_value(py).into_any()))
     }
 
-    /// Counters since the start.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.running(py)?.server.stats();
         let figures = PyDict::new(py);
@@ -218,7 +212,6 @@ impl Server {
         Ok(figures)
     }
 
-    /// Ends the server: answers what was started, syncs, and deletes a temporary directory. Again: does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(embedded) = self.take() else {
             return Ok(());

@@ -7,9 +7,9 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyMemoryView, PyWeakrefMethods, PyWeakrefReference};
 use sbp_locks::Mutex;
+use sbp_python_macros::stub_docs;
 
 use crate::append::encode::NotEncoded;
-use crate::append::input::AppendInput;
 use crate::bridge::{Operation, RunningLoop};
 use crate::call::append::snapshot;
 use crate::client_core::ClientCore;
@@ -23,19 +23,7 @@ use crate::{arguments, errors};
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
 
-/// Gathers records into batches and stores them in order, for asyncio; see :meth:`AsyncClient.writer`.
-///
-/// Use it in an ``async with`` statement, or await it before the first ``append``.
-///
-/// >>> async def main():
-/// ...     async with sbp.aio.connect(server.address) as client:
-/// ...         await client.create_stream("orders")
-/// ...         async with client.writer("orders", linger=0.001) as writer:
-/// ...             for number in range(1_000):
-/// ...                 await writer.append(b"%d" % number)
-/// ...         return (await client.positions(["orders"]))["orders"].latest
-/// >>> asyncio.run(main())
-/// 1000
+#[stub_docs]
 #[pyclass(frozen, weakref, module = "sbp_native", name = "AsyncWriter")]
 pub(crate) struct AsyncWriter {
     core: Arc<WriterCore>,
@@ -99,12 +87,7 @@ impl AsyncWriter {
         describe: UnknownColumns,
     ) -> Result<i64, NotEncoded> {
         let given = WriterInput {
-            input: AppendInput {
-                data: value,
-                key,
-                headers,
-                options: arguments::append_options(timestamp, None, None)?,
-            },
+            input: arguments::append_input((value, key, headers), timestamp, None, None)?,
             // A list is taken whole; who awaits the append waits for room behind it.
             wait: &|_| Ok(()),
             describe,
@@ -246,42 +229,34 @@ impl AsyncWriter {
     }
 }
 
+#[stub_docs]
 #[pymethods]
 impl AsyncWriter {
-    /// The stream's name.
     #[getter]
     fn stream(&self) -> String {
         self.core.stream()
     }
 
-    /// The writer's name: the one given, or the one made up for it. ``None`` if it is not idempotent.
     #[getter]
     fn writer_id<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.core.writer(py)?.id().map(|id| uuid(py, id)).transpose()
     }
 
-    /// The writer's epoch: which instance of it this is.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.core.writer(py)?.epoch())
     }
 
-    /// The number of the next record: how many came before it, with a ``writer_id`` in all lives of the writer.
     #[getter]
     fn next_sequence(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.core.writer(py)?.next_sequence())
     }
 
-    /// Records that were appended and whose fate is not known yet.
     #[getter]
     fn unflushed(&self) -> u64 {
         self.core.unfinished()
     }
 
-    /// Takes one record, a list of them, or the rows of a table at once; done when there is room for more.
-    ///
-    /// Columns that the client has not seen may have been given to the stream since: then it is described again first,
-    /// and what is called meanwhile waits behind.
     #[pyo3(signature = (value, *, key = None, headers = None, timestamp = None))]
     fn append<'py>(
         slf: &Bound<'py, Self>,
@@ -316,9 +291,6 @@ impl AsyncWriter {
         }
     }
 
-    /// As :meth:`append`, but raises ``BackPressureError`` while ``max_in_flight`` batches are on their way.
-    ///
-    /// It raises that, too, while the stream is described again for columns that the client has not seen.
     #[pyo3(signature = (value, *, key = None, headers = None, timestamp = None))]
     fn append_nowait<'py>(
         slf: &Bound<'py, Self>,
@@ -358,7 +330,6 @@ impl AsyncWriter {
         }
     }
 
-    /// Sends what is gathered; done when everything appended so far is stored or has failed.
     #[pyo3(signature = (*, timeout = None))]
     fn flush<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> Started<'py> {
         let this = slf.get();
@@ -369,7 +340,6 @@ impl AsyncWriter {
         Self::finish(slf, timeout)
     }
 
-    /// Takes no more records, and flushes.
     fn close<'py>(slf: &Bound<'py, Self>) -> Started<'py> {
         let this = slf.get();
         if this.queue.is_active() {
