@@ -1,17 +1,43 @@
 //! What the methods of asynchronous classes are made of; see [`crate::api::pair`].
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
+use sbp_client::Client;
 
 pub(crate) use crate::api::batches::AsyncBatches as Batches;
-use crate::bridge::Operation;
-use crate::call::Call;
-pub(crate) use crate::call::append::{start as append, start_all as append_all, start_each as append_each};
+pub(crate) use crate::api::cursor::AsyncCursor as Cursor;
+pub(crate) use crate::api::keyed::AsyncKeyed as Keyed;
+pub(crate) use crate::api::stream::AsyncStream as Stream;
+use crate::bridge::{Operation, RunningLoop};
+pub(crate) use crate::call::{start as append, start_all as append_all, start_each as append_each};
+use crate::client_core::ClientCore;
+use crate::requests::Failure;
+use crate::results::answer::Answer;
+use crate::time::duration;
 pub(crate) use crate::writer::asyncio::AsyncWriter as Writer;
 
 /// What a call returns: the operation that it is, which can be awaited.
 pub(crate) type Returned<'py> = PyResult<Bound<'py, Operation>>;
 
-/// Starts a call.
-pub(crate) fn run<'py>(py: Python<'py>, call: impl Call) -> Returned<'py> {
-    call.spawn(py)
+/// Starts a call: `work` is done by the I/O thread, over Rust data only.
+pub(crate) fn run<'py, T: Answer, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+    py: Python<'py>,
+    core: &ClientCore,
+    timeout: Option<f64>,
+    work: impl FnOnce(Client, Option<Duration>) -> F,
+) -> Returned<'py> {
+    run_into(py, core, timeout, work, |py, result: T| result.into_python(py))
+}
+
+/// As [`run`]; `convert` makes a Python object of the result.
+pub(crate) fn run_into<'py, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+    py: Python<'py>,
+    core: &ClientCore,
+    timeout: Option<f64>,
+    work: impl FnOnce(Client, Option<Duration>) -> F,
+    convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+) -> Returned<'py> {
+    let work = work(core.client(py)?.clone(), duration(timeout)?);
+    RunningLoop::current(py)?.spawn(work, convert)
 }

@@ -62,18 +62,9 @@ impl Drop for Reading {
 pub(crate) struct Batches(Reading);
 
 impl Batches {
-    /// Begins to read, so that "latest" means now.
+    /// Begins to read, so that "latest" means now. `taken` is told of each batch that was
+    /// handed out.
     pub(crate) fn new(
-        py: Python<'_>,
-        core: &Arc<ClientCore>,
-        wanted: ReadRequest,
-        timeout: Option<f64>,
-    ) -> PyResult<Self> {
-        Self::noted(py, core, wanted, timeout, None)
-    }
-
-    /// The same, for somebody who is told of each batch that was handed out.
-    pub(crate) fn noted(
         py: Python<'_>,
         core: &Arc<ClientCore>,
         wanted: ReadRequest,
@@ -147,18 +138,9 @@ impl Batches {
 pub(crate) struct AsyncBatches(Reading);
 
 impl AsyncBatches {
-    /// Begins to read at once, so that "latest" means now. A failure is told by the first step, which tries again.
+    /// Begins to read at once, so that "latest" means now. A failure is told by the first step, which tries again. `taken` is told of each batch that was
+    /// handed out.
     pub(crate) fn new(
-        py: Python<'_>,
-        core: &Arc<ClientCore>,
-        wanted: ReadRequest,
-        timeout: Option<f64>,
-    ) -> PyResult<Self> {
-        Self::noted(py, core, wanted, timeout, None)
-    }
-
-    /// The same, for somebody who is told of each batch that was handed out.
-    pub(crate) fn noted(
         py: Python<'_>,
         core: &Arc<ClientCore>,
         wanted: ReadRequest,

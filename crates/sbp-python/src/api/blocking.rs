@@ -1,16 +1,44 @@
 //! What the methods of blocking classes are made of; see [`crate::api::pair`].
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
+use sbp_client::Client;
 
 pub(crate) use crate::api::batches::Batches;
-use crate::call::Call;
-pub(crate) use crate::call::append::{block as append, block_all as append_all, block_each as append_each};
+pub(crate) use crate::api::cursor::Cursor;
+pub(crate) use crate::api::keyed::Keyed;
+pub(crate) use crate::api::stream::Stream;
+pub(crate) use crate::call::{block as append, block_all as append_all, block_each as append_each};
+use crate::client_core::ClientCore;
+use crate::process::blocking::block_on;
+use crate::requests::Failure;
+use crate::results::answer::Answer;
+use crate::time::duration;
 pub(crate) use crate::writer::blocking::Writer;
 
 /// What a call returns: its result.
 pub(crate) type Returned<'py> = PyResult<Py<PyAny>>;
 
-/// Makes a call and waits for it.
-pub(crate) fn run<'py>(py: Python<'py>, call: impl Call) -> Returned<'py> {
-    call.block(py)
+/// Makes a call and waits for it: `work` is done by the I/O thread, over Rust data only.
+pub(crate) fn run<'py, T: Answer, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+    py: Python<'py>,
+    core: &ClientCore,
+    timeout: Option<f64>,
+    work: impl FnOnce(Client, Option<Duration>) -> F,
+) -> Returned<'py> {
+    run_into(py, core, timeout, work, |py, result: T| result.into_python(py))
+}
+
+/// As [`run`]; `convert` makes a Python object of the result.
+pub(crate) fn run_into<'py, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+    py: Python<'py>,
+    core: &ClientCore,
+    timeout: Option<f64>,
+    work: impl FnOnce(Client, Option<Duration>) -> F,
+    convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+) -> Returned<'py> {
+    let work = work(core.client(py)?.clone(), duration(timeout)?);
+    let outcome = block_on(py, work)?;
+    convert(py, outcome.map_err(|failure| failure.into_python(py))?)
 }

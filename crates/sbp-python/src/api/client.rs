@@ -2,41 +2,29 @@
 
 use std::sync::Arc;
 
-use pyo3::PyClass;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sbp_python_macros::stub_docs;
+use pyo3::{IntoPyObjectExt, PyClass};
+use sbp_client::Position;
 
-use crate::api::cursor::{self, AsyncCursor, Cursor, CursorHolder};
-use crate::api::keyed::{self, AsyncKeyed, Keyed, KeyedStreams};
+use crate::api::cursor::CursorHolder;
+use crate::api::keyed::KeyedStreams;
 use crate::api::pair::blocking_and_asyncio;
-use crate::api::stream::{AsyncStream, Stream};
+use crate::api::stream::StreamHandle;
 use crate::append::prepared::BackpressurePolicy;
+use crate::arguments::{self, position_or};
 use crate::bridge::{Operation, RunningLoop};
-use crate::call::stream_calls::{self, FetchBounds, MakeStream};
 use crate::client_core::{ClientCore, Limits, Retry, Settings};
+use crate::errors;
 use crate::process::blocking::block_on;
-use crate::read::source::ReadRequest;
-use crate::requests::{Key, StreamChange};
-use crate::{arguments, errors};
-
-/// Makes an object of a result, of the class for blocking code or of that for asyncio.
-type Make<T> = fn(Python<'_>, T) -> PyResult<Py<PyAny>>;
-
-#[stub_docs]
-#[pyclass(frozen, module = "sbp_native", name = "Client")]
-pub(crate) struct Client {
-    core: Arc<ClientCore>,
-}
+use crate::read::source::{self, ReadRequest};
+use crate::requests::{self, Key, StreamChange};
+use crate::time::timestamp;
 
 impl Client {
-    const STREAM: MakeStream = Stream::object;
-    const CURSOR: Make<CursorHolder> = Cursor::object;
-    const KEYED: Make<KeyedStreams> = Keyed::object;
-
     /// What it shares with its streams.
     pub(crate) fn core(&self) -> &Arc<ClientCore> {
-        &self.core
+        &self.0
     }
 
     fn connect(py: Python<'_>, settings: Settings) -> PyResult<Self> {
@@ -44,25 +32,13 @@ impl Client {
         let client = core.client(py)?.clone();
         let connected = block_on(py, async move { client.connect(None).await })?;
         connected.map_err(|error| errors::from_client(py, error, None))?;
-        Ok(Self { core })
+        Ok(Self(core))
     }
 }
 
-#[stub_docs]
-#[pyclass(frozen, module = "sbp_native", name = "AsyncClient")]
-pub(crate) struct AsyncClient {
-    core: Arc<ClientCore>,
-}
-
 impl AsyncClient {
-    const STREAM: MakeStream = AsyncStream::object;
-    const CURSOR: Make<CursorHolder> = AsyncCursor::object;
-    const KEYED: Make<KeyedStreams> = AsyncKeyed::object;
-
     fn connect(py: Python<'_>, settings: Settings) -> PyResult<Self> {
-        Ok(Self {
-            core: ClientCore::new(py, settings)?,
-        })
+        Ok(Self(ClientCore::new(py, settings)?))
     }
 }
 
@@ -121,10 +97,12 @@ connect_function! {
 }
 
 blocking_and_asyncio! {
+    struct Client and AsyncClient(Arc<ClientCore>);
+
     impl Client and AsyncClient {
         #[getter]
         fn servers(&self) -> &str {
-            &self.core.settings.servers
+            &self.0.settings.servers
         }
 
         #[pyo3(signature = (name, *, schema = None, retention = None, retention_bytes = None, replicas = None, properties = None, exist_ok = false, timeout = None))]
@@ -145,22 +123,39 @@ blocking_and_asyncio! {
                 replicas,
                 ..arguments::change(Some(name), schema, retention, retention_bytes, properties)?
             };
-            api::run(py, stream_calls::create(py, &self.core, wanted, exist_ok, timeout, Self::STREAM)?)
+            let core = Arc::clone(&self.0);
+            api::run_into(
+                py,
+                &self.0,
+                timeout,
+                |client, timeout| async move { requests::create(&client, wanted, exist_ok, timeout).await },
+                |py, described| api::Stream(StreamHandle { core, described }).into_py_any(py),
+            )
         }
 
         #[pyo3(signature = (key, *, timeout = None))]
         fn stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::find(py, &self.core, key, timeout, Self::STREAM)?)
+            let core = Arc::clone(&self.0);
+            // As it is now, and not as it was when an append asked for it.
+            api::run_into(
+                py,
+                &self.0,
+                timeout,
+                |client, timeout| async move { requests::describe(&client, &key, timeout).await },
+                |py, described| api::Stream(StreamHandle { core, described }).into_py_any(py),
+            )
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn list_streams<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::list(py, &self.core, timeout)?)
+            api::run(py, &self.0, timeout, |client, timeout| async move { requests::list(&client, timeout).await })
         }
 
         #[pyo3(signature = (key, *, timeout = None))]
         fn describe_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::describe(py, &self.core, key, timeout)?)
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                requests::describe(&client, &key, timeout).await
+            })
         }
 
         #[pyo3(signature = (key, *, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
@@ -177,12 +172,16 @@ blocking_and_asyncio! {
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
             let wanted = arguments::change(name, schema, retention, retention_bytes, properties)?;
-            api::run(py, stream_calls::update(py, &self.core, key, wanted, timeout)?)
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                requests::update(&client, &key, wanted, timeout).await
+            })
         }
 
         #[pyo3(signature = (key, *, timeout = None))]
         fn delete_stream<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::delete(py, &self.core, key, timeout)?)
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                requests::delete(&client, &key, timeout).await
+            })
         }
 
         #[pyo3(signature = (key, before, *, timeout = None))]
@@ -193,17 +192,24 @@ blocking_and_asyncio! {
             before: &Bound<'py, PyAny>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            api::run(py, stream_calls::trim(py, &self.core, key, before, timeout)?)
+            let before = arguments::position(before)?;
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                requests::trim(&client, &key, before, timeout).await
+            })
         }
 
         #[pyo3(signature = (key, *, timeout = None))]
         fn seal<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::seal(py, &self.core, key, timeout)?)
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                requests::seal(&client, &key, timeout).await
+            })
         }
 
         #[pyo3(signature = (key, *, timeout = None))]
         fn describe_ranges<'py>(&self, py: Python<'py>, key: Key, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::ranges(py, &self.core, key, timeout)?)
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                requests::ranges(&client, &key, timeout).await
+            })
         }
 
         #[pyo3(signature = (batches, *, timestamp = None, compression = None, timeout = None))]
@@ -216,7 +222,7 @@ blocking_and_asyncio! {
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
             let options = arguments::append_options(timestamp, None, compression)?;
-            api::append_all(py, &self.core, batches, options, timeout)
+            api::append_all(py, &self.0, batches, options, timeout)
         }
 
         #[pyo3(signature = (stream, offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]
@@ -231,12 +237,11 @@ blocking_and_asyncio! {
             max_wait: f64,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            let bounds = FetchBounds {
-                max_bytes,
-                min_bytes,
-                max_wait,
-            };
-            api::run(py, stream_calls::fetch(py, &self.core, stream, offset, bounds, timeout)?)
+            let wanted = arguments::fetch_request(offset, max_bytes, min_bytes, max_wait)?;
+            let copied = Arc::clone(&self.0.copied);
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                source::fetch(&client, &stream, wanted, &copied, timeout).await
+            })
         }
 
         #[pyo3(
@@ -251,7 +256,7 @@ blocking_and_asyncio! {
             end: Option<&Bound<'_, PyAny>>,
             timeout: Option<f64>,
         ) -> PyResult<api::Batches> {
-            api::Batches::new(py, &self.core, ReadRequest::spans(streams, start, end)?, timeout)
+            api::Batches::new(py, &self.0, ReadRequest::spans(streams, start, end)?, timeout, None)
         }
 
         #[pyo3(
@@ -265,7 +270,7 @@ blocking_and_asyncio! {
             start: Option<&Bound<'_, PyAny>>,
             timeout: Option<f64>,
         ) -> PyResult<api::Batches> {
-            api::Batches::new(py, &self.core, ReadRequest::tail(streams, start)?, timeout)
+            api::Batches::new(py, &self.0, ReadRequest::tail(streams, start)?, timeout, None)
         }
 
         #[pyo3(signature = (streams = None, *, timeout = None))]
@@ -275,7 +280,10 @@ blocking_and_asyncio! {
             streams: Option<&Bound<'py, PyAny>>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            api::run(py, stream_calls::positions(py, &self.core, streams, timeout)?)
+            let keys = streams.map(arguments::keys).transpose()?;
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                requests::positions(&client, keys, timeout).await
+            })
         }
 
         #[pyo3(signature = (streams, time, *, timeout = None))]
@@ -286,7 +294,10 @@ blocking_and_asyncio! {
             time: &Bound<'py, PyAny>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            api::run(py, stream_calls::offsets_for_time(py, &self.core, streams, time, timeout)?)
+            let (keys, time) = (arguments::keys(streams)?, timestamp(time)?);
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                requests::offsets_for_time(&client, &keys, time, timeout).await
+            })
         }
 
         #[pyo3(
@@ -301,7 +312,16 @@ blocking_and_asyncio! {
             start: Option<&Bound<'py, PyAny>>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            api::run(py, cursor::open(py, &self.core, name, streams, start, timeout, Self::CURSOR)?)
+            let keys = arguments::keys(streams)?;
+            let start = position_or(start, Position::Earliest)?;
+            let core = Arc::clone(&self.0);
+            api::run_into(
+                py,
+                &self.0,
+                timeout,
+                |client, timeout| CursorHolder::open(client, core, name, keys, start, timeout),
+                |py, holder| api::Cursor(holder).into_py_any(py),
+            )
         }
 
         #[pyo3(signature = (name, streams = None, *, timeout = None))]
@@ -312,46 +332,53 @@ blocking_and_asyncio! {
             streams: Option<u32>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            api::run(py, keyed::open(py, &self.core, name, streams, timeout, Self::KEYED)?)
+            let core = Arc::clone(&self.0);
+            api::run_into(
+                py,
+                &self.0,
+                timeout,
+                |client, timeout| KeyedStreams::open(client, core, name, streams, timeout),
+                |py, set| api::Keyed(set).into_py_any(py),
+            )
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn cluster<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::cluster(py, &self.core, timeout)?)
+            api::run(py, &self.0, timeout, |client, timeout| async move { Ok(client.describe_cluster(timeout).await?) })
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn ping<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::ping(py, &self.core, timeout)?)
+            api::run(py, &self.0, timeout, |client, timeout| async move { Ok(client.ping(timeout).await?) })
         }
 
         fn __repr__(&self) -> String {
-            format!("<sbp_native.{} of {}>", Self::NAME, self.core.settings.servers)
+            format!("<sbp_native.{} of {}>", Self::NAME, self.0.settings.servers)
         }
     }
 
-    appends(&self, stream: Key) to (&self.core, stream)
+    appends(&self, stream: Key) to (&self.0, stream)
 
     writer {
         fn writer<'py>(&self, py: Python<'py>) (stream: Key) options -> PyResult<api::Writer> {
-            api::Writer::open(py, &self.core, stream, &options)
+            api::Writer::open(py, &self.0, stream, &options)
         }
     }
 
     impl Client {
         fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-            self.core.stats(py)
+            self.0.stats(py)
         }
 
         fn close(&self, py: Python<'_>) -> PyResult<()> {
-            match self.core.close() {
+            match self.0.close() {
                 Some(client) => block_on(py, async move { client.close().await }),
                 None => Ok(()),
             }
         }
 
         fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-            slf.get().core.client(slf.py())?;
+            slf.get().0.client(slf.py())?;
             Ok(slf)
         }
 
@@ -361,13 +388,13 @@ blocking_and_asyncio! {
         }
 
         fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-            reduce(py, &self.core, "connect")
+            reduce(py, &self.0, "connect")
         }
     }
 
     impl AsyncClient {
         fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-            let figures = self.core.stats(py)?;
+            let figures = self.0.stats(py)?;
             let (wakeups, completions, operations) = RunningLoop::current(py)?.bridge().counts();
             figures.set_item("wakeups", wakeups)?;
             figures.set_item("completions", completions)?;
@@ -377,7 +404,7 @@ blocking_and_asyncio! {
 
         fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, Operation>> {
             let event_loop = RunningLoop::current(py)?;
-            match self.core.close() {
+            match self.0.close() {
                 Some(client) => event_loop.spawn(
                     async move {
                         client.close().await;
@@ -395,11 +422,11 @@ blocking_and_asyncio! {
 
         fn __aenter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Operation>> {
             let py = slf.py();
-            let core = Arc::clone(&slf.get().core);
+            let core = Arc::clone(&slf.get().0);
             let client = core.client(py)?.clone();
             // Another object of the same client: a reference to this one must not travel through the I/O thread.
             RunningLoop::current(py)?.spawn(async move { Ok(client.connect(None).await?) }, move |py, ()| {
-                Ok(Py::new(py, Self { core })?.into_any())
+                Ok(Py::new(py, Self(core))?.into_any())
             })
         }
 
@@ -409,7 +436,7 @@ blocking_and_asyncio! {
         }
 
         fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-            reduce(py, &self.core, "aio_connect")
+            reduce(py, &self.0, "aio_connect")
         }
     }
 }

@@ -8,12 +8,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyMapping, PyTuple};
 use sbp_client::{Client, CursorOptions, Position};
-use sbp_python_macros::stub_docs;
 use sbp_types::{Offset, StreamId};
 
 use crate::api::pair::blocking_and_asyncio;
-use crate::arguments::{keys, position_or};
-use crate::call::{Call, RequestCall};
 use crate::client_core::ClientCore;
 use crate::errors;
 use crate::read::shared_source::BatchListener;
@@ -39,36 +36,6 @@ impl Drop for CursorHolder {
     }
 }
 
-/// Opens a cursor; `make` makes the object, of the blocking or the asynchronous class.
-pub(crate) fn open(
-    py: Python<'_>,
-    core: &Arc<ClientCore>,
-    name: String,
-    streams: &Bound<'_, PyAny>,
-    start: Option<&Bound<'_, PyAny>>,
-    timeout: Option<f64>,
-    make: fn(Python<'_>, CursorHolder) -> PyResult<Py<PyAny>>,
-) -> PyResult<impl Call> {
-    let client = core.client(py)?.clone();
-    let keys = keys(streams)?;
-    let options = CursorOptions {
-        start: position_or(start, Position::Earliest)?,
-        timeout: duration(timeout)?,
-        ..CursorOptions::default()
-    };
-    let core = Arc::clone(core);
-    let work = async move {
-        let streams = described(&client, &keys, options.timeout).await?;
-        let known = streams.iter().map(|stream| Arc::clone(&stream.stream)).collect();
-        let cursor = client.cursor(&name, known, options).await?;
-        Ok((cursor, streams))
-    };
-    Ok(RequestCall::new(work, move |py, (cursor, streams)| {
-        let cursor = Some(cursor);
-        make(py, CursorHolder { core, cursor, streams })
-    }))
-}
-
 /// The streams as they are now: a name may have been given to another one since it was last used. Each once.
 async fn described(client: &Client, wanted: &[Key], timeout: Option<Duration>) -> Result<Vec<Arc<Described>>, Failure> {
     let mut streams: Vec<Arc<Described>> = Vec::with_capacity(wanted.len());
@@ -85,6 +52,26 @@ async fn described(client: &Client, wanted: &[Key], timeout: Option<Duration>) -
 }
 
 impl CursorHolder {
+    /// Opens the cursor of a name.
+    pub(super) async fn open(
+        client: Client,
+        core: Arc<ClientCore>,
+        name: String,
+        keys: Vec<Key>,
+        start: Position,
+        timeout: Option<Duration>,
+    ) -> Result<Self, Failure> {
+        let streams = described(&client, &keys, timeout).await?;
+        let known = streams.iter().map(|stream| Arc::clone(&stream.stream)).collect();
+        let options = CursorOptions {
+            start,
+            timeout,
+            ..CursorOptions::default()
+        };
+        let cursor = Some(client.cursor(&name, known, options).await?);
+        Ok(Self { core, cursor, streams })
+    }
+
     fn cursor(&self, py: Python<'_>) -> PyResult<&sbp_client::Cursor> {
         self.core.client(py)?;
         self.cursor.as_ref().ok_or_else(|| errors::closed(py, "cursor"))
@@ -162,40 +149,6 @@ impl CursorHolder {
         Ok(read)
     }
 
-    fn commit(
-        &self,
-        py: Python<'_>,
-        positions: Option<&Bound<'_, PyAny>>,
-        timeout: Option<f64>,
-    ) -> PyResult<impl Call> {
-        let places = self.places(py, positions)?;
-        // The order of calls is that of commits: it is settled here.
-        let commit = self.cursor(py)?.commit(places, duration(timeout)?);
-        Ok(RequestCall::new(async move { Ok(commit.await?) }, |py, ()| {
-            Ok(py.None())
-        }))
-    }
-
-    fn lag(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<impl Call> {
-        let client = self.core.client(py)?.clone();
-        let keys = self
-            .streams
-            .iter()
-            .map(|stream| Key::Known(Arc::clone(stream)))
-            .collect();
-        let (timeout, reached) = (duration(timeout)?, self.cursor(py)?.reached());
-        let work = async move { requests::positions(&client, Some(keys), timeout).await };
-        Ok(RequestCall::new(work, move |py, found| {
-            let by_name = PyDict::new(py);
-            for (stream, bounds) in found {
-                let place = reached.iter().find(|(id, _)| *id == stream.stream.stream_id);
-                let next = place.map_or(bounds.earliest, |(_, next)| *next);
-                by_name.set_item(&*stream.name, bounds.latest.distance_from(next))?;
-            }
-            Ok(by_name.into_any().unbind())
-        }))
-    }
-
     /// What is read from where reading got to: for ever, or up to the end as it is now.
     fn wanted(&self, py: Python<'_>, bounded: bool) -> PyResult<ReadRequest> {
         let cursor = self.cursor(py)?;
@@ -234,29 +187,9 @@ impl CursorHolder {
     }
 }
 
-#[stub_docs]
-#[pyclass(frozen, module = "sbp_native", name = "Cursor")]
-pub(crate) struct Cursor(CursorHolder);
-
-impl Cursor {
-    /// The object of an opened cursor.
-    pub(crate) fn object(py: Python<'_>, holder: CursorHolder) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Self(holder))?.into_any())
-    }
-}
-
-#[stub_docs]
-#[pyclass(frozen, module = "sbp_native", name = "AsyncCursor")]
-pub(crate) struct AsyncCursor(CursorHolder);
-
-impl AsyncCursor {
-    /// The object of an opened cursor.
-    pub(crate) fn object(py: Python<'_>, holder: CursorHolder) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Self(holder))?.into_any())
-    }
-}
-
 blocking_and_asyncio! {
+    struct Cursor and AsyncCursor(CursorHolder);
+
     impl Cursor and AsyncCursor {
         #[getter]
         fn name(&self) -> &str {
@@ -285,34 +218,37 @@ blocking_and_asyncio! {
             positions: Option<&Bound<'py, PyAny>>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            api::run(py, self.0.commit(py, positions, timeout)?)
+            let places = self.0.places(py, positions)?;
+            // The order of calls is that of commits: it is settled here.
+            let commit = self.0.cursor(py)?.commit(places, duration(timeout)?);
+            api::run(py, &self.0.core, timeout, |_, _| async move { Ok(commit.await?) })
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn lag<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, self.0.lag(py, timeout)?)
+            let keys = self.0.streams.iter().map(|stream| Key::Known(Arc::clone(stream))).collect();
+            let reached = self.0.cursor(py)?.reached();
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                let found = requests::positions(&client, Some(keys), timeout).await?.into_iter();
+                let lag = found.map(|(stream, bounds)| {
+                    let place = reached.iter().find(|(id, _)| *id == stream.stream.stream_id);
+                    let next = place.map_or(bounds.earliest, |(_, next)| *next);
+                    (stream, bounds.latest.distance_from(next))
+                });
+                Ok(lag.collect::<Vec<_>>())
+            })
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<api::Batches> {
-            api::Batches::noted(
-                py,
-                &self.0.core,
-                self.0.wanted(py, true)?,
-                timeout,
-                Some(self.0.taken(py)?),
-            )
+            let wanted = self.0.wanted(py, true)?;
+            api::Batches::new(py, &self.0.core, wanted, timeout, Some(self.0.taken(py)?))
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn tail(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<api::Batches> {
-            api::Batches::noted(
-                py,
-                &self.0.core,
-                self.0.wanted(py, false)?,
-                timeout,
-                Some(self.0.taken(py)?),
-            )
+            let wanted = self.0.wanted(py, false)?;
+            api::Batches::new(py, &self.0.core, wanted, timeout, Some(self.0.taken(py)?))
         }
 
         fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -19,10 +19,10 @@ impl<'py> FromPyObject<'_, 'py> for Key {
             return Ok(Self::Name(name.to_str()?.to_owned()));
         }
         if let Ok(stream) = object.cast::<Stream>() {
-            return Ok(stream.get().key());
+            return Ok(stream.get().0.key());
         }
         if let Ok(stream) = object.cast::<AsyncStream>() {
-            return Ok(stream.get().key());
+            return Ok(stream.get().0.key());
         }
         if let Ok(info) = object.cast::<StreamInfo>() {
             return Ok(Self::Known(Arc::clone(&info.get().0)));

@@ -1,54 +1,29 @@
 //! Streams by key, for blocking code and for asyncio.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::PyClass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use sbp_client::Position;
-use sbp_python_macros::stub_docs;
+use sbp_client::{Client, Position};
 
 use crate::api::pair::blocking_and_asyncio;
 use crate::append::input::{AppendInput, AppendOptions};
 use crate::append::prepared::BackpressurePolicy;
 use crate::arguments::{self, places_of};
-use crate::call::{Call, RequestCall, stream_calls};
 use crate::client_core::ClientCore;
 use crate::errors;
 use crate::memory::buffer;
 use crate::read::source::ReadRequest;
-use crate::requests::{Described, Key};
-use crate::time::duration;
+use crate::requests::{self, Described, Failure, Key};
 
 /// The streams of one name: what `Keyed` and `AsyncKeyed` share.
 pub(crate) struct KeyedStreams {
     core: Arc<ClientCore>,
     keyed: sbp_client::Keyed,
     streams: Vec<Arc<Described>>,
-}
-
-/// Finds or makes the streams of a name; `make` makes the object, of the blocking or the asynchronous class.
-pub(crate) fn open(
-    py: Python<'_>,
-    core: &Arc<ClientCore>,
-    name: String,
-    streams: Option<u32>,
-    timeout: Option<f64>,
-    make: fn(Python<'_>, KeyedStreams) -> PyResult<Py<PyAny>>,
-) -> PyResult<impl Call> {
-    let client = core.client(py)?.clone();
-    let timeout = duration(timeout)?;
-    let core = Arc::clone(core);
-    let work = async move {
-        let keyed = client.keyed(&name, streams, timeout).await?;
-        let streams = keyed.streams().iter().map(|stream| Described::new(Arc::clone(stream)));
-        let streams = streams.collect::<Result<_, _>>()?;
-        Ok((keyed, streams))
-    };
-    Ok(RequestCall::new(work, move |py, (keyed, streams)| {
-        make(py, KeyedStreams { core, keyed, streams })
-    }))
 }
 
 /// The records of an `append_all`, by stream: values, and their keys.
@@ -59,6 +34,20 @@ struct Group<'py> {
 }
 
 impl KeyedStreams {
+    /// Finds or makes the streams of a name.
+    pub(super) async fn open(
+        client: Client,
+        core: Arc<ClientCore>,
+        name: String,
+        streams: Option<u32>,
+        timeout: Option<Duration>,
+    ) -> Result<Self, Failure> {
+        let keyed = client.keyed(&name, streams, timeout).await?;
+        let streams = keyed.streams().iter().map(|stream| Described::new(Arc::clone(stream)));
+        let streams = streams.collect::<Result<_, _>>()?;
+        Ok(Self { core, keyed, streams })
+    }
+
     /// The stream of a key, and the key as bytes.
     fn place<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<(usize, Bound<'py, PyBytes>)> {
         let py = key.py();
@@ -171,35 +160,9 @@ impl KeyedStreams {
     }
 }
 
-#[stub_docs]
-#[pyclass(frozen, module = "sbp_native", name = "Keyed")]
-pub(crate) struct Keyed(KeyedStreams);
-
-impl Keyed {
-    /// The class of its writers.
-    const WRITER: &str = "KeyedWriter";
-
-    /// The object of a set of streams.
-    pub(crate) fn object(py: Python<'_>, set: KeyedStreams) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Self(set))?.into_any())
-    }
-}
-
-#[stub_docs]
-#[pyclass(frozen, module = "sbp_native", name = "AsyncKeyed")]
-pub(crate) struct AsyncKeyed(KeyedStreams);
-
-impl AsyncKeyed {
-    /// The class of its writers.
-    const WRITER: &str = "AsyncKeyedWriter";
-
-    /// The object of a set of streams.
-    pub(crate) fn object(py: Python<'_>, set: KeyedStreams) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Self(set))?.into_any())
-    }
-}
-
 blocking_and_asyncio! {
+    struct Keyed and AsyncKeyed(KeyedStreams);
+
     impl Keyed and AsyncKeyed {
         #[getter]
         fn name(&self) -> &str {
@@ -261,7 +224,7 @@ blocking_and_asyncio! {
             end: Option<&Bound<'_, PyAny>>,
             timeout: Option<f64>,
         ) -> PyResult<api::Batches> {
-            api::Batches::new(py, &self.0.core, self.0.read(start, end)?, timeout)
+            api::Batches::new(py, &self.0.core, self.0.read(start, end)?, timeout, None)
         }
 
         #[pyo3(
@@ -269,13 +232,16 @@ blocking_and_asyncio! {
             text_signature = "($self, start='latest', *, timeout=None)"
         )]
         fn tail(&self, py: Python<'_>, start: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<api::Batches> {
-            api::Batches::new(py, &self.0.core, self.0.tail(start)?, timeout)
+            api::Batches::new(py, &self.0.core, self.0.tail(start)?, timeout, None)
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn positions<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            let names = self.0.names(py)?.into_any();
-            api::run(py, stream_calls::positions(py, &self.0.core, Some(&names), timeout)?)
+            let names = self.0.streams.iter().map(|stream| Key::Name(stream.name.to_string()));
+            let names = names.collect();
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                requests::positions(&client, Some(names), timeout).await
+            })
         }
 
         fn __len__(&self) -> usize {
@@ -300,7 +266,7 @@ blocking_and_asyncio! {
                 let writer = api::Writer::open(py, &set.core, Key::Known(Arc::clone(stream)), &options)?;
                 writers.set_item(&*stream.name, Bound::new(py, writer)?)?;
             }
-            let class = py.import("sbp_native._keyed")?.getattr(Self::WRITER)?;
+            let class = py.import("sbp_native._keyed")?.getattr(format!("{}Writer", Self::NAME))?;
             class.call1((slf, writers))
         }
     }

@@ -3,7 +3,8 @@
 /// The methods of a pair of classes, each written once. Their docstrings are those of the stub; see
 /// [`sbp_python_macros::stub_docs`].
 ///
-/// `impl Blocking and Asyncio { … }` holds what both have. What differs between the two, a method takes from `api`: that is
+/// `struct Blocking and Asyncio(…);` declares the classes, with what they share.
+/// `impl Blocking and Asyncio { … }` holds the methods that both have. What differs between the two, a method takes from `api`: that is
 /// [`crate::api::blocking`] in one class and [`crate::api::asyncio`] in the other, and says how a call ends
 /// (`api::Returned`, `api::run`), how records are appended, and of which class the objects are that a call returns.
 ///
@@ -17,7 +18,8 @@
 /// in one block, so that all of them are given to one macro.
 macro_rules! blocking_and_asyncio {
     (
-        impl $blocking:ident and $asyncio:ident { $($method:tt)* }
+        struct $blocking:ident and $asyncio:ident($shared:ty);
+        impl $_both:ident and $_two:ident { $($method:tt)* }
         $(appends($($appends:tt)*) to ($($to:tt)*))?
         $(writer { $($writer:tt)* })?
         $(
@@ -26,20 +28,20 @@ macro_rules! blocking_and_asyncio {
         )?
     ) => {
         $crate::api::pair::blocking_and_asyncio! {
-            @class blocking $blocking
+            @class blocking $blocking($shared)
             { $($method)* $($($blocking_method)*)? }
             { $(appends($($appends)*) to ($($to)*))? }
             { $($($writer)*)? }
         }
         $crate::api::pair::blocking_and_asyncio! {
-            @class asyncio $asyncio
+            @class asyncio $asyncio($shared)
             { $($method)* $($($asyncio_method)*)? }
             { $(appends($($appends)*) to ($($to)*))? }
             { $($($writer)*)? }
         }
     };
     (
-        @class $api:ident $class:ident
+        @class $api:ident $class:ident($shared:ty)
         { $($method:tt)* }
         { $(appends(&$appender:ident $(, $stream:ident: $key:ty)?) to ($core:expr, $to:expr))? }
         {
@@ -49,6 +51,10 @@ macro_rules! blocking_and_asyncio {
             )?
         }
     ) => {
+        #[sbp_python_macros::stub_docs]
+        #[pyclass(frozen, module = "sbp_native")]
+        pub(crate) struct $class(pub(super) $shared);
+
         const _: () = {
             #[allow(unused_imports, reason = "a class may have no method that differs")]
             use $crate::api::$api as api;

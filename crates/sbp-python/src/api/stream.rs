@@ -5,21 +5,19 @@ use std::sync::Arc;
 use pyo3::PyClass;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sbp_python_macros::stub_docs;
 
 use crate::api::pair::blocking_and_asyncio;
 use crate::append::prepared::BackpressurePolicy;
 use crate::arguments;
-use crate::call::stream_calls::{self, FetchBounds};
 use crate::client_core::ClientCore;
-use crate::read::source::ReadRequest;
+use crate::read::source::{self, ReadRequest};
 use crate::requests::{self, Described, Key};
 use crate::results::stream_info::StreamInfo;
 
 /// One stream: what `Stream` and `AsyncStream` share.
-struct StreamHandle {
-    core: Arc<ClientCore>,
-    described: Arc<Described>,
+pub(crate) struct StreamHandle {
+    pub(super) core: Arc<ClientCore>,
+    pub(super) described: Arc<Described>,
 }
 
 impl StreamHandle {
@@ -30,7 +28,8 @@ impl StreamHandle {
         newest.unwrap_or_else(|| Arc::clone(&self.described))
     }
 
-    fn key(&self) -> Key {
+    /// The stream as arguments of calls name it.
+    pub(super) fn key(&self) -> Key {
         Key::Known(Arc::clone(&self.described))
     }
 
@@ -40,39 +39,9 @@ impl StreamHandle {
     }
 }
 
-#[stub_docs]
-#[pyclass(frozen, module = "sbp_native", name = "Stream")]
-pub(crate) struct Stream(StreamHandle);
-
-impl Stream {
-    /// The object of a stream.
-    pub(crate) fn object(py: Python<'_>, core: Arc<ClientCore>, described: Arc<Described>) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Self(StreamHandle { core, described }))?.into_any())
-    }
-
-    /// The stream as arguments of calls name it.
-    pub(crate) fn key(&self) -> Key {
-        self.0.key()
-    }
-}
-
-#[stub_docs]
-#[pyclass(frozen, module = "sbp_native", name = "AsyncStream")]
-pub(crate) struct AsyncStream(StreamHandle);
-
-impl AsyncStream {
-    /// The object of a stream.
-    pub(crate) fn object(py: Python<'_>, core: Arc<ClientCore>, described: Arc<Described>) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Self(StreamHandle { core, described }))?.into_any())
-    }
-
-    /// The stream as arguments of calls name it.
-    pub(crate) fn key(&self) -> Key {
-        self.0.key()
-    }
-}
-
 blocking_and_asyncio! {
+    struct Stream and AsyncStream(StreamHandle);
+
     impl Stream and AsyncStream {
         #[getter]
         fn id(&self) -> i64 {
@@ -109,12 +78,11 @@ blocking_and_asyncio! {
             max_wait: f64,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            let bounds = FetchBounds {
-                max_bytes,
-                min_bytes,
-                max_wait,
-            };
-            api::run(py, stream_calls::fetch(py, &self.0.core, self.0.key(), offset, bounds, timeout)?)
+            let wanted = arguments::fetch_request(offset, max_bytes, min_bytes, max_wait)?;
+            let (key, copied) = (self.0.key(), Arc::clone(&self.0.core.copied));
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                source::fetch(&client, &key, wanted, &copied, timeout).await
+            })
         }
 
         #[pyo3(
@@ -128,7 +96,7 @@ blocking_and_asyncio! {
             end: Option<&Bound<'_, PyAny>>,
             timeout: Option<f64>,
         ) -> PyResult<api::Batches> {
-            api::Batches::new(py, &self.0.core, ReadRequest::span(self.0.key(), start, end)?, timeout)
+            api::Batches::new(py, &self.0.core, ReadRequest::span(self.0.key(), start, end)?, timeout, None)
         }
 
         #[pyo3(
@@ -136,22 +104,31 @@ blocking_and_asyncio! {
             text_signature = "($self, start='latest', *, timeout=None)"
         )]
         fn tail(&self, py: Python<'_>, start: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<api::Batches> {
-            api::Batches::new(py, &self.0.core, ReadRequest::tail_of(self.0.key(), start)?, timeout)
+            api::Batches::new(py, &self.0.core, ReadRequest::tail_of(self.0.key(), start)?, timeout, None)
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn positions<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::positions_of(py, &self.0.core, &self.0.described, timeout)?)
+            let key = self.0.key();
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                requests::positions_of(&client, &key, timeout).await
+            })
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn describe<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::describe(py, &self.0.core, self.0.key(), timeout)?)
+            let key = self.0.key();
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                requests::describe(&client, &key, timeout).await
+            })
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn describe_ranges<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::ranges(py, &self.0.core, self.0.key(), timeout)?)
+            let key = self.0.key();
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                requests::ranges(&client, &key, timeout).await
+            })
         }
 
         #[pyo3(signature = (*, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
@@ -167,22 +144,34 @@ blocking_and_asyncio! {
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
             let wanted = arguments::change(name, schema, retention, retention_bytes, properties)?;
-            api::run(py, stream_calls::update(py, &self.0.core, self.0.key(), wanted, timeout)?)
+            let key = self.0.key();
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                requests::update(&client, &key, wanted, timeout).await
+            })
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn delete<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::delete(py, &self.0.core, self.0.key(), timeout)?)
+            let key = self.0.key();
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                requests::delete(&client, &key, timeout).await
+            })
         }
 
         #[pyo3(signature = (before, *, timeout = None))]
         fn trim<'py>(&self, py: Python<'py>, before: &Bound<'py, PyAny>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::trim(py, &self.0.core, self.0.key(), before, timeout)?)
+            let (key, before) = (self.0.key(), arguments::position(before)?);
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                requests::trim(&client, &key, before, timeout).await
+            })
         }
 
         #[pyo3(signature = (*, timeout = None))]
         fn seal<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, stream_calls::seal(py, &self.0.core, self.0.key(), timeout)?)
+            let key = self.0.key();
+            api::run(py, &self.0.core, timeout, |client, timeout| async move {
+                requests::seal(&client, &key, timeout).await
+            })
         }
 
         fn __repr__(&self) -> String {

@@ -150,6 +150,35 @@ type Given<'a, 'py> = (
     Option<&'a Bound<'py, PyAny>>,
 );
 
+/// One FETCH: from where on, how much it brings, and how long the server waits for that.
+pub(crate) struct FetchRequest {
+    pub(crate) from: Position,
+    pub(crate) max_bytes: u32,
+    pub(crate) min_bytes: u32,
+    pub(crate) max_wait: Duration,
+}
+
+pub(crate) fn fetch_request(
+    from: &Bound<'_, PyAny>,
+    max_bytes: i64,
+    min_bytes: i64,
+    max_wait: f64,
+) -> PyResult<FetchRequest> {
+    let bytes = |name: &str, given: i64| {
+        let wrong = format!("{name} is a number of bytes from 0 to 4294967295, not {given}");
+        u32::try_from(given).map_err(|_| errors::invalid(from.py(), &wrong))
+    };
+    Ok(FetchRequest {
+        from: position(from)?,
+        max_wait: match max_wait {
+            0.0 => Duration::ZERO,
+            wait => time::seconds(wait)?,
+        },
+        max_bytes: bytes("max_bytes", max_bytes)?,
+        min_bytes: bytes("min_bytes", min_bytes)?,
+    })
+}
+
 /// How bodies are to be compressed.
 pub(crate) fn compression(word: Option<&str>) -> PyResult<Compression> {
     match word {

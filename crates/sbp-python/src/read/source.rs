@@ -14,7 +14,7 @@ use sbp_client::{
 use sbp_record::TimeWindow;
 use sbp_types::{Offset, StreamId};
 
-use crate::arguments::{places, places_of, position_or};
+use crate::arguments::{FetchRequest, places, places_of, position_or};
 use crate::errors;
 use crate::requests::{Described, Failure, Key, find};
 use crate::results::batch::Batch;
@@ -394,17 +394,29 @@ async fn settle(
 pub(crate) async fn fetch(
     client: &Client,
     key: &Key,
-    entry: impl FnOnce(StreamId) -> FetchEntry,
-    options: FetchOptions,
+    wanted: FetchRequest,
     copied: &AtomicU64,
+    timeout: Option<Duration>,
 ) -> Result<Vec<Batch>, Failure> {
-    let mut stream = find(client, key, options.timeout).await?;
-    let fetched = client.fetch_one(entry(stream.stream.stream_id), options).await;
+    let mut stream = find(client, key, timeout).await?;
+    let options = FetchOptions {
+        max_wait: wanted.max_wait,
+        min_bytes: wanted.min_bytes,
+        max_bytes: None,
+        timeout,
+    };
+    let entry = FetchEntry {
+        stream: stream.stream.stream_id,
+        from: wanted.from,
+        end: None,
+        batch_max_bytes: wanted.max_bytes,
+    };
+    let fetched = client.fetch_one(entry, options).await;
     let fetched = fetched.map_err(|error| Failure::Named(error, Some(Arc::clone(&stream.name))))?;
     let mut batches = Vec::with_capacity(fetched.batches.len());
     for batch in &fetched.batches {
         let times = TimeWindow::default();
-        batches.extend(decode(client, &mut stream, batch, times, copied, options.timeout).await?);
+        batches.extend(decode(client, &mut stream, batch, times, copied, timeout).await?);
     }
     Ok(batches)
 }

@@ -11,7 +11,7 @@ use sbp_python_macros::stub_docs;
 
 use crate::append::encode::NotEncoded;
 use crate::bridge::{Operation, RunningLoop};
-use crate::call::append::snapshot;
+use crate::call::snapshot;
 use crate::client_core::ClientCore;
 use crate::requests::Key;
 use crate::results::ack::AckShape;
