@@ -86,7 +86,6 @@ __all__ = [
     "aio_connect",
     "connect",
     "digest_rows",
-    "error_classes",
     "error_codes",
     "io_threads_attach",
     "io_threads_drop",
@@ -1989,9 +1988,6 @@ def shut_down() -> None:
 
 def run_cli(arguments: Sequence[str]) -> int:
     """Runs the ``sbp`` command; ``arguments`` begin with the program's name. Returns the exit status."""
-
-def error_classes() -> list[tuple[str, str, str | None]]:
-    """The exception tree of the error table: name, base, built-in base."""
 
 def error_codes() -> list[tuple[int, str, str, str, bool, str, str]]:
     """The error table: code, name, class, retry, whether it may have been done, what happened, what to do."""

@@ -78,7 +78,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(service::cli::run_cli, module)?)?;
     module.add_function(wrap_pyfunction!(api::client::connect, module)?)?;
     module.add_function(wrap_pyfunction!(spark::digest::digest_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(errors::error_classes, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
     module.add_function(wrap_pyfunction!(process::fork::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(process::fork::stop_all, module)?)?;

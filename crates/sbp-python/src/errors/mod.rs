@@ -12,9 +12,8 @@ use sbp_client::codes;
 use sbp_client::{ClientError, ErrorKind};
 use sbp_messages::{ErrorCode, Retry};
 use sbp_proxy::{ListenError, ProxyError};
-use sbp_server::{ServerFailure, ShutdownError, StartError};
+use sbp_server::StartError;
 
-use self::classes::{CLASSES, is_below};
 use crate::interpreter::once::OncePy;
 
 /// What an exception of ours carries.
@@ -56,7 +55,7 @@ pub(crate) fn from_client(py: Python<'_>, error: ClientError, name: Option<&str>
 fn class_of(error: &ClientError) -> &'static str {
     let class = classes::of(error.code());
     match error.kind() {
-        ErrorKind::Indeterminate if !is_below(class, "IndeterminateError") => {
+        ErrorKind::Indeterminate if !codes::rule(error.code()).may_have_been_done => {
             if error.is_timeout() {
                 "OutcomeUnknownTimeoutError"
             } else {
@@ -91,13 +90,8 @@ pub(crate) fn from_proxy(py: Python<'_>, error: &ProxyError) -> PyErr {
     local(py, code, &with_causes(error))
 }
 
-/// The exception that tells why a running server takes no more appends.
-pub(crate) fn from_failure(py: Python<'_>, failure: &ServerFailure) -> PyErr {
-    local(py, ErrorCode::LOG_FAILED, &with_causes(failure))
-}
-
-/// The exception for a server whose log could not be closed.
-pub(crate) fn from_shutdown(py: Python<'_>, error: &ShutdownError) -> PyErr {
+/// The exception for a server whose log has failed: it takes no more appends, or could not be closed.
+pub(crate) fn log_failed(py: Python<'_>, error: &dyn std::error::Error) -> PyErr {
     local(py, ErrorCode::LOG_FAILED, &with_causes(error))
 }
 
@@ -200,15 +194,6 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
-}
-
-/// The exception tree of the error table: `(name, base, built-in base or None)`, parents first.
-#[pyfunction]
-pub(crate) fn error_classes() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
-    CLASSES
-        .iter()
-        .map(|class| (class.name, class.base, class.builtin))
-        .collect()
 }
 
 /// A row of the error table: `(code, name, class, retry, may have been done, meaning, advice)`.

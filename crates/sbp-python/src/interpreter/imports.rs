@@ -5,47 +5,27 @@ use pyo3::prelude::*;
 
 use crate::interpreter::once::OncePy;
 
+/// Functions that give an attribute of a module.
 macro_rules! imported {
-    ($(#[$meta:meta])* $name:ident = $module:literal . $attribute:literal) => {
-        $(#[$meta])*
-        pub(crate) fn $name<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
-            static CELL: OncePy<PyAny> = OncePy::new();
-            CELL.get(py, || Ok(py.import($module)?.getattr($attribute)?.unbind()))
-        }
+    ($($name:ident = $module:literal . $attribute:literal;)*) => {
+        $(
+            pub(crate) fn $name<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+                static CELL: OncePy<PyAny> = OncePy::new();
+                CELL.get(py, || Ok(py.import($module)?.getattr($attribute)?.unbind()))
+            }
+        )*
     };
 }
 
 imported! {
-    /// `asyncio.get_running_loop`.
-    get_running_loop = "asyncio"."get_running_loop"
-}
-imported! {
-    /// `asyncio.CancelledError`.
-    cancelled_error = "asyncio"."CancelledError"
-}
-imported! {
-    /// `asyncio.InvalidStateError`.
-    invalid_state_error = "asyncio"."InvalidStateError"
-}
-imported! {
-    /// `contextvars.copy_context`.
-    copy_context = "contextvars"."copy_context"
-}
-imported! {
-    /// `weakref.WeakKeyDictionary`.
-    weak_key_dictionary = "weakref"."WeakKeyDictionary"
-}
-imported! {
-    /// `memoryview`.
-    memoryview = "builtins"."memoryview"
-}
-imported! {
-    /// `types.GenericAlias`.
-    generic_alias = "types"."GenericAlias"
-}
-imported! {
-    /// `asyncio.to_thread`.
-    to_thread = "asyncio"."to_thread"
+    get_running_loop = "asyncio"."get_running_loop";
+    cancelled_error = "asyncio"."CancelledError";
+    invalid_state_error = "asyncio"."InvalidStateError";
+    copy_context = "contextvars"."copy_context";
+    weak_key_dictionary = "weakref"."WeakKeyDictionary";
+    memoryview = "builtins"."memoryview";
+    generic_alias = "types"."GenericAlias";
+    to_thread = "asyncio"."to_thread";
 }
 
 /// A library that this package does without, for a call that cannot: `what` says which. `extra` is how it is installed

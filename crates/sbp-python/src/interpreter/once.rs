@@ -32,34 +32,22 @@ impl<T> OncePy<T> {
     }
 }
 
-/// A name that Python has once; see [`interned!`].
-pub(crate) struct InternedName {
-    text: &'static str,
-    cell: OnceLock<Py<PyString>>,
-}
-
-impl InternedName {
-    pub(crate) const fn new(text: &'static str) -> Self {
-        Self {
-            text,
-            cell: OnceLock::new(),
-        }
-    }
-
-    pub(crate) fn get<'py>(&'static self, py: Python<'py>) -> &'py Bound<'py, PyString> {
-        if let Some(kept) = self.cell.get() {
+impl OncePy<PyString> {
+    /// `text` as a string that the interpreter has once; see [`interned!`].
+    pub(crate) fn interned<'py>(&'static self, py: Python<'py>, text: &str) -> &'py Bound<'py, PyString> {
+        if let Some(kept) = self.0.get() {
             return kept.bind(py);
         }
-        let made = PyString::intern(py, self.text).unbind();
-        self.cell.get_or_init(|| made).bind(py)
+        let made = PyString::intern(py, text).unbind();
+        self.0.get_or_init(|| made).bind(py)
     }
 }
 
 /// A string literal as a Python string that is looked up once.
 macro_rules! interned {
     ($py:expr, $text:literal) => {{
-        static NAME: crate::interpreter::once::InternedName = crate::interpreter::once::InternedName::new($text);
-        NAME.get($py)
+        static NAME: crate::interpreter::once::OncePy<pyo3::types::PyString> = crate::interpreter::once::OncePy::new();
+        NAME.interned($py, $text)
     }};
 }
 

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
 use std::sync::Weak;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pyo3::prelude::*;
@@ -40,8 +40,10 @@ const CAPACITY: usize = 1_024;
 /// How long the levels that were looked up are good for.
 const LEVELS_GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// What is logged at most: 0 for nothing, 1 for errors, up to 5 for everything.
-static VERBOSITY: AtomicU8 = AtomicU8::new(0);
+/// The lowest level, as `logging` numbers them, that any logger of ours lets through.
+static LOWEST: AtomicI64 = AtomicI64::new(NOTHING);
+/// Higher than every level.
+const NOTHING: i64 = i64::MAX;
 /// This process's queue; null before the first use. Never freed, and replaced in a forked child alone: the parent's
 /// threads may have held the old one's lock.
 static QUEUE: AtomicPtr<Queue> = AtomicPtr::new(std::ptr::null_mut());
@@ -160,8 +162,8 @@ pub(crate) fn turn(py: Python<'_>) {
         queue
             .levels_until
             .store(now.saturating_add(good_for), Ordering::Relaxed);
-        match verbosity(py) {
-            Ok(wanted) => VERBOSITY.store(wanted, Ordering::Relaxed),
+        match lowest_level(py) {
+            Ok(lowest) => LOWEST.store(lowest, Ordering::Relaxed),
             Err(error) => error.write_unraisable(py, None),
         }
     }
@@ -187,7 +189,7 @@ pub(crate) fn turn(py: Python<'_>) {
 /// The last turn: nothing is collected behind it. Called when the interpreter ends.
 pub(crate) fn end(py: Python<'_>) {
     turn(py);
-    VERBOSITY.store(0, Ordering::Relaxed);
+    LOWEST.store(NOTHING, Ordering::Relaxed);
 }
 
 impl Entry {
@@ -231,7 +233,8 @@ fn logger_name(target: &str) -> String {
     format!("sbp_native.{}", path.replace("::", "."))
 }
 
-fn number(level: Level) -> u8 {
+/// A level as `logging` numbers them.
+fn number(level: Level) -> i64 {
     match level {
         Level::ERROR => 40,
         Level::WARN => 30,
@@ -241,18 +244,8 @@ fn number(level: Level) -> u8 {
     }
 }
 
-fn rank(level: Level) -> u8 {
-    match level {
-        Level::ERROR => 1,
-        Level::WARN => 2,
-        Level::INFO => 3,
-        Level::DEBUG => 4,
-        Level::TRACE => 5,
-    }
-}
-
-/// The most that any logger of ours lets through.
-fn verbosity(py: Python<'_>) -> PyResult<u8> {
+/// The lowest level that any logger of ours lets through.
+fn lowest_level(py: Python<'_>) -> PyResult<i64> {
     let effective = |logger: &Bound<'_, PyAny>| {
         logger
             .call_method0(interned!(py, "getEffectiveLevel"))?
@@ -274,14 +267,7 @@ fn verbosity(py: Python<'_>) -> PyResult<u8> {
             lowest = lowest.min(effective(&logger)?);
         }
     }
-    Ok(match lowest {
-        ..=5 => 5,
-        6..=10 => 4,
-        11..=20 => 3,
-        21..=30 => 2,
-        31..=40 => 1,
-        _ => 0,
-    })
+    Ok(lowest)
 }
 
 /// The subscriber behind the events of all our crates.
@@ -299,7 +285,7 @@ impl Subscriber for Collector {
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
-            && rank(*metadata.level()) <= VERBOSITY.load(Ordering::Relaxed)
+            && number(*metadata.level()) >= LOWEST.load(Ordering::Relaxed)
             && metadata.target().starts_with("sbp_")
     }
 

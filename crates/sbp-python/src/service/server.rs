@@ -193,7 +193,7 @@ impl Server {
     #[getter]
     fn error(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let failure = self.running(py)?.server.error();
-        Ok(failure.map(|failure| errors::from_failure(py, &failure).into_value(py).into_any()))
+        Ok(failure.map(|failure| errors::log_failed(py, &failure).into_value(py).into_any()))
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -217,7 +217,7 @@ impl Server {
             return Ok(());
         };
         py.detach(|| embedded.server.shutdown())
-            .map_err(|error| errors::from_shutdown(py, &error))
+            .map_err(|error| errors::log_failed(py, &error))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
