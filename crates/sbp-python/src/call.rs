@@ -12,7 +12,6 @@ use crate::append::input::{AppendInput, AppendOptions};
 use crate::append::prepared::{BackpressurePolicy, Draft, NotPrepared, Prepared, keys_and_data};
 use crate::bridge::{Operation, RunningLoop};
 use crate::client_core::ClientCore;
-use crate::process::blocking::block_on;
 use crate::requests::{self, Described, Failure, Key};
 use crate::results::ack::AckShape;
 use crate::results::stream_info::StreamInfo;
@@ -78,16 +77,17 @@ fn complete(py: Python<'_>, core: &ClientCore, not: NotPrepared, timeout: Option
         NotPrepared::Raised(error) => return Err(error),
         NotPrepared::Draft(draft) => draft,
     };
-    let (client, keys, timeout) = (core.client(py)?.clone(), draft.keys(), duration(timeout)?);
-    let described = block_on(py, async move { requests::describe_all(&client, &keys, timeout).await })?;
-    draft.prepare(py, &described.map_err(|failure| failure.into_python(py))?)
+    let keys = draft.keys();
+    let described = core.block(py, timeout, |client, timeout| async move {
+        requests::describe_all(&client, &keys, timeout).await
+    });
+    draft.prepare(py, &described?)
 }
 
 fn find(py: Python<'_>, core: &ClientCore, keys: Vec<Key>, timeout: Option<f64>) -> PyResult<Vec<Arc<Described>>> {
-    let client = core.client(py)?.clone();
-    let timeout = duration(timeout)?;
-    let found = block_on(py, async move { requests::find_all(&client, &keys, timeout).await })?;
-    found.map_err(|failure| failure.into_python(py))
+    core.block(py, timeout, |client, timeout| async move {
+        requests::find_all(&client, &keys, timeout).await
+    })
 }
 
 /// Starts to append one batch.

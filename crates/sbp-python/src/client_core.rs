@@ -16,9 +16,10 @@ use sbp_types::StreamId;
 
 use crate::errors;
 use crate::interpreter::warnings::warn;
+use crate::process::blocking::block_on;
 use crate::process::fork::{self, Generation, Holder};
 use crate::process::runtime;
-use crate::requests::{Described, Key};
+use crate::requests::{Described, Failure, Key};
 use crate::time::{duration, seconds};
 
 /// What clients of this process have on their way, also those that are gone. Only locked while attached.
@@ -170,6 +171,22 @@ impl ClientCore {
             Some(client) if !self.closed.load(Ordering::Relaxed) => Ok(client),
             _ => Err(errors::closed(py, "client")),
         }
+    }
+
+    /// Makes a call and waits for it: `work` is done by the I/O thread, over Rust data only.
+    pub(crate) fn block<T, E, F>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        work: impl FnOnce(Client, Option<Duration>) -> F,
+    ) -> PyResult<T>
+    where
+        T: Send + 'static,
+        E: Into<Failure> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        let work = work(self.client(py)?.clone(), duration(timeout)?);
+        block_on(py, work)?.map_err(|failure| failure.into().into_python(py))
     }
 
     /// Whether this process made the client.

@@ -12,7 +12,6 @@ use crate::errors;
 use crate::memory::arrow;
 use crate::process::blocking::block_on;
 use crate::process::runtime;
-use crate::read::record_batches::RecordBatches;
 use crate::read::shared_source::{BatchListener, SharedSource, Step};
 use crate::read::source::{ReadRequest, Source};
 use crate::requests::Failure;
@@ -111,9 +110,15 @@ impl Batches {
         let schema = block_on(py, async move { source.columns().await })?;
         let schema = schema.map_err(|what| errors::schema_mismatch(py, &what))?;
         let (handle, timeout) = (runtime::handle(py)?, duration(reading.timeout)?);
-        let source = Arc::clone(&reading.source);
-        let batches = RecordBatches::new(&reading.core, handle, source, timeout, schema);
-        arrow::export_stream(py, Box::new(batches))
+        let (core, source) = (Arc::clone(&reading.core), Arc::clone(&reading.source));
+        let forked = "[SBP-9012] these batches were read before a fork, in the parent process; read them anew";
+        arrow::export_pulled(py, Arc::clone(&schema), forked, move || {
+            // The connection lives as long as it is read from.
+            let _ = &core;
+            source
+                .pull(&handle, timeout, &schema)
+                .map_err(|failure| failure.to_string())
+        })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -11,10 +11,8 @@ pub(crate) use crate::api::keyed::Keyed;
 pub(crate) use crate::api::stream::Stream;
 pub(crate) use crate::call::{block as append, block_all as append_all, block_each as append_each};
 use crate::client_core::ClientCore;
-use crate::process::blocking::block_on;
 use crate::requests::Failure;
 use crate::results::answer::Answer;
-use crate::time::duration;
 pub(crate) use crate::writer::blocking::Writer;
 
 /// What a call returns: its result.
@@ -38,7 +36,5 @@ pub(crate) fn run_into<'py, T: Send + 'static, F: Future<Output = Result<T, Fail
     work: impl FnOnce(Client, Option<Duration>) -> F,
     convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> Returned<'py> {
-    let work = work(core.client(py)?.clone(), duration(timeout)?);
-    let outcome = block_on(py, work)?;
-    convert(py, outcome.map_err(|failure| failure.into_python(py))?)
+    convert(py, core.block(py, timeout, work)?)
 }

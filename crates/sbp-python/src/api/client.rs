@@ -15,7 +15,6 @@ use crate::append::prepared::BackpressurePolicy;
 use crate::arguments::{self, position_or};
 use crate::bridge::{Operation, RunningLoop};
 use crate::client_core::{ClientCore, Limits, Retry, Settings};
-use crate::errors;
 use crate::process::blocking::block_on;
 use crate::read::source::{self, ReadRequest};
 use crate::requests::{self, Key, StreamChange};
@@ -29,9 +28,7 @@ impl Client {
 
     fn connect(py: Python<'_>, settings: Settings) -> PyResult<Self> {
         let core = ClientCore::new(py, settings)?;
-        let client = core.client(py)?.clone();
-        let connected = block_on(py, async move { client.connect(None).await })?;
-        connected.map_err(|error| errors::from_client(py, error, None))?;
+        core.block(py, None, |client, _| async move { client.connect(None).await })?;
         Ok(Self(core))
     }
 }

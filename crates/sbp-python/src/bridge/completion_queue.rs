@@ -3,13 +3,14 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
+use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use sbp_client::{AppendOutcome, ClientError, CompletionSink};
 use sbp_locks::Mutex;
 
+use crate::process::blocking::dropped;
 use crate::process::logging::WakeLoop;
 use crate::read::shared_source::Step;
 use crate::requests::Failure;
@@ -61,9 +62,7 @@ impl Reply {
             },
             Self::Call(convert) => convert(py),
             Self::Failed(failure) => Err(shape.explain(failure).into_python(py)),
-            Self::Dropped => Err(PyRuntimeError::new_err(
-                "the call was dropped: the client's I/O thread is gone",
-            )),
+            Self::Dropped => Err(dropped()),
         }
     }
 }

@@ -13,7 +13,7 @@ use arrow_array::{
     Array, ArrayReader, ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchOptions, RecordBatchReader, StructArray,
     make_array,
 };
-use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
+use arrow_schema::{ArrowError, DataType, FieldRef, Schema, SchemaRef};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -21,6 +21,7 @@ use sbp_record::plain_type;
 
 use crate::interpreter::imports;
 use crate::interpreter::once::interned;
+use crate::process::fork;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -177,6 +178,30 @@ pub(crate) fn export_stream<'py>(
     reader: Box<dyn RecordBatchReader + Send>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(reader), STREAM)
+}
+
+/// Record batches of one schema that `pull` gives one by one, as the capsule that `__arrow_c_stream__` returns. A failure is the
+/// last; `forked` is what a child of this process is told, for the I/O thread that would answer lives in the parent.
+pub(crate) fn export_pulled<'py>(
+    py: Python<'py>,
+    schema: SchemaRef,
+    forked: &'static str,
+    mut pull: impl FnMut() -> Result<Option<RecordBatch>, String> + Send + 'static,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let (made_by, mut over) = (fork::current(), false);
+    let batches = std::iter::from_fn(move || {
+        let failed = |text: String| ArrowError::ExternalError(text.into());
+        if !made_by.is_current() {
+            return Some(Err(failed(forked.to_owned())));
+        }
+        if over {
+            return None;
+        }
+        let pulled = pull().map_err(failed).transpose();
+        over = !matches!(pulled, Some(Ok(_)));
+        pulled
+    });
+    export_stream(py, Box::new(RecordBatchIterator::new(batches, schema)))
 }
 
 /// A schema object of pyarrow, for users; pyarrow is imported here and not before.

@@ -140,11 +140,7 @@ impl<T: Send> Waiting<T> {
         let outcome = loop {
             match std::mem::replace(&mut *self.place.lock(), Place::Empty) {
                 Place::Filled(value) => break Ok(value),
-                Place::Abandoned | Place::Left => {
-                    break Err(PyRuntimeError::new_err(
-                        "the call was dropped: the client's I/O thread is gone",
-                    ));
-                }
+                Place::Abandoned | Place::Left => break Err(dropped()),
                 Place::Empty => {}
             }
             py.detach(|| self.waker.wait());
@@ -173,12 +169,21 @@ where
     waiting.wait(py).inspect_err(|_| task.abort())
 }
 
-/// Waits for the next of several values from I/O threads, `None` if it is `until` before; the receiver comes back.
+/// The exception for a wait that nobody will end.
+pub(crate) fn dropped() -> PyErr {
+    PyRuntimeError::new_err("the call was dropped: the client's I/O thread is gone")
+}
+
+/// Waits for the next of several values from other threads, at most until `until`; the receiver comes back.
+///
+/// # Errors
+///
+/// What a signal handler raised.
 pub(crate) fn receive_until<T: Send>(
     py: Python<'_>,
     receiver: Receiver<T>,
     until: Option<Instant>,
-) -> (Receiver<T>, PyResult<Option<T>>) {
+) -> (Receiver<T>, PyResult<Result<T, RecvTimeoutError>>) {
     let mut receiver = receiver;
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -189,17 +194,13 @@ pub(crate) fn receive_until<T: Send>(
             (receiver, outcome)
         });
         receiver = back;
-        let failed = match outcome {
-            Ok(value) => return (receiver, Ok(Some(value))),
-            Err(RecvTimeoutError::Timeout) => match py.check_signals() {
-                Ok(()) if left.is_some_and(|left| left <= slice) => return (receiver, Ok(None)),
-                Ok(()) => continue,
-                Err(raised) => raised,
-            },
-            Err(RecvTimeoutError::Disconnected) => {
-                PyRuntimeError::new_err("the call was dropped: the client's I/O thread is gone")
-            }
-        };
-        return (receiver, Err(failed));
+        if !matches!(outcome, Err(RecvTimeoutError::Timeout)) {
+            return (receiver, Ok(outcome));
+        }
+        match py.check_signals() {
+            Err(raised) => return (receiver, Err(raised)),
+            Ok(()) if left.is_some_and(|left| left <= slice) => return (receiver, Ok(outcome)),
+            Ok(()) => {}
+        }
     }
 }

@@ -1,5 +1,4 @@
 //! Reading, for blocking code and for asyncio: a source of batches, and steps through it that can be cancelled.
 
-pub(crate) mod record_batches;
 pub(crate) mod shared_source;
 pub(crate) mod source;

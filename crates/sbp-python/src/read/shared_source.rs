@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use sbp_locks::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::read::source::Source;
@@ -97,6 +99,28 @@ impl SharedSource {
             }
             None => Ok(Step::over()),
         }
+    }
+
+    /// The next batch as columns of `schema`, for a consumer that holds no interpreter lock.
+    pub(crate) fn pull(
+        self: &Arc<Self>,
+        handle: &Handle,
+        timeout: Option<Duration>,
+        schema: &SchemaRef,
+    ) -> Result<Option<RecordBatch>, Failure> {
+        let step = handle.block_on(Arc::clone(self).next(timeout))?;
+        let Some(batch) = step.take() else {
+            return Ok(None);
+        };
+        let rows = batch.rows()?;
+        if rows.schema_ref() == schema {
+            return Ok(Some(rows));
+        }
+        // A tail whose stream was given columns since it began: they are not part of this Arrow stream.
+        let fields = schema.fields().iter();
+        let places: Result<Vec<_>, _> = fields.map(|field| rows.schema_ref().index_of(field.name())).collect();
+        let rows = places.and_then(|places| rows.project(&places));
+        rows.map(Some).map_err(|error| Failure::Corrupt(error.to_string()))
     }
 
     /// Ends reading, also under a step that waits, and frees what was read ahead.

@@ -4,7 +4,7 @@ use std::mem;
 use std::os::fd::RawFd;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
@@ -16,12 +16,10 @@ use sbp_python_macros::stub_docs;
 use crate::errors;
 use crate::interpreter::imports;
 use crate::interpreter::once::interned;
+use crate::process::blocking::receive_until;
 use crate::process::fork::{self, Generation, Holder};
 use crate::service::server::Server;
 use crate::time;
-
-/// How long a wait lasts before pending signals are looked at.
-const SIGNAL_SLICE: Duration = Duration::from_millis(50);
 
 struct Relay {
     proxy: sbp_proxy::Proxy,
@@ -301,35 +299,23 @@ impl HeldFrames {
             .checked_add(time::seconds(timeout)?)
             .ok_or_else(|| PyValueError::new_err("timeout is longer than a clock can tell"))?;
         let taken = self.arrived.lock().take();
-        let Some(mut receiver) = taken else {
+        let Some(receiver) = taken else {
             return Err(PyRuntimeError::new_err(
                 "the frames were released, or another thread waits for them",
             ));
         };
-        loop {
-            let slice = until.saturating_duration_since(Instant::now()).min(SIGNAL_SLICE);
-            let (back, outcome) = py.detach(move || {
-                let outcome = receiver.recv_timeout(slice);
-                (receiver, outcome)
-            });
-            receiver = back;
-            let result = match outcome {
-                Ok(held) => Ok(HeldFrame {
-                    text: held.seen().to_string(),
-                    held: Mutex::new(Some(held)),
-                    made_by: self.made_by,
-                }),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < until => match py.check_signals() {
-                    Ok(()) => continue,
-                    Err(raised) => Err(raised),
-                },
-                Err(RecvTimeoutError::Timeout) => Err(PyTimeoutError::new_err(format!(
-                    "no such frame came within {timeout} s"
-                ))),
-                Err(RecvTimeoutError::Disconnected) => Err(errors::closed(py, "proxy")),
-            };
-            *self.arrived.lock() = Some(receiver);
-            return result;
+        let (receiver, received) = receive_until(py, receiver, Some(until));
+        *self.arrived.lock() = Some(receiver);
+        match received? {
+            Ok(held) => Ok(HeldFrame {
+                text: held.seen().to_string(),
+                held: Mutex::new(Some(held)),
+                made_by: self.made_by,
+            }),
+            Err(RecvTimeoutError::Timeout) => Err(PyTimeoutError::new_err(format!(
+                "no such frame came within {timeout} s"
+            ))),
+            Err(RecvTimeoutError::Disconnected) => Err(errors::closed(py, "proxy")),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -18,7 +18,7 @@ use sbp_types::{StreamId, WriterId};
 use crate::append::encode;
 use crate::client_core::{ClientCore, Settings};
 use crate::memory::{arrow, scratch};
-use crate::process::blocking::{block_on, receive_until};
+use crate::process::blocking::{block_on, dropped, receive_until};
 use crate::requests::{self, Described, Failure, Key, StreamChange};
 use crate::spark::repeats;
 use crate::spark::rows::{BatchLimits, Complete, RowError, RowGatherer, Target};
@@ -289,9 +289,9 @@ impl BatchAppender {
             let mut schema = work.grown.clone().unwrap_or_else(|| schema.clone());
             if schema.check_names(batch.schema_ref()).is_err() {
                 // A worker's client keeps what it was told once; the columns may have been added since.
-                let (client, key) = (self.core.client(py)?.clone(), Key::Known(Arc::clone(stream)));
-                let now = block_on(py, async move { requests::describe(&client, &key, None).await })?;
-                work.grown = now.map_err(|failure| failure.into_python(py))?.schema.clone();
+                let key = Key::Known(Arc::clone(stream));
+                let describe = |client, _| async move { requests::describe(&client, &key, None).await };
+                work.grown = self.core.block(py, None, describe)?.schema.clone();
                 schema = work.grown.clone().unwrap_or(schema);
             }
             py.detach(|| self.encode_parts(work, stream.stream.stream_id, &schema, batch))
@@ -361,10 +361,12 @@ impl BatchAppender {
             let until = has_room.then(|| work.bulk.poll_timeout()).flatten();
             let (events, event) = receive_until(py, work.events, until);
             work.events = events;
-            if let Some(event) = event? {
-                work.bulk.handle(event);
-                self.check(py, &mut work)?;
+            match event? {
+                Ok(event) => work.bulk.handle(event),
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Err(dropped()),
             }
+            self.check(py, &mut work)?;
         }
     }
 
@@ -425,9 +427,7 @@ impl BatchAppender {
 fn window(py: Python<'_>, core: &ClientCore) -> PyResult<usize> {
     let mut features = core.client(py)?.features();
     if features.is_none() {
-        let client = core.client(py)?.clone();
-        let connected = block_on(py, async move { client.connect(None).await })?;
-        connected.map_err(|error| errors::from_client(py, error, None))?;
+        core.block(py, None, |client, _| async move { client.connect(None).await })?;
         features = core.client(py)?.features();
     }
     features.and_then(|features| features.idempotence).ok_or_else(|| {
@@ -456,8 +456,7 @@ fn find(py: Python<'_>, core: &ClientCore, key: Key, create: bool) -> PyResult<A
     if let Some(known) = core.current(py, &key)? {
         return Ok(known);
     }
-    let client = core.client(py)?.clone();
-    let found = block_on(py, async move {
+    core.block(py, None, |client, _| async move {
         match (requests::find(&client, &key, None).await, key) {
             (Err(failure), Key::Name(name)) if create && is_missing(&failure) => {
                 let wanted = StreamChange {
@@ -468,8 +467,7 @@ fn find(py: Python<'_>, core: &ClientCore, key: Key, create: bool) -> PyResult<A
             }
             (found, _) => found,
         }
-    })?;
-    found.map_err(|failure| failure.into_python(py))
+    })
 }
 
 fn is_missing(failure: &Failure) -> bool {

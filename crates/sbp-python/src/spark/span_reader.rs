@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_array::RecordBatch;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -20,8 +19,6 @@ use crate::api::client::Client;
 use crate::client_core::{ClientCore, Settings};
 use crate::errors;
 use crate::memory::arrow;
-use crate::process::blocking::block_on;
-use crate::process::fork::{self, Generation};
 use crate::process::runtime;
 use crate::requests::{Described, Failure};
 use crate::time::seconds;
@@ -142,32 +139,34 @@ impl SpanReader {
             timeout: Some(seconds(self.timeout)?),
             ..ReaderOptions::default()
         };
-        let batches = SpanBatches {
-            made_by: fork::current(),
+        let mut batches = SpanBatches {
             handle: runtime::handle(py)?,
             timeout: seconds(self.timeout)?,
             reader: client.reader(self.spans.clone(), options),
             streams: self.streams.clone(),
             assembler: RowAssembler::new(self.columns.clone()),
-            schema: Arc::clone(self.columns.schema()),
             over: false,
             failure: Arc::clone(&self.failure),
             core: Arc::clone(&self.core),
         };
-        arrow::export_stream(py, Box::new(batches))
+        let forked =
+            "[SBP-9012] this reader was made before a fork, in the parent process; make a new one in the child";
+        let schema = Arc::clone(self.columns.schema());
+        arrow::export_pulled(py, schema, forked, move || {
+            batches.pull().map_err(|failure| batches.fail(failure))
+        })
     }
 }
 
 /// The record batches, pulled by a consumer that holds no interpreter lock. It touches no Python object.
 struct SpanBatches {
-    made_by: Generation,
     handle: Handle,
     /// What one call may take.
     timeout: Duration,
     reader: Reader,
     streams: HashMap<StreamId, Arc<Described>>,
     assembler: RowAssembler,
-    schema: SchemaRef,
+    /// The reader is at its end; what was gathered is still to be given.
     over: bool,
     failure: Arc<Mutex<Option<Failed>>>,
     /// The connection lives as long as it is read from.
@@ -230,8 +229,7 @@ impl SpanBatches {
     }
 
     /// Keeps the failure for Python, and makes the text that Arrow carries.
-    fn fail(&mut self, failure: Failure) -> ArrowError {
-        self.over = true;
+    fn fail(&self, failure: Failure) -> String {
         let (error, text) = match failure {
             Failure::Client(error) => (Some(error.clone()), error.to_string()),
             other => (None, other.to_string()),
@@ -250,35 +248,12 @@ impl SpanBatches {
             text: text.clone(),
             stream,
         });
-        ArrowError::ExternalError(text.into())
+        text
     }
 }
 
 fn unexpected(stream: StreamId) -> Failure {
     Failure::Corrupt(format!("a batch of stream {stream} came, which was not asked for"))
-}
-
-impl Iterator for SpanBatches {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if !self.made_by.is_current() {
-            // The I/O thread that would answer lives in the parent.
-            let text =
-                "[SBP-9012] this reader was made before a fork, in the parent process; make a new one in the child";
-            return Some(Err(ArrowError::ExternalError(text.into())));
-        }
-        match self.pull() {
-            Ok(batch) => batch.map(Ok),
-            Err(failure) => Some(Err(self.fail(failure))),
-        }
-    }
-}
-
-impl RecordBatchReader for SpanBatches {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
 }
 
 /// The streams that the spans name.
@@ -291,16 +266,14 @@ fn describe(
     let mut ids: Vec<_> = spans.iter().map(|span| StreamId(span.0)).collect();
     ids.sort_unstable();
     ids.dedup();
-    let client = core.client(py)?.clone();
-    let found = block_on(py, async move {
+    core.block(py, None, |client, _| async move {
         let mut streams = HashMap::with_capacity(ids.len());
         for stream in client.describe_streams(&ids, &[], Some(timeout)).await? {
             let stream = stream?;
             streams.insert(stream.stream_id, Described::new(stream)?);
         }
         Ok::<_, Failure>(streams)
-    })?;
-    found.map_err(|failure| failure.into_python(py))
+    })
 }
 
 /// The schema that all the streams have; of those that have grown from one another, the largest. A query goes on while its

@@ -11,9 +11,7 @@ use sbp_messages::{ErrorCode, Stream};
 use sbp_types::{StreamId, TimestampMs};
 
 use crate::api::client::Client;
-use crate::process::blocking::block_on;
 use crate::requests::{Failure, name_of};
-use crate::time::duration;
 
 /// A stream's id, its name, its schema as an Arrow IPC message, and its identity.
 type StreamRow<'py> = (i64, String, Option<Bound<'py, PyBytes>>, Option<String>);
@@ -27,9 +25,7 @@ pub(crate) fn stream_bounds<'py>(
     ids: Vec<i64>,
     timeout: Option<f64>,
 ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
-    let (core, timeout) = (client.core(), duration(timeout)?);
-    let client = core.client(py)?.clone();
-    let found = block_on(py, async move {
+    let found = client.core().block(py, timeout, |client, timeout| async move {
         let ids: Vec<_> = ids.into_iter().map(StreamId).collect();
         client.positions(&ids, timeout).await
     })?;
@@ -52,9 +48,7 @@ pub(crate) fn stream_offsets_at<'py>(
     time_ms: i64,
     timeout: Option<f64>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (core, timeout) = (client.core(), duration(timeout)?);
-    let client = core.client(py)?.clone();
-    let found = block_on(py, async move {
+    let found = client.core().block(py, timeout, |client, timeout| async move {
         let times: Vec<_> = ids.iter().map(|&id| (StreamId(id), TimestampMs(time_ms))).collect();
         let offsets = client.batches_for_times(&times, timeout).await?;
         let named = ids.into_iter().zip(offsets);
@@ -77,10 +71,10 @@ pub(crate) fn stream_list<'py>(
     place: &[u8],
     timeout: Option<f64>,
 ) -> PyResult<(Vec<StreamRow<'py>>, Bound<'py, PyBytes>)> {
-    let (core, timeout, place) = (client.core(), duration(timeout)?, Bytes::copy_from_slice(place));
-    let client = core.client(py)?.clone();
-    let (streams, place) = block_on(py, async move { client.list_streams_from(place, timeout).await })?
-        .map_err(|error| Failure::from(error).into_python(py))?;
+    let place = Bytes::copy_from_slice(place);
+    let (streams, place) = client.core().block(py, timeout, |client, timeout| async move {
+        client.list_streams_from(place, timeout).await
+    })?;
     let head = |stream: Arc<Stream>| {
         let schema = stream.schema.as_ref().map(|message| PyBytes::new(py, message));
         let identity = stream.identity.map(|identity| identity.to_string());
@@ -90,9 +84,9 @@ pub(crate) fn stream_list<'py>(
 }
 
 /// The results of streams that exist; any other failure than that is one of the whole.
-fn existing<T>(py: Python<'_>, found: Result<Each<T>, ClientError>) -> PyResult<Vec<T>> {
+fn existing<T>(py: Python<'_>, found: Each<T>) -> PyResult<Vec<T>> {
     let mut existing = Vec::new();
-    for result in found.map_err(|error| Failure::from(error).into_python(py))? {
+    for result in found {
         match result {
             Ok(value) => existing.push(value),
             Err(error) if error.code() == ErrorCode::NOT_FOUND => {}

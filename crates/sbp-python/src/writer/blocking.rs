@@ -26,13 +26,12 @@ impl Writer {
     /// Opens a writer.
     pub(crate) fn open(
         py: Python<'_>,
-        core: &Arc<ClientCore>,
+        client: &Arc<ClientCore>,
         key: Key,
         arguments: &WriterArguments<'_, '_>,
     ) -> PyResult<Self> {
-        let core = WriterCore::new(core, key, arguments.options()?);
-        let opened = block_on(py, Arc::clone(&core).open(core.client(py)?))?;
-        opened.map_err(|failure| failure.into_python(py))?;
+        let core = WriterCore::new(client, key, arguments.options()?);
+        client.block(py, None, |client, _| Arc::clone(&core).open(client))?;
         Ok(Self {
             core,
             on_delivery: DeliveryCallback::new(arguments.callback(py)),

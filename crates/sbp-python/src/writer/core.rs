@@ -276,9 +276,9 @@ impl WriterCore {
 
     /// The stream as it is now.
     fn describe(&self, py: Python<'_>, key: &Key) -> PyResult<Arc<Described>> {
-        let (client, key) = (self.client(py)?, key.clone());
-        let described = block_on(py, async move { requests::describe(&client, &key, None).await })?;
-        described.map_err(|failure| failure.into_python(py))
+        let key = key.clone();
+        let describe = |client, _| async move { requests::describe(&client, &key, None).await };
+        self.client.block(py, None, describe)
     }
 
     fn take_columns(&self, py: Python<'_>, given: &WriterInput<'_, '_>) -> Result<i64, NotEncoded> {
