@@ -81,10 +81,6 @@ impl CursorHolder {
         self.cursor.as_ref().map_or("", sbp_client::Cursor::name)
     }
 
-    fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.streams.iter().map(|stream| &*stream.name))
-    }
-
     /// Places by stream name.
     fn dict<'py>(&self, py: Python<'py>, places: Vec<(StreamId, Offset)>) -> PyResult<Bound<'py, PyDict>> {
         let by_name = PyDict::new(py);
@@ -99,11 +95,6 @@ impl CursorHolder {
 
     fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let places = self.cursor.as_ref().map(sbp_client::Cursor::positions);
-        self.dict(py, places.unwrap_or_default())
-    }
-
-    fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let places = self.cursor.as_ref().map(sbp_client::Cursor::reached);
         self.dict(py, places.unwrap_or_default())
     }
 
@@ -180,11 +171,6 @@ impl CursorHolder {
             cursor.advance(stream, next);
         }))
     }
-
-    fn repr(&self, py: Python<'_>, class: &str) -> PyResult<String> {
-        let positions = self.positions(py)?.repr()?;
-        Ok(format!("<sbp_native.{class} {:?} at {positions}>", self.name()))
-    }
 }
 
 blocking_and_asyncio! {
@@ -198,7 +184,7 @@ blocking_and_asyncio! {
 
         #[getter]
         fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-            self.0.names(py)
+            PyTuple::new(py, self.0.streams.iter().map(|stream| &*stream.name))
         }
 
         #[getter]
@@ -208,7 +194,8 @@ blocking_and_asyncio! {
 
         #[getter]
         fn reached<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-            self.0.reached(py)
+            let places = self.0.cursor.as_ref().map(sbp_client::Cursor::reached);
+            self.0.dict(py, places.unwrap_or_default())
         }
 
         #[pyo3(signature = (positions = None, *, timeout = None))]
@@ -252,7 +239,8 @@ blocking_and_asyncio! {
         }
 
         fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-            self.0.repr(py, Self::NAME)
+            let positions = self.0.positions(py)?.repr()?;
+            Ok(format!("<sbp_native.{} {:?} at {positions}>", Self::NAME, self.0.name()))
         }
     }
 

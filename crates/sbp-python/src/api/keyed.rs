@@ -78,11 +78,6 @@ impl KeyedStreams {
             .collect()
     }
 
-    fn stream_of(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
-        let (place, _) = self.place(key)?;
-        Ok(&self.at(key.py(), place)?.name)
-    }
-
     /// Records and keys by stream, in the order of the items.
     fn groups<'py>(&self, items: &Bound<'py, PyAny>) -> PyResult<Vec<Group<'py>>> {
         let py = items.py();
@@ -135,29 +130,6 @@ impl KeyedStreams {
         };
         groups.iter().map(input).collect()
     }
-
-    fn read(&self, start: Option<&Bound<'_, PyAny>>, end: Option<&Bound<'_, PyAny>>) -> PyResult<ReadRequest> {
-        let starts = places_of(self.keys(), start, Position::Earliest)?;
-        let ends = places_of(self.keys(), end, Position::Latest)?;
-        let spans = starts.into_iter().zip(ends);
-        Ok(ReadRequest::Spans {
-            streams: spans.map(|((key, start), (_, end))| (key, start, end)).collect(),
-        })
-    }
-
-    fn tail(&self, start: Option<&Bound<'_, PyAny>>) -> PyResult<ReadRequest> {
-        Ok(ReadRequest::Tail {
-            streams: places_of(self.keys(), start, Position::Latest)?,
-        })
-    }
-
-    fn repr(&self, class: &str) -> String {
-        format!(
-            "<sbp_native.{class} {:?} in {} streams>",
-            self.keyed.name(),
-            self.streams.len()
-        )
-    }
 }
 
 blocking_and_asyncio! {
@@ -175,7 +147,8 @@ blocking_and_asyncio! {
         }
 
         fn stream_of(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
-            self.0.stream_of(key)
+            let (place, _) = self.0.place(key)?;
+            Ok(&self.0.at(key.py(), place)?.name)
         }
 
         #[pyo3(signature = (key, value, *, headers = None, timestamp = None, compression = None, timeout = None))]
@@ -224,7 +197,7 @@ blocking_and_asyncio! {
             end: Option<&Bound<'_, PyAny>>,
             timeout: Option<f64>,
         ) -> PyResult<api::Batches> {
-            api::Batches::new(py, &self.0.core, self.0.read(start, end)?, timeout, None)
+            api::Batches::new(py, &self.0.core, ReadRequest::spans_of(self.0.keys(), start, end)?, timeout, None)
         }
 
         #[pyo3(
@@ -232,7 +205,8 @@ blocking_and_asyncio! {
             text_signature = "($self, start='latest', *, timeout=None)"
         )]
         fn tail(&self, py: Python<'_>, start: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<api::Batches> {
-            api::Batches::new(py, &self.0.core, self.0.tail(start)?, timeout, None)
+            let streams = places_of(self.0.keys(), start, Position::Latest)?;
+            api::Batches::new(py, &self.0.core, ReadRequest::Tail { streams }, timeout, None)
         }
 
         #[pyo3(signature = (*, timeout = None))]
@@ -253,7 +227,8 @@ blocking_and_asyncio! {
         }
 
         fn __repr__(&self) -> String {
-            self.0.repr(Self::NAME)
+            let (name, streams) = (self.0.keyed.name(), self.0.streams.len());
+            format!("<sbp_native.{} {name:?} in {streams} streams>", Self::NAME)
         }
     }
 

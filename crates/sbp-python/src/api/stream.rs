@@ -32,11 +32,6 @@ impl StreamHandle {
     pub(super) fn key(&self) -> Key {
         Key::Known(Arc::clone(&self.described))
     }
-
-    fn repr(&self, class: &str) -> String {
-        let (name, id) = (&self.described.name, self.described.stream.stream_id);
-        format!("<sbp_native.{class} {name:?} (id {id})>")
-    }
 }
 
 blocking_and_asyncio! {
@@ -175,7 +170,9 @@ blocking_and_asyncio! {
         }
 
         fn __repr__(&self) -> String {
-            self.0.repr(Self::NAME)
+            let described = &self.0.described;
+            let (name, id) = (&described.name, described.stream.stream_id);
+            format!("<sbp_native.{} {name:?} (id {id})>", Self::NAME)
         }
     }
 

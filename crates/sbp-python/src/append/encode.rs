@@ -20,11 +20,11 @@ use sbp_record::{
 use sbp_types::StreamId;
 
 use crate::append::input::AppendInput;
-use crate::append::keys_and_headers::{Headers, is_keyed, of_list, of_one, type_name};
+use crate::append::keys_and_headers::{Headers, is_keyed, of_list, of_one};
 use crate::errors;
 use crate::interpreter::attach::attach;
 use crate::memory::arrow::{self, Imported, Offered};
-use crate::memory::buffer::{Payload, owned_bytes, with_bytes, with_values};
+use crate::memory::buffer::{Payload, owned_bytes, type_name, with_bytes, with_values};
 use crate::memory::scratch::{self, COPY_UP_TO};
 use crate::time::now;
 

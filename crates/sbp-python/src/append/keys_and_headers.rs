@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::append::input::AppendInput;
 use crate::errors;
-use crate::memory::buffer::with_bytes;
+use crate::memory::buffer::{type_name, with_bytes};
 
 /// Whether there is a key or headers, which a batch of one plain value cannot carry.
 pub(crate) fn is_keyed(input: &AppendInput<'_, '_>) -> bool {
@@ -126,12 +126,4 @@ impl Headers {
     pub(crate) fn pairs(&self) -> Vec<(&str, Option<&[u8]>)> {
         self.0.iter().map(|(name, value)| (&**name, value.as_deref())).collect()
     }
-}
-
-/// The name of an object's type, for messages.
-pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
-    object
-        .get_type()
-        .name()
-        .map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }

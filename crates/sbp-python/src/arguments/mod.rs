@@ -75,15 +75,6 @@ pub(crate) fn position_or(value: Option<&Bound<'_, PyAny>>, default: Position) -
 }
 
 /// Streams and places: every stream from one place, or each from its own.
-pub(crate) fn places(
-    streams: &Bound<'_, PyAny>,
-    start: Option<&Bound<'_, PyAny>>,
-    default: Position,
-) -> PyResult<Vec<(Key, Position)>> {
-    places_of(keys(streams)?, start, default)
-}
-
-/// The same for streams that were read before.
 pub(crate) fn places_of(
     keys: Vec<Key>,
     start: Option<&Bound<'_, PyAny>>,

@@ -379,11 +379,14 @@ fn readable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
 }
 
 fn wrong_type(object: &Bound<'_, PyAny>) -> PyErr {
-    let name = object
-        .get_type()
-        .name()
-        .map_or_else(|_| "object".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "bytes, bytearray, memoryview or another buffer is needed, not {name}"
+        "bytes, bytearray, memoryview or another buffer is needed, not {}",
+        type_name(object)
     ))
+}
+
+/// The name of an object's type, for messages.
+pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    let name = object.get_type().name();
+    name.map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }

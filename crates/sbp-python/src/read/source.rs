@@ -14,7 +14,7 @@ use sbp_client::{
 use sbp_record::TimeWindow;
 use sbp_types::{Offset, StreamId};
 
-use crate::arguments::{FetchRequest, places, places_of, position_or};
+use crate::arguments::{FetchRequest, keys, places_of, position_or};
 use crate::errors;
 use crate::requests::{Described, Failure, Key, find};
 use crate::results::batch::Batch;
@@ -43,10 +43,17 @@ impl ReadRequest {
         start: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let starts = at_least_one(streams, places(streams, start, Position::Earliest)?)?;
-        let ends = starts.iter().map(|(key, _)| key.clone()).collect();
-        let ends = places_of(ends, end, Position::Latest)?;
-        let spans = starts.into_iter().zip(ends);
+        Self::spans_of(at_least_one(streams)?, start, end)
+    }
+
+    /// The same for streams that were read before.
+    pub(crate) fn spans_of(
+        keys: Vec<Key>,
+        start: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let starts = places_of(keys.clone(), start, Position::Earliest)?;
+        let spans = starts.into_iter().zip(places_of(keys, end, Position::Latest)?);
         Ok(Self::Spans {
             streams: spans.map(|((key, start), (_, end))| (key, start, end)).collect(),
         })
@@ -62,17 +69,18 @@ impl ReadRequest {
     /// What a client's `tail` reads: every stream from one place, or each from its own.
     pub(crate) fn tail(streams: &Bound<'_, PyAny>, start: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         Ok(Self::Tail {
-            streams: at_least_one(streams, places(streams, start, Position::Latest)?)?,
+            streams: places_of(at_least_one(streams)?, start, Position::Latest)?,
         })
     }
 }
 
 /// The streams to be read, refused where none is named: no batch would ever come.
-fn at_least_one(streams: &Bound<'_, PyAny>, wanted: Vec<(Key, Position)>) -> PyResult<Vec<(Key, Position)>> {
-    if wanted.is_empty() {
+fn at_least_one(streams: &Bound<'_, PyAny>) -> PyResult<Vec<Key>> {
+    let keys = keys(streams)?;
+    if keys.is_empty() {
         return Err(errors::invalid(streams.py(), "no streams are named: give at least one"));
     }
-    Ok(wanted)
+    Ok(keys)
 }
 
 /// Batches of one or several streams, in order. Nothing happens before the first step.

@@ -9,9 +9,17 @@ use sbp_python_macros::stub_docs;
 #[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Record")]
 pub(crate) struct Record {
+    /// Its place in the stream.
+    #[pyo3(get)]
     offset: i64,
+    /// Its time: microseconds since 1970, UTC.
+    #[pyo3(get)]
     timestamp: i64,
+    /// Its key, if it has one.
+    #[pyo3(get)]
     key: Option<Py<PyBytes>>,
+    /// Its value; ``None`` where the writer wrote a null.
+    #[pyo3(get)]
     value: Option<Py<PyBytes>>,
     headers: Vec<(String, Option<Vec<u8>>)>,
 }
@@ -48,26 +56,6 @@ impl Record {
 #[stub_docs]
 #[pymethods]
 impl Record {
-    #[getter]
-    fn offset(&self) -> i64 {
-        self.offset
-    }
-
-    #[getter]
-    fn timestamp(&self) -> i64 {
-        self.timestamp
-    }
-
-    #[getter]
-    fn key(&self, py: Python<'_>) -> Option<Py<PyBytes>> {
-        self.key.as_ref().map(|key| key.clone_ref(py))
-    }
-
-    #[getter]
-    fn value(&self, py: Python<'_>) -> Option<Py<PyBytes>> {
-        self.value.as_ref().map(|value| value.clone_ref(py))
-    }
-
     #[getter]
     fn headers(&self) -> Vec<(&str, Option<&[u8]>)> {
         self.headers

@@ -98,10 +98,12 @@ impl StreamInfo {
 }
 
 #[stub_docs]
-#[pyclass(frozen, eq, hash, module = "sbp_native", name = "Positions")]
+#[pyclass(frozen, eq, hash, get_all, module = "sbp_native", name = "Positions")]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Positions {
+    /// The first offset that can be read.
     earliest: i64,
+    /// The offset that the next record will get.
     latest: i64,
 }
 
@@ -117,16 +119,6 @@ impl From<&sbp_client::Positions> for Positions {
 #[stub_docs]
 #[pymethods]
 impl Positions {
-    #[getter]
-    fn earliest(&self) -> i64 {
-        self.earliest
-    }
-
-    #[getter]
-    fn latest(&self) -> i64 {
-        self.latest
-    }
-
     fn __len__(&self) -> usize {
         usize::try_from(self.latest - self.earliest).unwrap_or(0)
     }
