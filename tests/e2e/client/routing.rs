@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use sbp_client::codes;
-use sbp_client::{AppendOptions, Client, ClientConfig, ErrorKind, ReaderOptions, Span, WriterOptions};
+use sbp_client::{
+    AppendOptions, Client, ClientConfig, ErrorKind, FetchEntry, FetchOptions, Position, ReaderOptions, Span,
+    WriterOptions,
+};
 use sbp_e2e::scripted::{Peer, client, entry_refused, listener, stored};
 use sbp_e2e::wait::bounded;
 use sbp_frame::{Frame, OpCode};
@@ -14,6 +17,7 @@ use sbp_messages::{
     RangeServer, ReplicaServer, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult, Status, Stream,
 };
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
+use smallvec::smallvec;
 
 const STREAM: StreamId = StreamId(3);
 
@@ -72,6 +76,21 @@ async fn list(peer: &mut Peer, frame: &Frame, ranges: impl Fn(StreamId) -> Vec<R
         ..ListRangesResponse::default()
     };
     peer.answer(frame, &answer, &[], true).await;
+}
+
+/// Answers LIST_RANGES: the stream that is asked for was deleted.
+async fn say_deleted(peer: &mut Peer) {
+    let frame = peer.frame().await;
+    let request = ListRangesRequest::decode(&frame.header).unwrap();
+    let answer = ListRangesResponse {
+        list_responses: vec![ListRangesResult {
+            range_criteria: request.range_criteria.into_iter().next(),
+            ranges: Vec::new(),
+            status: Status::error(ErrorCode::NOT_FOUND, "stream 3 was deleted"),
+        }],
+        ..ListRangesResponse::default()
+    };
+    peer.answer(&frame, &answer, &[], true).await;
 }
 
 #[tokio::test]
@@ -305,17 +324,7 @@ async fn a_stream_that_is_nowhere_ends_an_append() {
         let (frame, request) = peer.append().await;
         let status = Status::error(ErrorCode::RANGE_NOT_FOUND, "not here");
         peer.answer(&frame, &entry_refused(&request, status), &[], true).await;
-        let frame = peer.frame().await;
-        let request = ListRangesRequest::decode(&frame.header).unwrap();
-        let answer = ListRangesResponse {
-            list_responses: vec![ListRangesResult {
-                range_criteria: request.range_criteria.into_iter().next(),
-                ranges: Vec::new(),
-                status: Status::error(ErrorCode::NOT_FOUND, "stream 3 was deleted"),
-            }],
-            ..ListRangesResponse::default()
-        };
-        peer.answer(&frame, &answer, &[], true).await;
+        say_deleted(&mut peer).await;
         peer
     };
     let options = quick(8_000);
@@ -327,6 +336,32 @@ async fn a_stream_that_is_nowhere_ends_an_append() {
         (ErrorKind::Rejected, ErrorCode::NOT_FOUND)
     );
     assert_eq!(error.stream(), Some(STREAM));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_nowhere_stops_a_writer() {
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::accept(&listener).await;
+        peer.greet(&[("idempotence", "64"), ("max-calls", "64")]).await;
+        let (frame, request) = peer.append().await;
+        let status = Status::error(ErrorCode::RANGE_NOT_FOUND, "not here");
+        peer.answer(&frame, &entry_refused(&request, status), &[], true).await;
+        say_deleted(&mut peer).await;
+        peer
+    };
+    let writer = client.writer(STREAM, WriterOptions::default());
+    let append = writer.append(vec![1]);
+    // A writer that tried on would do so until its time is over, which is more than this test has.
+    let (outcome, _peer) = bounded(async { tokio::join!(append, server) }).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.code(), error.stream()),
+        (ErrorKind::Rejected, ErrorCode::NOT_FOUND, Some(STREAM))
+    );
+    let later = bounded(writer.append(vec![2])).await.unwrap_err();
+    assert_eq!(later.code(), ErrorCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -449,6 +484,45 @@ async fn a_pause_that_is_asked_for_with_success_is_kept() {
     let ((), (_peer, waits)) = bounded(async { tokio::join!(calls, server) }).await;
     assert_eq!(waits[0], (OpCode::DELETE_STREAMS, false));
     assert!(waits[1].1 && waits[2].1, "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_pause_that_the_answer_to_one_fetch_asks_for_is_kept() {
+    const PAUSE: Duration = Duration::from_secs(1);
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let result = FetchResult {
+            stream_id: STREAM,
+            ..FetchResult::default()
+        };
+        let answer = FetchResponse {
+            throttle_time_ms: 1_000,
+            fetch_responses: smallvec![result],
+            ..FetchResponse::default()
+        };
+        let first = peer.frame().await;
+        peer.answer(&first, &answer, &[], true).await;
+        let answered_at = Instant::now();
+        let second = peer.frame().await;
+        let waited = answered_at.elapsed();
+        peer.answer(&second, &answer, &[], true).await;
+        (peer, waited)
+    };
+    let entry = FetchEntry {
+        stream: STREAM,
+        from: Position::At(Offset(0)),
+        end: None,
+        batch_max_bytes: 0,
+    };
+    let fetches = async {
+        for _ in 0..2 {
+            client.fetch_one(entry, FetchOptions::default()).await.unwrap();
+        }
+    };
+    let ((), (_peer, waited)) = bounded(async { tokio::join!(fetches, server) }).await;
+    assert!(waited >= PAUSE, "{waited:?}");
 }
 
 #[tokio::test]

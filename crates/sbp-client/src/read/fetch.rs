@@ -206,12 +206,13 @@ impl FetchAnswers {
                 continue;
             };
             let (FetchEvent::Frame { tag, .. } | FetchEvent::Failed { tag, .. }) = &event;
-            let request = usize::try_from(*tag).ok().and_then(|tag| self.requests.get(tag));
-            let Some(opened) = request.map(|request| open(&request.places, event)) else {
+            let Some(request) = usize::try_from(*tag).ok().and_then(|tag| self.requests.get(tag)) else {
                 continue;
             };
-            let is_last = match opened {
+            let is_last = match open(&request.places, event) {
                 Ok(opened) => {
+                    let throttles = &request.server.throttles;
+                    throttles.note(OpCode::FETCH, opened.throttle_ms, now());
                     let parts = opened.parts.into_iter();
                     self.ready = parts
                         .filter_map(|(place, part)| self.take(place, &part, &opened.endpoint))

@@ -153,7 +153,7 @@ pub(crate) enum Content<'a, P> {
 pub(crate) enum Action<P> {
     /// Tell a caller.
     Tell(P, Result<Ack, ClientError>),
-    /// Ask where the stream is now, then call [`Machine::handle_refreshed`].
+    /// Ask where the stream is now, then call [`Machine::handle_refreshed`], or [`Machine::handle_deleted`].
     Refresh,
     /// The connection has not answered for as long as an attempt may take: go on over another one.
     Reconnect,
@@ -425,9 +425,18 @@ impl<P> Machine<P> {
         self.settle();
     }
 
-    /// The route was asked for.
+    /// It was asked where the stream is.
     pub(crate) fn handle_refreshed(&mut self) {
         self.refreshing = false;
+    }
+
+    /// It was asked where the stream is, and there is no such stream any more: nobody will ever store its batches.
+    pub(crate) fn handle_deleted(&mut self, error: ClientError) {
+        self.refreshing = false;
+        if !matches!(self.phase, Phase::Stopped(_)) {
+            self.stop(error);
+            self.settle();
+        }
     }
 
     /// An attempt has ended.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use sbp_locks::Mutex;
+use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, WriterStamp};
 use sbp_types::{StreamId, WriterId};
 use smallvec::smallvec;
@@ -305,9 +306,14 @@ impl Shared {
         let shared = Arc::clone(self);
         let deadline = now() + self.options.attempt_timeout;
         self.client.runtime().spawn(async move {
-            // A failure shows when the batches are sent again.
-            drop(shared.client.refresh_route(shared.stream, deadline).await);
-            shared.state.lock().machine.handle_refreshed();
+            match shared.client.refresh_route(shared.stream, deadline).await {
+                Err(error) if error.code() == ErrorCode::NOT_FOUND => {
+                    shared.client.forget_stream(shared.stream);
+                    shared.state.lock().machine.handle_deleted(error);
+                }
+                // Any other failure shows when the batches are sent again.
+                Ok(()) | Err(_) => shared.state.lock().machine.handle_refreshed(),
+            }
             shared.pump();
         });
     }

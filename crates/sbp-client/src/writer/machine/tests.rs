@@ -547,3 +547,19 @@ fn what_was_sent_before_a_writer_stopped_may_still_be_stored_and_is_told_as_it_i
     ];
     assert_eq!(kinds, expected);
 }
+
+#[test]
+fn a_stream_that_is_gone_stops_its_writer_and_what_may_be_stored_is_said_to_be_in_doubt() {
+    let (mut machine, tokens, now) = with_sent(true, 3);
+    machine.handle_end(now, tokens[0], failed(lost(), -1));
+    machine.handle_end(now, tokens[1], failed(refused(ErrorCode::RANGE_NOT_FOUND), -1));
+    assert!(matches!(machine.poll_action(), Some(Action::Refresh)));
+    let gone = ClientError::entry(ErrorCode::NOT_FOUND, "it was deleted", None);
+    machine.handle_deleted(gone);
+    let doubtful = (ErrorKind::Indeterminate, codes::CONNECTION_LOST);
+    let gone = (ErrorKind::Rejected, ErrorCode::NOT_FOUND);
+    assert_eq!(told(&mut machine), [(0, Err(doubtful)), (1, Err(gone))]);
+    machine.handle_end(now, tokens[2], failed(refused(ErrorCode::RANGE_NOT_FOUND), -1));
+    assert_eq!(told(&mut machine), [(2, Err(gone))]);
+    assert_eq!(machine.stopped().unwrap().code(), ErrorCode::NOT_FOUND);
+}
