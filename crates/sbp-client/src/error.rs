@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sbp_messages::{ErrorCode, Retry, Stream};
+use sbp_messages::{ErrorCode, Retry, Status, Stream};
 use sbp_types::{Offset, RangeIndex, StreamId, StreamIdentity};
 
 use crate::codes;
-use crate::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure, words};
 use crate::gap::Gap;
 use crate::retry::{Decision, Repeat};
 
@@ -180,13 +180,13 @@ impl ClientError {
     }
 
     /// The refusal of one entry of a request that as a whole was answered.
-    pub(crate) fn entry(code: ErrorCode, message: &str, endpoint: Option<&Arc<str>>) -> Self {
-        let kind = if codes::rule(code).may_have_been_done {
+    pub(crate) fn entry(status: &Status, endpoint: Option<&Arc<str>>) -> Self {
+        let kind = if codes::rule(status.code).may_have_been_done {
             ErrorKind::Indeterminate
         } else {
             ErrorKind::Rejected
         };
-        let mut error = Self::new(kind, code, message);
+        let mut error = Self::new(kind, status.code, words(status));
         error.0.endpoint = endpoint.cloned();
         error.0.attempts = 1;
         error
@@ -454,7 +454,7 @@ impl std::error::Error for ClientError {}
 mod tests {
     use std::sync::Arc;
 
-    use sbp_messages::ErrorCode;
+    use sbp_messages::{ErrorCode, Status};
     use sbp_types::StreamId;
 
     use super::{ClientError, ErrorKind};
@@ -500,7 +500,8 @@ mod tests {
 
     #[test]
     fn a_servers_code_and_words_survive() {
-        let error = ClientError::entry(ErrorCode(1404), "stream 9 does not exist", None).with_stream(StreamId(9));
+        let error = ClientError::entry(&Status::error(ErrorCode(1404), "stream 9 does not exist"), None)
+            .with_stream(StreamId(9));
         assert_eq!(error.code(), ErrorCode(1404));
         assert!(error.to_string().contains("stream 9 does not exist"));
         assert!(!error.is_retriable());

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sbp_messages::ErrorCode;
+use sbp_frame::{Flags, Frame};
+use sbp_messages::{DecodeError, ErrorCode, PlacementDriverCluster, Status, SystemErrorResponse};
 use sbp_types::Offset;
 
 use crate::address::ServerAddress;
@@ -75,6 +76,33 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
+    /// That the server refused, with the pause that it asks for.
+    pub(crate) fn refused(status: &Status, throttle_ms: i32) -> Self {
+        Self::Refused {
+            code: status.code,
+            message: words(status).to_owned(),
+            throttle: Duration::from_millis(u64::try_from(throttle_ms).unwrap_or(0)),
+            leader: leader(status),
+        }
+    }
+
+    /// What a frame says that is a system error.
+    pub(crate) fn system_error(frame: &Frame) -> Option<Self> {
+        let is_error = frame.flags.contains(Flags::SYSTEM_ERROR);
+        is_error.then(|| match SystemErrorResponse::decode(&frame.header) {
+            Ok(answer) => Self::refused(&answer.status, 0),
+            Err(error) => Self::undecodable(frame, &error),
+        })
+    }
+
+    /// That an answer cannot be read.
+    pub(crate) fn undecodable(frame: &Frame, error: &DecodeError) -> Self {
+        let name = frame.opcode.name().unwrap_or("unknown operation");
+        Self::Protocol {
+            what: format!("the answer to {name} cannot be read: {error}"),
+        }
+    }
+
     /// That the deadline passed; `sent` as for the variant.
     pub(crate) fn deadline(sent: bool) -> Self {
         Self::Deadline { sent, waited_for: None }
@@ -124,6 +152,24 @@ impl Cause {
             | Self::Closed => false,
         }
     }
+}
+
+/// What a refusal says, in words.
+pub(crate) fn words(status: &Status) -> &str {
+    if status.message.is_empty() {
+        status.code.name()
+    } else {
+        &status.message
+    }
+}
+
+/// Whom a refusal names as the leader. Its text is a peer's: what is no address is no hint.
+fn leader(status: &Status) -> Option<ServerAddress> {
+    if status.code != ErrorCode::PD_NOT_LEADER {
+        return None;
+    }
+    let cluster = PlacementDriverCluster::from_detail(&status.detail).ok()?;
+    ServerAddress::of_peer(&cluster.leader()?.advertise_addr)
 }
 
 fn deadline(sent: bool, waited_for: Option<&str>) -> String {

@@ -45,10 +45,10 @@ pub(crate) struct CallFacts {
 }
 
 impl CallFacts {
-    /// A writer's append.
-    pub(crate) fn deduplicated() -> Self {
+    /// An append, which goes to where its stream is known to be.
+    pub(crate) fn append(repeat: Repeat) -> Self {
         Self {
-            repeat: Repeat::Deduplicated,
+            repeat,
             half: Half::Ranges,
             servers: 1,
             hops: 0,

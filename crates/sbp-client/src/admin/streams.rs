@@ -12,7 +12,7 @@ use sbp_messages::{
 use sbp_types::{Offset, StreamId};
 
 use super::{ENTRIES, known_stream};
-use crate::call::answers::{Each, entry, entry_error, expect_results, gather};
+use crate::call::answers::{Each, entry, expect_results, gather};
 use crate::call::{self, Plan, Where};
 use crate::channel::command::Need;
 use crate::channel::header::{encoded, millis};
@@ -320,7 +320,7 @@ impl Client {
         server: &Arc<str>,
     ) -> Result<Arc<Stream>, ClientError> {
         if !result.status.is_success() {
-            let mut error = entry_error(&result.status, server);
+            let mut error = ClientError::entry(&result.status, Some(server));
             if let Some(id) = id {
                 self.forget(&error, id);
                 error = error.with_stream(id);

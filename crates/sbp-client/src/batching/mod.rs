@@ -3,16 +3,12 @@
 mod sender;
 mod state;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use sbp_record::Compression;
-use sbp_types::{StreamId, WriterId};
+use sbp_types::WriterId;
 
-pub use self::sender::Deliveries;
-use self::sender::Sender;
-use crate::client::Client;
+pub use self::sender::{BatchWriter, Deliveries};
 use crate::error::ClientError;
 use crate::outcome::Ack;
 use crate::writer::WriterOptions;
@@ -91,139 +87,4 @@ pub struct Delivery {
     pub last_sequence: i64,
     /// Where it is stored, or why it is not, or may not be.
     pub result: Result<Ack, ClientError>,
-}
-
-/// Appends to one stream, gathered into batches and stored in the order of the calls.
-///
-/// Clones write in one order. When the last one is dropped, what is gathered is still sent, without a word about its
-/// fate.
-#[derive(Clone, Debug)]
-pub struct BatchWriter {
-    sender: Arc<Sender>,
-}
-
-impl Client {
-    /// A batch writer for `stream`. An idempotent one needs a server that offers `idempotence`.
-    #[must_use]
-    pub fn batch_writer(&self, stream: StreamId, options: BatchWriterOptions) -> BatchWriter {
-        BatchWriter {
-            sender: Sender::new(self.clone(), stream, options),
-        }
-    }
-}
-
-impl BatchWriter {
-    /// Opens a writer with a name: makes its epoch current, unless it was given one, and asks the server where it goes
-    /// on. Nothing else needs it; to be called before the first record.
-    ///
-    /// # Errors
-    ///
-    /// That the server could not be asked, or has seen a higher epoch than the one given.
-    pub async fn open(&self) -> Result<(), ClientError> {
-        self.sender.open().await
-    }
-
-    /// Gathers one record. To be followed by [`Self::send`] when the batch is full, and to be called only while there
-    /// [is room](Self::has_room): what is pushed all the same waits in memory.
-    ///
-    /// # Errors
-    ///
-    /// That the writer is closed, or that the record is larger than a batch can be; then it has no number. That a writer
-    /// with a name has stopped.
-    pub fn push(&self, record: &Record<'_>) -> Result<Pushed, ClientError> {
-        self.sender.push(record)
-    }
-
-    /// Whether a record can be stored, as far as its size goes.
-    ///
-    /// # Errors
-    ///
-    /// That it is larger than a batch can be.
-    pub fn check(&self, record: &Record<'_>) -> Result<(), ClientError> {
-        self.sender.check(record)
-    }
-
-    /// Takes a whole batch of `count` records, encoded. Returns the number of the last one.
-    ///
-    /// # Errors
-    ///
-    /// That the writer is closed, or has stopped; that the batch is too large, and has no number.
-    pub fn push_batch(&self, batch: Bytes, count: u32) -> Result<i64, ClientError> {
-        self.sender.push_batch(batch, count)
-    }
-
-    /// Sends what is gathered, unless as much is on its way as may be: then it goes when something of that is over.
-    pub fn send(&self) {
-        self.sender.send();
-    }
-
-    /// Whether another record may be pushed.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.sender.has_room()
-    }
-
-    /// Waits until another record may be pushed.
-    pub async fn room(&self) {
-        self.sender.room().await;
-    }
-
-    /// Sends what is gathered, and waits until the fate of everything appended so far is known. What it is, the
-    /// deliveries say.
-    pub async fn flush(&self) {
-        self.sender.flush().await;
-    }
-
-    /// Takes no more records. Those gathered are sent by the next [`Self::flush`].
-    pub fn close(&self) {
-        self.sender.close();
-    }
-
-    /// Whether [`Self::close`] was called.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.sender.is_closed()
-    }
-
-    /// What became of batches since this was last asked, in their order.
-    #[must_use]
-    pub fn take_deliveries(&self) -> Vec<Delivery> {
-        self.sender.take_deliveries()
-    }
-
-    /// The deliveries, for a task that waits for them. It takes them in turns with [`Self::take_deliveries`].
-    #[must_use]
-    pub fn deliveries(&self) -> Deliveries {
-        self.sender.deliveries()
-    }
-
-    /// Whether there are deliveries to take. Takes no lock.
-    #[must_use]
-    pub fn has_deliveries(&self) -> bool {
-        self.sender.has_deliveries()
-    }
-
-    /// Records whose fate is not known.
-    #[must_use]
-    pub fn unfinished(&self) -> u64 {
-        self.sender.unfinished()
-    }
-
-    /// The number that the next record gets.
-    #[must_use]
-    pub fn next_sequence(&self) -> i64 {
-        self.sender.next_sequence()
-    }
-
-    /// The writer's name; `None` if it is not idempotent.
-    #[must_use]
-    pub fn id(&self) -> Option<WriterId> {
-        self.sender.id()
-    }
-
-    /// The writer's epoch.
-    #[must_use]
-    pub fn epoch(&self) -> i64 {
-        self.sender.epoch()
-    }
 }

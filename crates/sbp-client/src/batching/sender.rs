@@ -4,7 +4,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use sbp_locks::{Mutex, MutexGuard};
@@ -15,9 +14,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::state::{self, Run, State};
 use super::{BatchWriterOptions, Delivery, Pushed, Record};
-use crate::append::{AppendOptions, Records};
+use crate::append::{AppendOptions, Records, encode_error, too_large};
 use crate::client::Client;
-use crate::clock::now;
+use crate::clock::{now, sleep_until, wait_until};
 use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::outcome::Ack;
@@ -48,9 +47,18 @@ struct Shared {
     rearm: Notify,
 }
 
+/// Appends to one stream, gathered into batches and stored in the order of the calls.
+///
+/// Clones write in one order. When the last one is dropped, what is gathered is still sent, without a word about its
+/// fate.
+#[derive(Clone, Debug)]
+pub struct BatchWriter {
+    sender: Arc<Sender>,
+}
+
 /// What all clones of a batch writer share.
 #[derive(Debug)]
-pub(super) struct Sender {
+struct Sender {
     stream: StreamId,
     sending: Sending,
     /// Of a writer with a name, which takes nothing behind a batch that was not stored.
@@ -67,30 +75,16 @@ pub struct Deliveries(Arc<Shared>);
 impl Deliveries {
     /// Waits until there are deliveries to take. False: the writer is closed or gone, and there will be none.
     pub async fn ready(&self) -> bool {
-        loop {
-            let changed = self.0.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+        let look = || {
             let finished = self.0.finished.load(Ordering::SeqCst) || self.0.state.lock().is_done();
-            if self.0.delivered.load(Ordering::SeqCst) {
-                return true;
-            }
-            if finished {
-                return false;
-            }
-            changed.await;
-        }
+            let delivered = self.0.delivered.load(Ordering::SeqCst);
+            (delivered || finished).then_some(delivered)
+        };
+        wait_until(&self.0.changed, look).await
     }
 }
 
 impl Shared {
-    fn take_deliveries(&self) -> Vec<Delivery> {
-        if !self.delivered.swap(false, Ordering::SeqCst) {
-            return Vec::new();
-        }
-        self.state.lock().take_deliveries()
-    }
-
     fn settle(&self, run: Run, result: Result<Ack, ClientError>) {
         self.state.lock().settle(run, result);
         self.delivered.store(true, Ordering::SeqCst);
@@ -98,8 +92,10 @@ impl Shared {
     }
 }
 
-impl Sender {
-    pub(super) fn new(client: Client, stream: StreamId, options: BatchWriterOptions) -> Arc<Self> {
+impl Client {
+    /// A batch writer for `stream`. An idempotent one needs a server that offers `idempotence`.
+    #[must_use]
+    pub fn batch_writer(&self, stream: StreamId, options: BatchWriterOptions) -> BatchWriter {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(
                 options.batch_bytes,
@@ -113,14 +109,13 @@ impl Sender {
             rearm: Notify::new(),
         });
         let (sent, fates) = unbounded_channel();
-        let runtime = client.runtime().clone();
         let how = AppendOptions {
             compression: options.compression,
             timeout: Some(options.timeout),
             ..AppendOptions::default()
         };
         let sending = if options.idempotent {
-            Sending::Writer(client.writer(
+            Sending::Writer(self.writer(
                 stream,
                 WriterOptions {
                     writer_id: options.writer_id,
@@ -132,9 +127,9 @@ impl Sender {
                 },
             ))
         } else {
-            Sending::Plain(client)
+            Sending::Plain(self.clone())
         };
-        let sender = Arc::new(Self {
+        let sender = Arc::new(Sender {
             stream,
             sending,
             named: options.idempotent && options.writer_id.is_some(),
@@ -142,23 +137,182 @@ impl Sender {
             shared: Arc::clone(&shared),
             sent,
         });
-        runtime.spawn(take_in(Arc::downgrade(&sender), shared, fates));
-        sender
+        self.runtime().spawn(take_in(Arc::downgrade(&sender), shared, fates));
+        BatchWriter { sender }
     }
+}
 
-    pub(super) async fn open(&self) -> Result<(), ClientError> {
-        let Sending::Writer(writer) = &self.sending else {
-            return Ok(());
-        };
-        let sequence = writer.next_sequence().await;
-        let sequence = sequence.map_err(|error| error.with_stream(self.stream))?;
-        self.shared.state.lock().begin_at(sequence);
+impl BatchWriter {
+    /// Opens a writer with a name: makes its epoch current, unless it was given one, and asks the server where it goes
+    /// on. Nothing else needs it; to be called before the first record.
+    ///
+    /// # Errors
+    ///
+    /// That the server could not be asked, or has seen a higher epoch than the one given.
+    pub async fn open(&self) -> Result<(), ClientError> {
+        if let Sending::Writer(writer) = &self.sender.sending {
+            let sequence = writer.next_sequence().await;
+            let sequence = sequence.map_err(|error| error.with_stream(self.sender.stream))?;
+            self.state().begin_at(sequence);
+        }
         Ok(())
     }
 
+    /// Gathers one record. To be followed by [`Self::send`] when the batch is full, and to be called only while there
+    /// [is room](Self::has_room): what is pushed all the same waits in memory.
+    ///
+    /// # Errors
+    ///
+    /// That the writer is closed, or that the record is larger than a batch can be; then it has no number. That a writer
+    /// with a name has stopped.
+    pub fn push(&self, record: &Record<'_>) -> Result<Pushed, ClientError> {
+        let sender = &self.sender;
+        let mut state = sender.open_state()?;
+        if state::cost(record) > state::LARGEST_GATHERED {
+            return sender.push_alone(&mut state, record);
+        }
+        if !state.fits(record) {
+            sender.seal(&mut state);
+        }
+        let pushed = state
+            .push(record, now)
+            .map_err(|error| encode_error(&error, sender.stream))?;
+        drop(state);
+        if pushed.begins && !pushed.is_full {
+            sender.shared.rearm.notify_one();
+        }
+        Ok(pushed)
+    }
+
+    /// Whether a record can be stored, as far as its size goes.
+    ///
+    /// # Errors
+    ///
+    /// That it is larger than a batch can be.
+    pub fn check(&self, record: &Record<'_>) -> Result<(), ClientError> {
+        if state::cost(record) > state::LARGEST_GATHERED {
+            self.sender.encode_alone(record)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a whole batch of `count` records, encoded. Returns the number of the last one.
+    ///
+    /// # Errors
+    ///
+    /// That the writer is closed, or has stopped; that the batch is too large, and has no number.
+    pub fn push_batch(&self, batch: Bytes, count: u32) -> Result<i64, ClientError> {
+        let sender = &self.sender;
+        let mut state = sender.open_state()?;
+        if batch.len() > MAX_BATCH_LENGTH {
+            return Err(too_large(batch.len()).with_stream(sender.stream));
+        }
+        sender.seal(&mut state);
+        let run = state.take_batch(count);
+        sender.hand_over(Records::Encoded { batch, count }, run);
+        Ok(run.last)
+    }
+
+    /// Sends what is gathered, unless as much is on its way as may be: then it goes when something of that is over.
+    pub fn send(&self) {
+        self.sender.send();
+    }
+
+    /// Whether another record may be pushed.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.state().has_room()
+    }
+
+    /// Waits until another record may be pushed.
+    pub async fn room(&self) {
+        wait_until(&self.sender.shared.changed, || self.has_room().then_some(())).await;
+    }
+
+    /// Sends what is gathered, and waits until the fate of everything appended so far is known. What it is, the
+    /// deliveries say.
+    pub async fn flush(&self) {
+        let goal = {
+            let mut state = self.state();
+            self.sender.seal(&mut state);
+            state.taken
+        };
+        let reached = || (self.state().over >= goal).then_some(());
+        wait_until(&self.sender.shared.changed, reached).await;
+    }
+
+    /// Takes no more records. Those gathered are sent by the next [`Self::flush`].
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.sender.shared.changed.notify_waiters();
+    }
+
+    /// Whether [`Self::close`] was called.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// What became of batches since this was last asked, in their order.
+    #[must_use]
+    pub fn take_deliveries(&self) -> Vec<Delivery> {
+        if !self.sender.shared.delivered.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        self.state().delivered.drain(..).collect()
+    }
+
+    /// The deliveries, for a task that waits for them. It takes them in turns with [`Self::take_deliveries`].
+    #[must_use]
+    pub fn deliveries(&self) -> Deliveries {
+        Deliveries(Arc::clone(&self.sender.shared))
+    }
+
+    /// Whether there are deliveries to take. Takes no lock.
+    #[must_use]
+    pub fn has_deliveries(&self) -> bool {
+        self.sender.shared.delivered.load(Ordering::Relaxed)
+    }
+
+    /// Records whose fate is not known.
+    #[must_use]
+    pub fn unfinished(&self) -> u64 {
+        self.state().unfinished()
+    }
+
+    /// The number that the next record gets.
+    #[must_use]
+    pub fn next_sequence(&self) -> i64 {
+        self.state().next_sequence
+    }
+
+    /// The writer's name; `None` if it is not idempotent.
+    #[must_use]
+    pub fn id(&self) -> Option<WriterId> {
+        match &self.sender.sending {
+            Sending::Writer(writer) => Some(writer.id()),
+            Sending::Plain(_) => None,
+        }
+    }
+
+    /// The writer's epoch.
+    #[must_use]
+    pub fn epoch(&self) -> i64 {
+        match &self.sender.sending {
+            Sending::Writer(writer) => writer.epoch(),
+            Sending::Plain(_) => 0,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.sender.shared.state.lock()
+    }
+}
+
+impl Sender {
     fn open_state(&self) -> Result<MutexGuard<'_, State>, ClientError> {
         let state = self.shared.state.lock();
-        if state.is_closed() {
+        if state.closed {
             let what = "the writer is closed";
             return Err(ClientError::new(ErrorKind::Closed, codes::CLOSED, what).with_stream(self.stream));
         }
@@ -171,26 +325,8 @@ impl Sender {
         }
     }
 
-    pub(super) fn push(&self, record: &Record<'_>) -> Result<Pushed, ClientError> {
-        let mut state = self.open_state()?;
-        if state::cost(record) > state::LARGEST_GATHERED {
-            return self.push_alone(&mut state, record);
-        }
-        if !state.fits(record) {
-            self.seal(&mut state);
-        }
-        let pushed = state
-            .push(record, now)
-            .map_err(|error| crate::append::encode_error(&error, self.stream))?;
-        drop(state);
-        if pushed.begins && !pushed.is_full {
-            self.shared.rearm.notify_one();
-        }
-        Ok(pushed)
-    }
-
     fn encode_alone(&self, record: &Record<'_>) -> Result<Bytes, ClientError> {
-        let refused = |error| crate::append::encode_error(&error, self.stream);
+        let refused = |error| encode_error(&error, self.stream);
         let mut alone = RecordsBuilder::new();
         alone
             .push(record.value, record.key, record.timestamp_us, record.headers)
@@ -199,13 +335,6 @@ impl Sender {
         let options = self.how.encode_options(self.stream);
         alone.finish(&options, &mut batch).map_err(refused)?;
         Ok(batch.freeze())
-    }
-
-    pub(super) fn check(&self, record: &Record<'_>) -> Result<(), ClientError> {
-        if state::cost(record) > state::LARGEST_GATHERED {
-            self.encode_alone(record)?;
-        }
-        Ok(())
     }
 
     /// A record that may be too large to be stored is encoded at once: if it is, it gets no number.
@@ -221,18 +350,8 @@ impl Sender {
         })
     }
 
-    pub(super) fn push_batch(&self, batch: Bytes, count: u32) -> Result<i64, ClientError> {
-        let mut state = self.open_state()?;
-        if batch.len() > MAX_BATCH_LENGTH {
-            return Err(crate::append::too_large(batch.len()).with_stream(self.stream));
-        }
-        self.seal(&mut state);
-        let run = state.take_batch(count);
-        self.hand_over(Records::Encoded { batch, count }, run);
-        Ok(run.last)
-    }
-
-    pub(super) fn send(&self) {
+    /// Sends what is gathered, unless as much is on its way as may be.
+    fn send(&self) {
         let mut state = self.shared.state.lock();
         if state.may_send() {
             self.seal(&mut state);
@@ -254,78 +373,6 @@ impl Sender {
         // Nobody takes fates in only when the runtime is gone.
         let _ = self.sent.send((run, fate));
     }
-
-    pub(super) fn has_room(&self) -> bool {
-        self.shared.state.lock().has_room()
-    }
-
-    pub(super) async fn room(&self) {
-        self.wait_until(State::has_room).await;
-    }
-
-    pub(super) async fn flush(&self) {
-        let goal = {
-            let mut state = self.shared.state.lock();
-            self.seal(&mut state);
-            state.taken()
-        };
-        self.wait_until(|state| state.over() >= goal).await;
-    }
-
-    async fn wait_until(&self, reached: impl Fn(&State) -> bool) {
-        loop {
-            let changed = self.shared.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if reached(&self.shared.state.lock()) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    pub(super) fn close(&self) {
-        self.shared.state.lock().close();
-        self.shared.changed.notify_waiters();
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.shared.state.lock().is_closed()
-    }
-
-    pub(super) fn take_deliveries(&self) -> Vec<Delivery> {
-        self.shared.take_deliveries()
-    }
-
-    pub(super) fn deliveries(&self) -> Deliveries {
-        Deliveries(Arc::clone(&self.shared))
-    }
-
-    pub(super) fn has_deliveries(&self) -> bool {
-        self.shared.delivered.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn unfinished(&self) -> u64 {
-        self.shared.state.lock().unfinished()
-    }
-
-    pub(super) fn next_sequence(&self) -> i64 {
-        self.shared.state.lock().next_sequence()
-    }
-
-    pub(super) fn id(&self) -> Option<WriterId> {
-        match &self.sending {
-            Sending::Writer(writer) => Some(writer.id()),
-            Sending::Plain(_) => None,
-        }
-    }
-
-    pub(super) fn epoch(&self) -> i64 {
-        match &self.sending {
-            Sending::Writer(writer) => writer.epoch(),
-            Sending::Plain(_) => 0,
-        }
-    }
 }
 
 impl Drop for Sender {
@@ -339,13 +386,7 @@ impl Drop for Sender {
 async fn take_in(writer: Weak<Sender>, shared: Arc<Shared>, mut fates: UnboundedReceiver<(Run, Fate)>) {
     let mut head: Option<(Run, Fate)> = None;
     loop {
-        let due: Option<Instant> = shared.state.lock().due();
-        let timer = async {
-            match due {
-                Some(due) => tokio::time::sleep_until(due.into()).await,
-                None => std::future::pending().await,
-            }
-        };
+        let due = shared.state.lock().due();
         let fate = async {
             match &mut head {
                 Some((run, fate)) => Step::Over(*run, fate.await),
@@ -358,7 +399,7 @@ async fn take_in(writer: Weak<Sender>, shared: Arc<Shared>, mut fates: Unbounded
         let step = tokio::select! {
             biased;
             step = fate => step,
-            () = timer => Step::Due,
+            () = sleep_until(due) => Step::Due,
             () = shared.rearm.notified() => Step::Look,
         };
         match step {

@@ -42,14 +42,14 @@ pub(super) struct State {
     /// When what is gathered is sent.
     due: Option<Instant>,
     /// The number of the next record.
-    next_sequence: i64,
+    pub(super) next_sequence: i64,
     /// Batches made, and those whose fate is known. They end in their order.
-    taken: u64,
-    over: u64,
+    pub(super) taken: u64,
+    pub(super) over: u64,
     /// Records of batches whose fate is open.
     open_records: u64,
-    delivered: VecDeque<Delivery>,
-    closed: bool,
+    pub(super) delivered: VecDeque<Delivery>,
+    pub(super) closed: bool,
 }
 
 impl State {
@@ -76,18 +76,6 @@ impl State {
         if self.taken == 0 && self.gathered.is_empty() {
             self.next_sequence = sequence;
         }
-    }
-
-    pub(super) fn next_sequence(&self) -> i64 {
-        self.next_sequence
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    pub(super) fn close(&mut self) {
-        self.closed = true;
     }
 
     /// Whether it is closed and all fates are known.
@@ -186,22 +174,9 @@ impl State {
         self.may_send() || !self.is_full()
     }
 
-    /// Batches made so far; they are over when [`Self::over`] says so many.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    pub(super) fn over(&self) -> u64 {
-        self.over
-    }
-
     /// Records whose fate is not known.
     pub(super) fn unfinished(&self) -> u64 {
         self.open_records + u64::try_from(self.gathered.len()).unwrap_or(u64::MAX)
-    }
-
-    pub(super) fn take_deliveries(&mut self) -> Vec<Delivery> {
-        self.delivered.drain(..).collect()
     }
 }
 
@@ -251,9 +226,9 @@ mod tests {
         let (records, run) = state.seal().unwrap();
         assert_eq!((records.len(), run), (2, Run { first: 10, last: 11 }));
         assert_eq!(state.take_batch(5), Run { first: 12, last: 16 });
-        assert_eq!((state.next_sequence(), state.unfinished()), (17, 7));
+        assert_eq!((state.next_sequence, state.unfinished()), (17, 7));
         state.begin_at(0);
-        assert_eq!(state.next_sequence(), 17);
+        assert_eq!(state.next_sequence, 17);
     }
 
     #[test]
@@ -269,8 +244,8 @@ mod tests {
         state.settle(run, Err(failed()));
         assert!(state.has_room());
         assert_eq!(state.due(), Some(now), "it is full, and does not linger");
-        assert_eq!((state.taken(), state.over(), state.unfinished()), (1, 1, 1));
-        let told = state.take_deliveries();
+        assert_eq!((state.taken, state.over, state.unfinished()), (1, 1, 1));
+        let told = state.delivered.drain(..).collect::<Vec<_>>();
         assert_eq!((told[0].first_sequence, told[0].last_sequence), (0, 0));
     }
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use sbp_messages::{ErrorCode, Message, Status};
+use sbp_messages::{Message, Status};
 
 use crate::channel::command::Answer;
-use crate::channel::{refused, undecodable};
 use crate::error::ClientError;
 use crate::failure::Cause;
 
@@ -20,7 +19,7 @@ pub(crate) fn gather<M: Message, R>(
     let mut results = Vec::new();
     let mut last = (Status::success(), 0);
     for frame in &answer.frames {
-        let message = M::decode(&frame.header).map_err(|error| undecodable(frame, &error))?;
+        let message = M::decode(&frame.header).map_err(|error| Cause::undecodable(frame, &error))?;
         let (part, status, throttle) = take(message);
         results.extend(part);
         last = (status, throttle);
@@ -30,7 +29,7 @@ pub(crate) fn gather<M: Message, R>(
     if status.is_success() {
         Ok(results)
     } else {
-        Err(refused(&status, throttle))
+        Err(Cause::refused(&status, throttle))
     }
 }
 
@@ -41,12 +40,12 @@ pub(crate) fn single<M: Message, R>(answer: &Answer, take: impl FnOnce(M) -> (R,
             what: "a call ended without an answer".into(),
         });
     };
-    let message = M::decode(&frame.header).map_err(|error| undecodable(frame, &error))?;
+    let message = M::decode(&frame.header).map_err(|error| Cause::undecodable(frame, &error))?;
     let (result, status) = take(message);
     if status.is_success() {
         Ok(result)
     } else {
-        Err(refused(&status, 0))
+        Err(Cause::refused(&status, 0))
     }
 }
 
@@ -67,17 +66,8 @@ pub(crate) fn entry<T>(status: &Status, server: &Arc<str>, found: Option<T>, wha
             let error = ClientError::protocol(format!("{what} is not described"));
             Err(error.with_endpoint(Some(server)))
         }
-        (false, _) => Err(entry_error(status, server)),
+        (false, _) => Err(ClientError::entry(status, Some(server))),
     }
-}
-
-pub(crate) fn entry_error(status: &Status, server: &Arc<str>) -> ClientError {
-    let message = if status.message.is_empty() {
-        ErrorCode::name(status.code)
-    } else {
-        &status.message
-    };
-    ClientError::entry(status.code, message, Some(server))
 }
 
 /// The one result of a call about one thing.

@@ -100,7 +100,8 @@ pub(crate) async fn call<T>(
     let mut before: Option<Failure> = None;
     loop {
         let channel = plan.to.channel(pool);
-        keep_quiet(&channel, plan).await;
+        // Not beyond the call's time: then its attempt says that time is over.
+        channel.throttles.wait(plan.opcode, Some(plan.deadline)).await;
         let header = encode(plan.deadline.saturating_duration_since(now()));
         let failure = match attempt_call(&channel, plan, header).await {
             Ok(answer) => {
@@ -124,13 +125,6 @@ pub(crate) async fn call<T>(
             });
         }
         before = Some(failure);
-    }
-}
-
-/// Waits as long as the server asked for, though not beyond the call's time: then its attempt says that time is over.
-async fn keep_quiet(channel: &Channel, plan: Plan) {
-    if let Some(until) = channel.throttles.until(plan.opcode, now()) {
-        tokio::time::sleep_until(tokio::time::Instant::from_std(until.min(plan.deadline))).await;
     }
 }
 
@@ -237,8 +231,7 @@ pub(crate) async fn await_reply<T>(
     answer: oneshot::Receiver<Result<T, Failure>>,
     deadline: Instant,
 ) -> Result<T, Failure> {
-    let last = tokio::time::Instant::from_std(deadline + LAST_RESORT);
-    match tokio::time::timeout_at(last, answer).await {
+    match tokio::time::timeout_at((deadline + LAST_RESORT).into(), answer).await {
         Ok(Ok(result)) => result,
         Ok(Err(_dropped)) => {
             let reason = "its task was stopped".to_owned();

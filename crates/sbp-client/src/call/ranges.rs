@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sbp_messages::{ListRangesRequest, ListRangesResponse, ListRangesResult, Message, Range, RangeCriteria};
 
-use super::answers::{Each, entry_error, gather};
+use super::answers::{Each, gather};
 use super::{Plan, Where, call};
 use crate::channel::command::Need;
 use crate::channel::header::{encoded, millis};
@@ -84,7 +84,7 @@ impl Lists {
             .and_then(|place| self.lists.get_mut(place))
             .ok_or_else(|| ClientError::protocol("a list of ranges is for criteria that were not asked for"))?;
         match list {
-            _ if !result.status.is_success() => *list = Some(Err(entry_error(&result.status, server))),
+            _ if !result.status.is_success() => *list = Some(Err(ClientError::entry(&result.status, Some(server)))),
             Some(Ok(ranges)) => ranges.extend(result.ranges),
             Some(Err(_)) => {}
             None => *list = Some(Ok(result.ranges)),

@@ -43,6 +43,25 @@ impl Command {
             Self::Appends(_) | Self::Pump(_) | Self::Close | Self::Drain => None,
         }
     }
+
+    /// What its peer has to be able to do.
+    pub(crate) fn needs(&self) -> Need {
+        match self {
+            Self::Call(call) => call.needs,
+            Self::Fetch(_) => Need::BoundedFetch,
+            _ => Need::Nothing,
+        }
+    }
+
+    /// Tells its caller that it failed; one that is gone has given up on it. Appends are told by their channel.
+    pub(crate) fn fail(self, failure: Failure) {
+        match self {
+            Self::Call(call) => drop(call.reply.send(Err(failure))),
+            Self::Ping(ping) => drop(ping.reply.send(Err(failure))),
+            Self::Fetch(fetch) => fetch.fail(failure),
+            Self::Appends(_) | Self::Pump(_) | Self::Close | Self::Drain => {}
+        }
+    }
 }
 
 /// A PING.
@@ -108,6 +127,26 @@ pub(crate) struct Fetch {
     pub(crate) events: mpsc::UnboundedSender<FetchEvent>,
     /// Gets the header of the first large answer before its payload is here.
     pub(crate) begins: Option<oneshot::Sender<Bytes>>,
+}
+
+impl Fetch {
+    /// Tells that nothing more comes; a receiver that is gone has given up on it.
+    pub(crate) fn fail(&self, failure: Failure) {
+        let tag = self.tag;
+        drop(self.events.send(FetchEvent::Failed { tag, failure }));
+    }
+
+    /// Passes a frame of the answer on, with credit for what it holds: nobody asked for more than was charged, but a server
+    /// returns at least one whole batch.
+    pub(crate) fn pass_on(&mut self, frame: Frame, end: bool, endpoint: &Arc<str>) {
+        drop(self.events.send(FetchEvent::Frame {
+            tag: self.tag,
+            charge: self.charge.split(frame.payload.len()),
+            frame,
+            end,
+            endpoint: Arc::clone(endpoint),
+        }));
+    }
 }
 
 /// What became of a FETCH.

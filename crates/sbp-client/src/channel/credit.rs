@@ -5,6 +5,8 @@ use std::sync::Arc;
 use sbp_locks::Mutex;
 use tokio::sync::Notify;
 
+use crate::clock::wait_until;
+
 /// Credit to receive. A client has one account; each reader has one of its own below it, so that no reader can take all.
 #[derive(Debug)]
 pub(crate) struct ReceiveCredit {
@@ -41,27 +43,14 @@ impl ReceiveCredit {
     /// Waits until at least `least` bytes are free and takes up to `wanted`. A reader that holds nothing gets `least` at
     /// once, whatever others hold: else readers whose consumers wait for each other would stand still for ever.
     pub(crate) async fn charge(self: &Arc<Self>, least: usize, wanted: usize) -> Charge {
-        loop {
-            let returned = self.returned.notified();
-            tokio::pin!(returned);
-            returned.as_mut().enable();
-            if let Some(parent) = &self.parent {
-                let above = parent.returned.notified();
-                tokio::pin!(above);
-                above.as_mut().enable();
-                if let Some(charge) = self.try_charge(least, wanted) {
-                    return charge;
-                }
-                tokio::select! {
-                    () = returned => {}
-                    () = above => {}
-                }
-            } else {
-                if let Some(charge) = self.try_charge(least, wanted) {
-                    return charge;
-                }
-                returned.await;
-            }
+        let look = || self.try_charge(least, wanted);
+        match &self.parent {
+            None => wait_until(&self.returned, look).await,
+            Some(parent) => tokio::select! {
+                biased;
+                charge = wait_until(&self.returned, look) => charge,
+                charge = wait_until(&parent.returned, look) => charge,
+            },
         }
     }
 
@@ -141,17 +130,13 @@ impl Charge {
             bytes,
         }
     }
-}
 
-impl Charge {
     /// Splits up to `bytes` off, never more than is held.
     pub(crate) fn split_held(&mut self, bytes: usize) -> Self {
         let held = bytes.min(self.bytes);
         self.split(held)
     }
-}
 
-impl Charge {
     /// Takes over what another charge of the same account holds.
     pub(crate) fn join(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.account, &other.account), "charges of two accounts");

@@ -12,11 +12,9 @@ mod ping_pace;
 mod queue;
 mod reconnecting;
 mod round_trips;
-mod slab;
 mod stats;
 mod throttle;
 
-pub(crate) use self::connection::{refused, undecodable};
 pub use self::round_trips::RoundTripStats;
 pub use self::stats::ClientStats;
 
@@ -32,7 +30,7 @@ use tokio::runtime::Handle;
 
 use self::queue::Queue;
 use crate::address::ServerAddress;
-use crate::channel::command::{Command, FetchEvent};
+use crate::channel::command::Command;
 use crate::channel::ping_pace::PingPace;
 use crate::channel::stats::Counters;
 use crate::channel::throttle::Throttles;
@@ -41,8 +39,8 @@ use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::features::Features;
-use crate::retry::Repeat;
 use crate::retry::budget::RetryBudget;
+use crate::retry::{Repeat, Target};
 use crate::submission::budget::Budget;
 use crate::submission::{AppendOp, AttemptSink, Submissions};
 
@@ -133,11 +131,24 @@ impl Channel {
     }
 
     /// Finds out where appends belong, after a while.
-    pub(crate) fn reroute(self: Arc<Self>, submissions: Submissions, wait: Duration) {
+    fn reroute(&self, submissions: Submissions, wait: Duration) {
         match self.elsewhere.upgrade() {
             Some(elsewhere) => elsewhere.reroute(submissions, wait),
             None => self.refuse_closed(Command::Appends(submissions)),
         }
+    }
+
+    /// Submits again after a while: here, to the next server, or to where the streams are then.
+    pub(crate) fn submit_again(self: Arc<Self>, submissions: Submissions, wait: Duration, at: Target) {
+        match at {
+            Target::Refreshed => return self.reroute(submissions, wait),
+            Target::Elsewhere | Target::Leader => self.move_on(),
+            Target::Same => {}
+        }
+        self.connections.runtime().clone().spawn(async move {
+            tokio::time::sleep(wait).await;
+            self.post(Command::Appends(submissions));
+        });
     }
 
     /// Hands a command to the connection, or keeps it for the next one.
@@ -197,17 +208,6 @@ impl Channel {
         if is_urgent {
             self.connections.look_after_queue();
         }
-    }
-
-    /// Submits again after a while, perhaps to the next server.
-    pub(crate) fn resubmit_after(self: Arc<Self>, submissions: Submissions, wait: Duration, elsewhere: bool) {
-        if elsewhere {
-            self.move_on();
-        }
-        self.connections.runtime().clone().spawn(async move {
-            tokio::time::sleep(wait).await;
-            self.post(Command::Appends(submissions));
-        });
     }
 
     /// The present connection answers nothing: it takes nothing new any more, and another one is made.
@@ -350,21 +350,13 @@ impl Channel {
 
     /// Tells the callers of something that never left this channel.
     fn fail(&self, command: Command, failure: &Failure) {
-        let failure = failure.clone();
         match command {
             Command::Appends(submissions) => {
                 for op in submissions.ops {
-                    self.fail_append(op, &failure);
+                    self.fail_append(op, failure);
                 }
             }
-            // An error means that the caller has given up.
-            Command::Call(call) => drop(call.reply.send(Err(failure))),
-            Command::Ping(ping) => drop(ping.reply.send(Err(failure))),
-            Command::Fetch(fetch) => {
-                let tag = fetch.tag;
-                drop(fetch.events.send(FetchEvent::Failed { tag, failure }));
-            }
-            Command::Pump(_) | Command::Close | Command::Drain => {}
+            other => other.fail(failure.clone()),
         }
     }
 

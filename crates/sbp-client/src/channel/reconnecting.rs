@@ -116,7 +116,7 @@ impl ChannelOwner for Channel {
         }
         for submissions in appends {
             if moves {
-                Arc::clone(self).reroute(submissions, Duration::ZERO);
+                self.reroute(submissions, Duration::ZERO);
             } else {
                 self.fail(Command::Appends(submissions), &failure);
             }

@@ -7,6 +7,8 @@ use sbp_frame::OpCode;
 use sbp_locks::Mutex;
 use smallvec::SmallVec;
 
+use crate::clock::{earlier, now, sleep_until};
+
 /// A server may ask for silence, but not for more of it than this.
 pub(crate) const THROTTLE_MAX: Duration = Duration::from_secs(30);
 
@@ -44,6 +46,13 @@ impl Throttles {
         self.any.store(true, Ordering::Release);
     }
 
+    /// Waits until requests of a kind may be sent, though not beyond `latest`.
+    pub(crate) async fn wait(&self, opcode: OpCode, latest: Option<Instant>) {
+        if let Some(until) = self.until(opcode, now()) {
+            sleep_until(earlier(Some(until), latest)).await;
+        }
+    }
+
     /// Until when requests of a kind are to wait.
     pub(crate) fn until(&self, opcode: OpCode, now: Instant) -> Option<Instant> {
         if !self.any.load(Ordering::Acquire) {
@@ -64,15 +73,17 @@ pub(crate) struct Window {
     counted_until: Option<Instant>,
 }
 
-impl Window {
+impl Default for Window {
     /// One without a bound, until the server asks for the first pause.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self {
             calls: usize::MAX,
             counted_until: None,
         }
     }
+}
 
+impl Window {
     /// Requests that may be on their way.
     pub(crate) fn calls(&self) -> usize {
         self.calls
@@ -100,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_window_is_halved_once_for_each_pause_and_grows_with_what_is_welcome() {
-        let mut window = Window::new();
+        let mut window = Window::default();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         window.note(0, 10, start);

@@ -1,6 +1,7 @@
 //! One holder of a cursor at work: commits one after the other, and what is known meanwhile.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::commits::{bounds, commits, is_trimmed};
 use super::ends::Ends;
-use super::record::{CommitRecord, Places, StreamPlace};
+use super::record::{CommitRecord, CommittedPlace, Places};
 use super::standing::{AppendEnd, Found, Standing, Step, TakenOver};
 use super::{beyond_the_end, stream_name};
 use crate::append::AppendOptions;
@@ -37,12 +38,14 @@ const TRIM_AFTER: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Shared {
     client: Client,
-    name: String,
+    pub(super) name: String,
     stream_name: String,
-    stream: StreamId,
-    streams: Vec<Arc<Stream>>,
+    /// The stream that commits are kept in.
+    pub(super) stream: StreamId,
+    /// The streams that the cursor was opened for.
+    pub(super) streams: Vec<Arc<Stream>>,
     queue: Mutex<Queue>,
-    view: Mutex<View>,
+    pub(super) view: Mutex<View>,
     state: tokio::sync::Mutex<State>,
 }
 
@@ -63,12 +66,13 @@ struct Request {
 
 /// What callers see without waiting.
 #[derive(Debug)]
-struct View {
-    committed: BTreeMap<StreamId, Offset>,
-    reached: BTreeMap<StreamId, Offset>,
+pub(super) struct View {
+    pub(super) committed: BTreeMap<StreamId, Offset>,
+    pub(super) reached: BTreeMap<StreamId, Offset>,
     /// What was handed out, committed, or told by the streams' servers.
     ends: Ends,
-    lost: Option<ClientError>,
+    /// Why every commit is refused, once another holder has taken over.
+    pub(super) lost: Option<ClientError>,
 }
 
 /// What one commit after the other works on.
@@ -79,14 +83,6 @@ struct State {
     commits: u64,
     /// Records before the last one.
     untrimmed: u64,
-}
-
-/// A commit that was asked for.
-pub(super) struct PendingCommit {
-    shared: Arc<Shared>,
-    ticket: u64,
-    deadline: Instant,
-    answer: oneshot::Receiver<Result<(), ClientError>>,
 }
 
 impl Shared {
@@ -120,30 +116,6 @@ impl Shared {
         }))
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn stream(&self) -> StreamId {
-        self.stream
-    }
-
-    pub(super) fn streams(&self) -> &[Arc<Stream>] {
-        &self.streams
-    }
-
-    pub(super) fn committed(&self) -> Vec<(StreamId, Offset)> {
-        self.own(&self.view.lock().committed)
-    }
-
-    pub(super) fn reached(&self) -> Vec<(StreamId, Offset)> {
-        self.own(&self.view.lock().reached)
-    }
-
-    pub(super) fn lost(&self) -> Option<ClientError> {
-        self.view.lock().lost.clone()
-    }
-
     pub(super) fn advance(&self, stream: StreamId, next: Offset) {
         let mut view = self.view.lock();
         if let Some(reached) = view.reached.get_mut(&stream) {
@@ -152,18 +124,20 @@ impl Shared {
         }
     }
 
-    /// Those of the streams that the cursor was opened for.
-    fn own(&self, places: &BTreeMap<StreamId, Offset>) -> Vec<(StreamId, Offset)> {
+    /// Places of the streams that the cursor was opened for, in their order.
+    pub(super) fn own(&self, of: impl Fn(&View) -> &BTreeMap<StreamId, Offset>) -> Vec<(StreamId, Offset)> {
+        let view = self.view.lock();
+        let places = of(&view);
         let own = self.streams.iter().map(|stream| stream.stream_id);
         own.filter_map(|stream| Some((stream, *places.get(&stream)?))).collect()
     }
 
-    /// Takes a commit into the order of commits, and sees to it that it is made.
+    /// Takes a commit into the order of commits, and sees to it that it is made. The future waits until it is, or is not.
     pub(super) fn submit(
         shared: &Arc<Self>,
         positions: Vec<(StreamId, Offset)>,
         timeout: Option<Duration>,
-    ) -> Result<PendingCommit, ClientError> {
+    ) -> Result<impl Future<Output = Result<(), ClientError>> + Send + use<>, ClientError> {
         for &(stream, next) in &positions {
             if !shared.streams.iter().any(|own| own.stream_id == stream) {
                 let what = format!("cursor {} was not opened for stream {stream}", shared.name);
@@ -189,12 +163,27 @@ impl Shared {
             ticket
         };
         shared.client.runtime().spawn(Arc::clone(shared).work());
-        Ok(PendingCommit {
-            shared: Arc::clone(shared),
-            ticket,
-            deadline,
-            answer,
+        let shared = Arc::clone(shared);
+        Ok(async move {
+            match tokio::time::timeout_at((deadline + LAST_RESORT).into(), answer).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(_dropped)) => Err(ClientError::closed()),
+                Err(_elapsed) => Err(shared.out_of_time(ticket)),
+            }
         })
+    }
+
+    /// Nothing was heard of a commit in its time. One that still waits for others is taken back, and certainly not done.
+    fn out_of_time(&self, ticket: u64) -> ClientError {
+        let mut queue = self.queue.lock();
+        let waiting = queue.requests.len();
+        queue.requests.retain(|request| request.ticket != ticket);
+        if queue.requests.len() < waiting {
+            return self.too_late();
+        }
+        let what = "the deadline passed while the positions were being committed";
+        let error = ClientError::new(ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND, what);
+        self.about(error)
     }
 
     /// Makes one commit of everything that waits.
@@ -356,7 +345,13 @@ impl Shared {
             let own = self.streams.iter().find(|own| own.stream_id == stream);
             let name = own.map(|own| own.name.clone()).unwrap_or_default();
             let identity = own.and_then(|own| own.identity);
-            places.insert(stream, StreamPlace { name, identity, next });
+            let place = CommittedPlace {
+                stream,
+                name,
+                identity,
+                next,
+            };
+            places.insert(stream, place);
         }
         CommitRecord {
             holder: standing.holder().clone(),
@@ -426,10 +421,11 @@ impl Shared {
     /// if the process ends before.
     fn trim_now_and_then(&self, state: &mut State) {
         state.untrimmed += 1;
-        let last = state.standing.next().map(|next| Offset(next.0 - 1));
-        let Some(last) = last.filter(|_| state.untrimmed > TRIM_AFTER) else {
+        let Ok(next) = state.standing.next() else { return };
+        if state.untrimmed <= TRIM_AFTER {
             return;
-        };
+        }
+        let last = Offset(next.0 - 1);
         state.untrimmed = 0;
         let (client, stream) = (self.client.clone(), self.stream);
         self.client.runtime().spawn(async move {
@@ -490,35 +486,6 @@ impl Shared {
 
     fn about(&self, error: ClientError) -> ClientError {
         error.with_stream(self.stream).with_stream_name(&self.stream_name)
-    }
-}
-
-impl PendingCommit {
-    /// Waits until the commit is made, or is not.
-    pub(super) async fn wait(self) -> Result<(), ClientError> {
-        let Self {
-            shared,
-            ticket,
-            deadline,
-            answer,
-        } = self;
-        let last = tokio::time::Instant::from_std(deadline + LAST_RESORT);
-        match tokio::time::timeout_at(last, answer).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_dropped)) => Err(ClientError::closed()),
-            Err(_elapsed) => {
-                // One that still waits for others is taken back, and certainly not done.
-                let mut queue = shared.queue.lock();
-                let waiting = queue.requests.len();
-                queue.requests.retain(|request| request.ticket != ticket);
-                if queue.requests.len() < waiting {
-                    return Err(shared.too_late());
-                }
-                let what = "the deadline passed while the positions were being committed";
-                let error = ClientError::new(ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND, what);
-                Err(shared.about(error))
-            }
-        }
     }
 }
 

@@ -16,28 +16,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_messages::{ErrorCode, Stream, is_valid_stream_name};
-use sbp_types::{Offset, StreamId, StreamIdentity};
+use sbp_types::{Offset, StreamId};
 
 use self::holder::Shared;
+pub use self::record::CommittedPlace;
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::position::Position;
 
 /// Where the streams of cursors are, by name.
 pub const CURSOR_PREFIX: &str = "_sbp/cursors/";
-
-/// What a cursor says of one stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommittedPlace {
-    /// The stream.
-    pub stream: StreamId,
-    /// Its name when it was committed; a name can be given to another stream later.
-    pub name: String,
-    /// Its identity, where it was known then.
-    pub identity: Option<StreamIdentity>,
-    /// The first offset that is not done.
-    pub next: Offset,
-}
 
 /// How a cursor is opened.
 #[derive(Clone, Copy, Debug)]
@@ -103,13 +91,7 @@ impl Client {
     /// That there is no such cursor, or as for [`Client::cursor`].
     pub async fn committed(&self, name: &str, timeout: Option<Duration>) -> Result<Vec<CommittedPlace>, ClientError> {
         let places = open::committed(self, name, timeout).await?;
-        let place = |(stream, place): (StreamId, record::StreamPlace)| CommittedPlace {
-            stream,
-            name: place.name,
-            identity: place.identity,
-            next: place.next,
-        };
-        Ok(places.into_iter().map(place).collect())
+        Ok(places.into_values().collect())
     }
 }
 
@@ -117,32 +99,32 @@ impl Cursor {
     /// The cursor's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.shared.name()
+        &self.shared.name
     }
 
     /// The stream that its commits are kept in.
     #[must_use]
     pub fn stream(&self) -> StreamId {
-        self.shared.stream()
+        self.shared.stream
     }
 
     /// The streams it was opened for.
     #[must_use]
     pub fn streams(&self) -> &[Arc<Stream>] {
-        self.shared.streams()
+        &self.shared.streams
     }
 
     /// What is committed, as far as this holder knows, for each of its streams in their order: the first offset that is
     /// not done. Streams that never were committed are at the place they begin at.
     #[must_use]
     pub fn positions(&self) -> Vec<(StreamId, Offset)> {
-        self.shared.committed()
+        self.shared.own(|view| &view.committed)
     }
 
     /// Where this holder's reading got to, for each of its streams in their order; see [`Cursor::advance`].
     #[must_use]
     pub fn reached(&self) -> Vec<(StreamId, Offset)> {
-        self.shared.reached()
+        self.shared.own(|view| &view.reached)
     }
 
     /// Notes that records of one of its streams were handed out, all before `next`. Commits nothing.
@@ -153,7 +135,7 @@ impl Cursor {
     /// Why every commit is refused, once another holder has taken over.
     #[must_use]
     pub fn lost(&self) -> Option<ClientError> {
-        self.shared.lost()
+        self.shared.view.lock().lost.clone()
     }
 
     /// Commits that everything before these offsets is done; places of streams that are not named stay as they are. A
@@ -177,8 +159,8 @@ impl Cursor {
         positions: Vec<(StreamId, Offset)>,
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<(), ClientError>> + Send + 'static {
-        let answer = Shared::submit(&self.shared, positions, timeout);
-        async move { answer?.wait().await }
+        let commit = Shared::submit(&self.shared, positions, timeout);
+        async move { commit?.await }
     }
 }
 

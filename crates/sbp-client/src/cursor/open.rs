@@ -8,7 +8,7 @@ use sbp_types::{Offset, StreamId};
 
 use super::commits::{bounds, commits, is_trimmed};
 use super::holder::Shared;
-use super::record::{Holder, Places, StreamPlace};
+use super::record::{CommittedPlace, Holder, Places};
 use super::standing::Standing;
 use super::{CursorOptions, beyond_the_end, stream_name};
 use crate::call::answers::only;
@@ -151,7 +151,8 @@ async fn starts(
         }
     };
     let place = |(stream, next): (&&Arc<Stream>, Result<Offset, ClientError>)| {
-        let place = StreamPlace {
+        let place = CommittedPlace {
+            stream: stream.stream_id,
             name: stream.name.clone(),
             identity: stream.identity,
             next: next?,

@@ -45,17 +45,19 @@ impl fmt::Display for Holder {
 }
 
 /// Where reading goes on, stream by stream.
-pub(super) type Places = BTreeMap<StreamId, StreamPlace>;
+pub(super) type Places = BTreeMap<StreamId, CommittedPlace>;
 
-/// Where reading of one stream goes on.
+/// What a cursor says of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StreamPlace {
-    /// The stream's name when it was committed, for people: a name can be given to another stream later.
-    pub(super) name: String,
-    /// The stream's identity, where it was known when the place was committed.
-    pub(super) identity: Option<StreamIdentity>,
-    /// The first offset that is not done yet.
-    pub(super) next: Offset,
+pub struct CommittedPlace {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its name when the place was committed, for people: a name can be given to another stream later.
+    pub name: String,
+    /// Its identity, where it was known then.
+    pub identity: Option<StreamIdentity>,
+    /// The first offset that is not done.
+    pub next: Offset,
 }
 
 /// One commit.
@@ -106,8 +108,8 @@ struct AnyVersion {
 impl CommitRecord {
     /// Its bytes.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let positions = self.places.iter().map(|(stream, place)| WrittenPlace {
-            stream: stream.0,
+        let positions = self.places.values().map(|place| WrittenPlace {
+            stream: place.stream.0,
             name: place.name.clone(),
             identity: place.identity.map(|identity| identity.to_string()),
             next: place.next.0,
@@ -137,9 +139,14 @@ impl CommitRecord {
             }
             let identity = place.identity.as_deref().map(str::parse).transpose();
             let identity = identity.map_err(|error: NotAnIdentity| RecordError::Unreadable(error.to_string()))?;
-            let next = Offset(place.next);
-            let name = place.name;
-            places.insert(StreamId(place.stream), StreamPlace { name, identity, next });
+            let stream = StreamId(place.stream);
+            let place = CommittedPlace {
+                stream,
+                name: place.name,
+                identity,
+                next: Offset(place.next),
+            };
+            places.insert(stream, place);
         }
         Ok(Self {
             holder: written.holder,
@@ -153,19 +160,23 @@ impl CommitRecord {
 mod tests {
     use sbp_types::{Offset, StreamId, StreamIdentity};
 
-    use super::{CommitRecord, Holder, Places, RecordError, StreamPlace};
+    use super::{CommitRecord, CommittedPlace, Holder, Places, RecordError};
 
     #[test]
     fn what_is_written_is_read() {
-        let place = |name: &str, next| StreamPlace {
-            name: name.to_owned(),
-            identity: (!name.is_empty()).then_some(StreamIdentity([0x5a; 16])),
-            next: Offset(next),
+        let place = |stream, name: &str, next| {
+            let place = CommittedPlace {
+                stream: StreamId(stream),
+                name: name.to_owned(),
+                identity: (!name.is_empty()).then_some(StreamIdentity([0x5a; 16])),
+                next: Offset(next),
+            };
+            (place.stream, place)
         };
         let record = CommitRecord {
             holder: Holder::new(),
             commit: 7,
-            places: Places::from([(StreamId(3), place("orders", 12)), (StreamId(9), place("", i64::MAX))]),
+            places: Places::from([place(3, "orders", 12), place(9, "", i64::MAX)]),
         };
         assert_eq!(CommitRecord::decode(&record.encode()), Ok(record));
     }

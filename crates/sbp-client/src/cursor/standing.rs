@@ -113,27 +113,24 @@ impl Standing {
         matches!(self.place, CommitPosition::InDoubt { commit: doubtful, .. } if doubtful == commit)
     }
 
-    /// The offset behind the last record known.
-    pub(super) fn next(&self) -> Option<Offset> {
-        match self.place {
-            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => Some(next),
-            CommitPosition::TakenOver(_) => None,
+    /// The offset behind the last record known; to a holder that has been taken over, that it has.
+    pub(super) fn next(&self) -> Result<Offset, Step> {
+        match &self.place {
+            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => Ok(*next),
+            CommitPosition::TakenOver(taken) => Err(Step::TakenOver(taken.clone())),
         }
     }
 
     /// The first step of a commit.
     pub(super) fn begin(&self) -> Step {
-        match &self.place {
-            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => Step::Append { at: *next },
-            CommitPosition::TakenOver(taken) => Step::TakenOver(taken.clone()),
-        }
+        self.next().map_or_else(|taken| taken, |at| Step::Append { at })
     }
 
     /// After an append of `record`.
     pub(super) fn handle_append(&mut self, record: &CommitRecord, end: AppendEnd) -> Step {
-        let next = match &self.place {
-            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => *next,
-            CommitPosition::TakenOver(taken) => return Step::TakenOver(taken.clone()),
+        let next = match self.next() {
+            Ok(next) => next,
+            Err(taken) => return taken,
         };
         match end {
             AppendEnd::Stored => {
@@ -158,16 +155,16 @@ impl Standing {
 
     /// After a look at what is stored, for the sake of commit number `commit`.
     pub(super) fn handle_look(&mut self, commit: u64, found: Found) -> Step {
-        let next = match &self.place {
-            CommitPosition::Known { next } | CommitPosition::InDoubt { next, .. } => *next,
-            CommitPosition::TakenOver(taken) => return Step::TakenOver(taken.clone()),
+        let next = match self.next() {
+            Ok(next) => next,
+            Err(taken) => return taken,
         };
         match found {
             Found::Nothing => Step::Append { at: next },
             Found::Records(records) => self.judge(commit, next, records),
             Found::Trimmed { start } if self.doubts(commit) => {
                 let taken = TakenOver::LongAgo { next, start };
-                self.place = CommitPosition::TakenOver(taken.clone());
+                self.lose(taken.clone());
                 Step::Untold(taken)
             }
             Found::Trimmed { start } => self.lose(TakenOver::LongAgo { next, start }),

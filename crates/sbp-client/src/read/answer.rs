@@ -8,7 +8,6 @@ use sbp_messages::{FetchResponse, FetchResult, Message};
 use sbp_record::{Batch, BodyEncoding, inspect, split_batches};
 use sbp_types::{Offset, StreamId, TimestampMs};
 
-use crate::channel::{refused, undecodable};
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::failure::Cause;
@@ -79,9 +78,9 @@ pub(crate) struct Parts {
 
 /// Takes one frame of an answer to a FETCH of `entries` entries apart.
 pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Parts, Cause> {
-    let answer = FetchResponse::decode(&frame.header).map_err(|error| undecodable(&frame, &error))?;
+    let answer = FetchResponse::decode(&frame.header).map_err(|error| Cause::undecodable(&frame, &error))?;
     if !answer.status.is_success() {
-        return Err(refused(&answer.status, answer.throttle_time_ms));
+        return Err(Cause::refused(&answer.status, answer.throttle_time_ms));
     }
     let mut payload = frame.payload.into_contiguous();
     let memory = FrameMemory::new(&payload);

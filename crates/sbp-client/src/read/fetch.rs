@@ -11,11 +11,10 @@ use tokio::sync::mpsc;
 use crate::call::{self, Trying, Where};
 use crate::channel::Channel;
 use crate::channel::command::FetchEvent;
-use crate::channel::refused;
 use crate::client::Client;
 use crate::clock::now;
 use crate::error::ClientError;
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::pool::routes::Purpose;
 use crate::position::Position;
 use crate::read::answer::{FetchedBatch, Part};
@@ -148,9 +147,7 @@ impl Client {
         let wanted: Vec<Wanted> = entries.iter().map(FetchEntry::wanted).collect();
         let requests = by_server(self.pool(), wanted.iter().copied().enumerate(), ENTRIES);
         for request in &requests {
-            if let Some(until) = request.server.throttles.until(OpCode::FETCH, now()) {
-                tokio::time::sleep_until(tokio::time::Instant::from_std(until)).await;
-            }
+            request.server.throttles.wait(OpCode::FETCH, None).await;
         }
         let share = charge.bytes().div_ceil(requests.len().max(1));
         let timeout = options.timeout.unwrap_or(self.config().timeout);
@@ -239,13 +236,8 @@ impl FetchAnswers {
         let entry = *self.entries.get(index)?;
         if !result.status.is_success() {
             let status = &result.status;
-            let message = if status.message.is_empty() {
-                status.code.name()
-            } else {
-                &status.message
-            };
-            let error = ClientError::entry(status.code, message, Some(endpoint)).of_a_read();
-            self.failure = Some(Failure::new(refused(status, 0), Some(endpoint)));
+            let error = ClientError::entry(status, Some(endpoint)).of_a_read();
+            self.failure = Some(Failure::new(Cause::refused(status, 0), Some(endpoint)));
             let error = error.with_stream(entry.stream);
             return Some(Err(match entry.from {
                 Position::At(offset) => error.with_offset(offset),

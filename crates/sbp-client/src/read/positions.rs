@@ -7,7 +7,7 @@ use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult, Message};
 use sbp_types::{Offset, StreamId, TimestampMs};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::call::answers::{Each, entry_error};
+use crate::call::answers::Each;
 use crate::call::{self, Plan, Trying, Where};
 use crate::channel::command::{Answer, Need};
 use crate::channel::header::encoded;
@@ -195,7 +195,7 @@ impl Client {
                     };
                     if is_elsewhere(result.status.code) {
                         again.push(place);
-                        let cause = crate::channel::refused(&result.status, 0);
+                        let cause = Cause::refused(&result.status, 0);
                         missed = Some((stream, cause.into()));
                     } else if let Some(slot) = resolved.get_mut(place) {
                         *slot = Some(self.positions_entry(stream, result, &server));
@@ -284,7 +284,7 @@ impl Client {
         if result.status.is_success() {
             return Ok(result);
         }
-        let error = entry_error(&result.status, server).with_stream(stream);
+        let error = ClientError::entry(&result.status, Some(server)).with_stream(stream);
         self.forget(&error, stream);
         Err(error)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_frame::OpCode;
-use sbp_messages::{ErrorCode, FetchResult};
+use sbp_messages::{ErrorCode, FetchResult, Status};
 use sbp_types::Offset;
 use tokio::sync::{mpsc, oneshot};
 
@@ -364,9 +364,7 @@ impl ReadTask {
             server: Arc::clone(pool.home()),
             places: Vec::new(),
         });
-        if let Some(until) = request.server.throttles.until(OpCode::FETCH, now()) {
-            tokio::time::sleep_until(tokio::time::Instant::from_std(until)).await;
-        }
+        request.server.throttles.wait(OpCode::FETCH, None).await;
         request
     }
 
@@ -540,7 +538,7 @@ impl ReadTask {
         if result.status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS {
             return self.gone(place, result, endpoint);
         }
-        let cause = crate::channel::refused(&result.status, 0);
+        let cause = Cause::refused(&result.status, 0);
         Err(Stop::Attempt(Failure::new(cause, Some(endpoint))))
     }
 
@@ -554,7 +552,8 @@ impl ReadTask {
             "offset {from} is not between {} and {}: the records are gone or not written",
             result.start_offset, result.high_watermark
         );
-        let error = ClientError::entry(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, &what, Some(endpoint));
+        let status = Status::error(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, what);
+        let error = ClientError::entry(&status, Some(endpoint));
         let error = error.with_gap(span.wanted.gap(result));
         Err(Stop::Final(error.with_stream(stream).with_offset(from)))
     }

@@ -196,7 +196,7 @@ fn hints_are_followed_three_times() {
 #[test]
 fn what_a_writer_sends_may_be_sent_again_and_may_have_been_done() {
     let policy = RetryPolicy::default();
-    let asked = CallFacts::deduplicated();
+    let asked = CallFacts::append(Repeat::Deduplicated);
     let at_once = Decision::Again {
         after: Wait::None,
         at: Target::Same,

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::clock::now;
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
-use crate::failure::{Cause, Failure};
+use crate::failure::Failure;
 use crate::retry::budget::RetryBudget;
-use crate::retry::{CallFacts, Decision, Half, Repeat, Target, decide, duration_of};
+use crate::retry::{CallFacts, Decision, Repeat, Target, decide, duration_of};
 
 /// What becomes of an append whose attempt failed.
 #[derive(Debug)]
@@ -18,16 +18,11 @@ pub(crate) enum NextStep {
     /// It goes first on the next connection: nothing was done here, so nothing may pass it.
     NextConnection,
     /// It is submitted again after a while.
-    After {
+    Again {
         /// How long.
         wait: Duration,
-        /// Whether another server is to get it.
-        elsewhere: bool,
-    },
-    /// It is asked after a while where its streams are, and then submitted there.
-    Reroute {
-        /// How long.
-        wait: Duration,
+        /// Which server gets it.
+        at: Target,
     },
 }
 
@@ -39,34 +34,20 @@ pub(crate) fn after_failed_append(
     policy: &RetryPolicy,
     retries: &RetryBudget,
 ) -> NextStep {
-    let asked = CallFacts {
-        repeat: Repeat::Twice,
-        half: Half::Ranges,
-        servers: 1,
-        hops: 0,
-        routed: true,
-    };
-    let repeat = asked.repeat;
-    match decide(&failure.cause, asked, attempts, policy) {
+    let repeat = Repeat::Twice;
+    match decide(&failure.cause, CallFacts::append(repeat), attempts, policy) {
         decision @ Decision::Final { .. } => {
             NextStep::Fail(ClientError::from_decision(failure, repeat, decision, attempts))
         }
         Decision::Again { after, at } => {
-            if matches!(
-                failure.cause,
-                Cause::ConnectionLost { .. } | Cause::NotStarted | Cause::Unreachable { .. }
-            ) {
+            if failure.cause.is_loss() {
                 return NextStep::NextConnection;
             }
             let wait = duration_of(after, attempts, policy);
             if now() + wait >= deadline || (failure.cause.burdens() && !retries.pay()) {
                 return NextStep::Fail(ClientError::from_failure(failure, repeat, false, attempts));
             }
-            match at {
-                Target::Same => NextStep::After { wait, elsewhere: false },
-                Target::Elsewhere | Target::Leader => NextStep::After { wait, elsewhere: true },
-                Target::Refreshed => NextStep::Reroute { wait },
-            }
+            NextStep::Again { wait, at }
         }
     }
 }
@@ -81,6 +62,7 @@ mod tests {
     use crate::config::RetryPolicy;
     use crate::error::ErrorKind;
     use crate::failure::{Cause, Failure};
+    use crate::retry::Target;
     use crate::retry::budget::RetryBudget;
 
     fn step(cause: Cause, time_left: Duration) -> NextStep {
@@ -136,10 +118,10 @@ mod tests {
     fn a_refusal_that_may_pass_is_waited_for_only_while_there_is_time() {
         let asked = Duration::from_secs(2);
         let throttled = || refused(ErrorCode::TOO_MANY_REQUESTS, asked);
-        let NextStep::After { wait, elsewhere } = step(throttled(), LONG) else {
+        let NextStep::Again { wait, at } = step(throttled(), LONG) else {
             panic!("it may pass")
         };
-        assert!(wait >= asked && !elsewhere);
+        assert!(wait >= asked && at == Target::Same);
         let NextStep::Fail(error) = step(throttled(), Duration::from_secs(1)) else {
             panic!("there is no time")
         };
@@ -148,10 +130,16 @@ mod tests {
             (ErrorKind::Rejected, ErrorCode::TOO_MANY_REQUESTS)
         );
         let elsewhere = step(refused(ErrorCode::RS_DATA_CORRUPTED, Duration::ZERO), LONG);
-        assert!(matches!(elsewhere, NextStep::After { elsewhere: true, .. }));
+        assert!(matches!(
+            elsewhere,
+            NextStep::Again {
+                at: Target::Elsewhere,
+                ..
+            }
+        ));
         for code in [ErrorCode::RANGE_NOT_FOUND, ErrorCode::UNSUPPORTED_OPERATION] {
             let refreshed = step(refused(code, Duration::ZERO), LONG);
-            assert!(matches!(refreshed, NextStep::Reroute { wait } if wait.is_zero()));
+            assert!(matches!(refreshed, NextStep::Again { wait, at: Target::Refreshed } if wait.is_zero()));
         }
     }
 
@@ -162,7 +150,7 @@ mod tests {
         let repeated = || {
             let deadline = Instant::now() + LONG;
             let step = after_failed_append(&failure, 1, deadline, &RetryPolicy::default(), &retries);
-            matches!(step, NextStep::After { .. })
+            matches!(step, NextStep::Again { at: Target::Same, .. })
         };
         assert_eq!((0..1_000).filter(|_| repeated()).count(), 100);
         (0..5).for_each(|_| retries.refund());

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use sbp_record::WriterStamp;
+
 use super::pending::PendingBatch;
 use crate::codes;
 use crate::error::{ClientError, ErrorKind};
@@ -11,21 +13,16 @@ use crate::error::{ClientError, ErrorKind};
 pub(super) struct Intake {
     /// Batches in their order, each with the end of its time.
     added: Vec<(Box<PendingBatch>, Instant)>,
-    next: NextStamp,
-    closed: bool,
+    /// What the next batch is stamped with, as far as is known when it is encoded.
+    pub(super) next: WriterStamp,
+    /// The writer was closed.
+    pub(super) closed: bool,
     /// Why the machine takes no more.
-    stopped: Option<ClientError>,
-}
-
-/// What a batch is stamped with, as far as is known when it is encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NextStamp {
-    pub(super) epoch: i64,
-    pub(super) sequence: i64,
+    pub(super) stopped: Option<ClientError>,
 }
 
 impl Intake {
-    pub(super) fn new(next: NextStamp) -> Self {
+    pub(super) fn new(next: WriterStamp) -> Self {
         Self {
             added: Vec::new(),
             next,
@@ -34,17 +31,12 @@ impl Intake {
         }
     }
 
-    /// The place of the next batch.
-    pub(super) fn next(&self) -> NextStamp {
-        self.next
-    }
-
     /// The machine has other numbers than were thought when the places up to `thought` were told.
-    pub(super) fn correct(&mut self, thought: NextStamp, found: NextStamp) {
-        let ahead = self.next.sequence.saturating_sub(thought.sequence);
-        self.next = NextStamp {
-            epoch: found.epoch,
-            sequence: found.sequence.saturating_add(ahead),
+    pub(super) fn correct(&mut self, thought: WriterStamp, found: WriterStamp) {
+        let ahead = self.next.base_sequence.saturating_sub(thought.base_sequence);
+        self.next = WriterStamp {
+            base_sequence: found.base_sequence.saturating_add(ahead),
+            ..found
         };
     }
 
@@ -58,22 +50,14 @@ impl Intake {
     }
 
     pub(super) fn push(&mut self, pending: Box<PendingBatch>, deadline: Instant) {
-        self.next.sequence = self.next.sequence.saturating_add(pending.records());
+        self.next.base_sequence = self.next.base_sequence.saturating_add(pending.records());
         self.added.push((pending, deadline));
     }
 
-    /// Moves what was added into `taken`, which must be empty, and tells the place behind it.
-    pub(super) fn take(&mut self, taken: &mut Vec<(Box<PendingBatch>, Instant)>) -> NextStamp {
+    /// Moves what was added into `taken`, which must be empty. Returns the stamp behind it.
+    pub(super) fn take(&mut self, taken: &mut Vec<(Box<PendingBatch>, Instant)>) -> WriterStamp {
         debug_assert!(taken.is_empty(), "what was taken before has gone to the machine");
         std::mem::swap(&mut self.added, taken);
         self.next
-    }
-
-    pub(super) fn close(&mut self) {
-        self.closed = true;
-    }
-
-    pub(super) fn stop(&mut self, error: ClientError) {
-        self.stopped = Some(error);
     }
 }

@@ -28,7 +28,7 @@ use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::outcome::Ack;
-use crate::retry::{CallFacts, Decision, Target, Wait, decide, duration_of};
+use crate::retry::{CallFacts, Decision, Repeat, Target, Wait, decide, duration_of};
 use crate::submission::attempt::AttemptEnd;
 
 /// How a writer begins.
@@ -561,7 +561,12 @@ impl<P> Machine<P> {
                 after: Wait::None,
                 at: Target::Same,
             },
-            cause => decide(cause, CallFacts::deduplicated(), attempts, &self.setup.policy),
+            cause => decide(
+                cause,
+                CallFacts::append(Repeat::Deduplicated),
+                attempts,
+                &self.setup.policy,
+            ),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The writer around its machine: encodes, sends, tells callers, keeps time.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -11,20 +12,203 @@ use sbp_types::{StreamId, WriterId};
 use smallvec::smallvec;
 use tokio::sync::{Notify, oneshot};
 
-use super::intake::{Intake, NextStamp};
+use super::intake::Intake;
 use super::machine::{Action, Content, Machine, Opening, Setup, TimeLimit};
 use super::pending::{PendingBatch, Waiter, send_question};
 use super::{WINDOW, WriterOptions};
 use crate::append::Records;
 use crate::client::Client;
-use crate::clock::{now, wall_clock};
+use crate::clock::{now, sleep_until, wait_until, wall_clock};
 use crate::codes;
 use crate::error::{ClientError, ErrorKind};
+use crate::failure::Cause;
 use crate::outcome::Ack;
 use crate::pool::routes::Purpose;
 use crate::submission::attempt::AttemptEnd;
 use crate::submission::{AttemptSink, Reply, Submissions};
-use crate::unique::unique;
+use crate::unique::unique_writer_id;
+
+/// Appends to one stream, stored exactly once and in the order of the calls.
+///
+/// What fails for the moment is sent again until the append's time is over, over new connections and restarts of the
+/// server, and the server recognises what it has stored already. So an append ends as indeterminate only when its time
+/// is over. What happens behind a batch that is not stored depends on whether the writer was given a name; see
+/// [`WriterOptions::writer_id`].
+///
+/// Clones write in one order. Appends that are not awaited are sent all the same; dropping the last clone and all
+/// futures gives up on what is not on its way.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// A writer for `stream`. Needs a server that offers `idempotence`.
+    #[must_use]
+    pub fn writer(&self, stream: StreamId, options: WriterOptions) -> Writer {
+        let id = options.writer_id.filter(|id| id.is_some());
+        let opening = match (id, options.epoch, options.first_sequence) {
+            // Nobody can have written under a name that was just made up.
+            (None, _, first_sequence) => Opening::At(first_sequence.unwrap_or(0)),
+            (Some(_), None, first_sequence) => Opening::TakesOver { first_sequence },
+            (Some(_), Some(_), Some(first_sequence)) => Opening::At(first_sequence),
+            (Some(_), Some(_), None) => Opening::Asks,
+        };
+        let setup = Setup {
+            epoch: options.epoch.unwrap_or(0),
+            opening,
+            open_by: now() + options.timeout,
+            owns_id: id.is_none(),
+            opens_again: id.is_some(),
+            drains: false,
+            max_in_flight: options.max_in_flight.clamp(1, WINDOW),
+            attempt_timeout: options.attempt_timeout,
+            policy: self.config().retry,
+        };
+        let id = id.unwrap_or_else(unique_writer_id);
+        let shared = Arc::new(Shared {
+            stream,
+            id,
+            options,
+            intake: Mutex::new(Intake::new(WriterStamp {
+                id,
+                epoch: setup.epoch,
+                base_sequence: options.first_sequence.unwrap_or(0),
+            })),
+            state: Mutex::new(State {
+                machine: Machine::new(setup),
+                taken: Vec::new(),
+                armed: None,
+                window_known: false,
+            }),
+            has_stopped: AtomicBool::new(false),
+            dirty: AtomicBool::new(false),
+            pumping: Mutex::new(Submissions::new()),
+            changed: Notify::new(),
+            rearm: Arc::default(),
+            client: self.clone(),
+        });
+        let timer = keep_time(Arc::downgrade(&shared), Arc::clone(&shared.rearm));
+        self.runtime().spawn(timer);
+        shared.send_and_tell();
+        Writer { shared }
+    }
+}
+
+impl Writer {
+    /// The stream written to.
+    #[must_use]
+    pub fn stream(&self) -> StreamId {
+        self.shared.stream
+    }
+
+    /// The writer's name: the one given, or the one made up for it.
+    #[must_use]
+    pub fn id(&self) -> WriterId {
+        self.shared.id
+    }
+
+    /// The writer's epoch now. One that takes the next has it when [`Self::next_sequence`] is known.
+    #[must_use]
+    pub fn epoch(&self) -> i64 {
+        self.shared.state.lock().machine.epoch()
+    }
+
+    /// Appends one batch. Its place in the order is settled when this returns; the future waits for the acknowledgement.
+    ///
+    /// What cannot be sent yet waits in memory, without a bound of its own: whoever appends without awaiting waits for
+    /// [`Writer::ready`] now and then.
+    ///
+    /// # Errors
+    ///
+    /// Kind [`Indeterminate`](crate::ErrorKind::Indeterminate): its time is over and it may have been stored. Any other:
+    /// it was not stored. [`Invalid`](crate::ErrorKind::Invalid) at once: the records are no batch, or one that is too
+    /// large; then they have taken no place in the order, and the writer goes on. Some end the writer, and the message
+    /// says so: another instance has taken over, the server misses earlier batches, and for a writer with a name any
+    /// batch that is not stored.
+    pub fn append(
+        &self,
+        records: impl Into<Records>,
+    ) -> impl Future<Output = Result<Ack, ClientError>> + Send + 'static {
+        let answer = self.shared.accept(records.into());
+        // While somebody waits, the batch is sent even if the writer is gone.
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let result = match answer {
+                Ok(answer) => answer.await.unwrap_or_else(|_dropped| Err(lost())),
+                Err(error) => Err(error),
+            };
+            result.map_err(|error| error.with_stream(shared.stream))
+        }
+    }
+
+    /// Why the writer takes no more, if it has stopped. Takes a lock only then.
+    #[must_use]
+    pub fn stopped(&self) -> Option<ClientError> {
+        let has_stopped = self.shared.has_stopped.load(Ordering::Acquire);
+        has_stopped
+            .then(|| self.shared.state.lock().machine.stopped())
+            .flatten()
+    }
+
+    /// Waits until there is room for another batch among those on their way.
+    pub async fn ready(&self) {
+        let shared = &self.shared;
+        shared.take_in(&mut shared.state.lock());
+        let room = |machine: &Machine<Box<PendingBatch>>| {
+            let unfinished = machine.taken().saturating_sub(machine.first_unfinished());
+            (machine.stopped().is_some() || unfinished < machine.max_in_flight()).then_some(())
+        };
+        shared.wait_until(room).await;
+    }
+
+    /// Waits until everything appended so far is answered.
+    ///
+    /// # Errors
+    ///
+    /// Why the writer has stopped, if it has. What became of each append is told by its future.
+    pub async fn flush(&self) -> Result<(), ClientError> {
+        let shared = &self.shared;
+        let goal = {
+            let mut state = shared.state.lock();
+            shared.take_in(&mut state);
+            state.machine.taken()
+        };
+        shared.send_and_tell();
+        shared
+            .wait_until(|machine| (machine.first_unfinished() >= goal).then_some(()))
+            .await;
+        shared.state.lock().machine.stopped().map_or(Ok(()), Err)
+    }
+
+    /// Accepts nothing more, and waits until everything is answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::flush`].
+    pub async fn close(&self) -> Result<(), ClientError> {
+        self.shared.intake.lock().closed = true;
+        self.flush().await
+    }
+
+    /// The sequence that the next record appended will have: how many this epoch of the writer has written before it.
+    /// Waits until the server has told it, when it was to be asked.
+    ///
+    /// # Errors
+    ///
+    /// Why the writer has stopped.
+    pub async fn next_sequence(&self) -> Result<i64, ClientError> {
+        let shared = &self.shared;
+        shared.take_in(&mut shared.state.lock());
+        shared.send_and_tell();
+        shared
+            .wait_until(|machine| match machine.stopped() {
+                Some(error) => Some(Err(error)),
+                None => machine.next_sequence().map(Ok),
+            })
+            .await
+    }
+}
 
 /// What all clones of a writer share.
 ///
@@ -32,10 +216,10 @@ use crate::unique::unique;
 /// place; a caller has it run by the connection that its batches go to, once for many appends in a row. Only one pumps at
 /// a time, so that batches are handed over in their order, and nothing is locked while they are: the channel may have news
 /// for the writer at once.
-pub(super) struct Shared {
+struct Shared {
     client: Client,
-    pub(super) stream: StreamId,
-    pub(super) id: WriterId,
+    stream: StreamId,
+    id: WriterId,
     options: WriterOptions,
     /// Locked after `state` where both are.
     intake: Mutex<Intake>,
@@ -62,90 +246,27 @@ struct State {
     window_known: bool,
 }
 
-/// A name that no other writer has.
-fn made_up() -> WriterId {
-    let (high, low) = unique();
-    WriterId { high, low }
-}
-
 impl Shared {
-    pub(super) fn new(client: Client, stream: StreamId, options: WriterOptions) -> Arc<Self> {
-        let id = options.writer_id.filter(|id| id.is_some());
-        let opening = match (id, options.epoch, options.first_sequence) {
-            // Nobody can have written under a name that was just made up.
-            (None, _, first_sequence) => Opening::At(first_sequence.unwrap_or(0)),
-            (Some(_), None, first_sequence) => Opening::TakesOver { first_sequence },
-            (Some(_), Some(_), Some(first_sequence)) => Opening::At(first_sequence),
-            (Some(_), Some(_), None) => Opening::Asks,
-        };
-        let setup = Setup {
-            epoch: options.epoch.unwrap_or(0),
-            opening,
-            open_by: now() + options.timeout,
-            owns_id: id.is_none(),
-            opens_again: id.is_some(),
-            drains: false,
-            max_in_flight: options.max_in_flight.clamp(1, WINDOW),
-            attempt_timeout: options.attempt_timeout,
-            policy: client.config().retry,
-        };
-        let shared = Arc::new(Self {
-            stream,
-            id: id.unwrap_or_else(made_up),
-            options,
-            intake: Mutex::new(Intake::new(NextStamp {
-                epoch: setup.epoch,
-                sequence: options.first_sequence.unwrap_or(0),
-            })),
-            state: Mutex::new(State {
-                machine: Machine::new(setup),
-                taken: Vec::new(),
-                armed: None,
-                window_known: false,
-            }),
-            has_stopped: AtomicBool::new(false),
-            dirty: AtomicBool::new(false),
-            pumping: Mutex::new(Submissions::new()),
-            changed: Notify::new(),
-            rearm: Arc::default(),
-            client,
-        });
-        let timer = keep_time(Arc::downgrade(&shared), Arc::clone(&shared.rearm));
-        shared.client.runtime().spawn(timer);
-        shared
-    }
-
-    pub(super) fn stopped(&self) -> Option<ClientError> {
-        let has_stopped = self.has_stopped.load(Ordering::Acquire);
-        has_stopped.then(|| self.state.lock().machine.stopped()).flatten()
-    }
-
-    pub(super) fn epoch(&self) -> i64 {
-        self.state.lock().machine.epoch()
-    }
-
-    fn stamp(&self, place: NextStamp) -> WriterStamp {
+    /// What a batch of this writer is stamped with.
+    fn stamp(&self, epoch: i64, base_sequence: i64) -> WriterStamp {
         WriterStamp {
             id: self.id,
-            epoch: place.epoch,
-            base_sequence: place.sequence,
+            epoch,
+            base_sequence,
         }
     }
 
-    fn encode_options(&self, place: NextStamp) -> EncodeOptions {
+    fn encode_options(&self, stamp: WriterStamp) -> EncodeOptions {
         EncodeOptions {
             stream_id: self.stream,
             timestamp: wall_clock(),
             compression: self.options.compression,
-            writer: Some(self.stamp(place)),
+            writer: Some(stamp),
         }
     }
 
     /// Takes an append. What is returned resolves when it is answered.
-    pub(super) fn accept(
-        self: &Arc<Self>,
-        records: Records,
-    ) -> Result<oneshot::Receiver<Result<Ack, ClientError>>, ClientError> {
+    fn accept(self: &Arc<Self>, records: Records) -> Result<oneshot::Receiver<Result<Ack, ClientError>>, ClientError> {
         let (waiter, answer) = oneshot::channel();
         let taken = self.take(records, waiter);
         // With a name the number of a record is its place in the input: one that is refused keeps its place, and nothing
@@ -155,7 +276,7 @@ impl Shared {
         {
             let mut intake = self.intake.lock();
             if intake.check_open().is_ok() {
-                intake.stop(error.clone().into_stopped_writer(true));
+                intake.stopped = Some(error.clone().into_stopped_writer(true));
             }
         }
         taken.map(|()| answer)
@@ -163,8 +284,8 @@ impl Shared {
 
     fn take(self: &Arc<Self>, records: Records, waiter: Waiter) -> Result<(), ClientError> {
         // Encoded before anything is locked; a stamp that was overtaken is written anew when it is sent.
-        let place = self.intake.lock().next();
-        let pending = PendingBatch::new(&self.encode_options(place), records, waiter)?;
+        let stamp = self.intake.lock().next;
+        let pending = PendingBatch::new(&self.encode_options(stamp), records, waiter)?;
         let deadline = now() + self.options.timeout;
         let mut intake = self.intake.lock();
         intake.check_open()?;
@@ -185,12 +306,10 @@ impl Shared {
         }
         state.taken = taken;
         let machine = &state.machine;
-        let found = NextStamp {
-            epoch: machine.epoch(),
-            sequence: machine.next_sequence().unwrap_or(thought.sequence),
-        };
+        let sequence = machine.next_sequence().unwrap_or(thought.base_sequence);
+        let found = self.stamp(machine.epoch(), sequence);
         if let Some(error) = machine.stopped() {
-            self.intake.lock().stop(error);
+            self.intake.lock().stopped = Some(error);
             self.has_stopped.store(true, Ordering::Release);
         } else if found != thought {
             self.intake.lock().correct(thought, found);
@@ -207,12 +326,12 @@ impl Shared {
         let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
         if let Err(_no_connection) = channel.post_pump(sink) {
             let shared = Arc::clone(self);
-            self.client.runtime().spawn(async move { Shared::pump(&shared) });
+            self.client.runtime().spawn(async move { shared.send_and_tell() });
         }
     }
 
     /// Sends what can be sent and tells what is to be told.
-    pub(super) fn pump(self: &Arc<Self>) {
+    fn send_and_tell(self: &Arc<Self>) {
         self.dirty.store(true, Ordering::SeqCst);
         while self.dirty.load(Ordering::SeqCst) {
             // Whoever pumps now looks again before it leaves.
@@ -268,21 +387,18 @@ impl Shared {
     ) {
         while let Some(batch) = state.machine.poll_send(now) {
             let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
-            let place = NextStamp {
-                epoch: batch.epoch,
-                sequence: batch.base_sequence,
-            };
+            let stamp = self.stamp(batch.epoch, batch.base_sequence);
             let (token, deadline) = (batch.token, batch.deadline);
             let placed = match batch.content {
                 Content::Question | Content::Fence => {
                     let is_fence = matches!(batch.content, Content::Fence);
                     let reply = Reply::attempts(sink, smallvec![token]);
-                    send_question(&self.encode_options(place), is_fence, deadline, reply, submissions)
+                    send_question(&self.encode_options(stamp), is_fence, deadline, reply, submissions)
                 }
-                Content::Batch(pending) => pending.send(self.stamp(place), deadline, sink, token, submissions),
+                Content::Batch(pending) => pending.send(stamp, deadline, sink, token, submissions),
             };
             if let Err(error) = placed {
-                let cause = crate::failure::Cause::Invalid {
+                let cause = Cause::Invalid {
                     what: error.what().to_owned(),
                 };
                 unsendable.push((token, AttemptEnd::failed(cause.into())));
@@ -314,7 +430,7 @@ impl Shared {
                 // Any other failure shows when the batches are sent again.
                 Ok(()) | Err(_) => shared.state.lock().machine.handle_refreshed(),
             }
-            shared.pump();
+            shared.send_and_tell();
         });
     }
 
@@ -336,66 +452,23 @@ impl Shared {
             state.armed = None;
             state.machine.handle_timeout(now());
         }
-        self.pump();
-    }
-
-    pub(super) fn close(&self) {
-        self.intake.lock().close();
-    }
-
-    pub(super) async fn flush(self: &Arc<Self>) -> Result<(), ClientError> {
-        let goal = {
-            let mut state = self.state.lock();
-            self.take_in(&mut state);
-            state.machine.taken()
-        };
-        self.pump();
-        self.wait_until(|machine| (machine.first_unfinished() >= goal).then_some(()))
-            .await;
-        self.state.lock().machine.stopped().map_or(Ok(()), Err)
-    }
-
-    pub(super) async fn wait_for_room(self: &Arc<Self>) {
-        self.take_in(&mut self.state.lock());
-        let room = |machine: &Machine<Box<PendingBatch>>| {
-            let unfinished = machine.taken().saturating_sub(machine.first_unfinished());
-            (machine.stopped().is_some() || unfinished < machine.max_in_flight()).then_some(())
-        };
-        self.wait_until(room).await;
-    }
-
-    pub(super) async fn next_sequence(self: &Arc<Self>) -> Result<i64, ClientError> {
-        self.take_in(&mut self.state.lock());
-        self.pump();
-        self.wait_until(|machine| match machine.stopped() {
-            Some(error) => Some(Err(error)),
-            None => machine.next_sequence().map(Ok),
-        })
-        .await
+        self.send_and_tell();
     }
 
     async fn wait_until<T>(&self, found: impl Fn(&Machine<Box<PendingBatch>>) -> Option<T>) -> T {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(found) = found(&self.state.lock().machine) {
-                return found;
-            }
-            changed.await;
-        }
+        wait_until(&self.changed, || found(&self.state.lock().machine)).await
     }
+}
 
-    /// What is said of an append whose batch went away without a word.
-    pub(super) fn lost(&self) -> ClientError {
-        let what = "the writer was given up before the outcome was known";
-        ClientError::new(ErrorKind::Indeterminate, codes::CANCELLED, what)
-    }
+/// What is said of an append whose batch went away without a word.
+fn lost() -> ClientError {
+    let what = "the writer was given up before the outcome was known";
+    ClientError::new(ErrorKind::Indeterminate, codes::CANCELLED, what)
 }
 
 impl AttemptSink for Shared {
     fn pump(self: Arc<Self>) {
-        Shared::pump(&self);
+        self.send_and_tell();
     }
 
     fn ended(self: Arc<Self>, ends: &mut Vec<(u64, AttemptEnd)>) {
@@ -406,7 +479,7 @@ impl AttemptSink for Shared {
                 state.machine.handle_end(now, token, end);
             }
         }
-        self.pump();
+        self.send_and_tell();
     }
 }
 
@@ -433,14 +506,8 @@ async fn keep_time(writer: Weak<Shared>, rearm: Arc<Notify>) {
             Some(shared) => shared.state.lock().armed,
             None => return,
         };
-        let due = async {
-            match armed {
-                Some(at) => tokio::time::sleep_until(tokio::time::Instant::from_std(at)).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = due => match writer.upgrade() {
+            () = sleep_until(armed) => match writer.upgrade() {
                 Some(shared) => shared.handle_timeout(),
                 None => return,
             },

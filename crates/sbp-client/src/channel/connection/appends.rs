@@ -12,21 +12,23 @@ use sbp_frame::{OpCode, PayloadPart};
 use sbp_messages::{AppendInfo, AppendRequest, AppendResponse, AppendResult, Encoder, Message};
 use sbp_session::{Outgoing, SendError, Session};
 use sbp_types::Offset;
+use slab::Slab;
 use smallvec::SmallVec;
 
 use super::Context;
 use super::completion::Completions;
 use super::entries;
-use super::in_flight::{InFlight, refused};
-use crate::channel::slab::Slab;
+use super::in_flight::{AppendId, InFlight, token};
+use crate::channel::header::millis;
 use crate::channel::throttle::Window;
+use crate::clock::earlier;
 use crate::error::ClientError;
-use crate::failure::{Cause, Failure};
+use crate::failure::Cause;
 use crate::features::Features;
 use crate::outcome::{Ack, AppendOutcome};
 use crate::submission::attempt::AttemptEnd;
 use crate::submission::failed::{NextStep, after_failed_append};
-use crate::submission::{AppendEntry, AppendOp, AppendResultOf, Body, Submissions};
+use crate::submission::{AppendEntry, AppendOp, AppendResultOf, Body, Reply, Submissions};
 
 /// Zeros for padding behind bodies that go by reference.
 static ZEROS: [u8; 16] = [0; 16];
@@ -55,7 +57,7 @@ impl RequestWriter {
         session: &mut Session,
         op: &AppendOp,
         arena: &[u8],
-        user: u32,
+        call: usize,
         now: Instant,
     ) -> Result<(), SendError> {
         fill_request(&mut self.request, op, now);
@@ -66,19 +68,20 @@ impl RequestWriter {
             opcode: AppendRequest::OPCODE,
             header: &self.header,
             payload: &parts,
-            user: u64::from(user),
+            user: token(call),
             deadline: Some(op.deadline),
             receive_charge: 0,
         };
-        session.send_request(now, outgoing).map(|_call| ())
+        session.send_request(now, outgoing).map(drop)
     }
 }
 
 /// All appends of one connection.
+#[derive(Default)]
 pub(super) struct AppendPipeline {
     batches: Slab<Batch>,
     /// Batches with appends that have not been given to the session, in order.
-    queue: VecDeque<u32>,
+    queue: VecDeque<usize>,
     /// No append in the queue has an earlier deadline. May be too early after appends have left the queue.
     queue_deadline: Option<Instant>,
     /// Appends given to the session and not answered, and their bytes.
@@ -99,23 +102,6 @@ pub(super) struct AppendPipeline {
 }
 
 impl AppendPipeline {
-    pub(super) fn new() -> Self {
-        Self {
-            batches: Slab::new(),
-            queue: VecDeque::new(),
-            queue_deadline: None,
-            calls: 0,
-            bytes: 0,
-            writing: RequestWriter::default(),
-            completions: Completions::new(),
-            unsent: Submissions::new(),
-            released: (0, 0),
-            stored: false,
-            paused_until: None,
-            window: Window::new(),
-        }
-    }
-
     /// Appends that were given to the session and are not over.
     pub(super) fn in_flight(&self) -> usize {
         self.calls
@@ -123,7 +109,7 @@ impl AppendPipeline {
 
     /// Whether no append is left at all.
     pub(super) fn is_empty(&self) -> bool {
-        self.batches.len() == 0
+        self.batches.is_empty()
     }
 
     /// Takes submissions over; they are sent by [`Self::send`].
@@ -132,7 +118,7 @@ impl AppendPipeline {
             return;
         }
         let earliest = submissions.ops.iter().map(|op| op.deadline).min();
-        self.queue_deadline = [self.queue_deadline, earliest].into_iter().flatten().min();
+        self.queue_deadline = earlier(self.queue_deadline, earliest);
         let remaining = submissions.ops.len();
         let key = self.batches.insert(Batch {
             submissions,
@@ -147,7 +133,7 @@ impl AppendPipeline {
         if self.queue.is_empty() {
             return None;
         }
-        [self.queue_deadline, self.paused_until].into_iter().flatten().min()
+        earlier(self.queue_deadline, self.paused_until)
     }
 
     /// Gives the session as much of the queue as both sides' budgets allow.
@@ -190,37 +176,31 @@ impl AppendPipeline {
             {
                 return;
             }
+            let id = AppendId {
+                batch: key,
+                op: batch.next,
+            };
+            batch.next += 1;
             if let Some(cause) = obstacle(op, features) {
-                let index = batch.next;
-                batch.next += 1;
-                self.fail(context, key, index, cause, None);
+                self.fail(context, id, cause, None);
                 continue;
             }
-            let index = batch.next;
-            batch.next += 1;
-            let user = calls.insert(InFlight::Append {
-                batch: key,
-                op: to_u32(index),
-                sent: now,
-                results: Vec::new(),
-            });
-            match self.writing.send(session, op, &batch.submissions.arena, user, now) {
+            let (sent, results) = (now, Vec::new());
+            let call = calls.insert(InFlight::Append { id, sent, results });
+            match self.writing.send(session, op, &batch.submissions.arena, call, now) {
                 Ok(()) => {
                     self.calls += 1;
                     self.bytes += bytes;
                     context.counters.add_call(bytes);
                 }
                 Err(error) => {
-                    calls.remove(user);
-                    if let Some(cause) = super::send_failure(&error) {
-                        self.fail(context, key, index, cause, None);
-                    } else {
+                    calls.try_remove(call);
+                    let Some(cause) = super::send_failure(&error) else {
                         // The session takes no more: what waits here goes to the next connection.
-                        if let Some(batch) = self.batches.get_mut(key) {
-                            batch.next = index;
-                        }
+                        batch.next = id.op;
                         return;
-                    }
+                    };
+                    self.fail(context, id, cause, None);
                 }
             }
         }
@@ -232,139 +212,102 @@ impl AppendPipeline {
         &mut self,
         context: &Context,
         now: Instant,
-        batch: u32,
-        op: u32,
+        id: AppendId,
         results: Vec<AppendResult>,
         answer: Result<AppendResponse, Cause>,
     ) {
-        let index = to_usize(op);
         let in_flight = self.calls;
-        self.left_session(batch, index);
+        self.left_session(id);
         if let Ok(answer) = &answer {
             self.window.note(answer.throttle_time_ms, in_flight, now);
-            context
-                .channel
-                .throttles
-                .note(OpCode::APPEND, answer.throttle_time_ms, now);
+            let throttles = &context.channel.throttles;
+            throttles.note(OpCode::APPEND, answer.throttle_time_ms, now);
         }
         let mut answer = match answer {
             Ok(answer) if answer.status.is_success() => answer,
             Ok(answer) => {
-                let cause = refused(&answer.status, answer.throttle_time_ms);
-                return self.fail(context, batch, index, cause, None);
+                let cause = Cause::refused(&answer.status, answer.throttle_time_ms);
+                return self.fail(context, id, cause, None);
             }
-            Err(cause) => return self.fail(context, batch, index, cause, None),
+            Err(cause) => return self.fail(context, id, cause, None),
         };
         if !results.is_empty() {
             answer.append_responses.insert_many(0, results);
         }
-        let Some(found) = self
-            .batches
-            .get_mut(batch)
-            .and_then(|batch| batch.submissions.ops.get(index))
-        else {
-            return;
-        };
-        if found.reply.is_attempt() {
-            return self.attempts_answered(context, batch, index, &answer);
+        let Some(op) = find(&mut self.batches, id) else { return };
+        if op.reply.is_attempt() {
+            return self.attempts_answered(context, id, &answer);
         }
         // An append with one entry whose refusal may pass is as good as one that was refused as a whole.
-        if let ([result], [_]) = (answer.append_responses.as_slice(), found.entries.as_slice())
+        if let ([result], [_]) = (answer.append_responses.as_slice(), op.entries.as_slice())
             && !result.status.is_success()
         {
-            let cause = refused(&result.status, answer.throttle_time_ms);
-            return self.fail(context, batch, index, cause, Some(result));
+            let cause = Cause::refused(&result.status, answer.throttle_time_ms);
+            return self.fail(context, id, cause, Some(result));
         }
         self.stored = true;
-        match outcome(found, &answer, context) {
-            Ok(outcome) => match entries::to_repeat(found, &answer, now) {
-                Some(repeats) => self.repeat_entries(context, batch, index, outcome, repeats),
-                None => self.finish(context, batch, index, Ok(outcome)),
+        match outcome(op, &answer, context) {
+            Ok(outcome) => match entries::to_repeat(op, &answer, now) {
+                // Some entries were refused for the moment: they are made again by themselves, and their caller is told
+                // when the last one is over.
+                Some(repeats) => {
+                    let moved = take_op(op);
+                    let arena = self.batches.get(id.batch).map(|batch| &batch.submissions.arena);
+                    let arena = arena.map_or(&[][..], |arena| arena);
+                    entries::repeat(context, moved, arena, outcome, repeats);
+                    self.forget(context, id);
+                }
+                None => self.finish(context, id, Ok(outcome)),
             },
-            Err(cause) => self.fail(context, batch, index, cause, None),
+            Err(cause) => self.fail(context, id, cause, None),
         }
     }
 
     /// Tells writers what became of each entry, at the end of the turn.
-    fn attempts_answered(&mut self, context: &Context, key: u32, index: usize, answer: &AppendResponse) {
-        let Some(op) = self
-            .batches
-            .get_mut(key)
-            .and_then(|batch| batch.submissions.ops.get_mut(index))
-        else {
-            return;
-        };
+    fn attempts_answered(&mut self, context: &Context, id: AppendId, answer: &AppendResponse) {
+        let Some(op) = find(&mut self.batches, id) else { return };
         let results = match in_order(&op.entries, answer) {
             Ok(results) => results,
-            Err(cause) => return self.fail(context, key, index, cause, None),
+            Err(cause) => return self.fail(context, id, cause, None),
         };
         self.stored |= results.iter().any(|result| result.status.is_success());
-        self.released.0 += 1;
-        self.released.1 += op.bytes();
-        let reply = op.reply.replace_with_told();
+        let reply = release(op, &mut self.released);
         let ends = op.entries.iter().zip(results).map(|(entry, result)| {
             if result.status.is_success() {
                 return AttemptEnd::stored(acknowledged(entry, result, context), result);
             }
-            let cause = refused(&result.status, answer.throttle_time_ms);
-            let next_offset = Some(result.next_offset).filter(|next| next.0 >= 0);
-            let failure = Failure::new(cause, Some(&context.endpoint)).at(next_offset);
-            AttemptEnd::refused(failure, Some(result))
+            let cause = Cause::refused(&result.status, answer.throttle_time_ms);
+            AttemptEnd::refused(context.failure(cause).at(told_offset(result)), Some(result))
         });
         self.completions.push_attempts(reply, ends);
-        self.forget(context, key);
-    }
-
-    /// Some entries were refused for the moment: they are made again by themselves, and their caller is told when the
-    /// last one is over.
-    fn repeat_entries(
-        &mut self,
-        context: &Context,
-        key: u32,
-        index: usize,
-        outcome: AppendOutcome,
-        repeats: Vec<(usize, Cause)>,
-    ) {
-        let Some(batch) = self.batches.get_mut(key) else { return };
-        let Some(op) = batch.submissions.ops.get_mut(index) else {
-            return;
-        };
-        let moved = take_op(op);
-        entries::repeat(context, moved, &batch.submissions.arena, outcome, repeats);
-        self.forget(context, key);
+        self.forget(context, id);
     }
 
     /// An append ended in the session without an answer.
-    pub(super) fn failed(&mut self, context: &Context, batch: u32, op: u32, cause: Cause) {
-        let index = to_usize(op);
-        self.left_session(batch, index);
-        self.fail(context, batch, index, cause, None);
+    pub(super) fn failed(&mut self, context: &Context, id: AppendId, cause: Cause) {
+        self.left_session(id);
+        self.fail(context, id, cause, None);
     }
 
-    fn left_session(&mut self, batch: u32, index: usize) {
-        let op = self
-            .batches
-            .get_mut(batch)
-            .and_then(|batch| batch.submissions.ops.get(index));
-        self.bytes = self.bytes.saturating_sub(op.map_or(0, AppendOp::bytes));
+    fn left_session(&mut self, id: AppendId) {
+        let bytes = find(&mut self.batches, id).map_or(0, |op| op.bytes());
+        self.bytes = self.bytes.saturating_sub(bytes);
         self.calls = self.calls.saturating_sub(1);
     }
 
     /// Decides about an append that failed: told to its caller, or tried again. A writer decides itself.
-    fn fail(&mut self, context: &Context, key: u32, index: usize, cause: Cause, told: Option<&AppendResult>) {
-        let Some(batch) = self.batches.get_mut(key) else { return };
-        let Some(op) = batch.submissions.ops.get_mut(index) else {
-            return;
-        };
+    fn fail(&mut self, context: &Context, id: AppendId, cause: Cause, told: Option<&AppendResult>) {
+        let Some(op) = find(&mut self.batches, id) else { return };
         op.attempts += 1;
-        let next_offset = told.map(|result| result.next_offset).filter(|next| next.0 >= 0);
-        let failure = Failure::new(cause, Some(&context.endpoint)).at(next_offset);
+        let failure = context.failure(cause).at(told.and_then(told_offset));
         if op.reply.is_attempt() {
-            return self.fail_attempts(context, key, index, &failure);
+            let reply = release(op, &mut self.released);
+            let ends = std::iter::repeat_with(|| AttemptEnd::failed(failure.clone()));
+            self.completions.push_attempts(reply, ends);
+            return self.forget(context, id);
         }
         let channel = &context.channel;
         let failure = op.reason(failure);
-        let is_refusal = matches!(failure.cause, Cause::Refused { .. });
         let step = after_failed_append(
             &failure,
             op.attempts,
@@ -372,74 +315,50 @@ impl AppendPipeline {
             &channel.config.retry,
             &channel.retries,
         );
-        let stream = op.entries.first().map(|entry| entry.stream);
         match step {
             NextStep::Fail(error) => {
-                let error = match stream {
-                    Some(stream) if op.entries.len() == 1 => error.with_stream(stream),
+                let error = match op.entries.as_slice() {
+                    [entry] => error.with_stream(entry.stream),
                     _ => error,
                 };
-                self.finish(context, key, index, Err(error));
+                self.finish(context, id, Err(error));
             }
-            NextStep::NextConnection => {
-                let moved = take_op(op);
-                self.unsent.adopt(moved, &batch.submissions.arena);
-                self.forget(context, key);
-            }
-            NextStep::After { wait, elsewhere } => {
+            NextStep::NextConnection => self.leave(context, id),
+            NextStep::Again { wait, at } => {
+                let is_refusal = matches!(failure.cause, Cause::Refused { .. });
                 op.refusal = is_refusal.then(|| Box::new(failure));
-                let moved = take_op(op);
                 let mut again = Submissions::new();
-                again.adopt(moved, &batch.submissions.arena);
-                context.channel.clone().resubmit_after(again, wait, elsewhere);
-                self.forget(context, key);
-            }
-            NextStep::Reroute { wait } => {
-                op.refusal = is_refusal.then(|| Box::new(failure));
-                let moved = take_op(op);
-                let mut again = Submissions::new();
-                again.adopt(moved, &batch.submissions.arena);
-                context.channel.clone().reroute(again, wait);
-                self.forget(context, key);
+                move_op(&mut self.batches, id, &mut again);
+                channel.clone().submit_again(again, wait, at);
+                self.forget(context, id);
             }
         }
     }
 
-    /// Tells writers that the attempts at all entries failed, at the end of the turn.
-    fn fail_attempts(&mut self, context: &Context, key: u32, index: usize, failure: &Failure) {
-        let Some(batch) = self.batches.get_mut(key) else { return };
-        let Some(op) = batch.submissions.ops.get_mut(index) else {
-            return;
-        };
-        self.released.0 += 1;
-        self.released.1 += op.bytes();
-        let reply = op.reply.replace_with_told();
-        let ends = std::iter::repeat_with(|| AttemptEnd::failed(failure.clone()));
-        self.completions.push_attempts(reply, ends);
-        self.forget(context, key);
+    /// Tells an append's outcome, at the end of the turn.
+    fn finish(&mut self, context: &Context, id: AppendId, result: AppendResultOf) {
+        let Some(op) = find(&mut self.batches, id) else { return };
+        let reply = release(op, &mut self.released);
+        self.completions.push(reply, result);
+        self.forget(context, id);
     }
 
-    /// Tells an append's outcome, at the end of the turn.
-    fn finish(&mut self, context: &Context, key: u32, index: usize, result: AppendResultOf) {
-        let Some(batch) = self.batches.get_mut(key) else { return };
-        let Some(op) = batch.submissions.ops.get_mut(index) else {
-            return;
-        };
-        self.released.0 += 1;
-        self.released.1 += op.bytes();
-        let reply = op.reply.replace_with_told();
-        self.completions.push(reply, result);
-        self.forget(context, key);
+    /// Leaves an append to the next connection, before all that came later.
+    fn leave(&mut self, context: &Context, id: AppendId) {
+        move_op(&mut self.batches, id, &mut self.unsent);
+        self.forget(context, id);
     }
 
     /// One append less in a batch; the last one returns the batch's memory.
-    fn forget(&mut self, context: &Context, key: u32) {
-        let Some(batch) = self.batches.get_mut(key) else { return };
+    fn forget(&mut self, context: &Context, id: AppendId) {
+        let Some(batch) = self.batches.get_mut(id.batch) else {
+            return;
+        };
         batch.remaining = batch.remaining.saturating_sub(1);
         if batch.remaining == 0
-            && let Some(batch) = self.batches.remove(key)
+            && let Some(batch) = self.batches.try_remove(id.batch)
         {
-            self.queue.retain(|&queued| queued != key);
+            self.queue.retain(|&queued| queued != id.batch);
             context.channel.recycle(batch.submissions);
         }
     }
@@ -457,14 +376,14 @@ impl AppendPipeline {
                     continue;
                 }
                 if op.deadline <= now {
-                    expired.push((key, index));
+                    expired.push(AppendId { batch: key, op: index });
                 } else {
-                    earliest = [earliest, Some(op.deadline)].into_iter().flatten().min();
+                    earliest = earlier(earliest, Some(op.deadline));
                 }
             }
         }
-        for (key, index) in expired {
-            self.fail(context, key, index, Cause::deadline(false), None);
+        for id in expired {
+            self.fail(context, id, Cause::deadline(false), None);
         }
         self.queue_deadline = earliest;
     }
@@ -494,34 +413,45 @@ impl AppendPipeline {
             let Some(batch) = self.batches.get_mut(key) else {
                 continue;
             };
-            let from = batch.next;
-            batch.next = batch.submissions.ops.len();
-            // Writers send theirs again, in order with what was under way.
-            let of_writers: Vec<usize> = (from..batch.submissions.ops.len())
-                .filter(|&index| batch.submissions.ops.get(index).is_some_and(|op| op.reply.is_attempt()))
-                .collect();
-            for index in of_writers {
-                self.fail(context, key, index, Cause::NotStarted, None);
-            }
-            let Some(batch) = self.batches.get_mut(key) else {
-                continue;
-            };
-            let mut moved = 0;
-            for index in from..batch.submissions.ops.len() {
-                let Some(op) = batch.submissions.ops.get_mut(index) else {
-                    break;
-                };
-                if !op.reply.is_told() {
-                    let op = take_op(op);
-                    self.unsent.adopt(op, &batch.submissions.arena);
-                    moved += 1;
+            let waiting = batch.next..batch.submissions.ops.len();
+            batch.next = waiting.end;
+            for op in waiting {
+                let id = AppendId { batch: key, op };
+                match find(&mut self.batches, id) {
+                    Some(op) if op.reply.is_told() => {}
+                    // Writers send theirs again, in order with what was under way.
+                    Some(op) if op.reply.is_attempt() => self.fail(context, id, Cause::NotStarted, None),
+                    Some(_) => self.leave(context, id),
+                    None => break,
                 }
-            }
-            for _ in 0..moved {
-                self.forget(context, key);
             }
         }
     }
+}
+
+fn find(batches: &mut Slab<Batch>, id: AppendId) -> Option<&mut AppendOp> {
+    batches.get_mut(id.batch)?.submissions.ops.get_mut(id.op)
+}
+
+/// Counts an append that is over among those that ended in this turn, and takes its reply.
+fn release(op: &mut AppendOp, released: &mut (usize, usize)) -> Reply {
+    released.0 += 1;
+    released.1 += op.bytes();
+    op.reply.replace_with_told()
+}
+
+/// Moves an append over to others.
+fn move_op(batches: &mut Slab<Batch>, id: AppendId, to: &mut Submissions) {
+    if let Some(Submissions { ops, arena }) = batches.get_mut(id.batch).map(|batch| &mut batch.submissions)
+        && let Some(op) = ops.get_mut(id.op)
+    {
+        to.adopt(take_op(op), arena);
+    }
+}
+
+/// Where a stream is, when a result says so.
+fn told_offset(result: &AppendResult) -> Option<Offset> {
+    Some(result.next_offset).filter(|next| next.0 >= 0)
 }
 
 /// Why an append can never be sent to a server with these features.
@@ -552,8 +482,7 @@ fn take_op(op: &mut AppendOp) -> AppendOp {
 
 /// The request's header fields; the vector's memory is used again.
 fn fill_request(request: &mut AppendRequest, op: &AppendOp, now: Instant) {
-    let left = op.deadline.saturating_duration_since(now).as_millis();
-    request.timeout_ms = i32::try_from(left).unwrap_or(i32::MAX).max(1);
+    request.timeout_ms = millis(op.deadline.saturating_duration_since(now));
     request.append_requests.clear();
     for (index, entry) in op.entries.iter().enumerate() {
         request.append_requests.push(AppendInfo {
@@ -628,27 +557,12 @@ fn outcome(op: &AppendOp, answer: &AppendResponse, context: &Context) -> Result<
         if result.status.is_success() {
             entries.push(Ok(acknowledged(entry, result, context)));
         } else {
-            let status = &result.status;
-            let message = if status.message.is_empty() {
-                status.code.name()
-            } else {
-                &status.message
-            };
-            let error = ClientError::entry(status.code, message, Some(&context.endpoint)).with_stream(entry.stream);
-            entries.push(Err(match result.next_offset {
-                // Where the stream is, for a caller whose condition was another place.
-                next if next.0 >= 0 => error.with_offset(next),
-                _ => error,
-            }));
+            let error = ClientError::entry(&result.status, Some(&context.endpoint)).with_stream(entry.stream);
+            // Where the stream is, for a caller whose condition was another place.
+            entries.push(Err(told_offset(result)
+                .into_iter()
+                .fold(error, ClientError::with_offset)));
         }
     }
     Ok(AppendOutcome { entries })
-}
-
-fn to_u32(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
-}
-
-fn to_usize(index: u32) -> usize {
-    usize::try_from(index).unwrap_or(usize::MAX)
 }

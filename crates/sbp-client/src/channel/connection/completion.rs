@@ -5,32 +5,47 @@ use std::sync::Arc;
 use crate::submission::attempt::AttemptEnd;
 use crate::submission::{AppendResultOf, AttemptSink, CompletionSink, Reply, ReplyTo};
 
-/// A sink and what it is about to be told.
-struct SinkBatch {
-    sink: Arc<dyn CompletionSink>,
-    done: Vec<(u64, AppendResultOf)>,
+/// Sinks and what they are about to be told, each outcome under its token.
+struct Gathered<S: ?Sized, T>(Vec<(Arc<S>, Vec<(u64, T)>)>);
+
+impl<S: ?Sized, T> Default for Gathered<S, T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
 }
 
-/// A writer and how attempts of its ended.
-struct WriterBatch {
-    sink: Arc<dyn AttemptSink>,
-    ended: Vec<(u64, AttemptEnd)>,
-}
-
-/// Gathers outcomes; memory is used again from turn to turn.
-pub(crate) struct Completions {
-    sinks: Vec<SinkBatch>,
-    writers: Vec<WriterBatch>,
-}
-
-impl Completions {
-    pub(crate) fn new() -> Self {
-        Self {
-            sinks: Vec::new(),
-            writers: Vec::new(),
+impl<S: ?Sized, T> Gathered<S, T> {
+    fn add(&mut self, sink: Arc<S>, outcomes: impl IntoIterator<Item = (u64, T)>) {
+        // A process has one or two sinks (an event loop, a thread pool), so a search beats a map.
+        match self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &sink)) {
+            Some((_, gathered)) => gathered.extend(outcomes),
+            None => self.0.push((sink, outcomes.into_iter().collect())),
         }
     }
 
+    /// Tells every sink what has gathered, and forgets sinks that nobody else holds any more. Returns how many were told.
+    fn deliver(&mut self, tell: impl Fn(&Arc<S>, &mut Vec<(u64, T)>)) -> u64 {
+        let mut told = 0;
+        for (sink, gathered) in self.0.iter_mut().filter(|(_, gathered)| !gathered.is_empty()) {
+            tell(sink, gathered);
+            gathered.clear();
+            told += 1;
+        }
+        if told > 0 {
+            self.0.retain(|(sink, _)| Arc::strong_count(sink) > 1);
+        }
+        told
+    }
+}
+
+/// Gathers outcomes; memory is used again from turn to turn.
+#[derive(Default)]
+pub(crate) struct Completions {
+    sinks: Gathered<dyn CompletionSink, AppendResultOf>,
+    writers: Gathered<dyn AttemptSink, AttemptEnd>,
+}
+
+impl Completions {
     /// Futures are told at once, which costs one wake-up each; sinks at the end of the turn.
     pub(crate) fn push(&mut self, reply: Reply, result: AppendResultOf) {
         match reply.take() {
@@ -42,55 +57,20 @@ impl Completions {
                     self.push(reply, result);
                 }
             }
-            Some(ReplyTo::Sink(sink, token)) => {
-                // A process has one or two sinks (an event loop, a thread pool), so a search beats a map.
-                match self.sinks.iter_mut().find(|known| Arc::ptr_eq(&known.sink, &sink)) {
-                    Some(known) => known.done.push((token, result)),
-                    None => self.sinks.push(SinkBatch {
-                        sink,
-                        done: vec![(token, result)],
-                    }),
-                }
-            }
+            Some(ReplyTo::Sink(sink, token)) => self.sinks.add(sink, [(token, result)]),
         }
     }
 
     /// Writers are told at the end of the turn. `ends` are those of the append's entries, in their order.
     pub(crate) fn push_attempts(&mut self, reply: Reply, ends: impl IntoIterator<Item = AttemptEnd>) {
-        let Some(ReplyTo::Attempts(sink, tokens)) = reply.take() else {
-            return;
-        };
-        let ended = tokens.into_iter().zip(ends);
-        match self.writers.iter_mut().find(|known| Arc::ptr_eq(&known.sink, &sink)) {
-            Some(known) => known.ended.extend(ended),
-            None => self.writers.push(WriterBatch {
-                sink,
-                ended: ended.collect(),
-            }),
+        if let Some(ReplyTo::Attempts(sink, tokens)) = reply.take() {
+            self.writers.add(sink, tokens.into_iter().zip(ends));
         }
     }
 
-    /// Tells every sink what has gathered, and forgets sinks that nobody else holds any more. Returns how many were told.
+    /// Tells everybody what has gathered. Returns how many were told.
     pub(crate) fn deliver(&mut self) -> u64 {
-        let mut told = 0;
-        for batch in &mut self.sinks {
-            if !batch.done.is_empty() {
-                batch.sink.complete(&mut batch.done);
-                batch.done.clear();
-                told += 1;
-            }
-        }
-        for batch in &mut self.writers {
-            if !batch.ended.is_empty() {
-                Arc::clone(&batch.sink).ended(&mut batch.ended);
-                batch.ended.clear();
-                told += 1;
-            }
-        }
-        if told > 0 {
-            self.sinks.retain(|batch| Arc::strong_count(&batch.sink) > 1);
-            self.writers.retain(|batch| Arc::strong_count(&batch.sink) > 1);
-        }
-        told
+        let sinks = self.sinks.deliver(|sink, done| sink.complete(done));
+        sinks + self.writers.deliver(|sink, ended| Arc::clone(sink).ended(ended))
     }
 }

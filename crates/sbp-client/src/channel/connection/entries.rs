@@ -7,10 +7,9 @@ use sbp_messages::{AppendResponse, Retry};
 use smallvec::smallvec;
 
 use super::Context;
-use super::in_flight::refused;
 use crate::codes;
 use crate::error::ClientError;
-use crate::failure::{Cause, Failure};
+use crate::failure::Cause;
 use crate::outcome::AppendOutcome;
 use crate::submission::failed::{NextStep, after_failed_append};
 use crate::submission::gather::Gather;
@@ -31,7 +30,7 @@ pub(super) fn to_repeat(op: &AppendOp, answer: &AppendResponse, now: Instant) ->
         })
         .filter_map(|result| {
             let place = usize::try_from(result.request_index).ok()?;
-            Some((place, refused(&result.status, answer.throttle_time_ms)))
+            Some((place, Cause::refused(&result.status, answer.throttle_time_ms)))
         })
         .collect();
     (!repeats.is_empty()).then_some(repeats)
@@ -46,7 +45,7 @@ pub(super) fn repeat(
     repeats: Vec<(usize, Cause)>,
 ) {
     let channel = &context.channel;
-    let bytes: usize = op.bytes();
+    let bytes = op.bytes();
     let mut results: Vec<_> = outcome.entries.into_iter().map(Some).collect();
     for (place, _) in &repeats {
         if let Some(result) = results.get_mut(*place) {
@@ -62,7 +61,7 @@ pub(super) fn repeat(
             continue;
         };
         repeated_bytes += entry.body.len();
-        let failure = Failure::new(cause, Some(&context.endpoint));
+        let failure = context.failure(cause);
         let attempts = op.attempts + 1;
         let stream = entry.stream;
         let part = AppendOp {
@@ -73,18 +72,15 @@ pub(super) fn repeat(
             refusal: Some(Box::new(failure.clone())),
         };
         let step = after_failed_append(&failure, attempts, op.deadline, &channel.config.retry, &channel.retries);
-        let fail = |part: AppendOp, error: ClientError| channel.end_append(part, error.with_stream(stream));
-        let again = |part: AppendOp| {
-            let mut again = Submissions::new();
-            again.adopt(part, arena);
-            again
-        };
         match step {
-            NextStep::Fail(error) => fail(part, error),
+            NextStep::Fail(error) => channel.end_append(part, error.with_stream(stream)),
             // Only a lost connection leads there, and this one answered.
-            NextStep::NextConnection => fail(part, ClientError::closed()),
-            NextStep::After { wait, elsewhere } => channel.clone().resubmit_after(again(part), wait, elsewhere),
-            NextStep::Reroute { wait } => channel.clone().reroute(again(part), wait),
+            NextStep::NextConnection => channel.end_append(part, ClientError::closed().with_stream(stream)),
+            NextStep::Again { wait, at } => {
+                let mut again = Submissions::new();
+                again.adopt(part, arena);
+                channel.clone().submit_again(again, wait, at);
+            }
         }
     }
     channel.budget.release(0, bytes.saturating_sub(repeated_bytes));

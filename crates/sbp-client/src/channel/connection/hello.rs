@@ -4,7 +4,6 @@ use bytes::BytesMut;
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{ClientRole, Encoder, Feature, HeartbeatRequest, HeartbeatResponse, Message};
 
-use super::in_flight::{refused, system_error, undecodable};
 use crate::failure::Cause;
 use crate::features::{Features, OFFERED};
 
@@ -48,7 +47,7 @@ impl Hello {
 
     /// What an answer agrees on; `Err`: it is a refusal, or cannot be read.
     pub(super) fn agreed(&mut self, frame: &Frame) -> Result<Features, Cause> {
-        if let Some(cause) = system_error(frame) {
+        if let Some(cause) = Cause::system_error(frame) {
             return Err(cause);
         }
         match HeartbeatResponse::decode(&frame.header) {
@@ -61,8 +60,8 @@ impl Hello {
                 let pairs = features.map(|one| (one.name.as_str(), one.value.as_str()));
                 Ok(Features::from_pairs(pairs))
             }
-            Ok(answer) => Err(refused(&answer.status, 0)),
-            Err(error) => Err(undecodable(frame, &error)),
+            Ok(answer) => Err(Cause::refused(&answer.status, 0)),
+            Err(error) => Err(Cause::undecodable(frame, &error)),
         }
     }
 }

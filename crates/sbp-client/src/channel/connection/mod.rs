@@ -17,16 +17,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sbp_frame::Frame;
 use sbp_messages::{AppendResponse, FetchRequest, Message, Retry};
-use sbp_session::{CallFailure, CloseReason, Event, Outgoing, SendError, Session};
+use sbp_session::{CallFailure, CloseReason, Event, SendError, Session};
 use sbp_transport::Application;
+use slab::Slab;
 use smallvec::SmallVec;
 
 use self::appends::AppendPipeline;
-use self::in_flight::{InFlight, pass_on, system_error};
-pub(crate) use self::in_flight::{refused, undecodable};
+use self::in_flight::{InFlight, request, token};
 use crate::channel::Channel;
-use crate::channel::command::{Answer, Call, Command, Fetch, FetchEvent, Need, Ping};
-use crate::channel::slab::Slab;
+use crate::channel::command::{Answer, Call, Command, Fetch, Need, Ping};
 use crate::channel::stats::Counters;
 use crate::codes;
 use crate::failure::{Cause, Failure};
@@ -55,6 +54,11 @@ impl Context {
         self.features
             .as_ref()
             .map_or(Durability::Unknown, |features| features.durability)
+    }
+
+    /// A failure at this peer.
+    fn failure(&self, cause: Cause) -> Failure {
+        Failure::new(cause, Some(&self.endpoint))
     }
 }
 
@@ -104,14 +108,10 @@ impl Connection {
             generation,
             calls: Slab::new(),
             requests: 0,
-            appends: AppendPipeline::new(),
+            appends: AppendPipeline::default(),
             held: Vec::new(),
             phase: Phase::Open,
         }
-    }
-
-    fn failure(&self, cause: Cause) -> Failure {
-        Failure::new(cause, Some(&self.context.endpoint))
     }
 
     /// Nothing new goes out here any more; the channel dials the successor, and this connection ends when what it has sent
@@ -127,105 +127,64 @@ impl Connection {
     /// Gives back the calls that waited for the peer's features: nothing of them was sent.
     fn fail_held(&mut self, reason: &str) {
         for command in std::mem::take(&mut self.held) {
-            fail_unsent(command, &self.context.endpoint, reason);
+            command.fail(self.unsent(reason));
         }
     }
 
-    fn start_call(&mut self, session: &mut Session, now: Instant, call: Box<Call>) {
-        if let Some(cause) = self.hold_or_refuse(call.needs) {
-            match cause {
-                Some(cause) => drop(call.reply.send(Err(self.failure(cause)))),
-                None => self.held.push(Command::Call(call)),
+    /// That something was not sent here, for a reason that another connection may not have.
+    fn unsent(&self, reason: &str) -> Failure {
+        self.context.failure(Cause::ConnectionLost {
+            sent: false,
+            reason: reason.to_owned(),
+        })
+    }
+
+    /// Lets a command through whose peer can do what it needs. Others are refused, or held until the peer has said what it
+    /// can do.
+    fn admit(&mut self, command: Command) -> Option<Command> {
+        let needs = command.needs();
+        let failure = match &self.context.features {
+            _ if needs == Need::Nothing => return Some(command),
+            None if self.phase == Phase::Open => {
+                self.held.push(command);
+                return None;
             }
-            return;
-        }
-        let Call {
-            opcode,
-            header,
-            deadline,
-            reply,
-            ..
-        } = *call;
-        let user = self.calls.insert(InFlight::Call {
-            reply,
-            sent: now,
-            frames: SmallVec::new(),
-        });
-        let outgoing = Outgoing {
-            opcode,
-            header: &header,
-            payload: &[],
-            user: u64::from(user),
-            deadline: Some(deadline),
-            receive_charge: 0,
+            None => self.unsent(GOES_AWAY),
+            Some(features) => match needs.lacking(features) {
+                None => return Some(command),
+                Some(feature) => self.context.failure(Cause::Unsupported { feature }),
+            },
         };
+        command.fail(failure);
+        None
+    }
+
+    fn start_call(&mut self, session: &mut Session, now: Instant, mut call: Box<Call>) {
+        let (opcode, header, deadline) = (call.opcode, std::mem::take(&mut call.header), call.deadline);
+        let (sent, frames) = (now, SmallVec::new());
+        let place = self.calls.insert(InFlight::Call { call, sent, frames });
+        let sent = session.send_request(now, request(opcode, &header, place, deadline));
+        self.after_send(place, sent.map(drop), header.len());
+    }
+
+    fn start_fetch(&mut self, session: &mut Session, now: Instant, mut fetch: Box<Fetch>) {
+        let (header, deadline) = (std::mem::take(&mut fetch.header), fetch.deadline);
+        let receive_charge = u32::try_from(fetch.charge.bytes()).unwrap_or(u32::MAX);
+        let place = self.calls.insert(InFlight::Fetch(fetch));
+        let mut outgoing = request(FetchRequest::OPCODE, &header, place, deadline);
+        outgoing.receive_charge = receive_charge;
         let sent = session.send_request(now, outgoing);
-        self.after_send(user, sent.map(drop), header.len());
+        self.after_send(place, sent.map(drop), header.len());
     }
 
-    fn start_fetch(&mut self, session: &mut Session, now: Instant, fetch: Box<Fetch>) {
-        if let Some(cause) = self.hold_or_refuse(Need::BoundedFetch) {
-            match cause {
-                Some(cause) => {
-                    let failure = self.failure(cause);
-                    drop(fetch.events.send(FetchEvent::Failed {
-                        tag: fetch.tag,
-                        failure,
-                    }));
-                }
-                None => self.held.push(Command::Fetch(fetch)),
-            }
-            return;
-        }
-        let Fetch {
-            header,
-            deadline,
-            charge,
-            tag,
-            events,
-            begins,
-        } = *fetch;
-        let receive_charge = u32::try_from(charge.bytes()).unwrap_or(u32::MAX);
-        let user = self.calls.insert(InFlight::Fetch {
-            charge,
-            tag,
-            events,
-            begins,
-        });
-        let outgoing = Outgoing {
-            opcode: FetchRequest::OPCODE,
-            header: &header,
-            payload: &[],
-            user: u64::from(user),
-            deadline: Some(deadline),
-            receive_charge,
-        };
-        let sent = session.send_request(now, outgoing);
-        self.after_send(user, sent.map(drop), header.len());
+    fn start_ping(&mut self, session: &mut Session, now: Instant, ping: Box<Ping>) {
+        let deadline = ping.deadline;
+        let place = self.calls.insert(InFlight::Ping(ping));
+        let sent = session.send_ping(now, token(place), Some(deadline));
+        self.after_send(place, sent.map(drop), 0);
     }
 
-    fn start_ping(&mut self, session: &mut Session, now: Instant, ping: Ping) {
-        let user = self.calls.insert(InFlight::Ping { reply: ping.reply });
-        let sent = session.send_ping(now, u64::from(user), Some(ping.deadline));
-        self.after_send(user, sent.map(drop), 0);
-    }
-
-    /// `Some(None)`: the call waits for the peer's features; `Some(Some(_))`: the peer lacks what it needs.
-    fn hold_or_refuse(&self, needs: Need) -> Option<Option<Cause>> {
-        match &self.context.features {
-            _ if needs == Need::Nothing => None,
-            None if self.phase == Phase::Open => Some(None),
-            None => Some(Some(Cause::ConnectionLost {
-                sent: false,
-                reason: GOES_AWAY.into(),
-            })),
-            Some(features) => needs
-                .lacking(features)
-                .map(|feature| Some(Cause::Unsupported { feature })),
-        }
-    }
-
-    fn after_send(&mut self, user: u32, sent: Result<(), SendError>, bytes: usize) {
+    fn after_send(&mut self, place: usize, sent: Result<(), SendError>, bytes: usize) {
         match sent {
             Ok(()) => self.context.counters.add_call(bytes),
             Err(error) => {
@@ -233,23 +192,21 @@ impl Connection {
                 if error == SendError::CallIdsExhausted {
                     self.drain();
                 }
-                if let Some(call) = self.calls.remove(user) {
-                    call.fail(Failure::new(cause, Some(&self.context.endpoint)));
+                if let Some(call) = self.calls.try_remove(place) {
+                    call.fail(self.context.failure(cause));
                 }
             }
         }
     }
 
-    fn handle_response(&mut self, session: &mut Session, now: Instant, user: u64, frame: Frame, end: bool) {
-        let Ok(user) = u32::try_from(user) else { return };
-        let Some(call) = self.calls.get_mut(user) else { return };
+    fn handle_response(&mut self, session: &mut Session, now: Instant, place: usize, frame: Frame, end: bool) {
+        let Some(call) = self.calls.get_mut(place) else { return };
         self.context.counters.add_answer(frame.payload.len());
         match call {
             // Its answer is an event of its own.
-            InFlight::Ping { .. } | InFlight::Probe => {}
+            InFlight::Ping(_) | InFlight::Probe => return,
             InFlight::Heartbeat => {
                 if end {
-                    self.calls.remove(user);
                     let answer = self.hello.agreed(&frame);
                     self.handle_greeting(session, now, answer);
                 }
@@ -259,67 +216,63 @@ impl Connection {
                 // The frame with END will find results missing.
                 Err(error) => tracing::warn!(endpoint = %self.context.endpoint, %error, "unreadable append answer"),
             },
-            InFlight::Append { .. } => {
-                if let Some(InFlight::Append {
-                    batch,
-                    op,
-                    sent,
-                    results,
-                }) = self.calls.remove(user)
-                {
-                    let round_trips = &self.context.counters.round_trips;
-                    round_trips.record(now.saturating_duration_since(sent));
-                    let answer = match system_error(&frame) {
-                        Some(cause) => Err(cause),
-                        None => AppendResponse::decode(&frame.header).map_err(|error| undecodable(&frame, &error)),
-                    };
-                    self.appends.answered(&self.context, now, batch, op, results, answer);
-                }
+            InFlight::Append { id, sent, results } => {
+                self.context
+                    .counters
+                    .round_trips
+                    .record(now.saturating_duration_since(*sent));
+                let (id, results) = (*id, std::mem::take(results));
+                let answer = match Cause::system_error(&frame) {
+                    Some(cause) => Err(cause),
+                    None => AppendResponse::decode(&frame.header).map_err(|error| Cause::undecodable(&frame, &error)),
+                };
+                self.calls.try_remove(place);
+                return self.appends.answered(&self.context, now, id, results, answer);
             }
             InFlight::Call { frames, .. } => {
-                let refused = system_error(&frame);
                 frames.push(frame);
-                if let (true, Some(InFlight::Call { reply, sent, frames })) = (end, self.take_if(user, end)) {
-                    let round_trips = &self.context.counters.round_trips;
-                    round_trips.record(now.saturating_duration_since(sent));
-                    let endpoint = Arc::clone(&self.context.endpoint);
-                    let result = match refused {
-                        Some(cause) => Err(Failure::new(cause, Some(&endpoint))),
-                        None => Ok(Answer {
-                            frames,
-                            endpoint,
-                            throttle_ms: Cell::new(0),
-                        }),
-                    };
-                    drop(reply.send(result));
+                if end {
+                    self.handle_answer(now, place);
                 }
+                return;
             }
-            InFlight::Fetch {
-                charge, tag, events, ..
-            } => {
-                if let Some(cause) = system_error(&frame) {
-                    let failure = Failure::new(cause, Some(&self.context.endpoint));
-                    drop(events.send(FetchEvent::Failed { tag: *tag, failure }));
-                } else {
-                    pass_on(charge, *tag, events, frame, end, &self.context.endpoint);
-                }
-                self.take_if(user, end);
-            }
+            InFlight::Fetch(fetch) => match Cause::system_error(&frame) {
+                Some(cause) => fetch.fail(self.context.failure(cause)),
+                None => fetch.pass_on(frame, end, &self.context.endpoint),
+            },
+        }
+        if end {
+            self.calls.try_remove(place);
         }
     }
 
-    fn handle_beginning(&mut self, user: u64, header: Bytes) {
-        let Ok(user) = u32::try_from(user) else { return };
-        if let Some(InFlight::Fetch { begins, .. }) = self.calls.get_mut(user)
-            && let Some(begins) = begins.take()
+    /// The whole answer to a call is here.
+    fn handle_answer(&mut self, now: Instant, place: usize) {
+        let Some(InFlight::Call { call, sent, frames }) = self.calls.try_remove(place) else {
+            return;
+        };
+        self.context
+            .counters
+            .round_trips
+            .record(now.saturating_duration_since(sent));
+        let result = match frames.last().and_then(Cause::system_error) {
+            Some(cause) => Err(self.context.failure(cause)),
+            None => Ok(Answer {
+                frames,
+                endpoint: Arc::clone(&self.context.endpoint),
+                throttle_ms: Cell::new(0),
+            }),
+        };
+        drop(call.reply.send(result));
+    }
+
+    fn handle_beginning(&mut self, place: usize, header: Bytes) {
+        if let Some(InFlight::Fetch(fetch)) = self.calls.get_mut(place)
+            && let Some(begins) = fetch.begins.take()
         {
             // Who does not wait for it has the whole answer soon.
             drop(begins.send(header));
         }
-    }
-
-    fn take_if(&mut self, user: u32, end: bool) -> Option<InFlight> {
-        if end { self.calls.remove(user) } else { None }
     }
 
     /// A HEARTBEAT was answered. Only the first answer of a connection settles what the peer can do.
@@ -355,10 +308,10 @@ impl Connection {
 
     /// Asks a silent peer for the one answer that every peer has.
     fn send_probe(&mut self, session: &mut Session, now: Instant) {
-        let user = self.calls.insert(InFlight::Probe);
+        let place = self.calls.insert(InFlight::Probe);
         let deadline = now + self.context.channel.config.connect_timeout;
-        if session.send_ping(now, u64::from(user), Some(deadline)).is_err() {
-            self.calls.remove(user);
+        if session.send_ping(now, token(place), Some(deadline)).is_err() {
+            self.calls.try_remove(place);
             self.greeting_failed(UNANSWERED.to_owned());
         }
     }
@@ -384,9 +337,8 @@ impl Connection {
         }
     }
 
-    fn handle_call_failed(&mut self, session: &mut Session, now: Instant, user: u64, cause: Cause) {
-        let Ok(user) = u32::try_from(user) else { return };
-        match self.calls.remove(user) {
+    fn handle_call_failed(&mut self, session: &mut Session, now: Instant, place: usize, cause: Cause) {
+        match self.calls.try_remove(place) {
             None => {}
             Some(InFlight::Heartbeat) => {
                 if matches!(cause, Cause::Deadline { .. }) {
@@ -397,10 +349,10 @@ impl Connection {
                 self.greeting_failed(UNANSWERED.to_owned());
             }
             Some(InFlight::Probe) => {}
-            Some(InFlight::Append { batch, op, .. }) => self.appends.failed(&self.context, batch, op, cause),
+            Some(InFlight::Append { id, .. }) => self.appends.failed(&self.context, id, cause),
             Some(call) => {
                 let cause = self.hopeless(cause);
-                call.fail(Failure::new(cause, Some(&self.context.endpoint)));
+                call.fail(self.context.failure(cause));
             }
         }
     }
@@ -418,19 +370,11 @@ impl Connection {
     }
 
     fn send_heartbeat(&mut self, session: &mut Session, now: Instant) {
-        let user = self.calls.insert(InFlight::Heartbeat);
-        let header = self.hello.request();
+        let place = self.calls.insert(InFlight::Heartbeat);
         let deadline = now + self.context.channel.config.connect_timeout;
-        let outgoing = Outgoing {
-            opcode: hello::OPCODE,
-            header,
-            payload: &[],
-            user: u64::from(user),
-            deadline: Some(deadline),
-            receive_charge: 0,
-        };
+        let outgoing = request(hello::OPCODE, self.hello.request(), place, deadline);
         if session.send_request(now, outgoing).is_err() {
-            self.calls.remove(user);
+            self.calls.try_remove(place);
         }
     }
 
@@ -445,8 +389,8 @@ impl Connection {
                 reason: text.clone(),
             };
             match call {
-                InFlight::Append { batch, op, .. } => self.appends.failed(&self.context, batch, op, cause),
-                call => call.fail(Failure::new(cause, Some(&self.context.endpoint))),
+                InFlight::Append { id, .. } => self.appends.failed(&self.context, id, cause),
+                call => call.fail(self.context.failure(cause)),
             }
         }
     }
@@ -456,11 +400,12 @@ impl Application for Connection {
     type Command = Command;
 
     fn handle_command(&mut self, session: &mut Session, now: Instant, command: Command) {
+        let Some(command) = self.admit(command) else { return };
         match command {
             Command::Appends(submissions) => self.appends.accept(submissions),
             Command::Call(call) => self.start_call(session, now, call),
             Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
-            Command::Ping(ping) => self.start_ping(session, now, *ping),
+            Command::Ping(ping) => self.start_ping(session, now, ping),
             Command::Pump(writer) => writer.pump(),
             Command::Close => self.start_closing(now),
             Command::Drain => self.drain(),
@@ -469,8 +414,8 @@ impl Application for Connection {
 
     fn handle_event(&mut self, session: &mut Session, now: Instant, event: Event) {
         match event {
-            Event::Response { user, frame, end, .. } => self.handle_response(session, now, user, frame, end),
-            Event::ResponseBegins { user, header, .. } => self.handle_beginning(user, header),
+            Event::Response { user, frame, end, .. } => self.handle_response(session, now, place(user), frame, end),
+            Event::ResponseBegins { user, header, .. } => self.handle_beginning(place(user), header),
             Event::CallFailed {
                 user,
                 failure,
@@ -478,7 +423,7 @@ impl Application for Connection {
                 ..
             } => {
                 let cause = call_failure(&failure, bytes_sent, session.close_reason());
-                self.handle_call_failed(session, now, user, cause);
+                self.handle_call_failed(session, now, place(user), cause);
             }
             Event::HeartbeatDue => self.send_heartbeat(session, now),
             Event::PeerGoAway { .. } => self.drain(),
@@ -495,17 +440,14 @@ impl Application for Connection {
             } => unasked::refuse(session, raw_call_id, opcode, reason),
             // A session that dialled lets no request through.
             Event::Request(_) | Event::Reject { .. } => {}
-            Event::Pong { user, rtt } => {
-                let call = u32::try_from(user).ok().and_then(|user| self.calls.remove(user));
-                match call {
-                    Some(InFlight::Ping { reply }) => {
-                        self.context.counters.round_trips.record(rtt);
-                        drop(reply.send(Ok(rtt)));
-                    }
-                    Some(InFlight::Probe) => self.know(session, now, Features::default(), false),
-                    _ => {}
+            Event::Pong { user, rtt } => match self.calls.try_remove(place(user)) {
+                Some(InFlight::Ping(ping)) => {
+                    self.context.counters.round_trips.record(rtt);
+                    drop(ping.reply.send(Ok(rtt)));
                 }
-            }
+                Some(InFlight::Probe) => self.know(session, now, Features::default(), false),
+                _ => {}
+            },
         }
     }
 
@@ -589,34 +531,21 @@ impl Connection {
         match self.phase {
             Phase::Open | Phase::Draining { appends_over: false } => false,
             // What was sent may still be answered, and every call ends at its deadline.
-            Phase::Draining { appends_over: true } => !self.calls.iter().any(|call| !call.is_upkeep()),
+            Phase::Draining { appends_over: true } => self.calls.iter().all(|(_, call)| call.is_upkeep()),
             // Nobody who closes a client waits for FETCHes.
             Phase::Closing { .. } => self.appends.is_empty() && session.own_calls() == self.fetches(),
         }
     }
 
     fn fetches(&self) -> usize {
-        let is_fetch = |call: &&InFlight| matches!(call, InFlight::Fetch { .. });
+        let is_fetch = |(_, call): &(usize, &InFlight)| matches!(call, InFlight::Fetch(_));
         self.calls.iter().filter(is_fetch).count()
     }
 }
 
-/// Tells the caller of something that was never sent. Appends are kept by the channel instead.
-pub(crate) fn fail_unsent(command: Command, endpoint: &Arc<str>, reason: &str) {
-    let cause = Cause::ConnectionLost {
-        sent: false,
-        reason: reason.to_owned(),
-    };
-    let failure = Failure::new(cause, Some(endpoint));
-    match command {
-        Command::Call(call) => drop(call.reply.send(Err(failure))),
-        Command::Ping(ping) => drop(ping.reply.send(Err(failure))),
-        Command::Fetch(fetch) => drop(fetch.events.send(FetchEvent::Failed {
-            tag: fetch.tag,
-            failure,
-        })),
-        Command::Appends(_) | Command::Pump(_) | Command::Close | Command::Drain => {}
-    }
+/// The place of the call that the session knows by this token.
+fn place(token: u64) -> usize {
+    usize::try_from(token).unwrap_or(usize::MAX)
 }
 
 /// Errors of sending that no other connection would spare the caller; for all others another connection will do.

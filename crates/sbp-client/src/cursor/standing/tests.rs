@@ -1,11 +1,12 @@
 use sbp_types::{Offset, StreamId};
 
-use super::super::record::{CommitRecord, Holder, Places, StreamPlace as Reading};
+use super::super::record::{CommitRecord, CommittedPlace, Holder, Places};
 use super::{AppendEnd, Found, Standing, Step, TakenOver};
 
 fn record(standing: &Standing, commit: u64, stream: i64, next: i64) -> CommitRecord {
     let mut places = standing.committed().clone();
-    let place = Reading {
+    let place = CommittedPlace {
+        stream: StreamId(stream),
         identity: None,
         name: String::new(),
         next: Offset(next),

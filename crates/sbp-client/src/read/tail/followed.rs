@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sbp_messages::ErrorCode;
+use sbp_messages::{ErrorCode, Status};
 use sbp_types::{Offset, StreamId, TimestampMs};
 
 use crate::config::RetryPolicy;
@@ -119,9 +119,9 @@ impl Followed {
         })
     }
 
-    fn refused(&self, status: &sbp_messages::Status, endpoint: &Arc<str>) -> ClientError {
-        let cause = crate::channel::refused(status, 0);
-        self.placed(ClientError::entry(status.code, &cause.to_string(), Some(endpoint)).of_a_read())
+    fn refused(&self, status: &Status, endpoint: &Arc<str>) -> ClientError {
+        let told = Status::error(status.code, Cause::refused(status, 0).to_string());
+        self.placed(ClientError::entry(&told, Some(endpoint)).of_a_read())
     }
 
     /// Adds where it is read.

@@ -14,7 +14,7 @@ use crate::channel::Channel;
 use crate::channel::command::FetchEvent;
 use crate::channel::credit::{Charge, ReceiveCredit};
 use crate::client::Client;
-use crate::clock::now;
+use crate::clock::{now, sleep_until};
 use crate::codes;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
@@ -307,7 +307,7 @@ impl TailTask {
         followed.asked = None;
         let status = &part.result.status;
         if !status.is_success() && codes::rule(status.code).retry != Retry::Never {
-            let failure = Failure::new(crate::channel::refused(status, 0), Some(endpoint));
+            let failure = Failure::new(Cause::refused(status, 0), Some(endpoint));
             return self.fail(place, &failure).map(drop);
         }
         let taken = followed.take(part, endpoint)?;
@@ -326,11 +326,5 @@ impl TailTask {
             self.find(place);
         }
         Ok(())
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    if let Some(at) = at {
-        tokio::time::sleep_until(tokio::time::Instant::from_std(at)).await;
     }
 }

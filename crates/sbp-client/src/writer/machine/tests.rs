@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use sbp_messages::ErrorCode;
+use sbp_messages::{ErrorCode, Status};
 use sbp_types::{Offset, StreamId, TimestampMs};
 
 use super::{Action, AttemptEnd, Content, Machine, Opening, Setup, TimeLimit};
@@ -554,7 +554,7 @@ fn a_stream_that_is_gone_stops_its_writer_and_what_may_be_stored_is_said_to_be_i
     machine.handle_end(now, tokens[0], failed(lost(), -1));
     machine.handle_end(now, tokens[1], failed(refused(ErrorCode::RANGE_NOT_FOUND), -1));
     assert!(matches!(machine.poll_action(), Some(Action::Refresh)));
-    let gone = ClientError::entry(ErrorCode::NOT_FOUND, "it was deleted", None);
+    let gone = ClientError::entry(&Status::error(ErrorCode::NOT_FOUND, "it was deleted"), None);
     machine.handle_deleted(gone);
     let doubtful = (ErrorKind::Indeterminate, codes::CONNECTION_LOST);
     let gone = (ErrorKind::Rejected, ErrorCode::NOT_FOUND);
