@@ -3,27 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an acknowledgement of an append promises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// The record was synced to stable storage before it was acknowledged.
-    #[default]
-    Fsync,
-    /// The record was handed to the operating system: it survives the process, not a power loss. For tests, caches and
-    /// benchmarks; never implied.
-    None,
-}
-
-impl Durability {
-    /// The word for it on the command line and in the HEARTBEAT feature `durability`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fsync => "fsync",
-            Self::None => "none",
-        }
-    }
-}
+use sbp_log::Durability;
 
 /// Which of the two roles a server has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

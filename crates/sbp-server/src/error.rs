@@ -126,6 +126,14 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// Wraps a system error with the step that failed.
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}
+
 /// Why [`Server::shutdown`](crate::Server::shutdown) could not end cleanly. What was acknowledged is safe in any case:
 /// the next start recovers it.
 #[derive(Debug, thiserror::Error)]

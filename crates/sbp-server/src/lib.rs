@@ -32,9 +32,10 @@ mod start;
 mod stats;
 mod storage;
 
-pub use config::{Durability, Roles, ServerConfig};
+pub use config::{Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
+pub use sbp_log::Durability;
 #[cfg(feature = "testing")]
 pub use sbp_log::ForgetWriters;
 pub use server::Server;

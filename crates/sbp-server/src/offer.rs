@@ -1,6 +1,7 @@
 //! HEARTBEAT: what the server tells a peer of itself, and which features both sides have.
 
 use sbp_messages::{Feature, HeartbeatRequest, HeartbeatResponse, Status, features};
+use sbp_session::Limits;
 
 use crate::identity::Identity;
 
@@ -16,20 +17,10 @@ pub(crate) struct Offer {
     limits: Vec<Feature>,
 }
 
-/// The limits of one connection that the peer is told.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ToldLimits {
-    pub(crate) calls: usize,
-    pub(crate) bytes: usize,
-    pub(crate) waits: usize,
-    pub(crate) entries: usize,
-    pub(crate) header: u32,
-}
-
 impl Offer {
     /// The offer of a server. Both roles offer the same request features: a role that does not serve an operation
     /// refuses it, and the peer asks the other role. Only a range server names an id and a durability.
-    pub(crate) fn new(durability: &str, identity: &Identity, limits: ToldLimits) -> Self {
+    pub(crate) fn new(durability: &str, identity: &Identity, limits: &Limits) -> Self {
         let mut offered = vec![
             Feature::new(features::NAMES, "1"),
             Feature::new(features::CONDITIONAL_APPEND, "1"),
@@ -46,10 +37,10 @@ impl Offer {
             features: offered,
             limits: vec![
                 Feature::new(features::MAX_CALLS, limits.calls.to_string()),
-                Feature::new(features::MAX_BYTES, limits.bytes.to_string()),
+                Feature::new(features::MAX_BYTES, limits.request_bytes.to_string()),
                 Feature::new(features::MAX_WAITS, limits.waits.to_string()),
                 Feature::new(features::MAX_ENTRIES, limits.entries.to_string()),
-                Feature::new(features::MAX_HEADER, limits.header.to_string()),
+                Feature::new(features::MAX_HEADER, limits.request_header.to_string()),
             ],
         }
     }
@@ -104,12 +95,13 @@ mod tests {
             server_id: Some(ServerId(7)),
             advertise: "host:1".to_owned(),
         };
-        let limits = ToldLimits {
+        let limits = Limits {
             calls: 1,
-            bytes: 2,
+            request_bytes: 2,
             waits: 3,
             entries: 4,
-            header: 5,
+            request_header: 5,
+            ..Limits::default()
         };
         let request = HeartbeatRequest {
             client_id: "me".to_owned(),
@@ -118,7 +110,7 @@ mod tests {
             features: names.iter().map(|name| Feature::new(name, "whatever")).collect(),
             ..Default::default()
         };
-        Offer::new("fsync", &identity, limits).answer(&identity, 9, request)
+        Offer::new("fsync", &identity, &limits).answer(&identity, 9, request)
     }
 
     #[test]

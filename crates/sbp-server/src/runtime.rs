@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use sbp_log::{FileSystem, LogConfig, RealFileSystem, SystemClock};
+use sbp_log::{Durability, FileSystem, LogConfig, RealFileSystem, SystemClock};
 use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status, check_address};
 use sbp_session::SessionConfig;
 use sbp_transport::{Descriptors, ListenError, Memory, Registered, listen};
@@ -16,16 +16,15 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
 use crate::background::{scrub_what_is_sealed, trim_what_is_due, watch_itself};
-use crate::config::{Durability, Roles, ServerConfig};
+use crate::config::{Roles, ServerConfig};
 use crate::connections::Connections;
 use crate::data_dir::{DataDir, fit_to_disk};
 use crate::error::{ShutdownError, StartError};
-use crate::failure::Health;
 use crate::identity::Identity;
 use crate::listener::{Acceptor, HANDOVERS};
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::node::{ConnectionLimits, Node};
-use crate::offer::{Offer, ToldLimits};
+use crate::offer::Offer;
 use crate::range::{RangeServer, Readers};
 use crate::roles::keep_in_touch;
 use crate::start::{OpenedRoles, StartContext};
@@ -48,12 +47,12 @@ pub(crate) struct ServerRuntime {
     /// The runtime of the acceptor and of connections that have not made a request yet.
     reception: Runtime,
     stop: watch::Sender<bool>,
-    local: SocketAddr,
-    node: Arc<Node>,
+    pub(crate) local: SocketAddr,
+    pub(crate) node: Arc<Node>,
     /// The range server with the log, which owns the directory.
     owner: Arc<RangeServer>,
     connections: Arc<Connections>,
-    descriptors: Arc<Descriptors>,
+    pub(crate) descriptors: Arc<Descriptors>,
     /// Entries for the descriptors that keep the directory locked; dropped before these are closed.
     locks: Vec<Registered>,
     data_dir: DataDir,
@@ -69,9 +68,12 @@ impl ServerRuntime {
         let reception = start_runtime("sbp-reception")?;
         // Before the directory is opened, so that a port in use is reported at once and nothing is changed.
         let listener = bind(&reception, &config.listen)?;
-        let local = listener.local_addr().map_err(io("read the address listened on"))?;
+        let local = listener
+            .local_addr()
+            .map_err(StartError::io("read the address listened on"))?;
         check_advertised(config, local)?;
-        let data_dir = DataDir::new(config.data_dir.as_deref()).map_err(io("make a temporary directory"))?;
+        let data_dir =
+            DataDir::new(config.data_dir.as_deref()).map_err(StartError::io("make a temporary directory"))?;
         let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
         let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
         let context = StartContext {
@@ -118,22 +120,6 @@ impl ServerRuntime {
             grace,
             durability,
         })
-    }
-
-    pub(crate) fn advertise(&self) -> &str {
-        &self.node.identity.advertise
-    }
-
-    pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
-
-    pub(crate) fn health(&self) -> Arc<Health> {
-        Arc::clone(&self.node.health)
-    }
-
-    pub(crate) fn descriptors(&self) -> Arc<Descriptors> {
-        Arc::clone(&self.descriptors)
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
@@ -235,7 +221,7 @@ fn open_node(
     } = parts;
     let advertise = context.advertise.to_owned();
     let identity = Identity { server_id, advertise };
-    let offer = Offer::new(config.durability.name(), &identity, told_limits(session));
+    let offer = Offer::new(config.durability.name(), &identity, &session.limits);
     let limits = ConnectionLimits {
         answer_bytes: session.limits.answer_bytes,
         waits: session.limits.waits,
@@ -243,7 +229,7 @@ fn open_node(
         shutdown_grace: config.shutdown_grace,
     };
     let readers = ranges.as_ref().map(Readers::start).transpose();
-    let readers = readers.map_err(io("start a reader thread"))?;
+    let readers = readers.map_err(StartError::io("start a reader thread"))?;
     let node = Arc::new(Node {
         identity,
         offer,
@@ -258,12 +244,6 @@ fn open_node(
         faults: LogRateLimiter::default(),
     });
     Ok((node, owner))
-}
-
-/// Wraps a system error with the step that failed.
-fn io(what: &str) -> impl FnOnce(std::io::Error) -> StartError {
-    let what = what.to_owned();
-    move |source| StartError::Io { what, source }
 }
 
 /// Starts the regular tasks of the server.
@@ -320,10 +300,7 @@ fn start_runtime(thread: &str) -> Result<Runtime, StartError> {
         .enable_io()
         .enable_time()
         .build()
-        .map_err(|source| StartError::Io {
-            what: "start the server's threads".to_owned(),
-            source,
-        })
+        .map_err(StartError::io("start the server's threads"))
 }
 
 fn bind(runtime: &Runtime, address: &str) -> Result<TcpListener, StartError> {
@@ -395,10 +372,7 @@ fn log_config(config: &ServerConfig, data_dir: &DataDir) -> LogConfig {
         LogConfig::new(data_dir.path())
     };
     fit_to_disk(&mut log);
-    log.durability = match config.durability {
-        Durability::Fsync => sbp_log::Durability::Fsync,
-        Durability::None => sbp_log::Durability::None,
-    };
+    log.durability = config.durability;
     if let Some(bytes) = config.segment_bytes {
         log.segment_bytes = bytes;
     }
@@ -419,17 +393,6 @@ fn session_config(config: &ServerConfig) -> SessionConfig {
     GoAway { status, grace_ms: 0 }.encode(&mut Encoder::new(), &mut header);
     session.violation_header = header.freeze();
     session
-}
-
-fn told_limits(session: &SessionConfig) -> ToldLimits {
-    let limits = &session.limits;
-    ToldLimits {
-        calls: limits.calls,
-        bytes: limits.request_bytes,
-        waits: limits.waits,
-        entries: limits.entries,
-        header: limits.request_header,
-    }
 }
 
 /// The descriptors that keep the directory locked. The log owns the files and does not expose their descriptors, so

@@ -40,18 +40,15 @@ impl Server {
         let starting = std::thread::Builder::new()
             .name("sbp-start".to_owned())
             .spawn(move || ServerRuntime::start(&config));
-        let starting = starting.map_err(|source| StartError::Io {
-            what: "start a thread".to_owned(),
-            source,
-        })?;
+        let starting = starting.map_err(StartError::io("start a thread"))?;
         let runtime = starting
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(Self {
-            address: runtime.advertise().to_owned(),
-            local: runtime.local_addr(),
-            health: runtime.health(),
-            descriptors: runtime.descriptors(),
+            address: runtime.node.identity.advertise.clone(),
+            local: runtime.local,
+            health: Arc::clone(&runtime.node.health),
+            descriptors: Arc::clone(&runtime.descriptors),
             process: std::process::id(),
             runtime: ManuallyDrop::new(Mutex::new(Some(runtime))),
         })

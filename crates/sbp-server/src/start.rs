@@ -15,7 +15,7 @@ use crate::peer::{PeerChannel, PeerConfig};
 use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
 use crate::roles::{AskPlacementDriver, RangeRole, RangeStore, RemoteServers, allocate_id, greeting};
-use crate::storage::{self, PlacementStorage, RangeStorage, Storage, StorageParts};
+use crate::storage::{self, RangeStorage, Storage, StorageParts};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -82,8 +82,7 @@ impl OpenedRoles {
                 })
             }
             Roles::PlacementDriver => {
-                let PlacementStorage { placement, owner } =
-                    storage::open_placement_driver(parts, log, context.remote_servers())?;
+                let (placement, owner) = storage::open_placement_driver(parts, log, context.remote_servers())?;
                 Ok(Self {
                     server_id: None,
                     placement: Some(placement),
@@ -126,10 +125,7 @@ impl OpenedRoles {
             }
         };
         let range_store = RangeStore::start(hosted_ranges, store, Arc::clone(&ranges), Arc::clone(&parts.health));
-        let range_store = range_store.map_err(|source| StartError::Io {
-            what: "start the metadata thread".to_owned(),
-            source,
-        })?;
+        let range_store = range_store.map_err(StartError::io("start the metadata thread"))?;
         let me = RangeServerName {
             server_id,
             advertise_addr: context.advertise.to_owned(),

@@ -92,7 +92,7 @@ impl Appends {
         let now = turn.node.clock.now();
         let mut throttle_time_ms = turn.node.ranges().map_or(0, |ranges| ranges.throttle_ms());
         for done in done.drain(..) {
-            let call = done.call;
+            let call = done.entry.call;
             let result = append_result(done, now);
             if result.status.code == ErrorCode::TOO_MANY_REQUESTS
                 && let Ok(ranges) = turn.node.ranges()
@@ -141,15 +141,10 @@ impl Appends {
 }
 
 fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
-    let AppendDone {
-        request_index,
-        stream,
-        outcome,
-        ..
-    } = done;
+    let AppendDone { entry, outcome } = done;
     let result = AppendResult {
-        stream_id: stream,
-        request_index,
+        stream_id: entry.stream,
+        request_index: entry.request_index,
         stream_append_time_ms: now,
         ..AppendResult::default()
     };

@@ -2,8 +2,8 @@
 
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
-    CreateRangeRequest, CreateRangeResponse, CreateStreamResult, CreateStreamsRequest, DeleteStreamResult,
-    DeleteStreamsRequest, ErrorCode, IdAllocationRequest, IdAllocationResponse, Message, Range, RangeId, SealKind,
+    CreateRangeRequest, CreateRangeResponse, CreateStreamResult, CreateStreamsRequest, DecodeError, DeleteStreamResult,
+    DeleteStreamsRequest, ErrorCode, IdAllocationRequest, IdAllocationResponse, Message, Range, SealKind,
     SealRangesRequest, SealRangesResult, Status, Stream, TrimStreamResult, TrimStreamsRequest, UpdateStreamResult,
     UpdateStreamsRequest,
 };
@@ -15,7 +15,7 @@ use super::handle::Answer;
 use super::results::EntryResult;
 use super::streams::{existing_stream, new_stream, stream_update, trimmed_stream, wire_stream, with_id, with_name};
 use crate::node::Node;
-use crate::placement::{NewRange, Outcome, Outcomes, Request, SealFor, SealTarget};
+use crate::placement::{NewRange, Outcome, Outcomes, Request, SealFor};
 use crate::refusal::Refusal;
 
 /// How a change is answered: with the outcomes of its entries, and the ends of the ranges that they show.
@@ -59,8 +59,11 @@ pub(super) fn read_change(frame: &Frame) -> Result<Change, Fault> {
         OpCode::SEAL_RANGES => {
             let request = decode(frame, SealRangesRequest::validate)?;
             let ids = request.ranges.iter().map(|range| range.stream_id).collect();
-            let wanted = request.ranges.iter().map(seal_target).collect();
-            let wanted = Request::SealRanges(seal_for(request.kind)?, wanted);
+            let wanted = request
+                .ranges
+                .iter()
+                .map(|range| Refusal::check(range.fault()).map(|()| *range));
+            let wanted = Request::SealRanges(seal_for(request.kind)?, wanted.collect());
             (request.timeout_ms, wanted, for_each(ids, sealed))
         }
         OpCode::CREATE_RANGE => {
@@ -90,7 +93,7 @@ pub(super) fn decode<M: Message>(
     validate: impl FnOnce(&M) -> Result<(), sbp_messages::Refusal>,
 ) -> Result<M, Fault> {
     let request = M::decode(&frame.header)?;
-    validate(&request)?;
+    validate(&request).map_err(DecodeError::from)?;
     Ok(request)
 }
 
@@ -101,17 +104,6 @@ fn seal_for(kind: SealKind) -> Result<SealFor, Refusal> {
         SealKind::RANGE_SERVER => Ok(SealFor::RangeServer),
         SealKind(other) => Err(Refusal::invalid(format!("{other} is no kind of seal"))),
     }
-}
-
-/// The range that an entry of SEAL_RANGES names.
-fn seal_target(range: &RangeId) -> Result<SealTarget, Refusal> {
-    Refusal::check(range.fault())?;
-    Ok(SealTarget {
-        stream: range.stream_id,
-        range: range.range_index,
-        epoch: range.epoch,
-        end: range.end_offset,
-    })
 }
 
 /// The range that CREATE_RANGE describes.

@@ -2,7 +2,6 @@
 
 use sbp_messages::DecodeError;
 
-use crate::placement::TokenError;
 use crate::refusal::Refusal;
 
 /// Why a whole request is refused, with a system error.
@@ -15,18 +14,6 @@ pub(crate) enum Fault {
 impl From<DecodeError> for Fault {
     fn from(error: DecodeError) -> Self {
         Self::Header(error)
-    }
-}
-
-impl From<sbp_messages::Refusal> for Fault {
-    fn from(refusal: sbp_messages::Refusal) -> Self {
-        Self::Header(refusal.into())
-    }
-}
-
-impl From<TokenError> for Fault {
-    fn from(error: TokenError) -> Self {
-        Self::Refused(Refusal::invalid(error.to_string()))
     }
 }
 

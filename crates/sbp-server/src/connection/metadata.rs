@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use sbp_frame::{CallId, Frame, OpCode};
 use sbp_messages::{
-    DescribeRangeResult, DescribeRangesRequest, ErrorCode, ListRangesRequest, ListRangesResult, RangeCriteria, RangeId,
-    StreamRanges, SyncRangesRequest, SyncRangesResult, requested_timeout,
+    DescribeRangeResult, DescribeRangesRequest, ErrorCode, ListRangesRequest, ListRangesResult, RangeId, StreamRanges,
+    SyncRangesRequest, SyncRangesResult, requested_timeout,
 };
 use sbp_types::{Offset, RangeKey};
 
@@ -15,9 +15,7 @@ use super::changes::{Change, ChangeAnswer, read_change};
 use super::ends::Ends;
 use super::fault::Fault;
 use super::handle::{Answer, ConnectionCommand, Turn};
-use crate::placement::{
-    Criterion, Listed, ListedPage, MetadataJob, Outcome, Outcomes, PlacementState, RangeRecord, list_ranges,
-};
+use crate::placement::{Listed, ListedPage, MetadataJob, Outcome, Outcomes, PlacementState, RangeRecord, list_ranges};
 use crate::refusal::{Refusal, value_and_status};
 
 /// The requests that are not answered.
@@ -80,11 +78,14 @@ impl MetadataCalls {
         call: CallId,
         request: ListRangesRequest,
     ) -> Result<(), Fault> {
-        let criteria: Vec<_> = request.range_criteria.iter().map(criterion).collect();
-        let page = turn
-            .node
-            .placement()?
-            .read(|state| list_ranges(state, &criteria, request.limit, &request.continuation))?;
+        let ListRangesRequest {
+            range_criteria: criteria,
+            limit,
+            continuation,
+            ..
+        } = request;
+        let placement = turn.node.placement()?;
+        let page = placement.read(|state| list_ranges(state, &criteria, limit, &continuation))?;
         let ListedPage { results, continuation } = page;
         let ends = Ends::ask(turn, call, all(results.iter().map(|listed| &listed.ranges)))?;
         let answer = Answer::new(move |turn: &mut Turn<'_>, call, ends: Ends| {
@@ -92,7 +93,7 @@ impl MetadataCalls {
             let results = results.into_iter().map(|Listed { criterion, ranges }| {
                 let (ranges, status) = value_and_status(ranges.map(|ranges| ends.all_shown(node, &ranges)));
                 ListRangesResult {
-                    range_criteria: request.range_criteria.get(criterion).cloned(),
+                    range_criteria: criteria.get(criterion).cloned(),
                     ranges: ranges.unwrap_or_default(),
                     status,
                 }
@@ -190,13 +191,6 @@ fn all<'a>(found: impl Iterator<Item = &'a Stored>) -> impl Iterator<Item = &'a 
         .filter_map(|ranges| ranges.as_ref().ok())
         .flatten()
         .map(|range| &**range)
-}
-
-fn criterion(criteria: &RangeCriteria) -> Criterion {
-    Criterion {
-        stream: criteria.stream_id,
-        server: criteria.range_server.as_ref().map(|server| server.server_id),
-    }
 }
 
 fn find_range(state: &PlacementState, asked: &RangeId) -> Result<Arc<RangeRecord>, Refusal> {

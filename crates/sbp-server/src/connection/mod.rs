@@ -17,7 +17,6 @@ mod range_server;
 mod replier;
 mod results;
 mod streams;
-mod wire_range;
 
 pub(crate) use handle::{ConnectionCommand, ConnectionHandle};
 pub(crate) use handler::Connection;

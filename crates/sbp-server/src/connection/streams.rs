@@ -10,7 +10,7 @@ use sbp_types::{Offset, StreamId};
 use super::fault::Fault;
 use super::handle::Turn;
 use crate::placement::{
-    Described, NewStream, RequestedSettings, SchemaRecord, StreamQuery, StreamRecord, StreamUpdate, describe_streams,
+    Described, NewStream, RequestedSettings, SchemaRecord, StreamRecord, StreamUpdate, describe_streams,
 };
 use crate::refusal::Refusal;
 
@@ -78,14 +78,8 @@ pub(super) fn with_name(name: String) -> Stream {
 
 /// Answers DESCRIBE_STREAMS.
 pub(super) fn handle_describe(turn: &mut Turn<'_>, call: CallId, request: DescribeStreamsRequest) -> Result<(), Fault> {
-    let query = StreamQuery {
-        ids: request.stream_ids,
-        names: request.names,
-        limit: request.limit,
-        continuation: request.continuation.to_vec(),
-    };
     let placement = turn.node.placement()?;
-    let (found, continuation) = placement.read(|state| describe_streams(state, query))?;
+    let (found, continuation) = placement.read(|state| describe_streams(state, request))?;
     let results = found.into_iter().map(|described| {
         let (stream, status) = match described {
             Described::Found(stream) => (wire_stream(&stream), Status::success()),

@@ -1,6 +1,5 @@
 //! Durable metadata: the records of the placement driver, and the ranges that the range server holds.
 
-mod backend;
 mod codec;
 mod redb_store;
 #[cfg(test)]

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
-use sbp_log::{FileSystem, OpenMode};
+use sbp_log::{File, FileSystem, OpenMode};
 use sbp_types::{RangeIndex, RangeKey, ServerId, StreamId};
 
-use super::backend::FileBackend;
 use super::codec;
 use super::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::{Change, ServerRecord};
@@ -63,7 +62,7 @@ impl RedbStore {
     }
 
     fn open_file(files: &Arc<dyn FileSystem>, path: &Path, mode: OpenMode) -> Result<Self, MetadataError> {
-        let file = FileBackend::new(files.open(path, mode)?);
+        let file = FileBackend(files.open(path, mode)?);
         let database = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create_with_backend(file)?;
@@ -271,5 +270,32 @@ fn range_key((stream, range): (i64, i32)) -> RangeKey {
     RangeKey {
         stream: StreamId(stream),
         range: RangeIndex(range),
+    }
+}
+
+/// The database's file, on the log's file system interface, so that simulated power losses hit both.
+#[derive(Debug)]
+struct FileBackend(Arc<dyn File>);
+
+// Locks are left at their default, "unsupported": the data directory's own lock covers this file too.
+impl redb::StorageBackend for FileBackend {
+    fn len(&self) -> Result<u64, io::Error> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
+        self.0.read_at(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), io::Error> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), io::Error> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        self.0.write_at(offset, data)
     }
 }

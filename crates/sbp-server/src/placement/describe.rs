@@ -2,25 +2,15 @@
 
 use std::sync::Arc;
 
-use sbp_messages::ErrorCode;
+use sbp_messages::{DescribeStreamsRequest, ErrorCode};
 use sbp_types::StreamId;
 
 use super::name::quoted;
 use super::page_size;
 use super::records::StreamRecord;
 use super::state::PlacementState;
-use super::token::{TokenError, read_stream_token, write_stream_token};
+use super::token::{read_stream_token, write_stream_token};
 use crate::refusal::Refusal;
-
-/// The streams asked for. Without ids and names: all streams, a page at a time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StreamQuery {
-    pub(crate) ids: Vec<StreamId>,
-    pub(crate) names: Vec<String>,
-    /// The most streams in a page; 0: the server decides.
-    pub(crate) limit: i32,
-    pub(crate) continuation: Vec<u8>,
-}
 
 /// The answer for one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +27,13 @@ pub(crate) enum Described {
 /// id, and the token of the next page, which is empty after the last one.
 pub(crate) fn describe_streams(
     state: &PlacementState,
-    query: StreamQuery,
-) -> Result<(Vec<Described>, Vec<u8>), TokenError> {
-    if query.ids.is_empty() && query.names.is_empty() {
+    query: DescribeStreamsRequest,
+) -> Result<(Vec<Described>, Vec<u8>), Refusal> {
+    if query.is_list() {
         return page(state, query.limit, &query.continuation);
     }
-    let mut found = Vec::with_capacity(query.ids.len() + query.names.len());
-    for id in query.ids {
+    let mut found = Vec::with_capacity(query.stream_ids.len() + query.names.len());
+    for id in query.stream_ids {
         found.push(match state.stream(id) {
             Some(stream) => Described::Found(Arc::clone(stream)),
             None => Described::UnknownId(id, Refusal::no_stream(id)),
@@ -62,7 +52,7 @@ pub(crate) fn describe_streams(
     Ok((found, Vec::new()))
 }
 
-fn page(state: &PlacementState, limit: i32, token: &[u8]) -> Result<(Vec<Described>, Vec<u8>), TokenError> {
+fn page(state: &PlacementState, limit: i32, token: &[u8]) -> Result<(Vec<Described>, Vec<u8>), Refusal> {
     let after = read_stream_token(token)?;
     let size = page_size(limit);
     let mut streams = state.streams_after(after);

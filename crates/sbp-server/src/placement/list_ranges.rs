@@ -2,20 +2,14 @@
 
 use std::sync::Arc;
 
-use sbp_types::{RangeKey, ServerId, StreamId};
+use sbp_messages::RangeCriteria;
+use sbp_types::RangeKey;
 
 use super::page_size;
 use super::records::RangeRecord;
 use super::state::PlacementState;
-use super::token::{RangePlace, TokenError, read_range_token, write_range_token};
+use super::token::{RangePlace, read_range_token, write_range_token};
 use crate::refusal::Refusal;
-
-/// The ranges asked for: those of a stream, those on a server, or the stream's ranges on the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Criterion {
-    pub(crate) stream: Option<StreamId>,
-    pub(crate) server: Option<ServerId>,
-}
 
 /// The ranges that match one criterion, as far as they are on this page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +31,10 @@ pub(crate) struct ListedPage {
 /// page.
 pub(crate) fn list_ranges(
     state: &PlacementState,
-    criteria: &[Criterion],
+    criteria: &[RangeCriteria],
     limit: i32,
     token: &[u8],
-) -> Result<ListedPage, TokenError> {
+) -> Result<ListedPage, Refusal> {
     let RangePlace {
         criterion: first,
         mut after,
@@ -61,7 +55,7 @@ pub(crate) fn list_ranges(
             break;
         }
         let behind = after.take();
-        let ranges = match matching(state, *criterion, behind) {
+        let ranges = match matching(state, criterion, behind) {
             Err(refusal) => Err(refusal),
             Ok(mut matching) => {
                 let shown: Vec<_> = matching.by_ref().take(room).cloned().collect();
@@ -83,14 +77,14 @@ pub(crate) fn list_ranges(
     Ok(page)
 }
 
-fn matching(
-    state: &PlacementState,
-    criterion: Criterion,
+fn matching<'a>(
+    state: &'a PlacementState,
+    criteria: &RangeCriteria,
     after: Option<RangeKey>,
-) -> Result<Box<dyn Iterator<Item = &Arc<RangeRecord>> + '_>, Refusal> {
-    let on_server =
-        move |range: &&Arc<RangeRecord>| criterion.server.is_none_or(|server| range.servers.contains(&server));
-    match (criterion.stream, criterion.server) {
+) -> Result<Box<dyn Iterator<Item = &'a Arc<RangeRecord>> + 'a>, Refusal> {
+    let server = criteria.range_server.as_ref().map(|server| server.server_id);
+    let on_server = move |range: &&Arc<RangeRecord>| server.is_none_or(|server| range.servers.contains(&server));
+    match (criteria.stream_id, server) {
         (None, None) => Err(Refusal::invalid("a criterion names a stream, a range server, or both")),
         (Some(stream), _) => {
             if state.stream(stream).is_none() {

@@ -37,22 +37,21 @@ mod worker;
 
 pub(crate) use choose::ServerLoad;
 pub(crate) use create::NewStream;
-pub(crate) use describe::{Described, StreamQuery, describe_streams};
+pub(crate) use describe::{Described, describe_streams};
 pub(crate) use driver::PlacementDriver;
 pub(crate) use effects::Outcome;
 pub(crate) use identity::identify_streams;
-pub(crate) use list_ranges::{Criterion, Listed, ListedPage, list_ranges};
+pub(crate) use list_ranges::{Listed, ListedPage, list_ranges};
 #[cfg(test)]
 pub(crate) use range_servers::NoOthers;
 pub(crate) use range_servers::{AbandonedEnd, RangeServer, RangeServers};
 pub(crate) use records::{RangeRecord, ServerRecord, StreamRecord};
 pub(crate) use request::{MetadataJob, Outcomes, Request};
 pub(crate) use schema::SchemaRecord;
-pub(crate) use seal::{NewRange, SealFor, SealTarget};
+pub(crate) use seal::{NewRange, SealFor};
 pub(crate) use settings::{RequestedSettings, Settings};
 pub(crate) use state::{Change, PlacementState};
 pub(crate) use store::{CommitError, PlacementStore};
-pub(crate) use token::TokenError;
 pub(crate) use update::StreamUpdate;
 pub(crate) use worker::DriverParts;
 

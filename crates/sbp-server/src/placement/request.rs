@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sbp_messages::ErrorCode;
+use sbp_messages::{ErrorCode, RangeId};
 use sbp_types::{Offset, StreamId};
 
 use super::apply::Command;
@@ -10,7 +10,7 @@ use super::create::NewStream;
 use super::effects::Outcome;
 use super::identity::new_identity;
 use super::records::ServerRecord;
-use super::seal::{NewRange, SealFor, SealTarget};
+use super::seal::{NewRange, SealFor};
 use super::update::StreamUpdate;
 use crate::refusal::{Done, Refusal};
 
@@ -25,7 +25,7 @@ pub(crate) enum Request {
     DeleteStreams(Entries<StreamId>),
     /// Streams, and the offset at which each is to begin.
     TrimStreams(Entries<(StreamId, Offset)>),
-    SealRanges(SealFor, Entries<SealTarget>),
+    SealRanges(SealFor, Entries<RangeId>),
     CreateRange(Result<NewRange, Refusal>),
     AllocateServerId,
     RegisterServer(ServerRecord),
@@ -51,7 +51,7 @@ pub(super) enum Task {
     /// May need the confirmed end of the open range first.
     Trim { stream: StreamId, start: Offset },
     /// May need a range server to seal the range first.
-    Seal { on_behalf: SealFor, target: SealTarget },
+    Seal { on_behalf: SealFor, target: RangeId },
 }
 
 impl Task {
@@ -59,7 +59,7 @@ impl Task {
     pub(super) fn stream(&self) -> Option<StreamId> {
         match self {
             Self::Trim { stream, .. } => Some(*stream),
-            Self::Seal { target, .. } => Some(target.stream),
+            Self::Seal { target, .. } => Some(target.stream_id),
             Self::Apply(Command::UpdateStream(update)) => Some(update.id),
             Self::Apply(Command::DeleteStream(stream)) => Some(*stream),
             Self::Apply(Command::CreateRange(range)) => Some(range.key.stream),

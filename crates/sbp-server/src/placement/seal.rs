@@ -2,25 +2,13 @@
 
 use std::sync::Arc;
 
-use sbp_messages::ErrorCode;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId};
+use sbp_messages::{ErrorCode, RangeId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId};
 
 use super::effects::{Action, Effects, Order, Outcome};
 use super::records::RangeRecord;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
-
-/// The range that is to be sealed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SealTarget {
-    pub(crate) stream: StreamId,
-    /// `None`: the open range, or the last one if none is open.
-    pub(crate) range: Option<RangeIndex>,
-    /// The epoch the requester believes the range to have; `None`: any.
-    pub(crate) epoch: Option<Epoch>,
-    /// The end that the requester expects; only compared.
-    pub(crate) end: Option<Offset>,
-}
 
 /// On whose behalf a range is sealed (`kind` of SEAL_RANGES).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +34,15 @@ pub(crate) enum SealPlan {
     OpenNext(RangeKey),
 }
 
-/// Decides the next step of a seal from what the placement driver knows of the range.
-pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: SealFor) -> Result<SealPlan, Refusal> {
-    let Some(last) = state.last_range(target.stream) else {
-        return Err(Refusal::no_stream(target.stream));
+/// Decides the next step of a seal from what the placement driver knows of the range. Without an index `target` is the
+/// open range, or the last one if none is open.
+pub(crate) fn plan_seal(state: &PlacementState, target: RangeId, on_behalf: SealFor) -> Result<SealPlan, Refusal> {
+    let Some(last) = state.last_range(target.stream_id) else {
+        return Err(Refusal::no_stream(target.stream_id));
     };
-    let index = target.range.unwrap_or(last.key.range);
+    let index = target.range_index.unwrap_or(last.key.range);
     let key = RangeKey {
-        stream: target.stream,
+        stream: target.stream_id,
         range: index,
     };
     let next = next_key(key).and_then(|next| state.range(next));
@@ -63,7 +52,7 @@ pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: S
             (Some(next), SealFor::PlacementDriver) => Ok(SealPlan::Done(Arc::clone(next))),
             _ => Err(Refusal::new(
                 ErrorCode::RANGE_NOT_FOUND,
-                format!("stream {} has no range {index}", target.stream),
+                format!("stream {} has no range {index}", target.stream_id),
             )),
         };
     };
@@ -81,7 +70,7 @@ pub(crate) fn plan_seal(state: &PlacementState, target: SealTarget, on_behalf: S
             epoch: range.epoch,
         });
     };
-    Refusal::check_end(key, end, target.end)?;
+    Refusal::check_end(key, end, target.end_offset)?;
     Ok(match (on_behalf, next) {
         (SealFor::RangeServer, _) => SealPlan::Done(Arc::clone(range)),
         (SealFor::PlacementDriver, Some(next)) => SealPlan::Done(Arc::clone(next)),

@@ -3,10 +3,10 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use sbp_messages::ErrorCode;
+use sbp_messages::{ErrorCode, RangeId};
 use sbp_types::{RangeIndex, RangeKey, StreamId};
 
-use super::{MetadataJob, Outcome, Outcomes, PlacementDriver, Request, SealFor, SealTarget};
+use super::{MetadataJob, Outcome, Outcomes, PlacementDriver, Request, SealFor};
 use crate::refusal::Refusal;
 
 /// How long a test waits for an answer.
@@ -39,11 +39,11 @@ pub(crate) fn key(stream: StreamId, range: i32) -> RangeKey {
 }
 
 pub(crate) fn seal(stream: StreamId) -> Request {
-    let target = SealTarget {
-        stream,
-        range: None,
+    let target = RangeId {
+        stream_id: stream,
+        range_index: None,
         epoch: None,
-        end: None,
+        end_offset: None,
     };
     Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)])
 }

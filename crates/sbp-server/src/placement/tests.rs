@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sbp_messages::ErrorCode;
+use sbp_messages::{DescribeStreamsRequest, ErrorCode, RangeCriteria, RangeId};
 use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::apply::{Command, apply};
@@ -301,11 +301,12 @@ fn a_deleted_stream_leaves_its_name_and_keeps_its_id() {
 #[test]
 fn streams_are_described_by_id_then_name_in_request_order() {
     let state = with_streams(3);
-    let query = StreamQuery {
-        ids: vec![StreamId(3), StreamId(9)],
+    let query = DescribeStreamsRequest {
+        stream_ids: vec![StreamId(3), StreamId(9)],
         names: vec!["s0".to_owned(), "nope".to_owned()],
         limit: 1,
-        continuation: b"ignored".to_vec(),
+        continuation: b"ignored".as_slice().into(),
+        ..Default::default()
     };
     let (found, next) = describe_streams(&state, query).unwrap();
     assert!(matches!(&found[0], Described::Found(stream) if stream.id == StreamId(3)));
@@ -321,9 +322,9 @@ fn all_streams_come_in_pages() {
         let state = with_streams(streams);
         let (mut ids, mut continuation, mut seen) = (vec![], vec![], 0);
         loop {
-            let query = StreamQuery {
+            let query = DescribeStreamsRequest {
                 limit,
-                continuation,
+                continuation: continuation.into(),
                 ..Default::default()
             };
             let (found, next) = describe_streams(&state, query).unwrap();
@@ -345,6 +346,7 @@ fn all_streams_come_in_pages() {
 #[test]
 fn what_is_no_token_is_refused() {
     let state = with_streams(1);
+    let foreign = Refusal::invalid("the continuation is not one that this server gave for such a request");
     for token in [
         b"x".to_vec(),
         vec![0x51],
@@ -352,16 +354,13 @@ fn what_is_no_token_is_refused() {
         vec![0x61, 0, 0, 0, 0],
         vec![0x51; 10],
     ] {
-        let query = StreamQuery {
-            continuation: token.clone(),
+        let query = DescribeStreamsRequest {
+            continuation: token.clone().into(),
             ..Default::default()
         };
-        assert_eq!(describe_streams(&state, query).unwrap_err(), TokenError, "{token:?}");
+        assert_eq!(describe_streams(&state, query).unwrap_err(), foreign, "{token:?}");
     }
-    let criteria = [Criterion {
-        stream: Some(StreamId(1)),
-        server: None,
-    }];
+    let by_stream = [criteria(Some(StreamId(1)), None)];
     for token in [
         vec![0x61],
         vec![0x61, 0, 0, 0, 1],
@@ -369,8 +368,8 @@ fn what_is_no_token_is_refused() {
         vec![0x51; 9],
     ] {
         assert_eq!(
-            list_ranges(&state, &criteria, 0, &token).unwrap_err(),
-            TokenError,
+            list_ranges(&state, &by_stream, 0, &token).unwrap_err(),
+            foreign,
             "{token:?}"
         );
     }
@@ -381,58 +380,16 @@ fn ranges_are_listed_by_stream_by_server_and_by_both() {
     let state = with_streams(2);
     let (one, here, there) = (Some(StreamId(1)), Some(ServerId(1)), Some(ServerId(8)));
     let cases = [
-        (
-            Criterion {
-                stream: one,
-                server: None,
-            },
-            Ok(1),
-        ),
-        (
-            Criterion {
-                stream: None,
-                server: here,
-            },
-            Ok(2),
-        ),
-        (
-            Criterion {
-                stream: one,
-                server: here,
-            },
-            Ok(1),
-        ),
-        (
-            Criterion {
-                stream: one,
-                server: there,
-            },
-            Ok(0),
-        ),
-        (
-            Criterion {
-                stream: None,
-                server: there,
-            },
-            Ok(0),
-        ),
-        (
-            Criterion {
-                stream: None,
-                server: None,
-            },
-            Err(ErrorCode::INVALID_REQUEST),
-        ),
-        (
-            Criterion {
-                stream: Some(StreamId(9)),
-                server: here,
-            },
-            Err(ErrorCode::NOT_FOUND),
-        ),
+        (criteria(one, None), Ok(1)),
+        (criteria(None, here), Ok(2)),
+        (criteria(one, here), Ok(1)),
+        (criteria(one, there), Ok(0)),
+        (criteria(None, there), Ok(0)),
+        (criteria(None, None), Err(ErrorCode::INVALID_REQUEST)),
+        (criteria(Some(StreamId(9)), here), Err(ErrorCode::NOT_FOUND)),
     ];
     for (criterion, expected) in cases {
-        let page = list_ranges(&state, &[criterion], 0, b"").unwrap();
+        let page = list_ranges(&state, std::slice::from_ref(&criterion), 0, b"").unwrap();
         let got = page.results[0]
             .ranges
             .as_ref()
@@ -445,15 +402,9 @@ fn ranges_are_listed_by_stream_by_server_and_by_both() {
 #[test]
 fn listed_ranges_go_on_on_the_next_page_whatever_its_size() {
     let state = with_streams(5);
-    let all = Criterion {
-        stream: None,
-        server: Some(ServerId(1)),
-    };
-    let second = Criterion {
-        stream: Some(StreamId(2)),
-        server: None,
-    };
-    let criteria = [all, second, all];
+    let all = criteria(None, Some(ServerId(1)));
+    let second = criteria(Some(StreamId(2)), None);
+    let criteria = [all.clone(), second, all];
     let whole = collect(&state, &criteria, 0);
     assert_eq!(whole.len(), 11);
     for limit in 1..=12 {
@@ -461,8 +412,19 @@ fn listed_ranges_go_on_on_the_next_page_whatever_its_size() {
     }
 }
 
+fn criteria(stream_id: Option<StreamId>, server: Option<ServerId>) -> RangeCriteria {
+    let range_server = server.map(|server_id| sbp_messages::RangeServer {
+        server_id,
+        ..Default::default()
+    });
+    RangeCriteria {
+        stream_id,
+        range_server,
+    }
+}
+
 /// All ranges of all pages, each with the criterion it came under; no page may be over its limit.
-fn collect(state: &PlacementState, criteria: &[Criterion], limit: i32) -> Vec<(usize, RangeKey)> {
+fn collect(state: &PlacementState, criteria: &[RangeCriteria], limit: i32) -> Vec<(usize, RangeKey)> {
     let (mut all, mut token) = (vec![], vec![]);
     for _page in 0..100 {
         let page = list_ranges(state, criteria, limit, &token).unwrap();

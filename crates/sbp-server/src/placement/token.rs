@@ -4,10 +4,12 @@
 
 use sbp_types::{RangeIndex, RangeKey, StreamId};
 
+use crate::refusal::Refusal;
+
 /// The bytes are not a token of this kind of listing. The whole request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the continuation is not one that this server gave for such a request")]
-pub(crate) struct TokenError;
+fn foreign() -> Refusal {
+    Refusal::invalid("the continuation is not one that this server gave for such a request")
+}
 
 /// First byte of a DESCRIBE_STREAMS token: its kind and version.
 const STREAMS: u8 = 0x51;
@@ -22,14 +24,14 @@ pub(crate) fn write_stream_token(last: StreamId) -> Vec<u8> {
 }
 
 /// Reads what [`write_stream_token`] wrote. An empty token is the first page.
-pub(crate) fn read_stream_token(token: &[u8]) -> Result<StreamId, TokenError> {
+pub(crate) fn read_stream_token(token: &[u8]) -> Result<StreamId, Refusal> {
     match token.split_first() {
         None => Ok(StreamId(0)),
         Some((&STREAMS, id)) => {
-            let id = i64::from_be_bytes(id.try_into().map_err(|_| TokenError)?);
-            if id < 1 { Err(TokenError) } else { Ok(StreamId(id)) }
+            let id = i64::from_be_bytes(id.try_into().map_err(|_| foreign())?);
+            if id < 1 { Err(foreign()) } else { Ok(StreamId(id)) }
         }
-        Some(_) => Err(TokenError),
+        Some(_) => Err(foreign()),
     }
 }
 
@@ -54,14 +56,14 @@ pub(crate) fn write_range_token(place: RangePlace) -> Vec<u8> {
 }
 
 /// Reads what [`write_range_token`] wrote, for a request with `criteria` criteria. An empty token is the first page.
-pub(crate) fn read_range_token(token: &[u8], criteria: usize) -> Result<RangePlace, TokenError> {
+pub(crate) fn read_range_token(token: &[u8], criteria: usize) -> Result<RangePlace, Refusal> {
     let place = match token.split_first() {
         None => return Ok(RangePlace::default()),
-        Some((&RANGES, rest)) => parse_place(rest).ok_or(TokenError)?,
-        Some(_) => return Err(TokenError),
+        Some((&RANGES, rest)) => parse_place(rest).ok_or_else(foreign)?,
+        Some(_) => return Err(foreign()),
     };
     let known = usize::try_from(place.criterion).is_ok_and(|index| index < criteria);
-    if known { Ok(place) } else { Err(TokenError) }
+    if known { Ok(place) } else { Err(foreign()) }
 }
 
 fn parse_place(bytes: &[u8]) -> Option<RangePlace> {

@@ -8,53 +8,36 @@ use super::stream::Phase;
 pub(crate) struct RangeActivity {
     /// Streams with a range here.
     pub(crate) streams: u64,
-    /// Ranges here.
-    pub(crate) ranges: u64,
     /// Ranges that take appends.
     pub(crate) open_ranges: u64,
     /// Ranges with damaged records.
     pub(crate) damaged_ranges: u64,
     /// APPEND entries stored.
     pub(crate) appends: u64,
-    /// Bytes of batches stored.
-    pub(crate) appended_bytes: u64,
     /// APPEND entries refused.
     pub(crate) appends_refused: u64,
     /// FETCH entries answered with data.
     pub(crate) fetches: u64,
     /// FETCH entries answered with an error.
     pub(crate) fetches_refused: u64,
-    /// Bytes of batches returned.
-    pub(crate) fetched_bytes: u64,
-    /// Bytes that wait for the disk now.
-    pub(crate) pending_bytes: u64,
-    /// Bytes the log has written.
-    pub(crate) written_bytes: u64,
 }
 
 impl RangeServer {
     /// The present figures.
     pub(crate) fn activity(&self) -> RangeActivity {
-        let log = self.log.stats();
         let counters = &self.hub.counters;
         let mut activity = RangeActivity {
             appends: counters.appends.value(),
-            appended_bytes: log.batch_bytes,
             appends_refused: counters.appends_refused.value(),
             fetches: counters.fetches.value(),
             fetches_refused: counters.fetches_refused.value(),
-            fetched_bytes: counters.bytes_fetched.value(),
-            pending_bytes: self.log.pending_bytes(),
-            written_bytes: log.written_bytes,
             damaged_ranges: u64::try_from(self.log.damaged_ranges()).unwrap_or(u64::MAX),
             ..RangeActivity::default()
         };
         for (_, stream) in self.hub.ranges.lock().table.streams() {
             activity.streams += 1;
-            for range in &stream.ranges {
-                activity.ranges += 1;
-                activity.open_ranges += u64::from(range.phase == Phase::Open);
-            }
+            let open = stream.ranges.iter().filter(|range| range.phase == Phase::Open);
+            activity.open_ranges += u64::try_from(open.count()).unwrap_or(u64::MAX);
         }
         activity
     }

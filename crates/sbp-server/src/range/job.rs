@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use sbp_frame::CallId;
 use sbp_log::{EntryHead, LogEntry};
-use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
+use sbp_types::{Offset, RangeKey, TimestampMs, WriterId};
 use smallvec::SmallVec;
 
 use super::append::{AppendEntry, Fence};
-use super::outcome::{AppendDone, NotStored, Stored};
+use super::outcome::{AppendDone, EntryId, Stored};
 use super::requester::Requester;
 use crate::refusal::Refusal;
 
@@ -29,68 +29,33 @@ pub(crate) struct AppendJob {
 /// The context of a log entry, which the log returns when the entry is synced or has failed.
 #[derive(Debug)]
 pub(crate) enum LogContext {
-    /// The entry was a batch.
+    /// The entry was a batch or a writer's fence.
     Append(AppendContext),
-    /// The entry was a writer's fence.
-    Fence(FenceContext),
     /// The entry was a barrier: everything that the range accepted before its seal has ended.
     Drained(RangeKey),
 }
 
-/// How to answer a batch's append, and what to undo if it fails.
+/// How to answer an append, and what to undo if it fails.
 #[derive(Debug)]
 pub(crate) struct AppendContext {
     pub(super) requester: Arc<dyn Requester>,
-    pub(super) call: CallId,
-    pub(super) request_index: i32,
-    pub(super) key: RangeKey,
-    pub(super) generation: u32,
-    pub(super) base_offset: Offset,
-    pub(super) next_offset: Offset,
-    /// The writer's sequence after the batch; -1 without a writer.
-    pub(super) next_sequence: i64,
+    pub(super) entry: EntryId,
+    /// The answer once the log has synced it.
+    pub(super) stored: Stored,
+    pub(super) promise: Promise,
 }
 
-/// How to answer a writer's fence.
-#[derive(Clone, Debug)]
-pub(crate) struct FenceContext {
-    pub(super) requester: Arc<dyn Requester>,
-    pub(super) call: CallId,
-    pub(super) request_index: i32,
-    pub(super) stream: StreamId,
-    pub(super) writer: WriterId,
-    pub(super) epoch: i64,
-    next_offset: Offset,
-    next_sequence: i64,
-}
-
-impl FenceContext {
-    /// The answer to the fence's sender.
-    pub(super) fn done(&self, failed: Option<&Refusal>) -> AppendDone {
-        let stored = Stored {
-            base_offset: Offset(-1),
-            next_offset: self.next_offset,
-            duplicate: false,
-            next_sequence: self.next_sequence,
-        };
-        AppendDone {
-            call: self.call,
-            request_index: self.request_index,
-            stream: self.stream,
-            outcome: failed.map_or(Ok(stored), |refusal| Err(refusal.clone().into())),
-        }
-    }
-}
-
-/// What is needed to refuse an entry that the log did not queue.
-pub(super) enum Promised {
+/// What an append was promised, which is taken back if the log does not store it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Promise {
+    /// Offsets of a range for a batch, from `base` on.
     Batch {
-        call: CallId,
-        request_index: i32,
         key: RangeKey,
-        base_offset: Offset,
+        generation: u32,
+        base: Offset,
     },
-    Fence(FenceContext),
+    /// That the writer's epoch becomes current.
+    Fence { writer: WriterId, epoch: i64 },
 }
 
 /// The log entry for a fence.
@@ -121,45 +86,33 @@ pub(super) fn fence_entry(
         },
         prefix: SmallVec::new(),
         chunks: SmallVec::new(),
-        context: LogContext::Fence(FenceContext {
+        context: LogContext::Append(AppendContext {
             requester: Arc::clone(requester),
-            call: job.call,
-            request_index: job.request_index,
-            stream: key.stream,
-            writer: claim.writer,
-            epoch: claim.epoch,
-            next_offset: base_offset,
-            next_sequence,
+            entry: job.id(),
+            stored: Stored {
+                base_offset: Offset(-1),
+                next_offset: base_offset,
+                duplicate: false,
+                next_sequence,
+            },
+            promise: Promise::Fence {
+                writer: claim.writer,
+                epoch: claim.epoch,
+            },
         }),
     }
 }
 
-impl LogContext {
-    pub(super) fn promised(&self) -> Option<Promised> {
-        match self {
-            Self::Append(context) => Some(Promised::Batch {
-                call: context.call,
-                request_index: context.request_index,
-                key: context.key,
-                base_offset: context.base_offset,
-            }),
-            Self::Fence(context) => Some(Promised::Fence(context.clone())),
-            Self::Drained(_) => None,
-        }
-    }
-}
-
 impl AppendJob {
-    pub(super) fn done(&self, outcome: Result<Stored, NotStored>) -> AppendDone {
-        AppendDone {
+    pub(super) fn id(&self) -> EntryId {
+        EntryId {
             call: self.call,
             request_index: self.request_index,
             stream: self.entry.stream,
-            outcome,
         }
     }
 
     pub(super) fn refuse(&self, refusal: Refusal) -> AppendDone {
-        self.done(Err(refusal.into()))
+        self.id().done(Err(refusal.into()))
     }
 }

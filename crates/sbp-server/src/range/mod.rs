@@ -30,7 +30,6 @@ mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
-mod throttle;
 mod tombstones;
 mod upstream;
 mod waiting;

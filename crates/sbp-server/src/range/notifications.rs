@@ -30,6 +30,11 @@ impl Notifications {
         notification
     }
 
+    /// Adds an append of a requester that has ended.
+    pub(super) fn push(&mut self, requester: Arc<dyn Requester>, done: AppendDone) {
+        self.to(requester).appended.push(done);
+    }
+
     /// Takes out the ended appends of a requester on whose own thread this runs, so that it need not be woken for them.
     pub(super) fn take_appended(&mut self, requester: &Arc<dyn Requester>) -> Vec<AppendDone> {
         let found = self

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use sbp_log::{GroupObserver, LogError};
-use sbp_types::{Offset, RangeKey};
+use sbp_types::{Offset, RangeKey, StreamId, WriterId};
 
 use super::command::{Command, Effect, SealStep};
 use super::hub::RangeHub;
-use super::job::{AppendContext, FenceContext, LogContext};
+use super::job::{LogContext, Promise};
 use super::log_errors;
 use super::notifications::Notifications;
-use super::outcome::{AppendDone, Stored};
+use super::outcome::AppendDone;
 use super::ranges::Ranges;
 use super::requester::Requester;
 use super::seals::{SealAnswers, seal_end};
@@ -52,43 +52,22 @@ impl RangeHub {
         let seals = self.settle(&contexts, failed.as_ref(), &mut notifications);
         let (mut records, mut batches) = (0_u64, 0);
         for context in contexts {
-            let context = match context {
-                LogContext::Append(context) => context,
-                LogContext::Fence(context) => {
-                    notifications
-                        .to(Arc::clone(&context.requester))
-                        .appended
-                        .push(context.done(failed.as_ref()));
-                    continue;
-                }
-                LogContext::Drained(_) => continue,
-            };
-            batches += 1;
-            let result = match &failed {
-                None => {
-                    records += context.next_offset.distance_from(context.base_offset);
-                    Ok(Stored {
-                        base_offset: context.base_offset,
-                        next_offset: context.next_offset,
-                        duplicate: false,
-                        next_sequence: context.next_sequence,
-                    })
-                }
-                Some(refusal) => Err(refusal.clone().into()),
-            };
-            notifications.to(context.requester).appended.push(AppendDone {
-                call: context.call,
-                request_index: context.request_index,
-                stream: context.key.stream,
-                outcome: result,
-            });
+            let LogContext::Append(context) = context else { continue };
+            let stored = context.stored;
+            if let Promise::Batch { base, .. } = context.promise {
+                batches += 1;
+                records += stored.next_offset.distance_from(base);
+            }
+            let outcome = failed.clone().map_or(Ok(stored), |refusal| Err(refusal.into()));
+            notifications.push(context.requester, context.entry.done(outcome));
         }
-        let (stored, refused) = if failed.is_none() { (batches, 0) } else { (0, batches) };
-        self.counters.appends.add(stored);
-        self.counters.appends_refused.add(refused);
-        self.counters
-            .records_appended
-            .add(usize::try_from(records).unwrap_or(usize::MAX));
+        if failed.is_none() {
+            self.counters.appends.add(batches);
+            let records = usize::try_from(records).unwrap_or(usize::MAX);
+            self.counters.records_appended.add(records);
+        } else {
+            self.counters.appends_refused.add(batches);
+        }
         (notifications, seals)
     }
 
@@ -103,32 +82,26 @@ impl RangeHub {
         let mut ranges = self.ranges.lock();
         let mut contexts_left = contexts.iter().peekable();
         while let Some(context) = contexts_left.next() {
-            if let LogContext::Fence(context) = context {
-                ranges.fence_ended(context, failed, notifications);
-            }
             let LogContext::Append(context) = context else { continue };
-            let AppendContext {
-                key,
-                base_offset,
-                generation,
-                next_offset,
-                ..
-            } = *context;
+            let (key, generation, base) = match context.promise {
+                Promise::Batch { key, generation, base } => (key, generation, base),
+                Promise::Fence { writer, epoch } => {
+                    ranges.fence_ended(context.entry.stream, writer, epoch, failed, notifications);
+                    continue;
+                }
+            };
             if let Some(why) = failed {
-                let abandon = Command::Abandon {
-                    key,
-                    base: base_offset,
-                    generation,
-                };
+                let abandon = Command::Abandon { key, base, generation };
                 if let Effect::TakenBack { from, .. } = ranges.table.apply(abandon) {
                     ranges.answer_lost(key.stream, from, why, notifications);
                 }
                 continue;
             }
             // Of consecutive entries in one range, confirming the last one confirms all.
-            let same = |next: &&LogContext| matches!(next, LogContext::Append(next) if next.key == key);
+            let in_range = |promise| matches!(promise, Promise::Batch { key: next, .. } if next == key);
+            let same = |next: &&LogContext| matches!(next, LogContext::Append(next) if in_range(next.promise));
             if !contexts_left.peek().is_some_and(same) {
-                ranges.confirm(key, next_offset, notifications);
+                ranges.confirm(key, context.stored.next_offset, notifications);
             }
         }
         let mut seals = SealAnswers::default();
@@ -153,13 +126,12 @@ impl Ranges {
     /// The log has synced a writer's fence or, with `failed`, did not store it.
     pub(super) fn fence_ended(
         &mut self,
-        context: &FenceContext,
+        stream: StreamId,
+        writer: WriterId,
+        epoch: i64,
         failed: Option<&Refusal>,
         notifications: &mut Notifications,
     ) {
-        let FenceContext {
-            stream, writer, epoch, ..
-        } = *context;
         self.table.apply(match failed {
             None => Command::Fenced { stream, writer, epoch },
             Some(_) => Command::Unfence { stream, writer, epoch },

@@ -5,12 +5,25 @@ use sbp_types::{Offset, StreamId};
 
 use crate::refusal::Refusal;
 
-/// The outcome of one APPEND entry.
-#[derive(Debug)]
-pub(crate) struct AppendDone {
+/// One entry of an APPEND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryId {
     pub(crate) call: CallId,
     pub(crate) request_index: i32,
     pub(crate) stream: StreamId,
+}
+
+impl EntryId {
+    /// The entry with its outcome.
+    pub(super) fn done(self, outcome: Result<Stored, NotStored>) -> AppendDone {
+        AppendDone { entry: self, outcome }
+    }
+}
+
+/// The outcome of one APPEND entry.
+#[derive(Debug)]
+pub(crate) struct AppendDone {
+    pub(crate) entry: EntryId,
     /// Where the batch is stored, or why it is not.
     pub(crate) outcome: Result<Stored, NotStored>,
 }

@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sbp_frame::CallId;
 use sbp_types::StreamId;
 
 use super::job::AppendJob;
-use super::notifications::Notifications;
-use super::outcome::{AppendDone, NotStored, Stored};
+use super::outcome::{EntryId, Stored};
 use super::requester::Requester;
 use super::writers::{Until, WriterQuestion};
 
@@ -21,9 +19,8 @@ pub(super) struct PendingEntries {
 
 #[derive(Debug)]
 pub(super) struct PendingAnswer {
-    requester: Arc<dyn Requester>,
-    call: CallId,
-    request_index: i32,
+    pub(super) requester: Arc<dyn Requester>,
+    pub(super) entry: EntryId,
     /// What must be synced, or have failed, before this entry is answered.
     until: Until,
     pub(super) answer: Answer,
@@ -46,8 +43,7 @@ impl PendingEntries {
     pub(super) fn wait(&mut self, requester: &Arc<dyn Requester>, job: &AppendJob, until: Until, answer: Answer) {
         self.by_stream.entry(job.entry.stream).or_default().push(PendingAnswer {
             requester: Arc::clone(requester),
-            call: job.call,
-            request_index: job.request_index,
+            entry: job.id(),
             until,
             answer,
         });
@@ -67,16 +63,5 @@ impl PendingEntries {
             *waiting = left;
         }
         taken
-    }
-}
-
-impl PendingAnswer {
-    pub(super) fn send(self, stream: StreamId, outcome: Result<Stored, NotStored>, notifications: &mut Notifications) {
-        notifications.to(self.requester).appended.push(AppendDone {
-            call: self.call,
-            request_index: self.request_index,
-            stream,
-            outcome,
-        });
     }
 }

@@ -11,16 +11,16 @@ use smallvec::SmallVec;
 
 use super::append::AppendDecision;
 use super::command::{Command, Effect};
-use super::job::{AppendContext, AppendJob, LogContext, fence_entry};
+use super::job::{AppendContext, AppendJob, LogContext, Promise, fence_entry};
 use super::notifications::Notifications;
-use super::outcome::{AppendDone, NotStored};
+use super::outcome::{AppendDone, NotStored, Stored};
 use super::parked::Parked;
 use super::pending::{Answer, PendingEntries};
 use super::requester::Requester;
 use super::seals::Seals;
 use super::table::RangeTable;
 use super::waiting::WaitingFetches;
-use super::writers::{Until, WriterQuestion, WriterSequence};
+use super::writers::{Until, WriterQuestion};
 use crate::refusal::Refusal;
 
 /// The ranges and the requests that wait for them, under one lock, so that a fetch which finds too little and registers
@@ -73,11 +73,7 @@ impl Ranges {
                 next_sequence,
             } => {
                 let claim = job.entry.head.as_ref().ok().and_then(|facts| facts.claim);
-                let WriterSequence {
-                    writer,
-                    epoch: writer_epoch,
-                    sequence,
-                } = claim.unwrap_or_default();
+                let claim = claim.unwrap_or_default();
                 let head = EntryHead {
                     key,
                     epoch,
@@ -85,19 +81,24 @@ impl Ranges {
                     count: next_offset.0 - base_offset.0,
                     append_time,
                     max_timestamp: job.max_timestamp,
-                    writer,
-                    writer_epoch,
-                    base_sequence: sequence,
+                    writer: claim.writer,
+                    writer_epoch: claim.epoch,
+                    base_sequence: claim.sequence,
                 };
                 let context = LogContext::Append(AppendContext {
                     requester: Arc::clone(requester),
-                    call: job.call,
-                    request_index: job.request_index,
-                    key,
-                    generation,
-                    base_offset,
-                    next_offset,
-                    next_sequence,
+                    entry: job.id(),
+                    stored: Stored {
+                        base_offset,
+                        next_offset,
+                        duplicate: false,
+                        next_sequence,
+                    },
+                    promise: Promise::Batch {
+                        key,
+                        generation,
+                        base: base_offset,
+                    },
                 });
                 let prefix = SmallVec::from_slice(&stamp_base_offset(base_offset));
                 entries.push(LogEntry {
@@ -108,7 +109,7 @@ impl Ranges {
                 });
                 None
             }
-            AppendDecision::Done(stored) => Some(job.done(Ok(stored))),
+            AppendDecision::Done(stored) => Some(job.id().done(Ok(stored))),
             AppendDecision::Fence(fence) => {
                 entries.push(fence_entry(requester, &job, append_time, &fence));
                 None
@@ -128,7 +129,7 @@ impl Ranges {
                 None
             }
             AppendDecision::Park => self.park(requester, job, false),
-            AppendDecision::Refuse(refused) => Some(job.done(Err(refused))),
+            AppendDecision::Refuse(refused) => Some(job.id().done(Err(refused))),
         }
     }
 }
@@ -195,7 +196,7 @@ impl Ranges {
                     answer.unwrap_or_else(not_there)
                 }
             };
-            pending.send(stream, outcome, notifications);
+            notifications.push(pending.requester, pending.entry.done(outcome));
         }
     }
 }

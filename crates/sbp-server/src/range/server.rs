@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
 use sbp_log::{Clock, Log, LogEntry, Queued};
@@ -12,17 +12,20 @@ use smallvec::SmallVec;
 
 use super::command::{Command, Effect};
 use super::hub::RangeHub;
-use super::job::{AppendJob, LogContext, Promised};
+use super::job::{AppendJob, LogContext, Promise};
 use super::log_errors;
 use super::notifications::Notifications;
-use super::outcome::AppendDone;
+use super::outcome::{AppendDone, EntryId};
 use super::parked::ParkedJob;
-use super::pressure::Pressure;
+use super::pressure::{MAX_THROTTLE, Pressure, pressure};
 use super::ranges::Ranges;
 use super::requester::Requester;
 use super::tombstones::Tombstones;
 use super::upstream::Upstream;
 use crate::refusal::Refusal;
+
+/// The shortest time that a client is asked to wait after a refused append.
+const MIN_THROTTLE: Duration = Duration::from_millis(10);
 
 /// The range server: judges appends and fetches, and has the log store and read batches.
 #[derive(Debug)]
@@ -32,7 +35,7 @@ pub(crate) struct RangeServer {
     clock: Arc<dyn Clock>,
     pub(super) upstream: OnceLock<Arc<dyn Upstream>>,
     /// The most bytes that may wait for the disk before appends are refused.
-    pub(super) max_pending: AtomicU64,
+    max_pending: AtomicU64,
     pub(super) tombstones: Mutex<Tombstones>,
 }
 
@@ -51,6 +54,26 @@ impl RangeServer {
     /// Sets how many bytes may wait for the disk, over all connections. Without this call there is no limit.
     pub(crate) fn set_max_pending(&self, bytes: u64) {
         self.max_pending.store(bytes, Ordering::Relaxed);
+    }
+
+    fn pressure(&self) -> Pressure {
+        pressure(self.log.pending_bytes(), self.max_pending.load(Ordering::Relaxed))
+    }
+
+    /// How long a client whose append was refused is asked to wait, in milliseconds; never 0.
+    pub(crate) fn refused_throttle_ms(&self) -> i32 {
+        self.throttle_ms()
+            .max(i32::try_from(MIN_THROTTLE.as_millis()).unwrap_or(i32::MAX))
+    }
+
+    /// How long a client is asked to wait before its next append, in milliseconds; 0: not at all.
+    pub(crate) fn throttle_ms(&self) -> i32 {
+        let asked = match self.pressure() {
+            Pressure::None => Duration::ZERO,
+            Pressure::Throttled(asked) => asked,
+            Pressure::TooHigh => MAX_THROTTLE,
+        };
+        i32::try_from(asked.as_millis()).unwrap_or(i32::MAX)
     }
 
     /// Judges the batches in order and hands the accepted ones to the log, which notifies `requester` when they are
@@ -149,7 +172,7 @@ impl RangeServer {
             Err(refused) => refused,
         };
         for (requester, done) in requesters.into_iter().zip(refused) {
-            notifications.to(requester).appended.push(done);
+            notifications.push(requester, done);
         }
         None
     }
@@ -169,7 +192,13 @@ impl RangeServer {
         entries: Vec<LogEntry<LogContext>>,
         notifications: &mut Notifications,
     ) -> Result<Queued, Vec<AppendDone>> {
-        let promised: SmallVec<[Promised; 8]> = entries.iter().filter_map(|entry| entry.context.promised()).collect();
+        let promised: SmallVec<[(EntryId, Promise); 8]> = entries
+            .iter()
+            .filter_map(|entry| match &entry.context {
+                LogContext::Append(context) => Some((context.entry, context.promise)),
+                LogContext::Drained(_) => None,
+            })
+            .collect();
         let error = match self.log.queue(entries) {
             Ok(queued) => return Ok(queued),
             Err(error) => error,
@@ -180,29 +209,18 @@ impl RangeServer {
         self.hub.counters.appends_refused.add(promised.len());
         let refusal = log_errors::append_refusal(&error);
         let mut refused = Vec::with_capacity(promised.len());
-        for promised in promised {
-            let (call, request_index, key, base_offset) = match promised {
-                Promised::Fence(fence) => {
-                    ranges.fence_ended(&fence, Some(&refusal), notifications);
-                    refused.push(fence.done(Some(&refusal)));
-                    continue;
+        for (entry, promise) in promised {
+            match promise {
+                Promise::Fence { writer, epoch } => {
+                    ranges.fence_ended(entry.stream, writer, epoch, Some(&refusal), notifications);
                 }
-                Promised::Batch {
-                    call,
-                    request_index,
-                    key,
-                    base_offset,
-                } => (call, request_index, key, base_offset),
-            };
-            if let Effect::TakenBack { from, .. } = ranges.table.apply(Command::TakeBack { key, base: base_offset }) {
-                ranges.answer_lost(key.stream, from, &refusal, notifications);
+                Promise::Batch { key, base, .. } => {
+                    if let Effect::TakenBack { from, .. } = ranges.table.apply(Command::TakeBack { key, base }) {
+                        ranges.answer_lost(key.stream, from, &refusal, notifications);
+                    }
+                }
             }
-            refused.push(AppendDone {
-                call,
-                request_index,
-                stream: key.stream,
-                outcome: Err(refusal.clone().into()),
-            });
+            refused.push(entry.done(Err(refusal.clone().into())));
         }
         Err(refused)
     }

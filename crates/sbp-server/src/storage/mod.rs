@@ -31,14 +31,6 @@ pub(crate) struct Storage {
     pub(crate) ranges: Arc<RangeServer>,
 }
 
-/// The storage of a placement driver in a process of its own.
-#[derive(Debug)]
-pub(crate) struct PlacementStorage {
-    pub(crate) placement: PlacementDriver,
-    /// A range server without ranges, whose log owns the directory.
-    pub(crate) owner: Arc<RangeServer>,
-}
-
 /// The storage of a range server in a process of its own.
 #[derive(Debug)]
 pub(crate) struct RangeStorage {
@@ -113,12 +105,13 @@ pub(crate) fn open(
     })
 }
 
-/// As [`open`], for a placement driver in a process of its own.
+/// As [`open`], for a placement driver in a process of its own. Returns also a range server without ranges, whose log
+/// owns the directory.
 pub(crate) fn open_placement_driver(
     parts: &StorageParts,
     config: LogConfig,
     others: Arc<dyn RangeServers>,
-) -> Result<PlacementStorage, StartError> {
+) -> Result<(PlacementDriver, Arc<RangeServer>), StartError> {
     let config = LogConfig {
         segment_bytes: config.segment_bytes.min(SMALL_SEGMENT),
         reserve_bytes: config.reserve_bytes.min(SMALL_RESERVE),
@@ -138,7 +131,7 @@ pub(crate) fn open_placement_driver(
         });
     }
     let placement = start_placement(parts, &directory, state, store, None, others)?;
-    Ok(PlacementStorage { placement, owner })
+    Ok((placement, owner))
 }
 
 /// As [`open`], for a range server in a process of its own.
@@ -169,19 +162,15 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
 
 /// Writes the id that a server was given into its directory.
 pub(crate) fn set_server_id(ranges: &RangeServer, directory: &Path, id: ServerId) -> Result<(), StartError> {
-    ranges.log.set_server_id(id).map_err(|source| StartError::Io {
-        what: format!("write the server's number in {}", directory.display()),
-        source,
-    })
+    let what = format!("write the server's id in {}", directory.display());
+    ranges.log.set_server_id(id).map_err(StartError::io(what))
 }
 
 /// Gives an identity to streams that were created before identities existed, once and durably, before anybody can ask
 /// for it.
 fn identify(directory: &Path, state: &mut PlacementState, store: &mut dyn MetadataStore) -> Result<(), StartError> {
-    let changes = identify_streams(state).map_err(|source| StartError::Io {
-        what: "draw random bytes for the identities of streams".to_owned(),
-        source,
-    })?;
+    let failed = StartError::io("draw random bytes for the identities of streams");
+    let changes = identify_streams(state).map_err(failed)?;
     if changes.is_empty() {
         return Ok(());
     }
@@ -219,10 +208,7 @@ fn start_placement(
         clock: Arc::clone(&parts.clock),
         health: Arc::clone(&parts.health),
     };
-    PlacementDriver::start(parts).map_err(|source| StartError::Io {
-        what: "start the metadata thread".to_owned(),
-        source,
-    })
+    PlacementDriver::start(parts).map_err(StartError::io("start the metadata thread"))
 }
 
 /// An opened directory.

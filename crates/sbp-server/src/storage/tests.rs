@@ -143,16 +143,11 @@ fn append(storage: &Storage, listener: &Listener, random: &mut fastrand::Rng, pr
         done.extend(listener.next());
     }
     let mut alive = true;
-    for AppendDone {
-        request_index,
-        stream,
-        outcome,
-        ..
-    } in done
-    {
+    for AppendDone { entry, outcome } in done {
+        let stream = entry.stream;
         match outcome {
             Ok(stored) => {
-                let body = bodies[usize::try_from(request_index).unwrap()].clone();
+                let body = bodies[usize::try_from(entry.request_index).unwrap()].clone();
                 let before = promised.records.insert((stream, stored.base_offset), body);
                 assert_eq!(
                     before, None,

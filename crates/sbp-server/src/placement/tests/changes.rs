@@ -399,12 +399,12 @@ fn seal(state: &mut PlacementState, end: i64, open_next: bool) -> RangeRecord {
 }
 
 /// A range by its index, or with -1 the open one.
-fn target(range: i32) -> SealTarget {
-    SealTarget {
-        stream: S,
-        range: (range >= 0).then_some(RangeIndex(range)),
+fn target(range: i32) -> RangeId {
+    RangeId {
+        stream_id: S,
+        range_index: (range >= 0).then_some(RangeIndex(range)),
         epoch: None,
-        end: None,
+        end_offset: None,
     }
 }
 
@@ -498,7 +498,7 @@ fn what_a_seal_needs_depends_on_what_is_there() {
         (
             "another epoch",
             &open,
-            SealTarget {
+            RangeId {
                 epoch: Some(Epoch(0)),
                 ..target(1)
             },
@@ -508,7 +508,7 @@ fn what_a_seal_needs_depends_on_what_is_there() {
         (
             "the right epoch",
             &open,
-            SealTarget {
+            RangeId {
                 epoch: Some(Epoch(1)),
                 ..target(1)
             },
@@ -518,8 +518,8 @@ fn what_a_seal_needs_depends_on_what_is_there() {
         (
             "the end of a sealed range is another one",
             &open,
-            SealTarget {
-                end: Some(Offset(9)),
+            RangeId {
+                end_offset: Some(Offset(9)),
                 ..target(0)
             },
             &both,
@@ -528,8 +528,8 @@ fn what_a_seal_needs_depends_on_what_is_there() {
         (
             "the right end",
             &open,
-            SealTarget {
-                end: Some(Offset(10)),
+            RangeId {
+                end_offset: Some(Offset(10)),
                 ..target(0)
             },
             &rs,
@@ -538,8 +538,8 @@ fn what_a_seal_needs_depends_on_what_is_there() {
         (
             "an unknown stream",
             &open,
-            SealTarget {
-                stream: StreamId(9),
+            RangeId {
+                stream_id: StreamId(9),
                 ..target(0)
             },
             &both,

@@ -25,7 +25,7 @@ use super::operations::{OperationId, Operations};
 use super::range_servers::{AbandonedEnd, RangeServer, RangeServers, reach};
 use super::registry::Registry;
 use super::request::{MetadataJob, Task};
-use super::seal::{SealFor, SealPlan, SealTarget, plan_seal};
+use super::seal::{SealFor, SealPlan, plan_seal};
 use super::state::{Change, PlacementState};
 use super::store::{CommitError, PlacementStore};
 use super::trim::{TrimPlan, plan_trim};
@@ -72,7 +72,8 @@ pub(super) enum Event {
 enum AwaitedStep {
     /// A range server's answer to a seal.
     Seal {
-        target: SealTarget,
+        /// The end that the requester expects, if any.
+        expected: Option<Offset>,
         key: RangeKey,
         open_next: bool,
         server: ServerId,
@@ -260,7 +261,7 @@ impl Worker {
                 Ok(SealPlan::OpenNext(key)) => self.stage(Some(id), Command::OpenNext(key), None),
                 Ok(SealPlan::Seal { server, key, epoch }) => {
                     let waiting = AwaitedStep::Seal {
-                        target,
+                        expected: target.end_offset,
                         key,
                         open_next: on_behalf == SealFor::PlacementDriver,
                         server,
@@ -268,7 +269,7 @@ impl Worker {
                     self.waiting.insert(id, waiting);
                     let done = self.promise(move |end| Event::Sealed(id, end));
                     match self.reach(server) {
-                        Ok(range_server) => range_server.seal(key, epoch, target.end, done),
+                        Ok(range_server) => range_server.seal(key, epoch, target.end_offset, done),
                         Err(refusal) => done(Err(refusal)),
                     }
                 }
@@ -310,7 +311,7 @@ impl Worker {
 
     fn handle_sealed(&mut self, id: OperationId, end: Result<Offset, Refusal>) {
         let Some(AwaitedStep::Seal {
-            target,
+            expected,
             key,
             open_next,
             server,
@@ -319,7 +320,7 @@ impl Worker {
             return;
         };
         let sealed = SealedRange { server, key };
-        let checked = end.and_then(|end| match Refusal::check_end(key, end, target.end) {
+        let checked = end.and_then(|end| match Refusal::check_end(key, end, expected) {
             Ok(()) => Ok(end),
             Err(refusal) => {
                 self.abandon(sealed, AbandonedEnd::NotStored);

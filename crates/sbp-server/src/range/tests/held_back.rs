@@ -29,7 +29,7 @@ fn a_repeat_is_answered_when_its_original_is_synced_and_not_before() {
     assert!(rig.answered().is_empty());
     rig.resume();
     let mut done = rig.wait(3);
-    done.sort_by_key(|done| done.request_index);
+    done.sort_by_key(|done| done.entry.request_index);
     let answers: Vec<_> = done.iter().map(short).collect();
     assert_eq!(
         answers,
@@ -60,7 +60,7 @@ fn a_repeat_has_the_error_of_its_original() {
     assert!(rig.append(of_writer(2, 0, 0, 0)).is_none());
     rig.resume();
     let mut done = rig.wait(3);
-    done.sort_by_key(|done| done.request_index);
+    done.sort_by_key(|done| done.entry.request_index);
     assert_eq!(short(&done[0]).0, ErrorCode::LOG_FAILED);
     assert_eq!(short(&done[1]).0, ErrorCode::LOG_FAILED);
     assert_eq!(short(&done[2]), (ErrorCode::NONE, -1, -1), "it has stored nothing");
@@ -86,7 +86,7 @@ fn a_seal_waits_for_the_log_and_appends_wait_for_the_next_range() {
     let answers: Vec<_> = rig
         .wait(3)
         .iter()
-        .map(|done| (done.request_index, short(done)))
+        .map(|done| (done.entry.request_index, short(done)))
         .collect();
     assert_eq!(
         answers,
@@ -166,7 +166,7 @@ fn appends_whose_time_is_up_while_they_are_parked_are_not_started() {
     let codes: Vec<_> = rig
         .wait(2)
         .iter()
-        .map(|done| (done.request_index, short(done).0))
+        .map(|done| (done.entry.request_index, short(done).0))
         .collect();
     assert_eq!(codes, [(0, ErrorCode::REQUEST_TIMEOUT), (1, ErrorCode::NONE)]);
 }
@@ -229,7 +229,7 @@ fn a_range_server_alone_asks_once_about_a_stream_it_does_not_know() {
     let stored: Vec<_> = rig
         .wait(2)
         .iter()
-        .map(|done| (done.request_index, short(done)))
+        .map(|done| (done.entry.request_index, short(done)))
         .collect();
     assert_eq!(stored, [(0, (ErrorCode::NONE, 0, -1)), (1, (ErrorCode::NONE, 1, -1))]);
     rig.server.answered(none);

@@ -9,15 +9,14 @@ use std::time::Instant;
 use sbp_locks::Mutex;
 use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{Clock, Helpers, Log, LogConfig};
-use sbp_messages::ErrorCode;
+use sbp_messages::{ErrorCode, RangeId};
 use sbp_types::RangeIndex;
 
 use super::*;
 use crate::failure::Health;
 use crate::placement::testing::{PATIENCE, code, end, key, seal, start};
 use crate::placement::{
-    DriverParts, MetadataJob, NewStream, NoOthers, Outcome, Outcomes, PlacementDriver, PlacementState, Request,
-    SealFor, SealTarget,
+    DriverParts, MetadataJob, NewStream, NoOthers, Outcome, Outcomes, PlacementDriver, PlacementState, Request, SealFor,
 };
 use crate::range::{Phase, RangeHub};
 use crate::refusal::Refusal;
@@ -197,11 +196,11 @@ fn the_entries_of_a_request_become_durable_together() {
         SealFor::PlacementDriver,
         ids()
             .map(|stream| {
-                Ok(SealTarget {
-                    stream,
-                    range: Some(RangeIndex(0)),
+                Ok(RangeId {
+                    stream_id: stream,
+                    range_index: Some(RangeIndex(0)),
                     epoch: None,
-                    end: None,
+                    end_offset: None,
                 })
             })
             .collect(),

@@ -6,13 +6,12 @@
 use std::collections::BTreeSet;
 
 use sbp_log::FileSystem;
+use sbp_messages::RangeId;
 
 use super::super::identify;
 use super::*;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
-use crate::placement::{
-    Change, PlacementState, RangeRecord, RequestedSettings, SealFor, SealTarget, StreamRecord, StreamUpdate,
-};
+use crate::placement::{Change, PlacementState, RangeRecord, RequestedSettings, SealFor, StreamRecord, StreamUpdate};
 use crate::range::Phase;
 
 /// What was asked for, and what of it was answered.
@@ -151,11 +150,11 @@ impl Life<'_> {
     }
 
     fn seal(&mut self, id: StreamId, on_behalf: SealFor) -> Result<(), Dead> {
-        let target = SealTarget {
-            stream: id,
-            range: None,
+        let target = RangeId {
+            stream_id: id,
+            range_index: None,
             epoch: None,
-            end: None,
+            end_offset: None,
         };
         let sealed = match self.request(Request::SealRanges(on_behalf, vec![Ok(target)]))? {
             Ok(Outcome::Range(range)) => range,

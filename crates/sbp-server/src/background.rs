@@ -1,0 +1,123 @@
+//! Regular tasks of a server. They end with it.
+
+use std::path::PathBuf;
+use std::sync::Weak;
+use std::time::Duration;
+
+use sbp_types::{Offset, StreamId};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use crate::node::Node;
+use crate::placement::{MetadataJob, Request, ServerLoad};
+use crate::roles::Sample;
+
+/// Ticks once per period, for the first time when the first one is over.
+fn ticks(every: Duration) -> Interval {
+    let mut ticks = interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Reports the load of this process's range server to its placement driver, as other range servers report theirs.
+pub(crate) async fn watch_itself(node: Weak<Node>, directory: PathBuf, every: Duration) {
+    let mut ticks = ticks(every);
+    let mut last: Option<Sample> = None;
+    loop {
+        ticks.tick().await;
+        let Some(node) = node.upgrade() else { return };
+        let (Some(placement), Some(ranges), Some(me)) = (&node.placement, &node.ranges, node.identity.range_server())
+        else {
+            return;
+        };
+        let sample = Sample::take(&directory, ranges.activity());
+        let id = me.server_id;
+        let report = sample.since(last.as_ref().unwrap_or(&sample), me);
+        last = Some(sample);
+        placement.report(id, ServerLoad::from(&report));
+    }
+}
+
+/// Finds out regularly which streams are due for a trim, and requests the trims.
+pub(crate) async fn trim_what_is_due(node: Weak<Node>, every: Duration) {
+    let mut ticks = ticks(every);
+    loop {
+        ticks.tick().await;
+        let Some(ranges) = node.upgrade().and_then(|node| node.ranges.clone()) else {
+            return;
+        };
+        let Some(now) = node.upgrade().map(|node| node.clock.now()) else {
+            return;
+        };
+        // Retention may read from the disk.
+        let due = tokio::task::spawn_blocking(move || {
+            // Frees the space that the last trims released; cheap when there were none.
+            if let Err(error) = ranges.log.reclaim() {
+                tracing::warn!(%error, "space released by trims cannot be freed now");
+            }
+            ranges.retention_due(now)
+        })
+        .await;
+        let due = due.unwrap_or_default();
+        if due.is_empty() {
+            continue;
+        }
+        let Some(node) = node.upgrade() else { return };
+        trim(&node, due).await;
+    }
+}
+
+async fn trim(node: &Node, due: Vec<(StreamId, Offset)>) {
+    if let Some(role) = &node.range_role {
+        if let Err(error) = role.ask_to_trim(&due).await {
+            tracing::debug!(%error, "the placement driver trims nothing now");
+        }
+    } else if let Some(placement) = &node.placement {
+        let job = MetadataJob {
+            done: Box::new(|reply| {
+                let refusals = reply.into_iter().flatten().filter_map(Result::err);
+                for refusal in refusals {
+                    tracing::debug!(refusal = refusal.message, "a stream is not trimmed");
+                }
+            }),
+            deadline: std::time::Instant::now() + node.limits.default_timeout,
+            request: Request::TrimStreams(due.into_iter().map(Ok).collect()),
+        };
+        // False when the server is shutting down.
+        let _taken = placement.submit(job);
+    }
+}
+
+/// Checks the sealed files of the log one after the other, with a pause before each, and begins again after the last.
+pub(crate) async fn scrub_what_is_sealed(node: Weak<Node>, every: Duration) {
+    let mut ticks = ticks(every);
+    let mut after = 0;
+    loop {
+        ticks.tick().await;
+        let Some(ranges) = node.upgrade().and_then(|node| node.ranges.clone()) else {
+            return;
+        };
+        let scrubbed = tokio::task::spawn_blocking(move || ranges.log.scrub(after)).await;
+        after = match scrubbed {
+            Ok(Ok(Some(found))) => {
+                for damage in &found.damaged {
+                    tracing::error!(
+                        stream = damage.key.stream.0,
+                        range = damage.key.range.0,
+                        from = damage.from.0,
+                        to = damage.to.0,
+                        file = found.file,
+                        "records are damaged on the disk; reads of them are refused, other records can be read"
+                    );
+                }
+                found.file
+            }
+            Ok(Ok(None)) => 0,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a file of the log cannot be checked now");
+                after
+            }
+            // The runtime is shutting down.
+            Err(_) => return,
+        };
+    }
+}
