@@ -1,9 +1,12 @@
 //! Checkpoints: the log's state after one group, so that recovery need not replay earlier groups.
 
+use std::collections::VecDeque;
+
+use bytes::{Buf, BufMut, TryGetError};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::clean::GroupMark;
-use super::{Fields, Unreadable, begin_envelope, open_envelope, seal_envelope};
+use super::{Unreadable, begin_envelope, open_envelope, seal_envelope};
 use crate::{WRITER_WINDOW, WriterBatch, WriterKey, WriterState};
 
 const MAGIC: &[u8; 8] = b"SBPCHECK";
@@ -77,9 +80,9 @@ const SECTION_VERSION: u32 = 1;
 impl Checkpoint {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = begin_envelope(MAGIC);
-        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.put_u64_le(self.sequence);
         self.covered.put(&mut out);
-        out.extend_from_slice(&u32::from(self.unlisted_damage).to_le_bytes());
+        out.put_u32_le(u32::from(self.unlisted_damage));
         put_section(&mut out, SECTION_SEGMENTS, |out| {
             for item in &self.segments {
                 put_segment(out, item);
@@ -92,7 +95,7 @@ impl Checkpoint {
         });
         if !self.writers.is_empty() {
             put_section(&mut out, SECTION_WRITERS, |out| {
-                out.extend_from_slice(&self.newest_append.0.to_le_bytes());
+                out.put_i64_le(self.newest_append.0);
                 for (key, state) in &self.writers {
                     put_writer(out, key, state);
                 }
@@ -102,7 +105,7 @@ impl Checkpoint {
             put_section(&mut out, SECTION_COMPACTED, |out| {
                 for item in &self.compacted {
                     put_segment(out, &item.segment);
-                    out.extend_from_slice(&item.order.to_le_bytes());
+                    out.put_u64_le(item.order);
                 }
             });
         }
@@ -112,218 +115,170 @@ impl Checkpoint {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
         let mut fields = open_envelope(bytes, MAGIC)?;
         let mut checkpoint = Self {
-            sequence: fields.u64(),
-            covered: GroupMark::take(&mut fields),
+            sequence: fields.try_get_u64_le()?,
+            covered: GroupMark::take(&mut fields)?,
+            unlisted_damage: fields.try_get_u32_le()? & 1 != 0,
             ..Self::default()
         };
-        checkpoint.unlisted_damage = fields.u32() & 1 != 0;
-        while fields.ok() && !fields.is_at_end() {
-            let tag = fields.u32();
-            let version = fields.u32();
-            let length = usize::try_from(fields.u64()).unwrap_or(usize::MAX);
-            let section = fields.take(length);
-            if !fields.ok() {
-                break;
-            }
+        while !fields.is_empty() {
+            let tag = fields.try_get_u32_le()?;
+            let version = fields.try_get_u32_le()?;
+            let length = usize::try_from(fields.try_get_u64_le()?).unwrap_or(usize::MAX);
+            let Some(mut section) = fields.split_off(..length) else {
+                return Err(Unreadable::Bad("too short"));
+            };
             match (tag, version) {
-                (SECTION_SEGMENTS, SECTION_VERSION) => checkpoint.segments = take_segments(section)?,
-                (SECTION_RANGES, SECTION_VERSION) => checkpoint.ranges = take_ranges(section)?,
-                (SECTION_COMPACTED, SECTION_VERSION) => checkpoint.compacted = take_compacted(section)?,
+                (SECTION_SEGMENTS, SECTION_VERSION) => {
+                    checkpoint.segments = take_all(section, take_segment, "a segment's entry is cut")?;
+                }
+                (SECTION_RANGES, SECTION_VERSION) => {
+                    checkpoint.ranges = take_all(section, take_range, "a range's entry is cut")?;
+                }
+                (SECTION_COMPACTED, SECTION_VERSION) => {
+                    checkpoint.compacted = take_all(section, take_compacted, "an entry of remains is cut")?;
+                }
                 (SECTION_WRITERS, SECTION_VERSION) => {
-                    (checkpoint.newest_append, checkpoint.writers) = take_writers(section)?;
+                    let newest = section.try_get_i64_le();
+                    checkpoint.newest_append = TimestampMs(newest.map_err(|_| Unreadable::Bad("the writers are cut"))?);
+                    checkpoint.writers = take_all(section, take_writer, "a writer's entry is cut")?;
+                    if checkpoint
+                        .writers
+                        .iter()
+                        .any(|(_, state)| state.window.len() > WRITER_WINDOW)
+                    {
+                        return Err(Unreadable::Bad("a writer's window is too long"));
+                    }
                 }
                 // A section that is not understood cannot be skipped, because its state would be lost.
                 _ => return Err(Unreadable::Newer(version.max(super::FORMAT_VERSION + 1))),
             }
         }
-        if fields.ok() {
-            Ok(checkpoint)
-        } else {
-            Err(Unreadable::Bad("too short"))
-        }
+        Ok(checkpoint)
     }
 }
 
 fn put_section(out: &mut Vec<u8>, tag: u32, fill: impl FnOnce(&mut Vec<u8>)) {
-    out.extend_from_slice(&tag.to_le_bytes());
-    out.extend_from_slice(&SECTION_VERSION.to_le_bytes());
+    out.put_u32_le(tag);
+    out.put_u32_le(SECTION_VERSION);
     let length_at = out.len();
-    out.extend_from_slice(&0u64.to_le_bytes());
+    out.put_u64_le(0);
     let start = out.len();
     fill(out);
     let length = (out.len() - start) as u64;
     super::put(out, length_at, length.to_le_bytes());
 }
 
+/// The entries of a section, up to its end.
+fn take_all<T>(
+    mut section: &[u8],
+    take: impl Fn(&mut &[u8]) -> Result<T, TryGetError>,
+    cut: &'static str,
+) -> Result<Vec<T>, Unreadable> {
+    let mut items = Vec::new();
+    while !section.is_empty() {
+        items.push(take(&mut section).map_err(|_| Unreadable::Bad(cut))?);
+    }
+    Ok(items)
+}
+
 fn put_segment(out: &mut Vec<u8>, item: &SegmentItem) {
-    for word in [
-        item.number,
-        item.salt,
-        item.first_group,
-        item.last_group,
-        u64::from(item.damaged),
-    ] {
-        out.extend_from_slice(&word.to_le_bytes());
+    for word in [item.number, item.salt, item.first_group, item.last_group] {
+        out.put_u64_le(word);
     }
+    out.put_u64_le(u64::from(item.damaged));
 }
 
-fn take_segment(fields: &mut Fields<'_>) -> SegmentItem {
-    SegmentItem {
-        number: fields.u64(),
-        salt: fields.u64(),
-        first_group: fields.u64(),
-        last_group: fields.u64(),
-        damaged: fields.u64() & 1 != 0,
-    }
+fn take_segment(fields: &mut &[u8]) -> Result<SegmentItem, TryGetError> {
+    Ok(SegmentItem {
+        number: fields.try_get_u64_le()?,
+        salt: fields.try_get_u64_le()?,
+        first_group: fields.try_get_u64_le()?,
+        last_group: fields.try_get_u64_le()?,
+        damaged: fields.try_get_u64_le()? & 1 != 0,
+    })
 }
 
-fn take_segments(section: &[u8]) -> Result<Vec<SegmentItem>, Unreadable> {
-    let mut fields = Fields::new(section);
-    let mut items = Vec::new();
-    while !fields.is_at_end() {
-        let item = take_segment(&mut fields);
-        if !fields.ok() {
-            return Err(Unreadable::Bad("a segment's entry is cut"));
-        }
-        items.push(item);
-    }
-    Ok(items)
-}
-
-fn take_compacted(section: &[u8]) -> Result<Vec<CompactedItem>, Unreadable> {
-    let mut fields = Fields::new(section);
-    let mut items = Vec::new();
-    while !fields.is_at_end() {
-        let item = CompactedItem {
-            segment: take_segment(&mut fields),
-            order: fields.u64(),
-        };
-        if !fields.ok() {
-            return Err(Unreadable::Bad("an entry of remains is cut"));
-        }
-        items.push(item);
-    }
-    Ok(items)
+fn take_compacted(fields: &mut &[u8]) -> Result<CompactedItem, TryGetError> {
+    Ok(CompactedItem {
+        segment: take_segment(fields)?,
+        order: fields.try_get_u64_le()?,
+    })
 }
 
 fn put_range(out: &mut Vec<u8>, item: &RangeItem) {
-    out.extend_from_slice(&item.key.stream.0.to_le_bytes());
-    out.extend_from_slice(&item.key.range.0.to_le_bytes());
-    out.extend_from_slice(&u32::from(item.proven).to_le_bytes());
+    out.put_i64_le(item.key.stream.0);
+    out.put_i32_le(item.key.range.0);
+    out.put_u32_le(u32::from(item.proven));
     for word in [item.first.0, item.released.0, item.end.0, item.epoch.0] {
-        out.extend_from_slice(&word.to_le_bytes());
+        out.put_i64_le(word);
     }
-    out.extend_from_slice(&(item.damage.len() as u64).to_le_bytes());
+    out.put_u64_le(item.damage.len() as u64);
     for (from, to) in &item.damage {
-        out.extend_from_slice(&from.0.to_le_bytes());
-        out.extend_from_slice(&to.0.to_le_bytes());
+        out.put_i64_le(from.0);
+        out.put_i64_le(to.0);
     }
 }
 
-fn take_ranges(section: &[u8]) -> Result<Vec<RangeItem>, Unreadable> {
-    let mut fields = Fields::new(section);
-    let mut items = Vec::new();
-    while !fields.is_at_end() {
-        let stream = StreamId(fields.i64());
-        let range = RangeIndex(fields.i32());
-        let proven = fields.u32() & 1 != 0;
-        let first = Offset(fields.i64());
-        let released = Offset(fields.i64());
-        let end = Offset(fields.i64());
-        let epoch = Epoch(fields.i64());
-        let count = fields.u64();
-        let mut damage = Vec::new();
-        for _ in 0..count {
-            damage.push((Offset(fields.i64()), Offset(fields.i64())));
-            if !fields.ok() {
-                break;
-            }
-        }
-        if !fields.ok() {
-            return Err(Unreadable::Bad("a range's entry is cut"));
-        }
-        items.push(RangeItem {
-            key: RangeKey { stream, range },
-            first,
-            released,
-            end,
-            epoch,
-            proven,
-            damage,
-        });
+fn take_range(fields: &mut &[u8]) -> Result<RangeItem, TryGetError> {
+    let mut item = RangeItem {
+        key: RangeKey {
+            stream: StreamId(fields.try_get_i64_le()?),
+            range: RangeIndex(fields.try_get_i32_le()?),
+        },
+        proven: fields.try_get_u32_le()? & 1 != 0,
+        first: Offset(fields.try_get_i64_le()?),
+        released: Offset(fields.try_get_i64_le()?),
+        end: Offset(fields.try_get_i64_le()?),
+        epoch: Epoch(fields.try_get_i64_le()?),
+        damage: Vec::new(),
+    };
+    for _ in 0..fields.try_get_u64_le()? {
+        let interval = (Offset(fields.try_get_i64_le()?), Offset(fields.try_get_i64_le()?));
+        item.damage.push(interval);
     }
-    Ok(items)
+    Ok(item)
 }
 
 fn put_writer(out: &mut Vec<u8>, key: &WriterKey, state: &WriterState) {
-    out.extend_from_slice(&key.stream.0.to_le_bytes());
-    out.extend_from_slice(&key.writer.high.to_le_bytes());
-    out.extend_from_slice(&key.writer.low.to_le_bytes());
-    for word in [
-        state.epoch,
-        state.next_sequence,
-        state.last_append.0,
-        state.last_offset.0,
-    ] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    out.extend_from_slice(&state.last_range.range.0.to_le_bytes());
-    let count = u32::try_from(state.window.len()).unwrap_or(u32::MAX);
-    out.extend_from_slice(&count.to_le_bytes());
+    out.put_i64_le(key.stream.0);
+    out.put_u64_le(key.writer.high);
+    out.put_u64_le(key.writer.low);
+    out.put_i64_le(state.epoch);
+    out.put_i64_le(state.next_sequence);
+    out.put_i64_le(state.last_append.0);
+    out.put_i64_le(state.last_offset.0);
+    out.put_i32_le(state.last_range.range.0);
+    out.put_u32_le(u32::try_from(state.window.len()).unwrap_or(u32::MAX));
     for batch in &state.window {
         for word in [batch.base_sequence, batch.count, batch.base_offset.0] {
-            out.extend_from_slice(&word.to_le_bytes());
+            out.put_i64_le(word);
         }
     }
 }
 
-type Writers = (TimestampMs, Vec<(WriterKey, WriterState)>);
-
-fn take_writers(section: &[u8]) -> Result<Writers, Unreadable> {
-    let mut fields = Fields::new(section);
-    let newest = TimestampMs(fields.i64());
-    let mut writers = Vec::new();
-    while !fields.is_at_end() {
-        let key = WriterKey {
-            stream: StreamId(fields.i64()),
-            writer: WriterId {
-                high: fields.u64(),
-                low: fields.u64(),
-            },
-        };
-        let mut state = WriterState {
-            epoch: fields.i64(),
-            next_sequence: fields.i64(),
-            last_append: TimestampMs(fields.i64()),
-            last_offset: Offset(fields.i64()),
-            ..WriterState::default()
-        };
-        state.last_range = RangeKey {
-            stream: key.stream,
-            range: RangeIndex(fields.i32()),
-        };
-        let batches = fields.u32();
-        if batches as usize > WRITER_WINDOW {
-            return Err(Unreadable::Bad("a writer's window is too long"));
-        }
-        for _ in 0..batches {
-            state.window.push_back(WriterBatch {
-                base_sequence: fields.i64(),
-                count: fields.i64(),
-                base_offset: Offset(fields.i64()),
-            });
-            if !fields.ok() {
-                break;
-            }
-        }
-        if !fields.ok() {
-            return Err(Unreadable::Bad("a writer's entry is cut"));
-        }
-        writers.push((key, state));
+fn take_writer(fields: &mut &[u8]) -> Result<(WriterKey, WriterState), TryGetError> {
+    let stream = StreamId(fields.try_get_i64_le()?);
+    let writer = WriterId {
+        high: fields.try_get_u64_le()?,
+        low: fields.try_get_u64_le()?,
+    };
+    let mut state = WriterState {
+        epoch: fields.try_get_i64_le()?,
+        next_sequence: fields.try_get_i64_le()?,
+        last_append: TimestampMs(fields.try_get_i64_le()?),
+        last_offset: Offset(fields.try_get_i64_le()?),
+        last_range: RangeKey {
+            stream,
+            range: RangeIndex(fields.try_get_i32_le()?),
+        },
+        window: VecDeque::new(),
+    };
+    for _ in 0..fields.try_get_u32_le()? {
+        state.window.push_back(WriterBatch {
+            base_sequence: fields.try_get_i64_le()?,
+            count: fields.try_get_i64_le()?,
+            base_offset: Offset(fields.try_get_i64_le()?),
+        });
     }
-    if fields.ok() {
-        Ok((newest, writers))
-    } else {
-        Err(Unreadable::Bad("the writers are cut"))
-    }
+    Ok((WriterKey { stream, writer }, state))
 }

@@ -1,5 +1,7 @@
 //! The position of a group, and the file that marks a clean end of the log.
 
+use bytes::{Buf, BufMut, TryGetError};
+
 use super::{Unreadable, begin_envelope, open_envelope, seal_envelope};
 
 const MAGIC: &[u8; 8] = b"SBPCLEAN";
@@ -19,19 +21,19 @@ pub(crate) struct GroupMark {
 
 impl GroupMark {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(&self.segment.to_le_bytes());
-        out.extend_from_slice(&self.position.to_le_bytes());
-        out.extend_from_slice(&self.checksum.to_le_bytes());
+        out.put_u64_le(self.number);
+        out.put_u64_le(self.segment);
+        out.put_u64_le(self.position);
+        out.put_u32_le(self.checksum);
     }
 
-    pub(crate) fn take(fields: &mut super::Fields<'_>) -> Self {
-        Self {
-            number: fields.u64(),
-            segment: fields.u64(),
-            position: fields.u64(),
-            checksum: fields.u32(),
-        }
+    pub(crate) fn take(fields: &mut &[u8]) -> Result<Self, TryGetError> {
+        Ok(Self {
+            number: fields.try_get_u64_le()?,
+            segment: fields.try_get_u64_le()?,
+            position: fields.try_get_u64_le()?,
+            checksum: fields.try_get_u32_le()?,
+        })
     }
 
     /// The contents of the file that marks a clean end of the log after this group.
@@ -43,12 +45,6 @@ impl GroupMark {
 
     /// Reads the file that marks a clean end.
     pub(crate) fn parse_clean(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let mut fields = open_envelope(bytes, MAGIC)?;
-        let mark = Self::take(&mut fields);
-        if fields.ok() {
-            Ok(mark)
-        } else {
-            Err(Unreadable::Bad("too short"))
-        }
+        Ok(Self::take(&mut open_envelope(bytes, MAGIC)?)?)
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! A footer only saves reading the segment. One that is missing or wrong is rebuilt from the groups.
 
+use bytes::{Buf, BufMut};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 
 use super::clean::GroupMark;
-use super::{Fields, begin_envelope, crc32c, open_envelope, seal_envelope};
+use super::{begin_envelope, crc32c, open_envelope, seal_envelope};
 
 const MAGIC: &[u8; 8] = b"SBPLOGFT";
 
@@ -28,30 +29,29 @@ impl IndexEntry {
     pub(crate) const LEN: usize = 32;
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.base.0.to_le_bytes());
-        out.extend_from_slice(&self.end.0.to_le_bytes());
-        out.extend_from_slice(&self.max_timestamp.0.to_le_bytes());
-        out.extend_from_slice(&self.position.to_le_bytes());
-        out.extend_from_slice(&self.length.to_le_bytes());
+        out.put_i64_le(self.base.0);
+        out.put_i64_le(self.end.0);
+        out.put_i64_le(self.max_timestamp.0);
+        out.put_u32_le(self.position);
+        out.put_u32_le(self.length);
     }
 
     /// The entries in `bytes`, if their checksum is `crc`.
     pub(crate) fn parse_all(bytes: &[u8], crc: u32) -> Option<Vec<Self>> {
-        if crc32c(bytes) != crc {
+        let (entries, []) = bytes.as_chunks::<{ Self::LEN }>() else {
             return None;
-        }
-        let mut fields = Fields::new(bytes);
-        let mut entries = Vec::with_capacity(bytes.len() / Self::LEN);
-        while !fields.is_at_end() {
-            entries.push(Self {
-                base: Offset(fields.i64()),
-                end: Offset(fields.i64()),
-                max_timestamp: TimestampMs(fields.i64()),
-                position: fields.u32(),
-                length: fields.u32(),
-            });
-        }
-        fields.ok().then_some(entries)
+        };
+        let parse = |entry: &[u8; Self::LEN]| {
+            let mut fields = entry.as_slice();
+            Self {
+                base: Offset(fields.get_i64_le()),
+                end: Offset(fields.get_i64_le()),
+                max_timestamp: TimestampMs(fields.get_i64_le()),
+                position: fields.get_u32_le(),
+                length: fields.get_u32_le(),
+            }
+        };
+        (crc32c(bytes) == crc).then(|| entries.iter().map(parse).collect())
     }
 }
 
@@ -76,43 +76,33 @@ impl FooterRun {
     const LEN: usize = 72;
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.key.stream.0.to_le_bytes());
-        out.extend_from_slice(&self.key.range.0.to_le_bytes());
-        out.extend_from_slice(&self.count.to_le_bytes());
+        out.put_i64_le(self.key.stream.0);
+        out.put_i32_le(self.key.range.0);
+        out.put_u32_le(self.count);
         for word in [self.epoch.0, self.first.0, self.end.0, self.max_timestamp.0] {
-            out.extend_from_slice(&word.to_le_bytes());
+            out.put_i64_le(word);
         }
-        out.extend_from_slice(&self.bytes.to_le_bytes());
-        out.extend_from_slice(&self.position.to_le_bytes());
-        out.extend_from_slice(&self.crc.to_le_bytes());
-        out.extend_from_slice(&0u32.to_le_bytes());
+        out.put_u64_le(self.bytes);
+        out.put_u64_le(self.position);
+        out.put_u32_le(self.crc);
+        out.put_u32_le(0);
     }
 
-    fn take(fields: &mut Fields<'_>) -> Self {
-        let stream = StreamId(fields.i64());
-        let key = RangeKey {
-            stream,
-            range: RangeIndex(fields.i32()),
-        };
-        let count = fields.u32();
-        let epoch = Epoch(fields.i64());
-        let first = Offset(fields.i64());
-        let end = Offset(fields.i64());
-        let max_timestamp = TimestampMs(fields.i64());
-        let bytes = fields.u64();
-        let position = fields.u64();
-        let crc = fields.u32();
-        fields.take(4);
+    fn parse(run: &[u8; Self::LEN]) -> Self {
+        let mut fields = run.as_slice();
         Self {
-            key,
-            epoch,
-            first,
-            end,
-            bytes,
-            max_timestamp,
-            position,
-            count,
-            crc,
+            key: RangeKey {
+                stream: StreamId(fields.get_i64_le()),
+                range: RangeIndex(fields.get_i32_le()),
+            },
+            count: fields.get_u32_le(),
+            epoch: Epoch(fields.get_i64_le()),
+            first: Offset(fields.get_i64_le()),
+            end: Offset(fields.get_i64_le()),
+            max_timestamp: TimestampMs(fields.get_i64_le()),
+            bytes: fields.get_u64_le(),
+            position: fields.get_u64_le(),
+            crc: fields.get_u32_le(),
         }
     }
 }
@@ -135,31 +125,25 @@ impl Trailer {
 
     fn encode(&self) -> Vec<u8> {
         let mut out = begin_envelope(MAGIC);
-        out.extend_from_slice(&self.runs.to_le_bytes());
-        out.extend_from_slice(&self.salt.to_le_bytes());
-        out.extend_from_slice(&self.first_group.to_le_bytes());
+        out.put_u32_le(self.runs);
+        out.put_u64_le(self.salt);
+        out.put_u64_le(self.first_group);
         self.last.put(&mut out);
-        out.extend_from_slice(&self.directory.to_le_bytes());
-        out.extend_from_slice(&self.crc.to_le_bytes());
+        out.put_u64_le(self.directory);
+        out.put_u32_le(self.crc);
         seal_envelope(out)
     }
 
     /// Reads a trailer from a segment's last [`LEN`](Self::LEN) bytes.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = open_envelope(bytes, MAGIC).ok()?;
-        let runs = fields.u32();
-        let salt = fields.u64();
-        let first_group = fields.u64();
-        let last = GroupMark::take(&mut fields);
-        let directory = fields.u64();
-        let crc = fields.u32();
-        fields.ok().then_some(Self {
-            salt,
-            first_group,
-            last,
-            directory,
-            runs,
-            crc,
+        Some(Self {
+            runs: fields.try_get_u32_le().ok()?,
+            salt: fields.try_get_u64_le().ok()?,
+            first_group: fields.try_get_u64_le().ok()?,
+            last: GroupMark::take(&mut fields).ok()?,
+            directory: fields.try_get_u64_le().ok()?,
+            crc: fields.try_get_u32_le().ok()?,
         })
     }
 
@@ -170,12 +154,9 @@ impl Trailer {
 
     /// The runs in `bytes`, if their checksum is right.
     pub(crate) fn parse_runs(&self, bytes: &[u8]) -> Option<Vec<FooterRun>> {
-        if crc32c(bytes) != self.crc {
-            return None;
-        }
-        let mut fields = Fields::new(bytes);
-        let runs = (0..self.runs).map(|_| FooterRun::take(&mut fields)).collect();
-        fields.ok().then_some(runs)
+        let (runs, []) = bytes.as_chunks() else { return None };
+        let whole = runs.len() == self.runs as usize && crc32c(bytes) == self.crc;
+        whole.then(|| runs.iter().map(FooterRun::parse).collect())
     }
 }
 
@@ -196,17 +177,27 @@ impl FooterBuilder {
         }
     }
 
-    /// Adds the entries of a range; position, count and checksum of `run` are filled in here.
-    pub(crate) fn push(&mut self, mut run: FooterRun, entries: impl Iterator<Item = IndexEntry>) {
+    /// Adds the entries of a range, if there are any.
+    pub(crate) fn push(&mut self, key: RangeKey, epoch: Epoch, entries: &[IndexEntry]) {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+            return;
+        };
         let start = self.out.len();
         for entry in entries {
             entry.put(&mut self.out);
         }
-        let bytes = &self.out[start..];
-        run.position = self.position + start as u64;
-        run.count = u32::try_from(bytes.len() / IndexEntry::LEN).unwrap_or(u32::MAX);
-        run.crc = crc32c(bytes);
-        self.runs.push(run);
+        let times = entries.iter().map(|entry| entry.max_timestamp);
+        self.runs.push(FooterRun {
+            key,
+            epoch,
+            first: first.base,
+            end: last.end,
+            bytes: entries.iter().map(|entry| u64::from(entry.length)).sum(),
+            max_timestamp: times.max().unwrap_or_default(),
+            position: self.position + start as u64,
+            count: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+            crc: crc32c(&self.out[start..]),
+        });
     }
 
     /// The footer's bytes and its runs.

@@ -1,7 +1,9 @@
 //! Group headers. A group is what one write and one sync have made durable together.
 
+use bytes::Buf;
+
 use super::segment::durability_word;
-use super::{Crc32c, Fields, SECTOR, crc32c, put};
+use super::{Crc32c, SECTOR, crc32c, put};
 use crate::Durability;
 
 const MAGIC: [u8; 4] = *b"SBPG";
@@ -63,19 +65,20 @@ impl GroupHeader {
     pub(crate) fn parse(bytes: &[u8], salt: u64) -> Option<Self> {
         let header = bytes.get(..Self::LEN)?;
         let (body, own) = header.split_last_chunk::<4>()?;
-        let mut fields = Fields::new(body);
-        if fields.take(4) != MAGIC || crc32c(body) != u32::from_le_bytes(*own) {
+        let mut fields = body.strip_prefix(&MAGIC)?;
+        if crc32c(body) != u32::from_le_bytes(*own) {
             return None;
         }
-        let version = fields.u16();
-        let flags = fields.u16();
-        let number = fields.u64();
-        let own_salt = fields.u64();
-        let length = fields.u32();
-        let previous = fields.u32();
-        let records = fields.u32();
-        fields.take(20);
-        let checksum = fields.u32();
+        // All fields are there: the body has a fixed length.
+        let version = fields.get_u16_le();
+        let flags = fields.get_u16_le();
+        let number = fields.get_u64_le();
+        let own_salt = fields.get_u64_le();
+        let length = fields.get_u32_le();
+        let previous = fields.get_u32_le();
+        let records = fields.get_u32_le();
+        fields.advance(20);
+        let checksum = fields.get_u32_le();
         let durability = if flags & FLAG_NOT_SYNCED == 0 {
             Durability::Fsync
         } else {
@@ -83,7 +86,7 @@ impl GroupHeader {
         };
         // No group can follow one with the largest number.
         let counted = number < u64::MAX && length as usize >= Self::LEN;
-        let sane = version == VERSION && own_salt == salt && counted && fields.ok();
+        let sane = version == VERSION && own_salt == salt && counted;
         sane.then_some(Self {
             number,
             salt,

@@ -13,6 +13,7 @@ pub(crate) mod superblock;
 #[cfg(test)]
 mod tests;
 
+use bytes::{Buf, BufMut, TryGetError};
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// The version of every structure except the superblock of a directory with fences.
@@ -64,71 +65,15 @@ pub(crate) const fn record_up(value: usize) -> usize {
     value.next_multiple_of(RECORD_ALIGN)
 }
 
+/// The bytes of a file's image from `position` on; none behind its end.
+pub(crate) fn bytes_from(image: &[u8], position: u64) -> &[u8] {
+    let start = usize::try_from(position).unwrap_or(usize::MAX);
+    image.get(start..).unwrap_or_default()
+}
+
 /// Writes a field of a structure of fixed size. The callers' offsets all lie inside.
 pub(crate) fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
     out[at..at + N].copy_from_slice(&bytes);
-}
-
-/// Reads fields one after the other. After the end of the bytes every field is zero and [`ok`](Self::ok) is false.
-pub(crate) struct Fields<'a> {
-    rest: &'a [u8],
-    short: bool,
-}
-
-impl<'a> Fields<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            rest: bytes,
-            short: false,
-        }
-    }
-
-    /// Whether the bytes were long enough for all fields read.
-    pub(crate) fn ok(&self) -> bool {
-        !self.short
-    }
-
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    pub(crate) fn take(&mut self, length: usize) -> &'a [u8] {
-        match self.rest.split_at_checked(length) {
-            Some((taken, rest)) => {
-                self.rest = rest;
-                taken
-            }
-            None => {
-                self.short = true;
-                self.rest = &[];
-                &[]
-            }
-        }
-    }
-
-    fn array<const N: usize>(&mut self) -> [u8; N] {
-        self.take(N).try_into().unwrap_or([0; N])
-    }
-
-    pub(crate) fn u16(&mut self) -> u16 {
-        u16::from_le_bytes(self.array())
-    }
-
-    pub(crate) fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.array())
-    }
-
-    pub(crate) fn i32(&mut self) -> i32 {
-        i32::from_le_bytes(self.array())
-    }
-
-    pub(crate) fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.array())
-    }
-
-    pub(crate) fn i64(&mut self) -> i64 {
-        i64::from_le_bytes(self.array())
-    }
 }
 
 /// Why a small file or a header cannot be read.
@@ -140,32 +85,40 @@ pub(crate) enum Unreadable {
     Newer(u32),
 }
 
-/// Checks what all small structures have: magic, version, and a CRC-32C in the last four bytes. Returns the fields
-/// between.
-pub(crate) fn open_envelope<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Fields<'a>, Unreadable> {
-    open_envelope_of(bytes, magic, FORMAT_VERSION)
+impl From<TryGetError> for Unreadable {
+    fn from(_short: TryGetError) -> Self {
+        Self::Bad("too short")
+    }
 }
 
-/// As [`open_envelope`], but accepts versions up to `newest`.
-pub(crate) fn open_envelope_of<'a>(bytes: &'a [u8], magic: &[u8; 8], newest: u32) -> Result<Fields<'a>, Unreadable> {
-    let mut fields = Fields::new(bytes);
-    if fields.take(8) != magic {
+/// Checks what all small structures have: magic, version, and a CRC-32C in the last four bytes. Returns the fields
+/// between.
+pub(crate) fn open_envelope<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<&'a [u8], Unreadable> {
+    open_envelope_of(bytes, magic, FORMAT_VERSION).map(|(_, fields)| fields)
+}
+
+/// As [`open_envelope`], but accepts versions up to `newest`, and returns the version as well.
+pub(crate) fn open_envelope_of<'a>(
+    bytes: &'a [u8],
+    magic: &[u8; 8],
+    newest: u32,
+) -> Result<(u32, &'a [u8]), Unreadable> {
+    let Some(mut fields) = bytes.strip_prefix(magic) else {
         return Err(Unreadable::Bad("not the file its name says"));
-    }
-    let version = fields.u32();
-    let Some((body, sum)) = bytes.split_last_chunk::<4>() else {
-        return Err(Unreadable::Bad("too short"));
     };
+    let version = fields.try_get_u32_le()?;
     if version > newest {
         // Checked before the checksum, which a newer release may keep elsewhere.
         return Err(Unreadable::Newer(version));
     }
-    if crc32c(body) != u32::from_le_bytes(*sum) {
+    let Some((fields, sum)) = fields.split_last_chunk::<4>() else {
+        return Err(Unreadable::Bad("too short"));
+    };
+    let summed = &bytes[..bytes.len() - sum.len()];
+    if crc32c(summed) != u32::from_le_bytes(*sum) {
         return Err(Unreadable::Bad("checksum is wrong"));
     }
-    let mut fields = Fields::new(body);
-    fields.take(12);
-    Ok(fields)
+    Ok((version, fields))
 }
 
 /// Begins a structure that [`open_envelope`] accepts.
@@ -177,20 +130,13 @@ pub(crate) fn begin_envelope(magic: &[u8; 8]) -> Vec<u8> {
 pub(crate) fn begin_envelope_of(magic: &[u8; 8], version: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     out.extend_from_slice(magic);
-    out.extend_from_slice(&version.to_le_bytes());
+    out.put_u32_le(version);
     out
-}
-
-/// The version of a structure that was opened before.
-pub(crate) fn envelope_version(bytes: &[u8]) -> u32 {
-    let mut fields = Fields::new(bytes);
-    fields.take(8);
-    fields.u32()
 }
 
 /// Ends a structure with its checksum.
 pub(crate) fn seal_envelope(mut out: Vec<u8>) -> Vec<u8> {
     let sum = crc32c(&out);
-    out.extend_from_slice(&sum.to_le_bytes());
+    out.put_u32_le(sum);
     out
 }

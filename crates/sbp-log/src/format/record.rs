@@ -1,8 +1,9 @@
 //! The heads of records. A record is one batch in a group.
 
+use bytes::Buf;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
-use super::{Fields, crc32c, put, record_up};
+use super::{crc32c, put, record_up};
 use crate::EntryHead;
 
 /// The 96 bytes before each batch.
@@ -56,33 +57,32 @@ impl RecordHead {
         if crc32c(body) ^ mask != u32::from_le_bytes(*own) {
             return None;
         }
-        let mut fields = Fields::new(body);
-        let batch_len = fields.u32();
-        let range = RangeIndex(fields.i32());
-        let key = RangeKey {
-            stream: StreamId(fields.i64()),
-            range,
-        };
+        // All fields are there: the body has a fixed length.
+        let mut fields = body;
+        let batch_len = fields.get_u32_le();
         let head = EntryHead {
-            key,
-            epoch: Epoch(fields.i64()),
-            base_offset: Offset(fields.i64()),
-            count: fields.i64(),
-            append_time: TimestampMs(fields.i64()),
-            max_timestamp: TimestampMs(fields.i64()),
-            writer: WriterId {
-                high: fields.u64(),
-                low: fields.u64(),
+            key: RangeKey {
+                range: RangeIndex(fields.get_i32_le()),
+                stream: StreamId(fields.get_i64_le()),
             },
-            writer_epoch: fields.i64(),
-            base_sequence: fields.i64(),
+            epoch: Epoch(fields.get_i64_le()),
+            base_offset: Offset(fields.get_i64_le()),
+            count: fields.get_i64_le(),
+            append_time: TimestampMs(fields.get_i64_le()),
+            max_timestamp: TimestampMs(fields.get_i64_le()),
+            writer: WriterId {
+                high: fields.get_u64_le(),
+                low: fields.get_u64_le(),
+            },
+            writer_epoch: fields.get_i64_le(),
+            base_sequence: fields.get_i64_le(),
         };
         let is_fence = head.is_fence() && batch_len == 0 && head.writer.is_some();
         let sane = (head.count >= 1 || is_fence) && head.end_offset().is_some();
         sane.then_some(Self {
             head,
             batch_len,
-            batch_crc: fields.u32(),
+            batch_crc: fields.get_u32_le(),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The header of a segment, its first block.
 
+use bytes::{Buf, BufMut};
+
 use super::{BLOCK, Unreadable, begin_envelope, open_envelope, seal_envelope};
 use crate::Durability;
 
@@ -31,12 +33,12 @@ pub(crate) struct SegmentHeader {
 impl SegmentHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = begin_envelope(MAGIC);
-        out.extend_from_slice(&durability_word(self.durability).to_le_bytes());
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(&self.salt.to_le_bytes());
-        out.extend_from_slice(&self.capacity.to_le_bytes());
-        out.extend_from_slice(&self.created.to_le_bytes());
-        out.extend_from_slice(&self.boot_id.to_le_bytes());
+        out.put_u32_le(durability_word(self.durability));
+        out.put_u64_le(self.number);
+        out.put_u64_le(self.salt);
+        out.put_u64_le(self.capacity);
+        out.put_i64_le(self.created);
+        out.put_u64_le(self.boot_id);
         out.resize(LEN - 4, 0);
         seal_envelope(out)
     }
@@ -45,23 +47,17 @@ impl SegmentHeader {
     pub(crate) fn parse(file: &[u8]) -> Result<Self, Unreadable> {
         let header = file.get(..LEN).ok_or(Unreadable::Bad("too short for a header"))?;
         let mut fields = open_envelope(header, MAGIC)?;
-        let durability = match fields.u32() {
-            0 => Durability::Fsync,
-            1 => Durability::None,
-            _ => return Err(Unreadable::Bad("unknown durability")),
-        };
-        let number = fields.u64();
-        let salt = fields.u64();
-        let capacity = fields.u64();
-        let created = fields.i64();
-        let boot_id = fields.u64();
         Ok(Self {
-            number,
-            salt,
-            capacity,
-            created,
-            boot_id,
-            durability,
+            durability: match fields.try_get_u32_le()? {
+                0 => Durability::Fsync,
+                1 => Durability::None,
+                _ => return Err(Unreadable::Bad("unknown durability")),
+            },
+            number: fields.try_get_u64_le()?,
+            salt: fields.try_get_u64_le()?,
+            capacity: fields.try_get_u64_le()?,
+            created: fields.try_get_i64_le()?,
+            boot_id: fields.try_get_u64_le()?,
         })
     }
 

@@ -1,11 +1,9 @@
 //! The superblock, a file that identifies the directory.
 
+use bytes::{Buf, BufMut};
 use sbp_types::ServerId;
 
-use super::{
-    FORMAT_VERSION, FORMAT_WITH_FENCES, Unreadable, begin_envelope_of, envelope_version, open_envelope_of,
-    seal_envelope,
-};
+use super::{FORMAT_VERSION, FORMAT_WITH_FENCES, Unreadable, begin_envelope_of, open_envelope_of, seal_envelope};
 
 const MAGIC: &[u8; 8] = b"SBPSUPER";
 
@@ -31,27 +29,21 @@ impl Superblock {
             FORMAT_VERSION
         };
         let mut out = begin_envelope_of(MAGIC, version);
-        out.extend_from_slice(&u32::from(self.server_id.is_some()).to_le_bytes());
-        out.extend_from_slice(&self.directory_id.to_le_bytes());
-        out.extend_from_slice(&self.boot_id.to_le_bytes());
-        out.extend_from_slice(&self.server_id.unwrap_or_default().0.to_le_bytes());
+        out.put_u32_le(u32::from(self.server_id.is_some()));
+        out.put_u64_le(self.directory_id);
+        out.put_u64_le(self.boot_id);
+        out.put_i32_le(self.server_id.unwrap_or_default().0);
         seal_envelope(out)
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let mut fields = open_envelope_of(bytes, MAGIC, FORMAT_WITH_FENCES)?;
-        let has_server = fields.u32() & 1 != 0;
-        let directory_id = fields.u64();
-        let boot_id = fields.u64();
-        let server = ServerId(fields.i32());
-        if !fields.ok() {
-            return Err(Unreadable::Bad("too short"));
-        }
+        let (version, mut fields) = open_envelope_of(bytes, MAGIC, FORMAT_WITH_FENCES)?;
+        let has_server = fields.try_get_u32_le()? & 1 != 0;
         Ok(Self {
-            directory_id,
-            boot_id,
-            server_id: has_server.then_some(server),
-            has_fences: envelope_version(bytes) >= FORMAT_WITH_FENCES,
+            directory_id: fields.try_get_u64_le()?,
+            boot_id: fields.try_get_u64_le()?,
+            server_id: Some(ServerId(fields.try_get_i32_le()?)).filter(|_| has_server),
+            has_fences: version >= FORMAT_WITH_FENCES,
         })
     }
 }

@@ -184,20 +184,10 @@ fn a_footer_reads_as_written() {
         position: 4_160,
         length: 100,
     };
-    let run = |stream, first| FooterRun {
-        key: key(stream),
-        epoch: Epoch(2),
-        first: Offset(first),
-        end: Offset(first + 4),
-        bytes: 200,
-        max_timestamp: TimestampMs(5),
-        position: 0,
-        count: 0,
-        crc: 0,
-    };
     let mut footer = FooterBuilder::new(8_192);
-    footer.push(run(1, 0), [entry(0), entry(2)].into_iter());
-    footer.push(run(2, 10), [entry(10)].into_iter());
+    footer.push(key(1), Epoch(2), &[entry(0), entry(2)]);
+    footer.push(key(2), Epoch(2), &[entry(10)]);
+    footer.push(key(3), Epoch(2), &[]);
     let last = GroupMark {
         number: 3,
         segment: 1,
@@ -205,6 +195,16 @@ fn a_footer_reads_as_written() {
         checksum: 9,
     };
     let (bytes, runs) = footer.finish(77, 2, last);
+    let first = FooterRun {
+        key: key(1),
+        epoch: Epoch(2),
+        first: Offset(0),
+        end: Offset(4),
+        bytes: 200,
+        max_timestamp: TimestampMs(5),
+        ..runs[0]
+    };
+    assert_eq!((runs[0], runs.len()), (first, 2), "a range without entries has no run");
     let at = bytes.len() - Trailer::LEN;
     let trailer = Trailer::parse(&bytes[at..]).expect("a trailer");
     assert_eq!((trailer.salt, trailer.first_group, trailer.last), (77, 2, last));

@@ -1,4 +1,4 @@
-//! Lists the files of the directory.
+//! Reads the directory: its files, the headers of segments, and the checkpoints.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -7,7 +7,7 @@ use crate::format::clean::GroupMark;
 use crate::format::group::{GroupHeader, UnreadableGroup, judge_unreadable};
 use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
-use crate::format::{block_up, crc32c};
+use crate::format::{block_up, bytes_from, crc32c};
 use crate::segments::files::{at, corrupt};
 use crate::{Durability, OpenError};
 
@@ -34,6 +34,7 @@ impl Scanner {
         let unsynced = file.segment.durability == Durability::None;
         let mut behind = files.iter().skip(cursor.file + usize::from(sealed));
         let short = behind.find(|file| file.is_short());
+        // With `fsync`, a segment gets its footer when a group of the next one is synced.
         let promised = self.is_short_of_promised() || (sealed && !unsynced);
         let may_cut = unsynced && self.clean.is_none() && self.chain.number >= self.checkpoint.covered.number;
         if let Some(short) = short.filter(|_| !may_cut) {
@@ -63,11 +64,7 @@ impl Scanner {
             return Ok(LogEnd::Corrupt(cursor));
         };
         let image = self.image(file)?;
-        let rest = usize::try_from(*start)
-            .ok()
-            .and_then(|start| image.get(start..))
-            .unwrap_or_default();
-        Ok(match judge_unreadable(rest, file.segment.salt) {
+        Ok(match judge_unreadable(bytes_from(&image, *start), file.segment.salt) {
             UnreadableGroup::Torn => LogEnd::Torn(cursor),
             UnreadableGroup::Corrupt => LogEnd::Corrupt(cursor),
         })
@@ -89,7 +86,7 @@ impl Scanner {
         Ok(footer.is_some_and(|(trailer, _)| trailer.last.number == self.chain.number))
     }
 
-    /// Finishes the walk: salvages what can be read of a damaged end, and compares with the checkpoint.
+    /// Finishes the walk: salvages what can be read of a damaged end, and takes over the checkpoint's ranges.
     pub(crate) fn finish(&mut self, files: &[SegmentFile], log_end: LogEnd) -> Result<LogEnd, OpenError> {
         match log_end {
             LogEnd::Clean => {}
@@ -176,11 +173,7 @@ impl Scanner {
             if self.is_footer_of_last(file)? {
                 return Ok(true);
             }
-            let bytes = usize::try_from(position)
-                .ok()
-                .and_then(|at| area.get(at..))
-                .unwrap_or_default();
-            let header = GroupHeader::parse(bytes, file.segment.salt);
+            let header = GroupHeader::parse(bytes_from(area, position), file.segment.salt);
             let header = header.filter(|header| header.number > self.chain.number);
             let number = header.map_or(self.chain.number.saturating_add(1), |header| header.number);
             let checksum = header.map_or(0, |header| header.checksum);
@@ -195,17 +188,11 @@ impl Scanner {
             let whole = self.salvage_records(file, area, position, header.as_ref())?;
             let Some(header) = header else {
                 // The lost group keeps its number, so that the next start finds the same gap in the chain.
-                self.chain = Chain {
-                    number,
-                    checksum: Some(0),
-                };
+                self.chain = Chain::after(number, 0);
                 return Ok(false);
             };
             let follows = self.chain.number.checked_add(1) == Some(header.number);
-            self.chain = Chain {
-                number: header.number,
-                checksum: Some(header.checksum),
-            };
+            self.chain = Chain::after(header.number, header.checksum);
             if !whole || !follows {
                 return Ok(false);
             }
@@ -214,7 +201,8 @@ impl Scanner {
         Ok(true)
     }
 
-    /// Adds the records of a damaged group whose heads can be read. Returns whether all could be read.
+    /// Adds the records of a damaged group up to the first whose head cannot be read, or does not continue its range.
+    /// Returns whether there is no such record.
     fn salvage_records(
         &mut self,
         file: &SegmentFile,
@@ -225,10 +213,7 @@ impl Scanner {
         let mut position = group + GroupHeader::LEN as u64;
         let mut left = header.map_or(u32::MAX, |header| header.records);
         while left > 0 {
-            let bytes = usize::try_from(position)
-                .ok()
-                .and_then(|at| area.get(at..))
-                .unwrap_or_default();
+            let bytes = bytes_from(area, position);
             let Some(record) = RecordHead::parse(bytes, file.segment.mask) else {
                 return Ok(false);
             };

@@ -1,13 +1,12 @@
 //! The changes that recovery makes on the disk before anything is served.
 
 use std::io;
-use std::path::Path;
 
 use super::Recovery;
 use super::directory::{Directory, SegmentFile};
 use super::scan::{LogEnd, Scanner, SegmentPosition};
 use crate::format::group::is_zero;
-use crate::format::{BLOCK, block_up};
+use crate::format::{BLOCK, block_up, bytes_from};
 use crate::fs::{File, FileSystem};
 use crate::segments::files::{CLEAN, at, remove_if_there};
 use crate::{LogConfig, OpenError};
@@ -21,7 +20,7 @@ pub(crate) fn mend(
     later: &[SegmentFile],
     log_end: &LogEnd,
     scanner: &Scanner,
-    recovery: &mut Recovery,
+    recovery: &Recovery,
 ) -> Result<(), OpenError> {
     let path = &config.directory;
     for litter in &directory.litter {
@@ -31,7 +30,7 @@ pub(crate) fn mend(
     for file in later
         .iter()
         .rev()
-        .filter(|file| !recovery.segments.contains_key(&file.segment.number))
+        .filter(|file| !recovery.state.segments.contains_key(&file.segment.number))
     {
         remove_if_there(fs, &file.path).map_err(at(&file.path))?;
     }
@@ -49,22 +48,19 @@ pub(crate) fn mend(
         file.segment.file.sync_data().map_err(at(&file.path))?;
     }
     if scanner.clean.is_some() {
-        remove_clean_mark(fs, path).map_err(at(path))?;
+        let removed = remove_if_there(fs, &path.join(CLEAN)).and_then(|()| fs.sync_dir(path));
+        removed.map_err(at(path))?;
     }
     Ok(())
 }
 
-fn remove_clean_mark(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
-    remove_if_there(fs, &path.join(CLEAN))?;
-    fs.sync_dir(path)
-}
-
-/// Overwrites everything after the last group with zeros, in segments that are kept.
+/// Overwrites everything after the last group with zeros in the segment of that group. Later segments had no valid group
+/// and have been removed.
 fn cut(later: &[SegmentFile], cursor: SegmentPosition, recovery: &Recovery) -> Result<(), OpenError> {
     let Some(file) = later.get(cursor.file) else {
         return Ok(());
     };
-    let Some(live) = recovery.segments.get(&file.segment.number) else {
+    let Some(live) = recovery.state.segments.get(&file.segment.number) else {
         return Ok(());
     };
     if live.sealed {
@@ -106,12 +102,8 @@ fn keep(later: &[SegmentFile], cursor: SegmentPosition) -> Result<(), OpenError>
 }
 
 fn each_used_block(image: &[u8], from: u64, mut act: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
-    let rest = usize::try_from(from)
-        .ok()
-        .and_then(|from| image.get(from..))
-        .unwrap_or_default();
     let mut position = from;
-    for block in rest.chunks(BLOCK as usize) {
+    for block in bytes_from(image, from).chunks(BLOCK as usize) {
         if !is_zero(block) {
             act(position, block)?;
         }

@@ -16,41 +16,40 @@ use std::sync::Arc;
 
 use crate::OpenError;
 use crate::format::checkpoint::SegmentItem;
-use crate::format::clean::GroupMark;
 use crate::format::footer::{FooterRun, Trailer};
 use crate::fs::{File, FileSystem};
 use crate::segments::files::{SegmentId, at, corrupt};
 use crate::segments::open_files::OpenFiles;
 use crate::segments::segment::Segment;
-use crate::state::index::{Entries, Index};
-use crate::state::shared::{Checkpoints, LiveSegment, Retired};
-use crate::writers::Writers;
+use crate::state::hot_tail::HotTail;
+use crate::state::index::Entries;
+use crate::state::shared::{Checkpoints, Retired, State};
 use crate::{Durability, LogConfig};
 
 use directory::{Directory, SegmentFile};
-use scan::LogEnd;
-use scan::Scanner;
+use scan::{LogEnd, Scanner};
 
 /// The result of recovery.
 pub(crate) struct Recovery {
-    pub(crate) index: Index,
-    pub(crate) writers: Writers,
-    pub(crate) segments: BTreeMap<u64, LiveSegment>,
-    pub(crate) compacted: BTreeMap<u64, LiveSegment>,
-    pub(crate) retired: BTreeMap<SegmentId, Retired>,
-    pub(crate) last: GroupMark,
+    pub(crate) state: State,
+    pub(crate) resume: Resume,
+    pub(crate) next_segment: u64,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) checkpoint_size: u64,
+    pub(crate) notes: Vec<String>,
+    pub(crate) clean: bool,
+}
+
+/// Where the log goes on, and what is to be done first.
+#[derive(Default)]
+pub(crate) struct Resume {
     /// The segment in which the log goes on, if there is one, and the position.
     pub(crate) active: Option<(Arc<Segment>, u64)>,
     /// Full segments that can get their footer now.
     pub(crate) unsealed: Vec<u64>,
     /// Full segments that get their footer when the log has gone on in another one.
     pub(crate) full: Vec<u64>,
-    pub(crate) next_segment: u64,
-    pub(crate) checkpoints: Checkpoints,
-    pub(crate) checkpoint_size: u64,
-    pub(crate) notes: Vec<String>,
-    pub(crate) clean: bool,
-    /// Whether damage was found that no checkpoint knows of yet.
+    /// Whether damage was found. A checkpoint then notes it before anything is served.
     pub(crate) damaged: bool,
     /// How many bytes of log the next start would have to replay.
     pub(crate) replayed: u64,
@@ -78,15 +77,21 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
     // The log begins with segment 1, which tells a start without a readable checkpoint that it has all segments.
     let is_empty = directory.checkpoints.sequence == 0 && scanner.live.is_empty();
     let mut recovery = Recovery {
-        index: std::mem::take(&mut scanner.index),
-        writers: std::mem::take(&mut scanner.writers),
-        segments: std::mem::take(&mut scanner.live),
-        compacted: std::mem::take(&mut scanner.compacted),
-        retired: retired(&directory).map_err(at(path))?,
-        last,
-        active: None,
-        unsealed: Vec::new(),
-        full: Vec::new(),
+        state: State {
+            index: std::mem::take(&mut scanner.index),
+            tail: HotTail::new(config.hot_tail_bytes),
+            writers: std::mem::take(&mut scanner.writers),
+            segments: std::mem::take(&mut scanner.live),
+            compacted: std::mem::take(&mut scanner.compacted),
+            retired: retired(&directory).map_err(at(path))?,
+            reclaimable: true,
+            last,
+        },
+        resume: Resume {
+            damaged: scanner.damaged,
+            replayed,
+            ..Resume::default()
+        },
         next_segment: if is_empty {
             1
         } else {
@@ -96,12 +101,10 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         checkpoint_size: directory.checkpoint_size,
         notes: std::mem::take(&mut directory.notes),
         clean: clean.is_some() && matches!(log_end, LogEnd::Clean),
-        damaged: scanner.damaged,
-        replayed,
     };
     recovery.notes.append(&mut scanner.notes);
     adopt_footers(&mut recovery, &later).map_err(at(path))?;
-    mend::mend(fs, config, &directory, &later, &log_end, &scanner, &mut recovery)?;
+    mend::mend(fs, config, &directory, &later, &log_end, &scanner, &recovery)?;
     choose_active(config, &later, &log_end, &mut recovery).map_err(at(path))?;
     Ok(recovery)
 }
@@ -140,11 +143,6 @@ fn load_covered(scanner: &mut Scanner, directory: &Directory, path: &Path) -> Re
         }
         if let Some(order) = compacted {
             scanner.set_aside(item.number, order);
-        }
-    }
-    for item in &checkpoint.segments {
-        if let Some(live) = scanner.live.get_mut(&item.number) {
-            live.damaged |= item.damaged;
         }
     }
     Ok(())
@@ -202,7 +200,7 @@ fn read_footer(segment: &Segment) -> std::io::Result<Option<(Trailer, Vec<Footer
 fn adopt_footers(recovery: &mut Recovery, later: &[SegmentFile]) -> std::io::Result<()> {
     for file in later {
         let number = file.segment.number;
-        let Some(live) = recovery.segments.get_mut(&number).filter(|live| !live.damaged) else {
+        let Some(live) = recovery.state.segments.get_mut(&number).filter(|live| !live.damaged) else {
             continue;
         };
         let Some((trailer, runs)) = read_footer(&file.segment)? else {
@@ -213,16 +211,12 @@ fn adopt_footers(recovery: &mut Recovery, later: &[SegmentFile]) -> std::io::Res
         }
         live.sealed = true;
         for stored in &runs {
-            let Some(range) = recovery.index.get_mut(stored.key) else {
+            let Some(range) = recovery.state.index.get_mut(stored.key) else {
                 continue;
             };
             for run in range.runs.iter_mut().filter(|run| run.segment == number) {
                 if (run.first, run.end, run.bytes) == (stored.first, stored.end, stored.bytes) {
-                    run.entries = Entries::Stored {
-                        position: stored.position,
-                        count: stored.count,
-                        crc: stored.crc,
-                    };
+                    run.entries = Entries::stored(stored);
                 }
             }
         }
@@ -238,13 +232,13 @@ fn choose_active(
     log_end: &LogEnd,
     recovery: &mut Recovery,
 ) -> std::io::Result<()> {
-    let newest = recovery.segments.keys().next_back().copied();
-    for (number, live) in &recovery.segments {
+    let newest = recovery.state.segments.keys().next_back().copied();
+    for (number, live) in &recovery.state.segments {
         if Some(*number) != newest && !live.sealed {
-            recovery.unsealed.push(*number);
+            recovery.resume.unsealed.push(*number);
         }
     }
-    let Some(live) = newest.and_then(|number| recovery.segments.get(&number)) else {
+    let Some(live) = newest.and_then(|number| recovery.state.segments.get(&number)) else {
         return Ok(());
     };
     let segment = &live.segment;
@@ -252,14 +246,14 @@ fn choose_active(
     let same = segment.durability == config.durability;
     if !matches!(log_end, LogEnd::Corrupt(_)) && whole && same && !live.sealed && !live.damaged {
         segment.file.pin()?;
-        recovery.active = Some((segment.clone(), live.end));
+        recovery.resume.active = Some((segment.clone(), live.end));
     } else if !live.sealed {
-        recovery.full.push(segment.number);
+        recovery.resume.full.push(segment.number);
     }
     if config.durability == Durability::Fsync {
         // Groups that were only handed to the operating system must be durable before the log goes on after them.
         for file in later.iter().filter(|file| file.segment.durability == Durability::None) {
-            if recovery.segments.contains_key(&file.segment.number) {
+            if recovery.state.segments.contains_key(&file.segment.number) {
                 file.segment.file.sync_data()?;
             }
         }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::directory::SegmentFile;
 use crate::OpenError;
-use crate::format::BLOCK;
 use crate::format::checkpoint::{Checkpoint, SegmentItem};
 use crate::format::clean::GroupMark;
 use crate::format::footer::{FooterRun, Trailer};
 use crate::format::group::{GroupHeader, is_zero};
 use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
+use crate::format::{BLOCK, bytes_from};
 use crate::segments::files::{at, corrupt};
 use crate::state::index::Index;
 use crate::state::shared::LiveSegment;
@@ -28,7 +28,7 @@ pub(crate) struct SegmentPosition {
 /// What follows the last valid group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogEnd {
-    /// Nothing.
+    /// Nothing, or only the footer of its segment.
     Clean,
     /// A write that was interrupted by a power cut and never acknowledged.
     Torn(SegmentPosition),
@@ -47,6 +47,13 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
+    pub(crate) fn after(number: u64, checksum: u32) -> Self {
+        Self {
+            number,
+            checksum: Some(checksum),
+        }
+    }
+
     pub(crate) fn continues(&self, header: &GroupHeader) -> bool {
         self.number.checked_add(1) == Some(header.number)
             && self.checksum.is_none_or(|checksum| checksum == header.previous)
@@ -64,7 +71,7 @@ pub(crate) struct Scanner {
     /// Compacted files, made from older segments. They are not part of the chain of groups.
     pub(crate) compacted: BTreeMap<u64, LiveSegment>,
     pub(crate) chain: Chain,
-    /// The last valid group and its length.
+    /// The last group that was replayed, and its length.
     pub(crate) last: Option<(GroupMark, u32)>,
     pub(crate) notes: Vec<String>,
     pub(crate) damaged: bool,
@@ -90,10 +97,7 @@ impl Scanner {
             writers,
             live: BTreeMap::new(),
             compacted: BTreeMap::new(),
-            chain: Chain {
-                number: covered.number,
-                checksum: Some(covered.checksum),
-            },
+            chain: Chain::after(covered.number, covered.checksum),
             last: None,
             notes: Vec::new(),
             damaged: false,
@@ -119,7 +123,8 @@ impl Scanner {
         Ok(self.image.1.clone())
     }
 
-    /// Moves a file that has been read to the compacted files, which are not part of the chain.
+    /// Moves a file that has been read to the compacted files, which are not part of the chain: that goes on behind the
+    /// checkpoint.
     pub(crate) fn set_aside(&mut self, number: u64, order: u64) {
         if let Some(live) = self.live.remove(&number) {
             self.compacted.insert(
@@ -133,27 +138,18 @@ impl Scanner {
         }
         let covered = self.checkpoint.covered;
         self.last = None;
-        self.chain = Chain {
-            number: covered.number,
-            checksum: Some(covered.checksum),
-        };
+        self.chain = Chain::after(covered.number, covered.checksum);
     }
 
-    /// Takes over the footer of a segment that the checkpoint covers.
+    /// Takes over the footer of a file that the checkpoint covers.
     pub(crate) fn add_footer(&mut self, file: &SegmentFile, trailer: &Trailer, runs: &[FooterRun]) {
         for run in runs {
             self.index.get_or_insert(run.key).add_run(file.segment.number, run);
         }
         let live = LiveSegment {
-            segment: file.segment.clone(),
-            first_group: trailer.first_group,
-            last: trailer.last,
-            end: file.length,
             keys: runs.iter().map(|run| run.key).collect(),
-            order: file.segment.number,
             sealed: true,
-            damaged: false,
-            left_alone: false,
+            ..LiveSegment::new(file.segment.clone(), trailer.first_group, trailer.last, file.length)
         };
         self.live.insert(file.segment.number, live);
     }
@@ -186,7 +182,7 @@ impl Scanner {
     }
 
     fn valid_in(&self, image: &[u8], position: u64, salt: u64) -> Option<GroupHeader> {
-        let bytes = image.get(usize::try_from(position).ok()?..)?;
+        let bytes = bytes_from(image, position);
         let header = GroupHeader::parse(bytes, salt)?;
         (header.number > self.chain.number && header.is_whole(bytes)).then_some(header)
     }
@@ -240,17 +236,8 @@ impl Scanner {
 
     /// The segment's entry, created if needed and brought forward to this group.
     pub(crate) fn touch(&mut self, file: &SegmentFile, group: u64, mark: GroupMark, end: u64) -> &mut LiveSegment {
-        let live = self.live.entry(file.segment.number).or_insert_with(|| LiveSegment {
-            segment: file.segment.clone(),
-            first_group: group,
-            last: mark,
-            end,
-            keys: Vec::new(),
-            order: file.segment.number,
-            sealed: false,
-            damaged: false,
-            left_alone: false,
-        });
+        let new = || LiveSegment::new(file.segment.clone(), group, mark, end);
+        let live = self.live.entry(file.segment.number).or_insert_with(new);
         if mark.number >= live.last.number {
             live.last = mark;
             live.end = live.end.max(end);
@@ -258,7 +245,7 @@ impl Scanner {
         live
     }
 
-    /// Compares the ranges replayed so far with the checkpoint, once.
+    /// Takes over the checkpoint's ranges, once. What they have and the groups replayed so far do not is damaged.
     pub(crate) fn settle(&mut self) {
         if std::mem::replace(&mut self.settled, true) {
             return;
@@ -305,8 +292,5 @@ impl Scanner {
 
 /// Whether everything from `position` on is zero.
 pub(crate) fn is_zero_from(image: &[u8], position: u64) -> bool {
-    usize::try_from(position)
-        .ok()
-        .and_then(|position| image.get(position..))
-        .is_none_or(is_zero)
+    is_zero(bytes_from(image, position))
 }

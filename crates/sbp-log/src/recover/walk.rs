@@ -1,13 +1,13 @@
-//! The walk over the groups after a checkpoint: valid groups are replayed, and of what lies between them as much as
-//! possible is salvaged.
+//! The walk over groups, those after a checkpoint and those of a covered segment without a footer: valid groups are
+//! replayed, and of what lies between them as much as possible is salvaged.
 
 use super::directory::SegmentFile;
 use super::scan::{Chain, LogEnd, Scanner, SegmentPosition};
-use crate::format::block_up;
 use crate::format::clean::GroupMark;
 use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
+use crate::format::{block_up, bytes_from};
 use crate::segments::files::corrupt;
 use crate::{Durability, OpenError};
 
@@ -34,10 +34,7 @@ impl Scanner {
                 Some((found, _)) if to_end && self.may_cut(files, cursor, found)? => return Ok(LogEnd::Cut(cursor)),
                 Some((found, header)) => {
                     self.salvage(files, cursor, Some((found, &header)))?;
-                    self.chain = Chain {
-                        number: header.number - 1,
-                        checksum: Some(header.previous),
-                    };
+                    self.chain = Chain::after(header.number - 1, header.previous);
                     cursor = found;
                 }
                 None if to_end => return self.judge(files, cursor),
@@ -95,11 +92,7 @@ impl Scanner {
         let image = self.image(file)?;
         let mut position = at.position + GroupHeader::LEN as u64;
         for _ in 0..header.records {
-            let bytes = usize::try_from(position)
-                .ok()
-                .and_then(|position| image.get(position..))
-                .unwrap_or_default();
-            let Some(record) = RecordHead::parse(bytes, file.segment.mask) else {
+            let Some(record) = RecordHead::parse(bytes_from(&image, position), file.segment.mask) else {
                 return Err(corrupt(
                     &file.path,
                     format!("group {} is whole, its records are not", header.number),
@@ -109,10 +102,7 @@ impl Scanner {
             self.note_writer(header.number, &record);
             position += RecordHead::stored_len(record.batch_len as usize) as u64;
         }
-        self.chain = Chain {
-            number: header.number,
-            checksum: Some(header.checksum),
-        };
+        self.chain = Chain::after(header.number, header.checksum);
         self.last = Some((mark, header.length));
         Ok(())
     }

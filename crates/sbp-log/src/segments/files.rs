@@ -2,10 +2,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::OpenError;
 use crate::format::Unreadable;
-use crate::fs::{FileSystem, OpenMode};
+use crate::fs::{File, FileSystem, OpenMode};
 
 pub(crate) const SUPERBLOCK: &str = "superblock";
 pub(crate) const LOCK: &str = "lock";
@@ -85,21 +86,31 @@ pub(crate) fn read_small(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<
     Ok(Some(bytes))
 }
 
-/// Replaces a file: writes it under another name, syncs it, renames it, syncs the directory. After a crash either the
-/// old or the new file is there.
-pub(crate) fn write_small(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+/// Creates or replaces a file: has it written and synced under another name, renames it, syncs the directory. After a
+/// crash either the old or the new file is there.
+pub(crate) fn create<R, E: From<io::Error>>(
+    fs: &dyn FileSystem,
+    directory: &Path,
+    name: &str,
+    write_and_sync: impl FnOnce(Arc<dyn File>) -> Result<R, E>,
+) -> Result<R, E> {
     let aside = directory.join(format!("{name}{ASIDE}"));
-    let written = fs.open(&aside, OpenMode::Truncate).and_then(|file| {
-        file.write_at(0, bytes)?;
-        file.sync_data()
-    });
-    if let Err(error) = written {
+    let file = fs.open(&aside, OpenMode::Truncate).map_err(E::from);
+    let result = file.and_then(write_and_sync).inspect_err(|_| {
         // An incomplete file would take up space on a full disk.
         let _ = remove_if_there(fs, &aside);
-        return Err(error);
-    }
+    })?;
     fs.rename(&aside, &directory.join(name))?;
-    fs.sync_dir(directory)
+    fs.sync_dir(directory)?;
+    Ok(result)
+}
+
+/// Creates or replaces a small file with these bytes.
+pub(crate) fn write_small(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    create(fs, directory, name, |file| {
+        file.write_at(0, bytes)?;
+        file.sync_data()
+    })
 }
 
 /// As [`write_small`], for files that must be written even when the disk is full: removes the reserve file if needed.

@@ -11,7 +11,7 @@ use crate::format::footer::IndexEntry;
 use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
-use crate::format::{BLOCK, block_up};
+use crate::format::{BLOCK, block_up, bytes_from};
 use crate::fs::File;
 use crate::segments::segment::Segment;
 
@@ -94,11 +94,8 @@ pub(crate) fn rebuild(segment: &Segment, key: RangeKey, run: (Offset, Offset)) -
     segment.file.read_at(0, &mut image)?;
     let mut entries: Vec<IndexEntry> = Vec::new();
     let mut position = FIRST_GROUP;
-    while let Some(bytes) = usize::try_from(position)
-        .ok()
-        .and_then(|at| image.get(at..))
-        .filter(|b| !b.is_empty())
-    {
+    while position < image.len() as u64 {
+        let bytes = bytes_from(&image, position);
         let Some(header) = GroupHeader::parse(bytes, segment.salt) else {
             position += BLOCK;
             continue;

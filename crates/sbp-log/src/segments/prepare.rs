@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use sbp_locks::{Condvar, Mutex};
 
-use crate::LogConfig;
 use crate::format::segment::SegmentHeader;
 use crate::fs::{FileSystem, OpenMode};
-use crate::segments::files::{ASIDE, RESERVE, is_full, remove_if_there};
+use crate::segments::files::{RESERVE, create, is_full, remove_if_there};
 use crate::segments::open_files::OpenFiles;
 use crate::segments::segment::Segment;
 use crate::{Clock, Durability};
@@ -35,72 +34,34 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        files: Arc<OpenFiles>,
-        clock: Arc<dyn Clock>,
-        config: &LogConfig,
-        boot_id: u64,
-        next_segment: u64,
-    ) -> Self {
-        Self {
-            fs,
-            files,
-            clock,
-            directory: config.directory.clone(),
-            capacity: config.segment_bytes,
-            reserve: config.reserve_bytes.min(config.segment_bytes / 2),
-            durability: config.durability,
-            boot_id,
-            next_number: AtomicU64::new(next_segment),
-        }
-    }
-
     /// Creates a segment, durably. The reserve file is created first, so that a full disk has room for it.
     pub(crate) fn make(&self) -> io::Result<Segment> {
-        self.fill_reserve().and_then(|()| {
-            Segment::create(
-                &*self.fs,
-                &self.files,
-                &self.directory,
-                SegmentHeader {
-                    number: self.take_number(),
-                    salt: fastrand::u64(..),
-                    capacity: self.capacity,
-                    created: self.clock.now().0,
-                    boot_id: self.boot_id,
-                    durability: self.durability,
-                },
-            )
-        })
+        self.fill_reserve()?;
+        let header = self.header(self.capacity, self.durability);
+        Segment::create(&*self.fs, &self.files, &self.directory, header)
     }
 
-    /// Takes a number that no file has.
-    pub(crate) fn take_number(&self) -> u64 {
-        self.next_number.fetch_add(1, Ordering::Relaxed)
+    /// The header of a new file, with a number that no other has.
+    pub(crate) fn header(&self, capacity: u64, durability: Durability) -> SegmentHeader {
+        SegmentHeader {
+            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+            salt: fastrand::u64(..),
+            capacity,
+            created: self.clock.now().0,
+            boot_id: self.boot_id,
+            durability,
+        }
     }
 
     fn fill_reserve(&self) -> io::Result<()> {
-        let path = self.directory.join(RESERVE);
-        if self.reserve == 0
-            || self
-                .fs
-                .open(&path, OpenMode::Existing)
-                .is_ok_and(|file| file.len().is_ok_and(|l| l > 0))
-        {
+        let there = || self.fs.open(&self.directory.join(RESERVE), OpenMode::Existing);
+        if self.reserve == 0 || there().is_ok_and(|file| file.len().is_ok_and(|length| length > 0)) {
             return Ok(());
         }
-        let aside = self.directory.join(format!("{RESERVE}{ASIDE}"));
-        let filled = self.fs.open(&aside, OpenMode::Truncate).and_then(|file| {
+        create(&*self.fs, &self.directory, RESERVE, |file| {
             file.preallocate(self.reserve)?;
             file.sync_data()
-        });
-        if let Err(error) = filled {
-            let _ = remove_if_there(&*self.fs, &aside);
-            return Err(error);
-        }
-        self.fs.rename(&aside, &path)?;
-        self.fs.sync_dir(&self.directory)
+        })
     }
 
     /// Removes the reserve file, so that seals, metadata or a checkpoint can be written. It is smaller than a segment,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::Durability;
 use crate::format::record::RecordHead;
 use crate::format::segment::{FIRST_GROUP, SegmentHeader};
-use crate::fs::{File, FileSystem, OpenMode};
-use crate::segments::files::{ASIDE, SegmentId};
+use crate::fs::FileSystem;
+use crate::segments::files::{SegmentId, create};
 use crate::segments::open_files::{OpenFiles, SegmentHandle};
 
 /// One segment file, open.
@@ -33,19 +33,13 @@ impl Segment {
         header: SegmentHeader,
     ) -> io::Result<Self> {
         let name = SegmentId::Chain(header.number).file_name();
-        let aside = directory.join(format!("{name}{ASIDE}"));
-        let file = match fill(fs, &aside, header) {
-            Ok(file) => file,
-            Err(error) => {
-                // An incomplete segment would take up space on a full disk.
-                let _ = fs.remove(&aside);
-                return Err(error);
-            }
-        };
-        let path = directory.join(name);
-        fs.rename(&aside, &path)?;
-        fs.sync_dir(directory)?;
-        Ok(Self::opened(files.handle(&path, Some(file)), &header))
+        let file = create(fs, directory, &name, |file| {
+            file.preallocate(header.capacity)?;
+            file.write_at(0, &header.encode())?;
+            file.sync_data()?;
+            Ok::<_, io::Error>(file)
+        })?;
+        Ok(Self::opened(files.handle(&directory.join(name), Some(file)), &header))
     }
 
     /// A segment whose header has been read.
@@ -64,12 +58,4 @@ impl Segment {
     pub(crate) fn room(capacity: u64) -> u64 {
         capacity.saturating_sub(FIRST_GROUP)
     }
-}
-
-fn fill(fs: &dyn FileSystem, aside: &Path, header: SegmentHeader) -> io::Result<Arc<dyn File>> {
-    let file = fs.open(aside, OpenMode::Truncate)?;
-    file.preallocate(header.capacity)?;
-    file.write_at(0, &header.encode())?;
-    file.sync_data()?;
-    Ok(file)
 }

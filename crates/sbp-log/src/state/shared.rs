@@ -119,6 +119,23 @@ pub(crate) struct LiveSegment {
     pub(crate) left_alone: bool,
 }
 
+impl LiveSegment {
+    /// A segment in which nothing has been found yet but its last group.
+    pub(crate) fn new(segment: Arc<Segment>, first_group: u64, last: GroupMark, end: u64) -> Self {
+        Self {
+            order: segment.number,
+            segment,
+            first_group,
+            last,
+            end,
+            keys: Vec::new(),
+            sealed: false,
+            damaged: false,
+            left_alone: false,
+        }
+    }
+}
+
 /// Everything but the queue.
 #[derive(Debug)]
 pub(crate) struct Shared {

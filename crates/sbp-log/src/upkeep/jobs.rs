@@ -75,7 +75,7 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
             for run in range.runs.iter().filter(|run| run.segment == number) {
                 if let Entries::Resident(entries) = &run.entries {
                     let entries: Arc<[IndexEntry]> = entries.iter().map(|resident| resident.entry).collect();
-                    footer.push(run.footer_run(key, range.epoch), entries.iter().copied());
+                    footer.push(key, range.epoch, &entries);
                     listed.push(entries);
                 }
             }
@@ -98,11 +98,7 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
         let range = state.index.get_mut(stored.key);
         for run in range.into_iter().flat_map(|range| &mut range.runs) {
             if run.segment == number {
-                run.entries = Entries::Stored {
-                    position: stored.position,
-                    count: stored.count,
-                    crc: stored.crc,
-                };
+                run.entries = Entries::stored(stored);
             }
         }
     }
@@ -113,17 +109,4 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
     drop(state);
     segment.file.unpin();
     Ok(())
-}
-
-/// Starts the upkeep thread.
-pub(crate) fn start(shared: Arc<Shared>) -> io::Result<(JobSink, std::thread::JoinHandle<()>)> {
-    let (sender, jobs) = mpsc::channel();
-    let thread = std::thread::Builder::new()
-        .name("sbp-log-upkeep".to_owned())
-        .spawn(move || {
-            for job in jobs {
-                run(&shared, job);
-            }
-        })?;
-    Ok((JobSink::Thread(sender), thread))
 }

@@ -38,16 +38,18 @@ impl<T: Send + 'static> CommitLeader<T> {
     /// Runs the writer thread: writes until the queue is closed and empty, or the log has failed.
     pub(crate) fn run(&self) {
         loop {
-            self.guarded(
-                &mut |contexts, outcome| self.observer.group_ended(contexts, outcome),
-                Writer::write_all,
-            );
+            let told: &mut Told<'_, T> = &mut |contexts, outcome| self.observer.group_ended(contexts, outcome);
+            self.guard(&mut self.writer.lock(), told, Writer::write_all);
             if self.queue.failure().is_some() {
                 break;
             }
             match self.queue.wait() {
                 Arrived::Items => {}
-                Arrived::Retry => self.retry(),
+                Arrived::Retry => {
+                    if let Some(writer) = &*self.writer.lock() {
+                        writer.shared.prepared.retry();
+                    }
+                }
                 Arrived::End => break,
             }
         }
@@ -57,26 +59,12 @@ impl<T: Send + 'static> CommitLeader<T> {
 
     /// Writes what is queued if it is little and no other thread writes. Wakes the writer thread for what is left.
     pub(crate) fn write_here(&self, told: &mut Told<'_, T>) {
-        if self.callers_may_write {
-            self.try_guarded(told, |writer, told| writer.write_few(FEW, told));
+        if self.callers_may_write
+            && let Some(mut writer) = self.writer.try_lock()
+        {
+            self.guard(&mut writer, told, |writer, told| writer.write_few(FEW, told));
         }
         self.queue.announce();
-    }
-
-    fn retry(&self) {
-        if let Some(writer) = &*self.writer.lock() {
-            writer.shared.prepared.retry();
-        }
-    }
-
-    fn guarded(&self, told: &mut Told<'_, T>, write: impl FnOnce(&mut Writer<T>, &mut Told<'_, T>)) {
-        self.guard(&mut self.writer.lock(), told, write);
-    }
-
-    fn try_guarded(&self, told: &mut Told<'_, T>, write: impl FnOnce(&mut Writer<T>, &mut Told<'_, T>)) {
-        if let Some(mut writer) = self.writer.try_lock() {
-            self.guard(&mut writer, told, write);
-        }
     }
 
     /// Runs `write`. If it panics, the log counts as failed, so that no caller waits for ever.

@@ -258,17 +258,8 @@ impl<T: Send + 'static> Writer<T> {
         {
             let mut state = self.shared.state.write();
             let state = &mut *state;
-            let live = state.segments.entry(group.mark.segment).or_insert_with(|| LiveSegment {
-                segment: group.segment.clone(),
-                first_group: group.mark.number,
-                last: group.mark,
-                end: FIRST_GROUP,
-                keys: Vec::new(),
-                order: group.mark.segment,
-                sealed: false,
-                damaged: false,
-                left_alone: false,
-            });
+            let new = || LiveSegment::new(group.segment.clone(), group.mark.number, group.mark, FIRST_GROUP);
+            let live = state.segments.entry(group.mark.segment).or_insert_with(new);
             live.last = group.mark;
             live.end = group.end();
             for (record, position) in &group.records {

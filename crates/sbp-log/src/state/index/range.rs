@@ -56,6 +56,17 @@ pub(crate) enum Entries {
     },
 }
 
+impl Entries {
+    /// The entries of a run that a footer lists.
+    pub(crate) fn stored(run: &FooterRun) -> Self {
+        Self::Stored {
+            position: run.position,
+            count: run.count,
+            crc: run.crc,
+        }
+    }
+}
+
 /// An entry in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
@@ -217,11 +228,7 @@ impl Run {
             end: run.end,
             bytes: run.bytes,
             max_timestamp: run.max_timestamp,
-            entries: Entries::Stored {
-                position: run.position,
-                count: run.count,
-                crc: run.crc,
-            },
+            entries: Entries::stored(run),
         }
     }
 
@@ -265,21 +272,6 @@ impl Run {
         u64::try_from(part / u128::from(self.end.distance_from(self.first)).max(1))
             .unwrap_or(self.bytes)
             .max(1)
-    }
-
-    /// The run as a footer lists it; the footer adds the position.
-    pub(crate) fn footer_run(&self, key: RangeKey, epoch: Epoch) -> FooterRun {
-        FooterRun {
-            key,
-            epoch,
-            first: self.first,
-            end: self.end,
-            bytes: self.bytes,
-            max_timestamp: self.max_timestamp,
-            position: 0,
-            count: 0,
-            crc: 0,
-        }
     }
 }
 

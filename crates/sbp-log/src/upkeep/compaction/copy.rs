@@ -3,8 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use sbp_types::{Epoch, RangeKey};
-
 use super::collect::{Piece, Sources};
 use super::layout::GroupLayout;
 use super::not_written::NotWritten;
@@ -15,8 +13,8 @@ use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
 use crate::format::segment::SegmentHeader;
 use crate::format::{Crc32c, block_up};
-use crate::fs::{File, OpenMode};
-use crate::segments::files::{ASIDE, SegmentId};
+use crate::fs::File;
+use crate::segments::files::{SegmentId, create};
 use crate::segments::segment::Segment;
 use crate::state::shared::{LiveSegment, Shared};
 
@@ -38,50 +36,30 @@ pub(crate) fn write(shared: &Shared, sources: &Sources, groups: &[GroupLayout]) 
     if u32::try_from(capacity).is_err() {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge).into());
     }
-    let header = SegmentHeader {
-        number: maker.take_number(),
-        salt: fastrand::u64(..),
-        capacity,
-        created: maker.clock.now().0,
-        boot_id: maker.boot_id,
-        // The file is synced before it is used, whatever the durability of the log.
-        durability: Durability::Fsync,
-    };
+    // The file is synced before it is used, whatever the durability of the log.
+    let header = maker.header(capacity, Durability::Fsync);
     let name = SegmentId::Compacted(header.number).file_name();
     let directory = &shared.config.directory;
-    let aside = directory.join(format!("{name}{ASIDE}"));
-    let mut output = Output {
-        file: maker.fs.open(&aside, OpenMode::Truncate)?,
-        header,
-        mask: RecordHead::mask(header.salt),
-        first_group: sources.last_group.saturating_sub(groups.len() as u64 - 1),
-        mark: GroupMark::default(),
-        entries: Vec::with_capacity(sources.pieces.len()),
-        unsynced: 0,
-    };
-    let filled = output.fill(sources, groups);
-    let (runs, bytes) = match filled {
-        Ok(done) => done,
-        Err(error) => {
-            // An incomplete file would take up the space that compaction was to free.
-            let _ = maker.fs.remove(&aside);
-            return Err(error);
-        }
-    };
-    let path = directory.join(name);
-    maker.fs.rename(&aside, &path)?;
-    maker.fs.sync_dir(directory)?;
-    let segment = Arc::new(Segment::opened(maker.files.handle(&path, None), &header));
+    let (output, runs, bytes) = create(&*shared.fs, directory, &name, |file| {
+        let mut output = Output {
+            file,
+            header,
+            mask: RecordHead::mask(header.salt),
+            first_group: sources.last_group.saturating_sub(groups.len() as u64 - 1),
+            mark: GroupMark::default(),
+            entries: Vec::with_capacity(sources.pieces.len()),
+            unsynced: 0,
+        };
+        let (runs, bytes) = output.fill(sources, groups)?;
+        Ok::<_, NotWritten>((output, runs, bytes))
+    })?;
+    let handle = maker.files.handle(&directory.join(name), None);
+    let segment = Arc::new(Segment::opened(handle, &header));
     let live = LiveSegment {
-        segment,
-        first_group: output.first_group,
-        last: output.mark,
-        end: bytes,
         keys: runs.iter().map(|run| run.key).collect(),
         order: sources.order,
         sealed: true,
-        damaged: false,
-        left_alone: false,
+        ..LiveSegment::new(segment, output.first_group, output.mark, bytes)
     };
     Ok(Written { live, runs, bytes })
 }
@@ -109,9 +87,7 @@ impl Output {
         for part in &sources.parts {
             let (of_part, rest) = entries.split_at(part.pieces.min(entries.len()));
             entries = rest;
-            if let Some(run) = footer_run(part.key, part.epoch, of_part) {
-                footer.push(run, of_part.iter().copied());
-            }
+            footer.push(part.key, part.epoch, of_part);
         }
         let (bytes, runs) = footer.finish(self.header.salt, self.first_group, self.mark);
         self.file.write_at(at, &bytes)?;
@@ -176,20 +152,4 @@ fn append_record(out: &mut Vec<u8>, sources: &Sources, piece: &Piece, mask: u32)
     out.extend_from_slice(&batch);
     out.resize(end, 0);
     Ok(())
-}
-
-fn footer_run(key: RangeKey, epoch: Epoch, entries: &[IndexEntry]) -> Option<FooterRun> {
-    let (first, last) = (entries.first()?, entries.last()?);
-    let times = entries.iter().map(|entry| entry.max_timestamp);
-    Some(FooterRun {
-        key,
-        epoch,
-        first: first.base,
-        end: last.end,
-        bytes: entries.iter().map(|entry| u64::from(entry.length)).sum(),
-        max_timestamp: times.max().unwrap_or_default(),
-        position: 0,
-        count: 0,
-        crc: 0,
-    })
 }

@@ -1,15 +1,16 @@
 //! The public interface of the log.
 
+mod read;
+
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sbp_locks::Mutex;
-use sbp_types::{Offset, RangeKey, ServerId, StreamId, TimestampMs};
+use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
-use crate::read;
 use crate::recover;
 use crate::recover::Recovery;
 use crate::segments::claim::Claimed;
@@ -17,8 +18,7 @@ use crate::segments::files::{CLEAN, is_full, write_small_always};
 use crate::segments::open_files::OpenFiles;
 use crate::segments::prepare::{Maker, Prepared};
 use crate::segments::{claim, files};
-use crate::state::hot_tail::HotTail;
-use crate::state::shared::{Shared, State};
+use crate::state::shared::Shared;
 use crate::upkeep::checkpoint::write_checkpoint;
 use crate::upkeep::jobs::{Job, JobSink};
 use crate::upkeep::{compaction, jobs, scrub};
@@ -27,7 +27,7 @@ use crate::write::queue::Queue;
 use crate::write::writer::{Syncer, Writer};
 use crate::{
     Clock, Damage, DamagedInterval, FileSystem, GroupObserver, Helpers, LogConfig, LogEntry, LogError, LogStats,
-    OpenError, RangeEnd, ReadError, Recovered, Scrubbed, StoredBatch, WriterKey, WriterState,
+    OpenError, RangeEnd, Recovered, Scrubbed, WriterKey, WriterState,
 };
 
 /// A durable log of batches, shared by all ranges of a data directory.
@@ -62,42 +62,34 @@ fn share(
     files: Arc<OpenFiles>,
     config: LogConfig,
     claimed: Claimed,
-    recovery: &mut Recovery,
+    recovery: Recovery,
 ) -> Arc<Shared> {
-    let boot_id = claimed.superblock.boot_id;
-    let maker = Maker::new(
-        fs.clone(),
+    let maker = Maker {
+        fs: fs.clone(),
         files,
-        clock.clone(),
-        &config,
-        boot_id,
-        recovery.next_segment,
-    );
-    let newest = recovery.segments.keys().next_back().copied().unwrap_or(0);
+        clock: clock.clone(),
+        directory: config.directory.clone(),
+        capacity: config.segment_bytes,
+        reserve: config.reserve_bytes.min(config.segment_bytes / 2),
+        durability: config.durability,
+        boot_id: claimed.superblock.boot_id,
+        next_number: AtomicU64::new(recovery.next_segment),
+    };
+    let newest = recovery.state.segments.keys().next_back().copied().unwrap_or(0);
     Arc::new(Shared {
         fs,
         prepared: Prepared::new(clock),
         maker,
         superblock: claimed.superblock.into(),
-        checkpoints: std::mem::take(&mut recovery.checkpoints).into(),
+        checkpoints: recovery.checkpoints.into(),
         checkpoint_size: AtomicU64::new(recovery.checkpoint_size),
         footers: Default::default(),
         counters: Default::default(),
-        read_buffers: read::buffers(),
+        read_buffers: crate::read::buffers(),
         compacting: Default::default(),
         moved: AtomicU64::new(0),
         synced_below: AtomicU64::new(newest),
-        state: State {
-            index: std::mem::take(&mut recovery.index),
-            tail: HotTail::new(config.hot_tail_bytes),
-            writers: std::mem::take(&mut recovery.writers),
-            segments: std::mem::take(&mut recovery.segments),
-            compacted: std::mem::take(&mut recovery.compacted),
-            retired: std::mem::take(&mut recovery.retired),
-            reclaimable: true,
-            last: recovery.last,
-        }
-        .into(),
+        state: recovery.state.into(),
         config,
         _lock: claimed.lock,
     })
@@ -126,6 +118,8 @@ impl<T: Send + 'static> Log<T> {
         let claimed = claim::claim(&*fs, &config.directory)?;
         let files = OpenFiles::new(fs.clone());
         let mut recovery = recover::recover(&*fs, &files, &config)?;
+        let resume = std::mem::take(&mut recovery.resume);
+        let last = recovery.state.last;
 
         let mut recovered = Recovered {
             notes: std::mem::take(&mut recovery.notes),
@@ -133,15 +127,15 @@ impl<T: Send + 'static> Log<T> {
             boot_id: claimed.superblock.boot_id,
             ..Recovered::default()
         };
-        let room = recovery
+        let room = resume
             .active
             .as_ref()
             .map_or(0, |(segment, end)| segment.capacity.saturating_sub(*end));
-        let shared = share(fs, clock, files, config, claimed, &mut recovery);
+        let shared = share(fs, clock, files, config, claimed, recovery);
         #[cfg(feature = "testing")]
         shared.forget_at_start();
         describe(&shared, &mut recovered);
-        if recovery.damaged {
+        if resume.damaged {
             note_damage(&shared).map_err(files::at(&shared.config.directory))?;
         }
 
@@ -152,14 +146,14 @@ impl<T: Send + 'static> Log<T> {
             jobs: JobSink::Inline,
             syncer: None,
             builder: Default::default(),
-            active: recovery.active,
-            last: recovery.last,
-            full: recovery.full,
-            since_checkpoint: if recovery.damaged { 0 } else { recovery.replayed },
+            active: resume.active,
+            last,
+            full: resume.full,
+            since_checkpoint: if resume.damaged { 0 } else { resume.replayed },
         };
         let at = &shared.config.directory;
         let mut threads = start_helpers(&mut writer).map_err(files::at(at))?;
-        for number in recovery.unsealed {
+        for number in resume.unsealed {
             writer.jobs.send(&shared, Job::Seal(number));
         }
         let commit_leader = Arc::new(CommitLeader::new(writer, observer, &shared.config));
@@ -209,73 +203,11 @@ impl<T: Send + 'static> Log<T> {
         self.queue.barrier(context)
     }
 
-    /// Reads synced batches, beginning with the one that contains `from`, of at most `max_bytes` together; with
-    /// `at_least_one` the first batch is returned whatever its size. Empty at and beyond the synced end, and for an
-    /// unknown range. Batches before damage are returned; a read that begins in damage is [`ReadError::Damaged`].
-    pub fn read(
-        &self,
-        key: RangeKey,
-        from: Offset,
-        max_bytes: usize,
-        at_least_one: bool,
-    ) -> Result<Vec<StoredBatch>, ReadError> {
-        self.shared.read(key, from, max_bytes, at_least_one)
-    }
-
-    /// As [`read`](Self::read), but from memory only: `None` if the first batch or its position has to be read from the
-    /// disk. Never touches the disk.
-    #[must_use]
-    pub fn read_hot(
-        &self,
-        key: RangeKey,
-        from: Offset,
-        max_bytes: usize,
-        at_least_one: bool,
-    ) -> Option<Result<Vec<StoredBatch>, ReadError>> {
-        self.shared.read_hot(key, from, max_bytes, at_least_one)
-    }
-
-    /// The base offset of the first synced batch that ends after `from` and whose `max_timestamp` is at least `time`.
-    pub fn find_timestamp(&self, key: RangeKey, from: Offset, time: TimestampMs) -> Result<Option<Offset>, ReadError> {
-        self.shared.find_timestamp(key, from, time)
-    }
-
     /// One past the offset of the range's last synced record; `None` for a range without records.
     #[must_use]
     pub fn synced_end(&self, key: RangeKey) -> Option<Offset> {
         let state = self.shared.state.read();
         state.index.get(key).filter(|range| range.known).map(|range| range.end)
-    }
-
-    /// How many bytes of synced batches a read from `from` on could return. Exact, except within an older segment whose
-    /// footer is not in memory, where it is estimated by proportion. Never touches the disk.
-    #[must_use]
-    pub fn bytes_from(&self, key: RangeKey, from: Offset) -> u64 {
-        self.shared.bytes_from(key, from)
-    }
-
-    /// The bytes of a range's batches that are synced and not released. Exact, except around the released offset in an
-    /// older segment whose footer is not in memory, where it is estimated by proportion. Never touches the disk.
-    #[must_use]
-    pub fn stored_bytes(&self, key: RangeKey) -> u64 {
-        self.shared.stored_bytes(key)
-    }
-
-    /// The base offset of the first batch that was appended at or after `cutoff`; the synced end if there is none.
-    /// Batches that cannot be read count as newer. May touch the disk.
-    ///
-    /// Append times are assumed to grow with the offsets. Where the server's clock went back, the result is some batch
-    /// that is new enough and follows one that is not.
-    pub fn offset_appended_since(&self, key: RangeKey, cutoff: TimestampMs) -> Result<Offset, ReadError> {
-        self.shared.offset_appended_since(key, cutoff)
-    }
-
-    /// The base offset of the newest batch from which on at least `keep` bytes of batches are stored; the first offset
-    /// if there are fewer. So a limit of `keep` bytes is kept, and exceeded by less than a batch. May touch the disk;
-    /// if that fails, more is kept.
-    #[must_use]
-    pub fn offset_keeping_bytes(&self, key: RangeKey, keep: u64) -> Offset {
-        self.shared.offset_keeping_bytes(key, keep)
     }
 
     /// The state of an idempotent writer by its synced batches, if the log remembers it.
@@ -505,8 +437,12 @@ fn start_helpers<T: Send + 'static>(writer: &mut Writer<T>) -> std::io::Result<V
             shared.prepared.fill(&shared.maker);
         }
     })?;
-    let (jobs, upkeep) = jobs::start(writer.shared.clone())?;
-    writer.jobs = jobs;
+    let (sender, jobs) = mpsc::channel();
+    let shared = writer.shared.clone();
+    let upkeep = spawn("sbp-log-upkeep", move || {
+        jobs.into_iter().for_each(|job| jobs::run(&shared, job));
+    })?;
+    writer.jobs = JobSink::Thread(sender);
     writer.syncer = Some(Syncer::start(writer.shared.clone())?);
     Ok(vec![preparer, upkeep])
 }

@@ -1,7 +1,5 @@
 //! Reading batches: the newest from memory, the others from the disk, neighbouring ones together. All are checked.
 
-pub(crate) mod retention;
-
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +8,7 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use sbp_buffers::Recycler;
 use sbp_locks::Mutex;
-use sbp_types::{Offset, RangeKey, TimestampMs};
+use sbp_types::{Offset, RangeKey};
 
 use crate::format::footer::IndexEntry;
 use crate::format::record::RecordHead;
@@ -53,35 +51,23 @@ pub(crate) struct Found {
 /// The batches to look for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    from: Offset,
-    max_bytes: usize,
+    pub(crate) from: Offset,
+    pub(crate) max_bytes: usize,
     /// Whether the first batch is taken whatever its size.
-    at_least_one: bool,
-    reach: Reach,
-}
-
-impl Look {
-    /// The batch that contains `from`, or the next one.
-    pub(crate) fn one_at(from: Offset) -> Self {
-        Self {
-            from,
-            max_bytes: 0,
-            at_least_one: true,
-            reach: Reach::Disk,
-        }
-    }
+    pub(crate) at_least_one: bool,
+    pub(crate) reach: Reach,
 }
 
 /// Where to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
+pub(crate) enum Reach {
     /// In memory only.
     Memory,
     Disk,
 }
 
 /// The result of one look at the index.
-enum Step {
+pub(crate) enum Step {
     /// The batches found.
     Batches(Vec<Found>),
     /// The entries of this run have to be loaded from the disk first.
@@ -118,23 +104,6 @@ impl State {
 }
 
 impl Shared {
-    /// See [`Log::read`](crate::Log::read).
-    pub(crate) fn read(
-        &self,
-        key: RangeKey,
-        from: Offset,
-        max_bytes: usize,
-        at_least_one: bool,
-    ) -> Result<Vec<StoredBatch>, ReadError> {
-        let look = Look {
-            from,
-            max_bytes,
-            at_least_one,
-            reach: Reach::Disk,
-        };
-        self.again_if_moved(|| self.fetch(key, self.find(key, &look)?))
-    }
-
     /// Repeats a read that failed while batches were moved to another file, because its file may have been removed.
     pub(crate) fn again_if_moved<R>(&self, read: impl Fn() -> Result<R, ReadError>) -> Result<R, ReadError> {
         loop {
@@ -143,27 +112,6 @@ impl Shared {
                 Err(ReadError::Io { .. }) if self.moved.load(Ordering::Acquire) != before => {}
                 other => return other,
             }
-        }
-    }
-
-    /// See [`Log::read_hot`](crate::Log::read_hot).
-    pub(crate) fn read_hot(
-        &self,
-        key: RangeKey,
-        from: Offset,
-        max_bytes: usize,
-        at_least_one: bool,
-    ) -> Option<Result<Vec<StoredBatch>, ReadError>> {
-        let look = Look {
-            from,
-            max_bytes,
-            at_least_one,
-            reach: Reach::Memory,
-        };
-        match self.look(key, &look) {
-            Ok(Step::Batches(found)) => Some(self.fetch(key, found)),
-            Ok(Step::Load(_) | Step::Cold) => None,
-            Err(error) => Some(Err(error)),
         }
     }
 
@@ -179,7 +127,7 @@ impl Shared {
     }
 
     /// Finds the positions of batches in the index, under the lock and without touching the disk.
-    fn look(&self, key: RangeKey, look: &Look) -> Result<Step, ReadError> {
+    pub(crate) fn look(&self, key: RangeKey, look: &Look) -> Result<Step, ReadError> {
         let from = look.from;
         let state = self.state.read();
         let Some(range) = state.index.get(key) else {
@@ -274,7 +222,7 @@ impl Shared {
     }
 
     /// Reads the batches at these positions.
-    fn fetch(&self, key: RangeKey, found: Vec<Found>) -> Result<Vec<StoredBatch>, ReadError> {
+    pub(crate) fn fetch(&self, key: RangeKey, found: Vec<Found>) -> Result<Vec<StoredBatch>, ReadError> {
         let mut batches = Vec::with_capacity(found.len());
         let mut rest = found.as_slice();
         while let Some(next) = rest.first() {
@@ -371,44 +319,6 @@ impl Shared {
             key,
             from: entry.base,
             to: entry.end,
-        }
-    }
-
-    /// See [`Log::find_timestamp`](crate::Log::find_timestamp).
-    pub(crate) fn find_timestamp(
-        &self,
-        key: RangeKey,
-        from: Offset,
-        time: TimestampMs,
-    ) -> Result<Option<Offset>, ReadError> {
-        self.again_if_moved(|| self.find_timestamp_once(key, from, time))
-    }
-
-    fn find_timestamp_once(&self, key: RangeKey, from: Offset, time: TimestampMs) -> Result<Option<Offset>, ReadError> {
-        loop {
-            let load = {
-                let state = self.state.read();
-                let Some(range) = state.index.get(key) else {
-                    return Ok(None);
-                };
-                let candidates = range
-                    .runs
-                    .iter()
-                    .filter(|run| run.end > from && run.max_timestamp >= time);
-                let mut load = None;
-                for run in candidates {
-                    let Some(entries) = self.entries_of(run) else {
-                        load = state.load_of(run);
-                        break;
-                    };
-                    if let Some(entry) = entries.from(from).find(|entry| entry.max_timestamp >= time) {
-                        return Ok(Some(entry.base));
-                    }
-                }
-                load
-            };
-            let Some(load) = load else { return Ok(None) };
-            self.load(key, &load)?;
         }
     }
 }
