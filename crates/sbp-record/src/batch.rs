@@ -69,10 +69,7 @@ impl Batch {
 
     fn from_parts(head: BatchHead, batch: &Bytes, schema: Option<&StreamSchema>) -> Result<Self, BatchError> {
         if head.base_offset.0 < 0 || head.end_offset().is_none() {
-            return Err(BatchError::Value {
-                what: "base offset",
-                value: head.base_offset.0,
-            });
+            return Err(BatchError::value("base offset", head.base_offset.0));
         }
         if head.record_count == 0 {
             return Ok(Self {
@@ -186,10 +183,7 @@ fn check_count(head: &BatchHead, body: usize) -> Result<(), BatchError> {
     let limit = body.saturating_mul(8).saturating_add(FREE_RECORDS).min(MAX_RECORDS);
     match usize::try_from(head.record_count) {
         Ok(count) if count <= limit => Ok(()),
-        _ => Err(BatchError::Value {
-            what: "record count",
-            value: head.record_count,
-        }),
+        _ => Err(BatchError::value("record count", head.record_count)),
     }
 }
 
@@ -199,20 +193,14 @@ fn uncompressed(head: &BatchHead, stored: Bytes, copied: &mut usize) -> Result<B
     let told = usize::try_from(meta.uncompressed_length)
         .ok()
         .filter(|&length| length <= MAX_UNCOMPRESSED_LENGTH);
-    let told = told.ok_or(BatchError::Value {
-        what: "uncompressed length",
-        value: meta.uncompressed_length.into(),
-    })?;
+    let told = told.ok_or(BatchError::value("uncompressed length", meta.uncompressed_length))?;
     if meta.compression != Compression::NONE {
         let plain = decompress(&stored, meta.compression, told)?;
         *copied = copied.saturating_add(plain.len());
         return Ok(Bytes::from(Buffer::from(plain)));
     }
     if told != 0 && told != stored.len() {
-        return Err(BatchError::Value {
-            what: "uncompressed length",
-            value: meta.uncompressed_length.into(),
-        });
+        return Err(BatchError::value("uncompressed length", meta.uncompressed_length));
     }
     Ok(stored)
 }

@@ -70,10 +70,7 @@ pub(crate) fn decompress(stored: &[u8], compression: Compression, length: usize)
 }
 
 fn impossible(length: usize) -> BatchError {
-    BatchError::Value {
-        what: "uncompressed length",
-        value: i64::try_from(length).unwrap_or(i64::MAX),
-    }
+    BatchError::value("uncompressed length", i64::try_from(length).unwrap_or(i64::MAX))
 }
 
 #[cfg(feature = "zstd")]

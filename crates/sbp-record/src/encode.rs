@@ -174,7 +174,8 @@ fn seal_body(
     Ok(())
 }
 
-fn body_length(length: usize, limit: usize) -> Result<i32, EncodeError> {
+/// The length for a head, if it is within the limit.
+pub(crate) fn body_length(length: usize, limit: usize) -> Result<i32, EncodeError> {
     i32::try_from(length)
         .ok()
         .filter(|_| length <= limit)

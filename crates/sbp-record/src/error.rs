@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use arrow_schema::ArrowError;
+
 /// The cause of an error, boxed so that the library it is from is not part of this crate's signatures.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
@@ -123,6 +125,18 @@ impl BatchError {
     pub(crate) fn body(rule: impl Into<String>) -> Self {
         Self::Body(rule.into())
     }
+
+    /// An impossible number in the head.
+    pub(crate) fn value(what: &'static str, value: impl Into<i64>) -> Self {
+        let value = value.into();
+        Self::Value { what, value }
+    }
+}
+
+impl From<ArrowError> for BatchError {
+    fn from(error: ArrowError) -> Self {
+        Self::body(error.to_string())
+    }
 }
 
 /// Why a batch cannot be written. The cause is always the caller's data or options; nothing was written to the output.
@@ -151,7 +165,7 @@ pub enum EncodeError {
     Schema(#[from] SchemaError),
     /// Arrow refused the columns.
     #[error("the columns cannot be encoded: {0}")]
-    Arrow(#[source] arrow_schema::ArrowError),
+    Arrow(#[source] ArrowError),
 }
 
 /// Why a schema, or a batch of columns, does not match a stream.

@@ -50,23 +50,7 @@ impl BatchHead {
     /// Reads the head and leaves the cursor after the body; `total_length` does not include the padding yet.
     pub(crate) fn parse(cursor: &mut ChunkCursor<'_>) -> Result<Self, BatchError> {
         let start = cursor.position();
-        let [magic] = cursor.array("the magic")?;
-        if magic != BATCH_MAGIC {
-            return Err(BatchError::Magic(magic));
-        }
-        let base_offset = Offset(i64::from_be_bytes(cursor.array("the base offset")?));
-        let told = i32::from_be_bytes(cursor.array("the length of the metadata")?);
-        let meta_length = usize::try_from(told)
-            .ok()
-            .filter(|&length| length <= MAX_META_LENGTH)
-            .ok_or(BatchError::Value {
-                what: "metadata length",
-                value: told.into(),
-            })?;
-        let mut scratch = Vec::new();
-        let meta = read_meta(cursor.together(meta_length, &mut scratch, "the metadata")?)?;
-        let head_length = FIXED_LENGTH + meta_length;
-
+        let (base_offset, meta, head_length) = read_head(cursor)?;
         let (body_length, record_count) = measure_body(&meta, cursor)?;
         let total_length = cursor.position() - start;
         Ok(Self {
@@ -80,30 +64,36 @@ impl BatchHead {
     }
 }
 
+/// Reads magic, base offset and metadata; returns base offset, metadata and the length of all.
+pub(crate) fn read_head(cursor: &mut ChunkCursor<'_>) -> Result<(Offset, BatchMeta, usize), BatchError> {
+    let [magic] = cursor.array("the magic")?;
+    if magic != BATCH_MAGIC {
+        return Err(BatchError::Magic(magic));
+    }
+    let base_offset = Offset(i64::from_be_bytes(cursor.array("the base offset")?));
+    let told = i32::from_be_bytes(cursor.array("the length of the metadata")?);
+    let meta_length = usize::try_from(told)
+        .ok()
+        .filter(|&length| length <= MAX_META_LENGTH)
+        .ok_or(BatchError::value("metadata length", told))?;
+    let mut scratch = Vec::new();
+    let meta = read_meta(cursor.together(meta_length, &mut scratch, "the metadata")?)?;
+    Ok((base_offset, meta, FIXED_LENGTH + meta_length))
+}
+
 /// The length of the body and the number of records; moves the cursor from the start of the body to its end.
 fn measure_body(meta: &BatchMeta, cursor: &mut ChunkCursor<'_>) -> Result<(usize, i64), BatchError> {
-    let told = usize::try_from(meta.body_length).map_err(|_negative| BatchError::Value {
-        what: "body length",
-        value: meta.body_length.into(),
-    })?;
+    let told =
+        usize::try_from(meta.body_length).map_err(|_negative| BatchError::value("body length", meta.body_length))?;
     let count = i64::from(meta.last_offset_delta) + 1;
     if count < 0 {
-        return Err(BatchError::Value {
-            what: "last offset delta",
-            value: meta.last_offset_delta.into(),
-        });
+        return Err(BatchError::value("last offset delta", meta.last_offset_delta));
     }
     if count == 0 && told != 0 {
-        return Err(BatchError::Value {
-            what: "body length of an empty batch",
-            value: meta.body_length.into(),
-        });
+        return Err(BatchError::value("body length of an empty batch", meta.body_length));
     }
     if count > 1 && meta.body_encoding == BodyEncoding::RAW {
-        return Err(BatchError::Value {
-            what: "record count of a RAW body",
-            value: count,
-        });
+        return Err(BatchError::value("record count of a RAW body", count));
     }
     if meta.body_encoding == BodyEncoding::RECORD_LIST && told == 0 && count > 0 {
         return list::measure(cursor, count);
@@ -135,10 +125,10 @@ pub fn inspect(chunks: &[Bytes], verify_body: bool) -> Result<BatchHead, BatchEr
         return Err(BatchError::Padding { length: widen(padding) });
     }
     if head.record_count != i64::from(head.meta.last_offset_delta) + 1 {
-        return Err(BatchError::Value {
-            what: "last offset delta of a list",
-            value: head.meta.last_offset_delta.into(),
-        });
+        return Err(BatchError::value(
+            "last offset delta of a list",
+            head.meta.last_offset_delta,
+        ));
     }
     judge_sequence(&head)?;
     if verify_body {

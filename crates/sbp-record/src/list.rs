@@ -21,14 +21,8 @@ fn lengths(cursor: &mut ChunkCursor<'_>) -> Result<Lengths, BatchError> {
         meta: usize::try_from(meta)
             .ok()
             .filter(|length| (8..=MAX_META_LENGTH).contains(length))
-            .ok_or(BatchError::Value {
-                what: "a record's metadata length",
-                value: meta.into(),
-            })?,
-        body: usize::try_from(body).map_err(|_negative| BatchError::Value {
-            what: "a record's body length",
-            value: body.into(),
-        })?,
+            .ok_or(BatchError::value("a record's metadata length", meta))?,
+        body: usize::try_from(body).map_err(|_negative| BatchError::value("a record's body length", body))?,
     })
 }
 

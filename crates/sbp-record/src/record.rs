@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use arrow_array::Array;
 use bytes::Bytes;
 use sbp_types::Offset;
 
 use crate::batch::{Batch, Body, TYPED};
 use crate::error::BatchError;
+use crate::offsets::item;
 use crate::records::HeadersColumn;
 
 impl Batch {
@@ -17,7 +19,10 @@ impl Batch {
     pub fn records(&self) -> Result<Records<'_>, BatchError> {
         match self.body() {
             Body::Typed { .. } => Err(TYPED),
-            _ => Ok(Records::new(self)),
+            _ => Ok(Records {
+                batch: self,
+                rows: 0..self.record_count(),
+            }),
         }
     }
 
@@ -26,10 +31,7 @@ impl Batch {
     /// # Errors
     /// The batch has typed columns.
     pub fn payloads(&self) -> Result<Payloads<'_>, BatchError> {
-        match self.body() {
-            Body::Typed { .. } => Err(TYPED),
-            _ => Ok(Payloads::new(self)),
-        }
+        self.records().map(Payloads)
     }
 }
 
@@ -56,13 +58,6 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    pub(crate) fn new(batch: &'a Batch) -> Self {
-        Self {
-            batch,
-            rows: 0..batch.record_count(),
-        }
-    }
-
     /// Only the records whose offsets lie in [from, to).
     #[must_use]
     pub fn between(mut self, from: Offset, to: Offset) -> Self {
@@ -88,8 +83,8 @@ impl<'a> Records<'a> {
             Body::Empty | Body::Typed { .. } => {}
             Body::Raw(bytes) => record.value = Some(bytes),
             Body::Records { view, .. } => {
-                record.key = view.key.as_ref().and_then(|column| column.item(row));
-                record.value = view.value.as_ref().and_then(|column| column.item(row));
+                record.key = view.key.as_ref().and_then(|column| item(column, row));
+                record.value = view.value.as_ref().and_then(|column| item(column, row));
                 if let Some(&time) = view.timestamps.as_ref().and_then(|times| times.get(row)) {
                     record.timestamp_us = time;
                 }
@@ -132,14 +127,9 @@ impl<'a> Iterator for Headers<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let column = self.column?;
-        let item = self.items.next()?;
-        // Keys were checked to be UTF-8 when the batch was read.
-        let name = column
-            .key
-            .item(item)
-            .and_then(|bytes| std::str::from_utf8(bytes).ok())
-            .unwrap_or_default();
-        Some((name, column.value.as_ref().and_then(|values| values.item(item))))
+        let place = self.items.next().filter(|place| *place < column.key.len())?;
+        let value = column.value.as_ref().and_then(|values| item(values, place));
+        Some((column.key.value(place), value))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -149,25 +139,13 @@ impl<'a> Iterator for Headers<'a> {
 
 /// Iterator of [`Batch::payloads`].
 #[derive(Clone, Debug)]
-pub struct Payloads<'a> {
-    batch: &'a Batch,
-    rows: Range<usize>,
-}
+pub struct Payloads<'a>(Records<'a>);
 
-impl<'a> Payloads<'a> {
-    pub(crate) fn new(batch: &'a Batch) -> Self {
-        Self {
-            batch,
-            rows: 0..batch.record_count(),
-        }
-    }
-
+impl Payloads<'_> {
     /// Only the payloads whose offsets lie in [from, to).
     #[must_use]
-    pub fn between(mut self, from: Offset, to: Offset) -> Self {
-        let wanted = self.batch.rows_between(from, to);
-        self.rows = self.rows.start.max(wanted.start)..self.rows.end.min(wanted.end);
-        self
+    pub fn between(self, from: Offset, to: Offset) -> Self {
+        Self(self.0.between(from, to))
     }
 }
 
@@ -175,21 +153,20 @@ impl Iterator for Payloads<'_> {
     type Item = Option<Bytes>;
 
     fn next(&mut self) -> Option<Option<Bytes>> {
-        let row = self.rows.next()?;
-        Some(match self.batch.body() {
+        let row = self.0.rows.next()?;
+        Some(match self.0.batch.body() {
             Body::Empty | Body::Typed { .. } => None,
             Body::Raw(bytes) => Some(bytes.clone()),
             // `slice_ref` returns the slice of the body that has this memory.
-            Body::Records { view, bytes } => view
-                .value
-                .as_ref()
-                .and_then(|column| column.item(row))
-                .map(|value| bytes.slice_ref(value)),
+            Body::Records { view, bytes } => {
+                let value = view.value.as_ref().and_then(|column| item(column, row));
+                value.map(|value| bytes.slice_ref(value))
+            }
         })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.rows.size_hint()
+        self.0.size_hint()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use bytes::BytesMut;
 
+use crate::cursor::ChunkCursor;
 use crate::encode::WriterStamp;
 use crate::error::BatchError;
-use crate::framing::{BATCH_MAGIC, FIXED_LENGTH};
+use crate::head::read_head;
 use crate::meta::BatchMeta;
-use crate::template::{read_meta, write_head};
+use crate::template::write_head;
 
 /// The result of [`stamp_writer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,23 +24,7 @@ pub struct Stamped {
 /// # Errors
 /// The head cannot be read, or has properties, which heads that this crate writes cannot have.
 pub fn stamp_writer(batch: &[u8], stamp: &WriterStamp, out: &mut BytesMut) -> Result<Stamped, BatchError> {
-    let (fixed, rest) = batch
-        .split_first_chunk::<FIXED_LENGTH>()
-        .ok_or_else(|| truncated(FIXED_LENGTH, batch.len()))?;
-    let [magic, _, _, _, _, _, _, _, _, length @ ..] = *fixed;
-    if magic != BATCH_MAGIC {
-        return Err(BatchError::Magic(magic));
-    }
-    let told = i32::from_be_bytes(length);
-    let meta_length = usize::try_from(told).map_err(|_negative| BatchError::Value {
-        what: "metadata length",
-        value: told.into(),
-    })?;
-    let body_from = FIXED_LENGTH.saturating_add(meta_length);
-    let meta = rest
-        .get(..meta_length)
-        .ok_or_else(|| truncated(body_from, batch.len()))?;
-    let meta = read_meta(meta)?;
+    let (_, meta, body_from) = read_head(&mut ChunkCursor::contiguous(batch))?;
     if !meta.properties.is_empty() {
         return Err(BatchError::Unsupported {
             what: "properties of a writer's batch:",
@@ -55,14 +40,6 @@ pub fn stamp_writer(batch: &[u8], stamp: &WriterStamp, out: &mut BytesMut) -> Re
     };
     write_head(&meta, out);
     Ok(Stamped { body_from, records })
-}
-
-fn truncated(needed: usize, available: usize) -> BatchError {
-    BatchError::Truncated {
-        part: "the head",
-        needed: crate::cursor::widen(needed),
-        available: crate::cursor::widen(available),
-    }
 }
 
 #[cfg(test)]

@@ -4,32 +4,29 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::types::TimestampMicrosecondType;
-use arrow_array::{ArrayRef, BinaryArray, ListArray, PrimitiveArray, StringArray, StructArray, new_null_array};
+use arrow_array::types::{ByteArrayType, TimestampMicrosecondType};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, GenericByteArray, ListArray, PrimitiveArray, StringArray, StructArray, new_null_array,
+};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType};
 
 use super::set::{header_fields, header_item};
-use crate::records::{BytesColumn, HeadersColumn};
+use crate::offsets::span;
+use crate::records::HeadersColumn;
 use crate::schema::UTC;
 
-/// The rows of a column of byte strings, with offsets from 0 and a bitmap that begins at its first bit.
-struct Part {
-    offsets: OffsetBuffer<i32>,
-    data: Buffer,
-    nulls: Option<NullBuffer>,
-}
-
-fn part(column: &BytesColumn, rows: &Range<usize>) -> Part {
-    let sliced = column.offsets.slice(rows.start, rows.len());
-    let (first, last) = (sliced.first(), sliced.last());
-    let from = usize::try_from(first).unwrap_or_default();
-    let length = usize::try_from(last.saturating_sub(first)).unwrap_or_default();
-    Part {
-        offsets: from_zero(sliced),
-        data: column.data.slice_with_length(from, length),
-        nulls: column.nulls.as_ref().and_then(|nulls| slice_nulls(nulls, rows)),
-    }
+/// The rows of a column, with offsets from 0 and a bitmap that begins at its first bit.
+fn part<T: ByteArrayType<Offset = i32>>(
+    column: &GenericByteArray<T>,
+    rows: &Range<usize>,
+) -> Result<GenericByteArray<T>, ArrowError> {
+    let bytes = span(column, rows);
+    GenericByteArray::try_new(
+        from_zero(column.offsets().slice(rows.start, rows.len())),
+        column.values().slice_with_length(bytes.start, bytes.len()),
+        column.nulls().and_then(|nulls| slice_nulls(nulls, rows)),
+    )
 }
 
 fn from_zero(offsets: OffsetBuffer<i32>) -> OffsetBuffer<i32> {
@@ -46,12 +43,11 @@ fn slice_nulls(nulls: &NullBuffer, rows: &Range<usize>) -> Option<NullBuffer> {
 }
 
 /// The binary column of `rows`; all null if there is no column.
-pub(super) fn binary(column: Option<&BytesColumn>, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
+pub(super) fn binary(column: Option<&BinaryArray>, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
     let Some(column) = column else {
         return Ok(new_null_array(&DataType::Binary, rows.len()));
     };
-    let part = part(column, rows);
-    Ok(Arc::new(BinaryArray::try_new(part.offsets, part.data, part.nulls)?))
+    Ok(Arc::new(part(column, rows)?))
 }
 
 /// A binary column of one row.
@@ -68,23 +64,14 @@ pub(super) fn one_binary(value: &bytes::Bytes) -> Result<ArrayRef, ArrowError> {
 /// The headers column of `rows`; empty lists if there is no column.
 pub(super) fn headers(column: Option<&HeadersColumn>, rows: &Range<usize>) -> Result<ArrayRef, ArrowError> {
     let Some(column) = column else {
-        let none = header_list(
-            OffsetBuffer::new_zeroed(rows.len()),
-            no_names()?,
-            binary(None, &(0..0))?,
-        )?;
-        return Ok(none);
+        let none = StringArray::new_null(0);
+        return header_list(OffsetBuffer::new_zeroed(rows.len()), none, binary(None, &(0..0))?);
     };
     let list = column.list.slice(rows.start, rows.len());
     let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
     let items = at(list.first())..at(list.last());
-    let names = part(&column.key, &items);
-    let names = StringArray::try_new(names.offsets, names.data, None)?;
-    header_list(from_zero(list), names, binary(column.value.as_ref(), &items)?)
-}
-
-fn no_names() -> Result<StringArray, ArrowError> {
-    StringArray::try_new(OffsetBuffer::new_empty(), Buffer::default(), None)
+    let values = binary(column.value.as_ref(), &items)?;
+    header_list(from_zero(list), part(&column.key, &items)?, values)
 }
 
 /// Combines names and values into the headers of `list`.

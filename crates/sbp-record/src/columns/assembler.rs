@@ -158,9 +158,7 @@ impl RowAssembler {
             self.flush()?;
         }
         for (place, (growing, column)) in self.growing.iter_mut().zip(self.set.columns()).enumerate() {
-            growing
-                .append(place, *column, piece, rows)
-                .map_err(|error| BatchError::body(error.to_string()))?;
+            growing.append(place, *column, piece, rows)?;
         }
         self.rows += rows.len();
         self.bytes = self.bytes.saturating_add(bytes);
@@ -180,9 +178,8 @@ impl RowAssembler {
         }
         let names = &mut self.names;
         let columns: Result<Vec<ArrayRef>, _> = self.growing.iter_mut().map(|column| column.finish(names)).collect();
-        let columns = columns.map_err(|error| BatchError::body(error.to_string()))?;
         self.ready
-            .push_back(assemble(Arc::clone(self.set.schema()), columns, rows)?);
+            .push_back(assemble(Arc::clone(self.set.schema()), columns?, rows)?);
         Ok(())
     }
 

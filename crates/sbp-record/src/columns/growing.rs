@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::types::Int32Type;
-use arrow_array::{Array, ArrayRef, BinaryArray, PrimitiveArray, StringArray};
+use arrow_array::types::{BinaryType, ByteArrayType, Int32Type};
+use arrow_array::{Array, ArrayRef, GenericByteArray, PrimitiveArray};
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 
@@ -13,7 +13,8 @@ use super::names::NameColumns;
 use super::piece::{Piece, int64};
 use super::set::Column;
 use crate::batch::Body;
-use crate::records::BytesColumn;
+use crate::offsets::span;
+use crate::records::HeadersColumn;
 
 /// One column of the collected rows.
 pub(super) enum Growing {
@@ -96,10 +97,10 @@ impl Growing {
                 let zeros = ScalarBuffer::from(vec![0_i32; std::mem::take(count)]);
                 Ok(Arc::new(PrimitiveArray::<Int32Type>::try_new(zeros, None)?))
             }
-            Self::Bytes(bytes) => Ok(Arc::new(bytes.finish_binary()?)),
+            Self::Bytes(bytes) => Ok(Arc::new(bytes.finish::<BinaryType>()?)),
             Self::Headers { list, names, values } => {
                 let list = OffsetBuffer::new(std::mem::replace(list, vec![0]).into());
-                arrays::header_list(list, names.finish_string()?, Arc::new(values.finish_binary()?))
+                arrays::header_list(list, names.finish()?, Arc::new(values.finish::<BinaryType>()?))
             }
             Self::Typed(arrays) => {
                 let arrays = std::mem::take(arrays);
@@ -114,7 +115,7 @@ fn append_headers(
     list: &mut Vec<i32>,
     names: &mut GrowingBytes,
     values: &mut GrowingBytes,
-    column: Option<&crate::records::HeadersColumn>,
+    column: Option<&HeadersColumn>,
     rows: &Range<usize>,
 ) {
     let end = list.last().copied().unwrap_or_default();
@@ -170,45 +171,31 @@ impl GrowingBytes {
     }
 
     /// Adds `rows` of a column; nulls if there is no column.
-    fn append(&mut self, column: Option<&BytesColumn>, rows: &Range<usize>) {
+    fn append<T>(&mut self, column: Option<&GenericByteArray<T>>, rows: &Range<usize>)
+    where
+        T: ByteArrayType<Offset = i32>,
+    {
         let end = self.end();
-        let ends = column.and_then(|column| column.offsets.get(rows.start..=rows.end));
+        let ends = column.and_then(|column| column.value_offsets().get(rows.start..=rows.end));
         let (Some(column), Some(ends)) = (column, ends) else {
             self.offsets.resize(self.offsets.len() + rows.len(), end);
             self.nulls.append_n_nulls(rows.len());
             return;
         };
         let first = ends.first().copied().unwrap_or_default();
-        let last = ends.last().copied().unwrap_or_default();
         // Cannot overflow: `end` and the batch's own length are both far below 1 GiB.
         self.offsets.extend(ends.iter().skip(1).map(|&at| at - first + end));
-        let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
-        self.data
-            .extend_from_slice(column.data.get(at(first)..at(last)).unwrap_or_default());
-        match &column.nulls {
+        let bytes = column.value_data().get(span(column, rows));
+        self.data.extend_from_slice(bytes.unwrap_or_default());
+        match column.nulls() {
             Some(nulls) => self.nulls.append_buffer(&nulls.slice(rows.start, rows.len())),
             None => self.nulls.append_n_non_nulls(rows.len()),
         }
     }
 
-    fn finish_parts(&mut self) -> (OffsetBuffer<i32>, Buffer, Option<arrow_buffer::NullBuffer>) {
-        let offsets = take(&mut self.offsets);
+    fn finish<T: ByteArrayType<Offset = i32>>(&mut self) -> Result<GenericByteArray<T>, ArrowError> {
+        let offsets = OffsetBuffer::new(take(&mut self.offsets).into());
         self.offsets.push(0);
-        let nulls = self.nulls.finish();
-        (
-            OffsetBuffer::new(offsets.into()),
-            Buffer::from_vec(take(&mut self.data)),
-            nulls,
-        )
-    }
-
-    fn finish_binary(&mut self) -> Result<BinaryArray, ArrowError> {
-        let (offsets, data, nulls) = self.finish_parts();
-        BinaryArray::try_new(offsets, data, nulls)
-    }
-
-    fn finish_string(&mut self) -> Result<StringArray, ArrowError> {
-        let (offsets, data, nulls) = self.finish_parts();
-        StringArray::try_new(offsets, data, nulls)
+        GenericByteArray::try_new(offsets, Buffer::from_vec(take(&mut self.data)), self.nulls.finish())
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, StringArray};
-use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_array::builder::StringBuilder;
+use arrow_array::{Array, ArrayRef};
 use arrow_schema::ArrowError;
 
 /// Makes columns of stream names, and keeps the last one. Consecutive record batches are mostly of one stream, and a
@@ -31,22 +31,12 @@ impl NameColumns {
 fn repeat(runs: &[(Arc<str>, usize)]) -> Result<ArrayRef, ArrowError> {
     let rows: usize = runs.iter().map(|(_, rows)| rows).sum();
     let bytes: usize = runs.iter().map(|(name, rows)| name.len().saturating_mul(*rows)).sum();
-    // No offset is larger than the last one, which was just checked, so the additions below cannot overflow.
     i32::try_from(bytes).map_err(|_over| ArrowError::OffsetOverflowError(bytes))?;
-    let mut offsets = Vec::with_capacity(rows.saturating_add(1));
-    let mut data = Vec::with_capacity(bytes);
-    let mut end = 0_i32;
-    offsets.push(end);
+    let mut column = StringBuilder::with_capacity(rows, bytes);
     for (name, rows) in runs {
-        let step = i32::try_from(name.len()).map_err(|error| ArrowError::InvalidArgumentError(error.to_string()))?;
-        for _ in 0..*rows {
-            data.extend_from_slice(name.as_bytes());
-            end += step;
-            offsets.push(end);
-        }
+        (0..*rows).for_each(|_| column.append_value(name));
     }
-    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    Ok(Arc::new(StringArray::try_new(offsets, Buffer::from_vec(data), None)?))
+    Ok(Arc::new(column.finish()))
 }
 
 #[cfg(test)]

@@ -61,5 +61,5 @@ impl Batch {
 
 pub(super) fn assemble(schema: SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, BatchError> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(schema, columns, &options).map_err(|error| BatchError::body(error.to_string()))
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::types::{Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, PrimitiveArray, new_null_array};
+use arrow_array::{Array, ArrayRef, BinaryArray, PrimitiveArray, new_null_array};
 use arrow_buffer::ScalarBuffer;
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::ArrowError;
@@ -16,6 +16,7 @@ use super::set::{Column, ColumnSet};
 use crate::batch::{Batch, Body};
 use crate::error::BatchError;
 use crate::fitting::largest_fitting;
+use crate::offsets::span;
 
 /// The stream of some rows, for the columns that show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,10 +102,8 @@ impl<'a> Piece<'a> {
     /// The columns of `rows`, each beginning at its own offset 0, with as little copying as possible.
     pub(crate) fn view(&self, rows: &Range<usize>, names: &mut NameColumns) -> Result<Vec<ArrayRef>, BatchError> {
         let columns = self.set.columns().iter().enumerate();
-        let arrays: Result<Vec<ArrayRef>, ArrowError> = columns
-            .map(|(place, column)| self.column(place, *column, rows, names))
-            .collect();
-        arrays.map_err(|error| BatchError::body(error.to_string()))
+        let arrays = columns.map(|(place, column)| self.column(place, *column, rows, names));
+        Ok(arrays.collect::<Result<_, ArrowError>>()?)
     }
 
     fn column(
@@ -150,6 +149,7 @@ impl<'a> Piece<'a> {
     /// The bytes of `rows` in columns of the set: keys, values and headers, and a proportional part of typed columns.
     pub(crate) fn byte_length(&self, rows: &Range<usize>) -> usize {
         let wanted = |column| self.set.has(column);
+        let length = |column: Option<&BinaryArray>, rows: &_| column.map_or(0, |column| span(column, rows).len());
         match self.batch.body() {
             Body::Empty => 0,
             Body::Raw(value) if wanted(Column::Value) => value.len(),
@@ -163,9 +163,9 @@ impl<'a> Piece<'a> {
                     .filter(|_| wanted(Column::Headers))
                     .map_or(0, |headers| {
                         let items = headers.items(rows.start).start..headers.items(rows.end.saturating_sub(1)).end;
-                        span(Some(&headers.key), &items) + span(headers.value.as_ref(), &items)
+                        span(&headers.key, &items).len() + length(headers.value.as_ref(), &items)
                     });
-                span(key, rows) + span(value, rows) + headers
+                length(key, rows) + length(value, rows) + headers
             }
             Body::Typed { .. } => self.typed_bytes.saturating_mul(rows.len()) / self.batch.record_count().max(1),
         }
@@ -182,12 +182,6 @@ impl<'a> Piece<'a> {
 /// The bytes of an array's own part of its buffers, without what is outside its slice.
 fn slice_bytes(array: &ArrayRef) -> usize {
     array.to_data().get_slice_memory_size().unwrap_or_default()
-}
-
-fn span(column: Option<&crate::records::BytesColumn>, rows: &Range<usize>) -> usize {
-    let Some(column) = column else { return 0 };
-    let at = |row: usize| column.offsets.get(row).copied().unwrap_or_default();
-    usize::try_from(at(rows.end).saturating_sub(at(rows.start))).unwrap_or_default()
 }
 
 pub(super) fn int64(values: Vec<i64>) -> ArrayRef {

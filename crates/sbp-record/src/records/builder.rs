@@ -17,6 +17,7 @@ use crate::encode::{EncodeOptions, write_batch};
 use crate::error::EncodeError;
 use crate::fitting::largest_fitting;
 use crate::meta::BodyEncoding;
+use crate::offsets::item;
 use crate::time::micros;
 
 /// Collects records and writes them as one batch with a RECORDS body. Its memory is reused for the next batch.
@@ -106,8 +107,8 @@ impl RecordsBuilder {
             0 => return Ok(0),
             1 => {
                 let time = columns.time(taken.start);
-                let key = columns.key.as_ref().and_then(|key| key.item(taken.start));
-                self.push(columns.value.item(taken.start), key, time, &[])?;
+                let key = columns.key.as_ref().and_then(|key| item(key, taken.start));
+                self.push(item(&columns.value, taken.start), key, time, &[])?;
             }
             _ => {
                 self.extend_times(columns, &taken);
@@ -182,8 +183,8 @@ impl RecordsBuilder {
                     .map(|(name, value)| (name.unwrap_or_default(), value))
                     .collect()
             });
-            let key = columns.key.as_ref().and_then(|key| key.item(row));
-            self.push(columns.value.item(row), key, columns.time(row), &headers)?;
+            let key = columns.key.as_ref().and_then(|key| item(key, row));
+            self.push(item(&columns.value, row), key, columns.time(row), &headers)?;
             taken += 1;
         }
         Ok(taken)

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use arrow_array::BinaryArray;
 use arrow_buffer::ToByteSlice;
 
-use super::columns::BytesSource;
 use super::layout::bitmap_length;
+use crate::offsets::{all_valid, item, span};
 
 /// A column of byte strings. It has no buffers while all items are null, and no validity bitmap while none is.
 #[derive(Clone, Debug, Default)]
@@ -46,18 +47,22 @@ impl ColumnBuilder {
     }
 
     /// Adds `rows` of a column, all at once if none is null.
-    pub(super) fn extend(&mut self, source: &BytesSource, rows: &Range<usize>) {
-        if !source.all_valid(rows) {
-            rows.clone().for_each(|row| self.push(source.item(row)));
+    pub(super) fn extend(&mut self, source: &BinaryArray, rows: &Range<usize>) {
+        if !all_valid(source, rows) {
+            rows.clone().for_each(|row| self.push(item(source, row)));
             return;
         }
         // Adding the first row alone creates the offsets, and the bitmap if rows before it were null.
-        self.push(source.item(rows.start));
+        self.push(item(source, rows.start));
         let rest = rows.start + 1..rows.end;
-        let span = source.span(&rest);
-        let (from, shift) = (to_offset(span.start), to_offset(self.data.len()));
-        self.data.extend_from_slice(source.data.get(span).unwrap_or_default());
-        let ends = source.offsets.get(rest.start + 1..=rest.end).unwrap_or_default();
+        let bytes = span(source, &rest);
+        let (from, shift) = (to_offset(bytes.start), to_offset(self.data.len()));
+        self.data
+            .extend_from_slice(source.value_data().get(bytes).unwrap_or_default());
+        let ends = source
+            .value_offsets()
+            .get(rest.start + 1..=rest.end)
+            .unwrap_or_default();
         self.offsets.extend(ends.iter().map(|&end| end - from + shift));
         if self.validity.is_empty() {
             self.rows += rest.len();

@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
-use arrow_array::{Array, ArrayRef, ListArray, PrimitiveArray, RecordBatch};
-use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_array::{Array, ArrayRef, BinaryArray, ListArray, PrimitiveArray, RecordBatch};
 use arrow_schema::{DataType, TimeUnit};
 
 use sbp_types::TimestampMs;
 
 use crate::error::SchemaError;
 use crate::layout::{plain_array, recast};
+use crate::offsets::span;
 use crate::schema::words;
 use crate::time::{is_calendar_time, other_unit};
 
 /// The columns to write records from: values, and optionally keys, times and headers.
 #[derive(Clone, Debug)]
 pub struct RecordColumns {
-    pub(super) value: BytesSource,
-    pub(super) key: Option<BytesSource>,
+    pub(super) value: BinaryArray,
+    pub(super) key: Option<BinaryArray>,
     pub(super) timestamp: Option<PrimitiveArray<TimestampMicrosecondType>>,
     pub(super) headers: Option<ListArray>,
 }
@@ -47,8 +47,8 @@ impl RecordColumns {
             }
         }
         Ok(Self {
-            value: BytesSource::new("value", value)?,
-            key: key.map(|array| BytesSource::new("key", array)).transpose()?,
+            value: byte_strings("value", value)?,
+            key: key.map(|array| byte_strings("key", array)).transpose()?,
             timestamp: timestamp.map(micros).transpose()?,
             headers: headers.map(header_lists).transpose()?,
         })
@@ -102,7 +102,7 @@ impl RecordColumns {
     /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.value.offsets.len().saturating_sub(1)
+        self.value.len()
     }
 
     /// Whether there are no rows.
@@ -127,58 +127,16 @@ impl RecordColumns {
 
     /// Bytes of keys and values in `rows`.
     pub(super) fn byte_length(&self, rows: &Range<usize>) -> usize {
-        self.value.span(rows).len() + self.key.as_ref().map_or(0, |key| key.span(rows).len())
+        span(&self.value, rows).len() + self.key.as_ref().map_or(0, |key| span(key, rows).len())
     }
 }
 
-/// A column of byte strings, of type binary or string.
-#[derive(Clone, Debug)]
-pub(super) struct BytesSource {
-    pub(super) offsets: OffsetBuffer<i32>,
-    pub(super) data: Buffer,
-    pub(super) nulls: Option<NullBuffer>,
-}
-
-impl BytesSource {
-    fn new(column: &str, array: &ArrayRef) -> Result<Self, SchemaError> {
-        let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0).cloned();
-        let (offsets, data) = match array.data_type() {
-            DataType::Binary => {
-                let array = array.as_binary::<i32>();
-                (array.offsets().clone(), array.values().clone())
-            }
-            DataType::Utf8 => {
-                let array = array.as_string::<i32>();
-                (array.offsets().clone(), array.values().clone())
-            }
-            found => return Err(refuse(column, "binary or string", found, "binary")),
-        };
-        Ok(Self { offsets, data, nulls })
-    }
-
-    /// The position of the bytes of `rows` in the data.
-    pub(super) fn span(&self, rows: &Range<usize>) -> Range<usize> {
-        let at = |row: usize| {
-            self.offsets
-                .get(row)
-                .and_then(|&at| usize::try_from(at).ok())
-                .unwrap_or_default()
-        };
-        at(rows.start)..at(rows.end)
-    }
-
-    pub(super) fn item(&self, row: usize) -> Option<&[u8]> {
-        if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-            return None;
-        }
-        self.data.get(self.span(&(row..row.saturating_add(1))))
-    }
-
-    /// Whether none of `rows` is null.
-    pub(super) fn all_valid(&self, rows: &Range<usize>) -> bool {
-        self.nulls
-            .as_ref()
-            .is_none_or(|nulls| nulls.slice(rows.start, rows.len()).null_count() == 0)
+/// A column of type binary or string.
+fn byte_strings(column: &str, array: &ArrayRef) -> Result<BinaryArray, SchemaError> {
+    match array.data_type() {
+        DataType::Binary => Ok(array.as_binary().clone()),
+        DataType::Utf8 => Ok(array.as_string::<i32>().clone().into()),
+        found => Err(refuse(column, "binary or string", found, "binary")),
     }
 }
 

@@ -12,4 +12,4 @@ pub use builder::RecordsBuilder;
 pub use columns::RecordColumns;
 pub use rows::encode_rows;
 pub use values::encode_values;
-pub(crate) use view::{BytesColumn, HeadersColumn, RecordsView};
+pub(crate) use view::{HeadersColumn, RecordsView};

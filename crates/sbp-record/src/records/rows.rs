@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use arrow_array::Array;
+use arrow_array::{Array, BinaryArray};
 use arrow_buffer::ToByteSlice;
 use bytes::BytesMut;
 use sbp_types::TimestampMs;
@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 
 use super::builder::{Pieces, pieces_length, put, write_pieces};
 use super::column::to_offset;
-use super::columns::{BytesSource, RecordColumns};
+use super::columns::RecordColumns;
 use super::layout::Slot;
 use crate::compress::MAX_UNCOMPRESSED_LENGTH;
-use crate::cursor::widen;
-use crate::encode::{EncodeOptions, write_batch};
+use crate::encode::{EncodeOptions, body_length, write_batch};
 use crate::error::EncodeError;
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
+use crate::offsets::{all_valid, span};
 
 /// Rows of columns, in the order in which they are stored. No range is empty or exceeds its columns.
 type Parts<'a> = SmallVec<[(&'a RecordColumns, Range<usize>); 1]>;
@@ -61,7 +61,7 @@ struct Direct<'a> {
 }
 
 /// Rows of a column of byte strings, without nulls.
-type Column<'a> = SmallVec<[(&'a BytesSource, Range<usize>); 1]>;
+type Column<'a> = SmallVec<[(&'a BinaryArray, Range<usize>); 1]>;
 
 impl<'a> Direct<'a> {
     fn of(parts: &Parts<'a>) -> Option<Self> {
@@ -71,12 +71,12 @@ impl<'a> Direct<'a> {
             values: SmallVec::new(),
         };
         for (columns, rows) in parts {
-            if columns.headers.is_some() || !columns.value.all_valid(rows) {
+            if columns.headers.is_some() || !all_valid(&columns.value, rows) {
                 return None;
             }
             direct.values.push((&columns.value, rows.clone()));
             if let Some(keys) = &columns.key {
-                if !keys.all_valid(rows) {
+                if !all_valid(keys, rows) {
                     return None;
                 }
                 direct.keys.push((keys, rows.clone()));
@@ -105,7 +105,7 @@ impl<'a> Direct<'a> {
     ) -> Result<usize, EncodeError> {
         // Checked before the offsets are computed, which cannot exceed 2 GiB.
         let data = length_of(&self.keys).saturating_add(length_of(&self.values));
-        check(data)?;
+        body_length(data, MAX_UNCOMPRESSED_LENGTH)?;
         let (key_offsets, value_offsets) = (offsets_of(&self.keys), offsets_of(&self.values));
         let (key_offsets, value_offsets) = ([key_offsets.to_byte_slice()], [value_offsets.to_byte_slice()]);
         let (keys, values) = (data_of(&self.keys), data_of(&self.values));
@@ -117,7 +117,7 @@ impl<'a> Direct<'a> {
         put(&mut pieces, Slot::ValueOffsets, &value_offsets);
         put(&mut pieces, Slot::ValueData, &values);
         let expected = pieces_length(&pieces);
-        check(expected)?;
+        body_length(expected, MAX_UNCOMPRESSED_LENGTH)?;
         write_batch(meta, compression, out, expected, |out| {
             write_pieces(rows, &pieces, out);
             Ok(())
@@ -125,26 +125,18 @@ impl<'a> Direct<'a> {
     }
 }
 
-fn check(length: usize) -> Result<(), EncodeError> {
-    if length <= MAX_UNCOMPRESSED_LENGTH {
-        return Ok(());
-    }
-    let (length, limit) = (widen(length), widen(MAX_UNCOMPRESSED_LENGTH));
-    Err(EncodeError::TooLarge { length, limit })
-}
-
 fn length_of(column: &Column<'_>) -> usize {
-    column.iter().map(|(source, rows)| source.span(rows).len()).sum()
+    column.iter().map(|(source, rows)| span(source, rows).len()).sum()
 }
 
 fn data_of<'a>(column: &Column<'a>) -> SmallVec<[&'a [u8]; 1]> {
-    let data = |(source, rows): &(&'a BytesSource, Range<usize>)| source.data.get(source.span(rows));
+    let data = |(source, rows): &(&'a BinaryArray, Range<usize>)| source.value_data().get(span(source, rows));
     column.iter().filter_map(data).collect()
 }
 
 /// The offsets of the rows beginning at 0: the column's own if they do.
 fn offsets_of<'a>(column: &Column<'a>) -> Cow<'a, [i32]> {
-    let ends = |(source, rows): &(&'a BytesSource, Range<usize>)| source.offsets.get(rows.start..=rows.end);
+    let ends = |(source, rows): &(&'a BinaryArray, Range<usize>)| source.value_offsets().get(rows.start..=rows.end);
     if let [only] = column.as_slice()
         && let Some(ends) = ends(only)
         && ends.first() == Some(&0)
@@ -159,9 +151,9 @@ fn offsets_of<'a>(column: &Column<'a>) -> Cow<'a, [i32]> {
     }
     let mut base = 0;
     for part in column {
-        let shift = to_offset(base) - to_offset(part.0.span(&part.1).start);
+        let shift = to_offset(base) - to_offset(span(part.0, &part.1).start);
         made.extend(ends(part).unwrap_or_default().iter().skip(1).map(|end| end + shift));
-        base += part.0.span(&part.1).len();
+        base += span(part.0, &part.1).len();
     }
     Cow::Owned(made)
 }

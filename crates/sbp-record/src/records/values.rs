@@ -7,8 +7,7 @@ use super::builder::{Pieces, pieces_length, put, write_pieces};
 use super::column::to_offset;
 use super::layout::Slot;
 use crate::compress::MAX_UNCOMPRESSED_LENGTH;
-use crate::cursor::widen;
-use crate::encode::{EncodeOptions, write_batch};
+use crate::encode::{EncodeOptions, body_length, write_batch};
 use crate::error::EncodeError;
 use crate::meta::BodyEncoding;
 
@@ -34,10 +33,7 @@ pub fn encode_values(options: &EncodeOptions, values: &[&[u8]], out: &mut BytesM
     put(&mut pieces, Slot::ValueOffsets, &offsets);
     put(&mut pieces, Slot::ValueData, values);
     let expected = pieces_length(&pieces);
-    if expected > MAX_UNCOMPRESSED_LENGTH {
-        let (length, limit) = (widen(expected), widen(MAX_UNCOMPRESSED_LENGTH));
-        return Err(EncodeError::TooLarge { length, limit });
-    }
+    body_length(expected, MAX_UNCOMPRESSED_LENGTH)?;
     write_batch(meta, options.compression, out, expected, |out| {
         write_pieces(values.len(), &pieces, out);
         Ok(())

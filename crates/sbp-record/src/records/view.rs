@@ -1,5 +1,6 @@
 //! Reads a RECORDS body as Arrow buffers. All of it is checked here before any part is used.
 
+use arrow_array::{BinaryArray, StringArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 
 use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, Slot, bitmap_length};
@@ -12,29 +13,21 @@ pub(crate) struct RecordsView {
     /// Microseconds since the epoch; `None`: all records have the batch's base time.
     pub(crate) timestamps: Option<ScalarBuffer<i64>>,
     /// `None`: all keys are null.
-    pub(crate) key: Option<BytesColumn>,
+    pub(crate) key: Option<BinaryArray>,
     /// `None`: all values are null.
-    pub(crate) value: Option<BytesColumn>,
+    pub(crate) value: Option<BinaryArray>,
     /// `None`: no record has headers.
     pub(crate) headers: Option<HeadersColumn>,
-}
-
-/// A column of byte strings. The offsets begin at 0, end at the length of the data and never decrease.
-#[derive(Clone, Debug)]
-pub(crate) struct BytesColumn {
-    pub(crate) offsets: OffsetBuffer<i32>,
-    pub(crate) data: Buffer,
-    pub(crate) nulls: Option<NullBuffer>,
 }
 
 /// The headers of all records: those of record i are the items from `list[i]` up to `list[i + 1]`.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadersColumn {
     pub(crate) list: OffsetBuffer<i32>,
-    /// The names; each is UTF-8 and none is null.
-    pub(crate) key: BytesColumn,
+    /// The names; none is null.
+    pub(crate) key: StringArray,
     /// `None`: all values are null.
-    pub(crate) value: Option<BytesColumn>,
+    pub(crate) value: Option<BinaryArray>,
 }
 
 impl RecordsView {
@@ -51,27 +44,6 @@ impl RecordsView {
             value,
             headers,
         })
-    }
-}
-
-impl BytesColumn {
-    /// The item at `row`; `None` if it is null or `row` is beyond the end.
-    pub(crate) fn item(&self, row: usize) -> Option<&[u8]> {
-        self.range(row).and_then(|range| self.data.get(range))
-    }
-
-    /// The position of the item at `row` in the data; `None` if it is null or `row` is beyond the end.
-    pub(crate) fn range(&self, row: usize) -> Option<std::ops::Range<usize>> {
-        if self
-            .nulls
-            .as_ref()
-            .is_some_and(|nulls| row < nulls.len() && nulls.is_null(row))
-        {
-            return None;
-        }
-        let from = usize::try_from(*self.offsets.get(row)?).ok()?;
-        let to = usize::try_from(*self.offsets.get(row.checked_add(1)?)?).ok()?;
-        Some(from..to)
     }
 }
 
@@ -159,7 +131,7 @@ impl<'a> Index<'a> {
             .ok_or_else(|| BatchError::body(format!("{} do not begin at 0, or fall", slot.name())))
     }
 
-    fn column(&self, [validity, offsets, data]: [Slot; 3], rows: usize) -> Result<Option<BytesColumn>, BatchError> {
+    fn column(&self, [validity, offsets, data]: [Slot; 3], rows: usize) -> Result<Option<BinaryArray>, BatchError> {
         let bits = self.sized(validity, bitmap_length(rows))?;
         let (_, data_length) = self.entry(data);
         let Some(checked) = self.offsets(offsets, rows)? else {
@@ -179,13 +151,11 @@ impl<'a> Index<'a> {
                 checked.last()
             )));
         }
-        Ok(Some(BytesColumn {
-            offsets: checked,
-            data: self.buffer(data).unwrap_or_default(),
-            nulls: bits
-                .map(|bits| NullBuffer::new(BooleanBuffer::new(bits, 0, rows)))
-                .filter(|nulls| nulls.null_count() > 0),
-        }))
+        let nulls = bits
+            .map(|bits| NullBuffer::new(BooleanBuffer::new(bits, 0, rows)))
+            .filter(|nulls| nulls.null_count() > 0);
+        let data = self.buffer(data).unwrap_or_default();
+        Ok(Some(BinaryArray::try_new(checked, data, nulls)?))
     }
 
     fn timestamps(&self, rows: usize) -> Result<Option<ScalarBuffer<i64>>, BatchError> {
@@ -222,28 +192,9 @@ impl<'a> Index<'a> {
         if usize::try_from(key_offsets.last()).ok() != Some(data_length) {
             return Err(BatchError::body("header key offsets do not end where the data does"));
         }
-        let key = BytesColumn {
-            offsets: key_offsets,
-            data: self.buffer(data).unwrap_or_default(),
-            nulls: None,
-        };
-        check_utf8(&key)?;
+        let key = StringArray::try_new(key_offsets, self.buffer(data).unwrap_or_default(), None)
+            .map_err(|error| BatchError::body(format!("header keys are not UTF-8: {error}")))?;
         let value = self.column(value_slots, items)?;
         Ok(Some(HeadersColumn { list, key, value }))
-    }
-}
-
-/// Whether every item of the column is UTF-8.
-fn check_utf8(column: &BytesColumn) -> Result<(), BatchError> {
-    let text = std::str::from_utf8(&column.data)
-        .map_err(|error| BatchError::body(format!("header keys are not UTF-8: {error}")))?;
-    let whole = column
-        .offsets
-        .iter()
-        .all(|&at| usize::try_from(at).is_ok_and(|at| text.is_char_boundary(at)));
-    if whole {
-        Ok(())
-    } else {
-        Err(BatchError::body("a header key ends inside a character"))
     }
 }

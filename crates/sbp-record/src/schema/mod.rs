@@ -12,7 +12,7 @@ use arrow_schema::{Field, Fields, Schema, SchemaRef};
 
 use crate::error::SchemaError;
 pub(crate) use fit::{mismatch, unknown_column};
-pub(crate) use types::{UTC, path_of, same_layout};
+pub(crate) use types::{UTC, children, path_of, same_layout};
 pub(crate) use words::words;
 
 /// The deepest nesting of columns.

@@ -34,7 +34,7 @@ pub(super) fn type_word(data_type: &DataType) -> Cow<'static, str> {
 }
 
 /// The fields nested in a type, in Arrow's order.
-pub(super) fn children(data_type: &DataType) -> &[Arc<Field>] {
+pub(crate) fn children(data_type: &DataType) -> &[Arc<Field>] {
     match data_type {
         DataType::List(child) | DataType::Map(child, _) => std::slice::from_ref(child),
         DataType::Struct(fields) => fields,

@@ -12,8 +12,12 @@ use arrow_array::{
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Fields};
 
-/// The rule that the bytes break, as text.
-type Rule = String;
+use crate::error::Cause;
+use crate::offsets::checked_offsets;
+use crate::schema::children;
+
+/// The rule that the bytes break.
+type Rule = Cause;
 
 /// The number of nodes of a field, including nested fields.
 pub(super) fn node_count(data_type: &DataType) -> usize {
@@ -31,11 +35,7 @@ pub(super) fn buffer_count(data_type: &DataType) -> usize {
 }
 
 fn nested(data_type: &DataType, count: impl Fn(&DataType) -> usize) -> usize {
-    match data_type {
-        DataType::List(child) | DataType::Map(child, _) => count(child.data_type()),
-        DataType::Struct(fields) => fields.iter().map(|field| count(field.data_type())).sum(),
-        _ => 0,
-    }
+    children(data_type).iter().map(|field| count(field.data_type())).sum()
 }
 
 /// The nodes and buffers that are not used yet.
@@ -71,8 +71,8 @@ impl<'a> Parts<'a> {
         let (&(offset, length), rest) = self.buffers.split_first().ok_or("a buffer is missing")?;
         self.buffers = rest;
         let end = offset.checked_add(length).filter(|&end| end <= self.body.len());
-        end.map(|_| self.body.slice_with_length(offset, length))
-            .ok_or_else(|| "a buffer lies outside".to_owned())
+        end.ok_or("a buffer lies outside")?;
+        Ok(self.body.slice_with_length(offset, length))
     }
 
     /// The validity of `rows` items. A bitmap that is present is used, whatever the node says about nulls.
@@ -82,7 +82,7 @@ impl<'a> Parts<'a> {
             return Ok(None);
         }
         if bits.len() < rows.div_ceil(8) {
-            return Err(format!("its validity has {} bytes for {rows} rows", bits.len()));
+            return Err(format!("its validity has {} bytes for {rows} rows", bits.len()).into());
         }
         Ok(Some(NullBuffer::new(BooleanBuffer::new(bits, 0, rows))).filter(|nulls| nulls.null_count() > 0))
     }
@@ -110,7 +110,7 @@ impl<'a> Parts<'a> {
         }
         let items = rows.checked_add(1).ok_or("too many rows")?;
         let offsets = self.scalars::<i32>(items)?;
-        crate::offsets::checked_offsets(offsets).ok_or_else(|| "its offsets do not begin at 0, or fall".to_owned())
+        Ok(checked_offsets(offsets).ok_or("its offsets do not begin at 0, or fall")?)
     }
 }
 
@@ -118,58 +118,51 @@ impl<'a> Parts<'a> {
 pub(super) fn build(field: &Field, parts: &mut Parts<'_>) -> Result<ArrayRef, Rule> {
     let rows = parts.node()?;
     let nulls = parts.validity(rows)?;
-    match field.data_type() {
+    Ok(match field.data_type() {
         DataType::Boolean => {
             let bits = parts.buffer()?;
             if bits.len() < rows.div_ceil(8) {
-                return Err(format!("its {} bytes are too few for {rows} rows", bits.len()));
+                return Err(format!("its {} bytes are too few for {rows} rows", bits.len()).into());
             }
-            Ok(Arc::new(BooleanArray::new(BooleanBuffer::new(bits, 0, rows), nulls)))
+            erase(BooleanArray::new(BooleanBuffer::new(bits, 0, rows), nulls))
         }
-        DataType::Int8 => primitive::<Int8Type>(parts, rows, nulls).map(erase),
-        DataType::Int16 => primitive::<Int16Type>(parts, rows, nulls).map(erase),
-        DataType::Int32 => primitive::<Int32Type>(parts, rows, nulls).map(erase),
-        DataType::Int64 => primitive::<Int64Type>(parts, rows, nulls).map(erase),
-        DataType::Float32 => primitive::<Float32Type>(parts, rows, nulls).map(erase),
-        DataType::Float64 => primitive::<Float64Type>(parts, rows, nulls).map(erase),
-        DataType::Date32 => primitive::<Date32Type>(parts, rows, nulls).map(erase),
+        DataType::Int8 => erase(primitive::<Int8Type>(parts, rows, nulls)?),
+        DataType::Int16 => erase(primitive::<Int16Type>(parts, rows, nulls)?),
+        DataType::Int32 => erase(primitive::<Int32Type>(parts, rows, nulls)?),
+        DataType::Int64 => erase(primitive::<Int64Type>(parts, rows, nulls)?),
+        DataType::Float32 => erase(primitive::<Float32Type>(parts, rows, nulls)?),
+        DataType::Float64 => erase(primitive::<Float64Type>(parts, rows, nulls)?),
+        DataType::Date32 => erase(primitive::<Date32Type>(parts, rows, nulls)?),
         DataType::Timestamp(_, zone) => {
             let array = primitive::<TimestampMicrosecondType>(parts, rows, nulls)?;
-            Ok(Arc::new(array.with_timezone_opt(zone.clone())))
+            erase(array.with_timezone_opt(zone.clone()))
         }
         DataType::Decimal128(precision, scale) => {
             let array = primitive::<Decimal128Type>(parts, rows, nulls)?;
-            let array = array
-                .with_precision_and_scale(*precision, *scale)
-                .map_err(|error| error.to_string())?;
-            array
-                .validate_decimal_precision(*precision)
-                .map_err(|error| error.to_string())?;
-            Ok(erase(array))
+            let array = array.with_precision_and_scale(*precision, *scale)?;
+            array.validate_decimal_precision(*precision)?;
+            erase(array)
         }
-        DataType::Utf8 => {
-            let offsets = parts.offsets(rows)?;
-            StringArray::try_new(offsets, parts.buffer()?, nulls)
-                .map(erase)
-                .map_err(|error| error.to_string())
-        }
-        DataType::Binary => {
-            let offsets = parts.offsets(rows)?;
-            BinaryArray::try_new(offsets, parts.buffer()?, nulls)
-                .map(erase)
-                .map_err(|error| error.to_string())
-        }
+        DataType::Utf8 => erase(StringArray::try_new(parts.offsets(rows)?, parts.buffer()?, nulls)?),
+        DataType::Binary => erase(BinaryArray::try_new(parts.offsets(rows)?, parts.buffer()?, nulls)?),
         DataType::List(item) => {
             let offsets = parts.offsets(rows)?;
             let items = build(item, parts)?;
-            ListArray::try_new(Arc::clone(item), offsets, items, nulls)
-                .map(erase)
-                .map_err(|error| error.to_string())
+            erase(ListArray::try_new(Arc::clone(item), offsets, items, nulls)?)
         }
-        DataType::Struct(fields) => structure(fields, parts, rows, nulls).map(erase),
-        DataType::Map(entries, sorted) => map(entries, *sorted, parts, rows, nulls),
-        other => Err(format!("streams do not carry {other}")),
-    }
+        DataType::Struct(fields) => erase(structure(fields, parts, rows, nulls)?),
+        DataType::Map(entries, sorted) => {
+            let offsets = parts.offsets(rows)?;
+            let DataType::Struct(pair) = entries.data_type() else {
+                return Err("a map without entries".into());
+            };
+            let items = parts.node()?;
+            let item_nulls = parts.validity(items)?;
+            let items = structure(pair, parts, items, item_nulls)?;
+            erase(MapArray::try_new(Arc::clone(entries), offsets, items, nulls, *sorted)?)
+        }
+        other => return Err(format!("streams do not carry {other}").into()),
+    })
 }
 
 fn erase(array: impl Array + 'static) -> ArrayRef {
@@ -181,7 +174,7 @@ fn primitive<T: ArrowPrimitiveType>(
     rows: usize,
     nulls: Option<NullBuffer>,
 ) -> Result<PrimitiveArray<T>, Rule> {
-    PrimitiveArray::try_new(parts.scalars::<T::Native>(rows)?, nulls).map_err(|error| error.to_string())
+    Ok(PrimitiveArray::try_new(parts.scalars::<T::Native>(rows)?, nulls)?)
 }
 
 fn structure(
@@ -194,24 +187,5 @@ fn structure(
         .iter()
         .map(|field| build(field, parts))
         .collect::<Result<Vec<_>, _>>()?;
-    StructArray::try_new_with_length(fields.clone(), children, nulls, rows).map_err(|error| error.to_string())
-}
-
-fn map(
-    entries: &Arc<Field>,
-    sorted: bool,
-    parts: &mut Parts<'_>,
-    rows: usize,
-    nulls: Option<NullBuffer>,
-) -> Result<ArrayRef, Rule> {
-    let offsets = parts.offsets(rows)?;
-    let DataType::Struct(pair) = entries.data_type() else {
-        return Err("a map without entries".to_owned());
-    };
-    let items = parts.node()?;
-    let item_nulls = parts.validity(items)?;
-    let items = structure(pair, parts, items, item_nulls)?;
-    MapArray::try_new(Arc::clone(entries), offsets, items, nulls, sorted)
-        .map(erase)
-        .map_err(|error| error.to_string())
+    Ok(StructArray::try_new_with_length(fields.clone(), children, nulls, rows)?)
 }
