@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_schema::DataType;
 use sbp_client::{Decoded, FetchedBatch, Position, ReaderOptions, TailOptions};
 use sbp_messages::Stream;
 use sbp_record::{Records, StreamSchema, TimeWindow};
@@ -154,17 +155,8 @@ impl Printer<'_> {
         for (row, offset) in (0..rows.num_rows()).zip(from.0..) {
             let cells = schema.fields().iter().zip(&formatters);
             let line = if self.json {
-                let columns = cells.map(|(field, column)| {
-                    let text = column.value(row).to_string();
-                    let number =
-                        field.data_type().is_numeric() || field.data_type() == &arrow_schema::DataType::Boolean;
-                    let value = if number || text == "null" {
-                        text.parse().ok()
-                    } else {
-                        None
-                    };
-                    (field.name().clone(), value.unwrap_or(Value::from(text)))
-                });
+                let columns = cells.zip(rows.columns());
+                let columns = columns.map(|((field, texts), column)| (field.name().clone(), cell(column, texts, row)));
                 let columns: Map<_, _> = columns.collect();
                 json!({ "offset": offset, "timestamp": format_time(time), "columns": columns }).to_string()
             } else {
@@ -192,6 +184,17 @@ impl Printer<'_> {
     }
 }
 
+/// A row of a column: numbers and truth values as such, everything else as text.
+fn cell(column: &ArrayRef, texts: &ArrayFormatter<'_>, row: usize) -> Value {
+    if column.is_null(row) {
+        return Value::Null;
+    }
+    let text = texts.value(row).to_string();
+    let is_plain = column.data_type().is_numeric() || *column.data_type() == DataType::Boolean;
+    let plain = is_plain.then(|| text.parse().ok()).flatten();
+    plain.unwrap_or(Value::from(text))
+}
+
 /// Text as text, other bytes in base 16 under a name that says so.
 fn insert_bytes(line: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
     match bytes.map(std::str::from_utf8) {
@@ -205,5 +208,36 @@ fn insert_bytes(line: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>)
                 .collect();
             line.insert(format!("{name}_hex"), hex.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
+    use arrow_cast::display::{ArrayFormatter, FormatOptions};
+    use serde_json::{Value, json};
+
+    fn cells(column: ArrayRef) -> Vec<Value> {
+        let options = FormatOptions::default().with_null("null");
+        let texts = ArrayFormatter::try_new(&column, &options).expect("a column that can be shown");
+        (0..column.len()).map(|row| super::cell(&column, &texts, row)).collect()
+    }
+
+    #[test]
+    fn a_text_is_never_taken_for_a_null_or_a_number() {
+        let texts = StringArray::from(vec![Some("null"), None, Some("1"), Some("true")]);
+        let shown = [json!("null"), Value::Null, json!("1"), json!("true")];
+        assert_eq!(cells(Arc::new(texts)), shown);
+        assert_eq!(
+            cells(Arc::new(Int64Array::from(vec![Some(-1), None]))),
+            [json!(-1), Value::Null]
+        );
+        assert_eq!(cells(Arc::new(BooleanArray::from(vec![true]))), [json!(true)]);
+        assert_eq!(
+            cells(Arc::new(Float64Array::from(vec![1.5, f64::NAN]))),
+            [json!(1.5), json!("NaN")]
+        );
     }
 }
