@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use proxy::Proxy;
-pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Retention, Stream, StreamAction, UpdateStream};
+pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
 
 use crate::when::{When, parse_duration};
 

@@ -45,6 +45,11 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
+    /// For an error of the operating system: what could not be done.
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
     /// Whether the reader of our output has gone, which ends a command quietly.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)

@@ -29,10 +29,7 @@ impl Session {
             .thread_name("sbp-io")
             .enable_all()
             .build();
-        let runtime = runtime.map_err(|source| CliError::System {
-            what: "start a thread",
-            source,
-        })?;
+        let runtime = runtime.map_err(CliError::system("start a thread"))?;
         let client = Client::new(config, runtime.handle().clone());
         Ok(Self { runtime, client })
     }

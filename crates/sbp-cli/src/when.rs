@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use chrono::{DateTime, NaiveDate, NaiveTime, Timelike};
 use sbp_client::Position;
 use sbp_types::{Offset, TimestampMs};
 
@@ -49,67 +50,28 @@ impl FromStr for When {
 fn parse_time(text: &str) -> Option<TimestampMs> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
-    let mut date = date.splitn(3, '-');
-    let year: i64 = date.next().filter(|year| year.len() == 4)?.parse().ok()?;
-    let month: u32 = date.next()?.parse().ok()?;
-    let day: u32 = date.next()?.parse().ok()?;
-    let mut time = time.splitn(3, ':');
-    let hour: i64 = time.next()?.parse().ok()?;
-    let minute: i64 = time.next()?.parse().ok()?;
-    let seconds: f64 = time.next().unwrap_or("0").parse().ok()?;
-    let fits = (1..=12).contains(&month)
-        && (1..=days_in(year, month)).contains(&day)
-        && (0..24).contains(&hour)
-        && (0..60).contains(&minute)
-        && (0.0..60.0).contains(&seconds);
-    if !fits {
+    let day = NaiveDate::parse_from_str(date, "%Y-%m-%d").ok()?;
+    let forms = ["%H:%M", "%H:%M:%S%.f"];
+    let mut times = forms.iter().map(|form| NaiveTime::parse_from_str(time, form));
+    let time = times.find_map(Result::ok)?;
+    // A year has four digits, and no minute has a leap second.
+    if date.find('-') != Some(4) || time.nanosecond() >= 1_000_000_000 {
         return None;
     }
-    let whole = (days_from_epoch(year, month, day) * 24 + hour) * 60 + minute;
-    let millis = (seconds * 1_000.0).floor();
-    // Below 60,000 and not negative, so the conversion is exact.
-    Some(TimestampMs(whole * 60_000 + millis as i64))
+    Some(TimestampMs(day.and_time(time).and_utc().timestamp_millis()))
 }
 
-fn days_in(year: i64, month: u32) -> u32 {
-    match month {
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
+/// A point in time as people read it; its number if it is in no calendar.
+pub(crate) fn format_time(time: TimestampMs) -> String {
+    match DateTime::from_timestamp_millis(time.0) {
+        Some(time) => time.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+        None => time.to_string(),
     }
 }
 
-/// Days since 1970-01-01 in the Gregorian calendar (Howard Hinnant's algorithm, years begin in March).
-fn days_from_epoch(year: i64, month: u32, day: u32) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let month_from_march = i64::from((month + 9) % 12);
-    let of_year = (153 * month_from_march + 2) / 5 + i64::from(day) - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-}
-
-/// A point in time as people read it.
-pub(crate) fn format_time(time: TimestampMs) -> String {
-    let days = time.0.div_euclid(86_400_000);
-    let of_day = time.0.rem_euclid(86_400_000);
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
-    let (second, millis) = (of_day / 1_000 % 60, of_day % 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+/// A span of time in milliseconds, as requests carry it.
+pub(crate) fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A span of time with a unit: `250ms`, `30s`, `5m`, `2h`, `7d`.
@@ -142,7 +104,15 @@ mod tests {
     fn places_are_read() {
         assert_eq!("earliest".parse(), Ok(When::Earliest));
         assert_eq!("17".parse(), Ok(When::Offset(Offset(17))));
-        assert_eq!("1970-01-02".parse(), Ok(When::Time(TimestampMs(86_400_000))));
+        for same in [
+            "1970-01-02",
+            "1970-1-2",
+            "1970-01-02T00:00",
+            "1970-01-02 00:00:00",
+            "1970-01-02T00:00:00.0009Z",
+        ] {
+            assert_eq!(same.parse(), Ok(When::Time(TimestampMs(86_400_000))), "{same}");
+        }
         assert_eq!(
             "2026-01-31T10:00:00.250Z".parse(),
             Ok(When::Time(TimestampMs(1_769_853_600_250)))
@@ -154,6 +124,10 @@ mod tests {
             "2026-02-29",
             "2026-13-01",
             "2026-01-01T25:00",
+            "2026-01-01T10:00:60",
+            "20260-1-1",
+            "+2026-01-01",
+            "2026-01-01T10",
             "99999999999999999999",
         ] {
             assert!(wrong.parse::<When>().is_err(), "{wrong}");

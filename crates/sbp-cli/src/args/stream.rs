@@ -6,7 +6,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
 use super::Connection;
-use crate::when::{When, parse_duration};
+use crate::when::{When, millis, parse_duration};
 
 #[derive(Args, Debug)]
 pub(crate) struct Stream {
@@ -104,7 +104,7 @@ pub(crate) struct UpdateStream {
     pub(crate) name: Option<String>,
     /// How long records are kept, counted from their append: 7d, 12h, or forever.
     #[arg(long, value_parser = parse_retention, value_name = "TIME")]
-    pub(crate) retention: Option<Retention>,
+    pub(crate) retention: Option<i64>,
     /// How many bytes are kept, or all.
     #[arg(long, value_parser = parse_retention_bytes, value_name = "BYTES")]
     pub(crate) retention_bytes: Option<i64>,
@@ -114,13 +114,6 @@ pub(crate) struct UpdateStream {
     /// Take all properties away.
     #[arg(long, conflicts_with = "properties")]
     pub(crate) no_properties: bool,
-}
-
-/// How long records are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Retention {
-    Forever,
-    For(Duration),
 }
 
 #[derive(Args, Debug)]
@@ -162,13 +155,14 @@ fn parse_property(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn parse_retention(text: &str) -> Result<Retention, String> {
+/// Milliseconds, or 0 for ever.
+fn parse_retention(text: &str) -> Result<i64, String> {
     if text == "forever" {
-        return Ok(Retention::Forever);
+        return Ok(0);
     }
-    match parse_duration(text)? {
-        time if time.as_millis() > 0 => Ok(Retention::For(time)),
-        _ => Err("at least 1ms; write forever to keep all".to_owned()),
+    match millis(parse_duration(text)?) {
+        0 => Err("at least 1ms; write forever to keep all".to_owned()),
+        time => Ok(time),
     }
 }
 
@@ -183,14 +177,12 @@ fn parse_retention_bytes(text: &str) -> Result<i64, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::{Retention, parse_retention, parse_retention_bytes};
+    use super::{parse_retention, parse_retention_bytes};
 
     #[test]
     fn retention_has_a_word_for_no_bound() {
-        assert_eq!(parse_retention("forever"), Ok(Retention::Forever));
-        assert_eq!(parse_retention("2h"), Ok(Retention::For(Duration::from_secs(7_200))));
+        assert_eq!(parse_retention("forever"), Ok(0));
+        assert_eq!(parse_retention("2h"), Ok(7_200_000));
         assert!(parse_retention("0s").is_err() && parse_retention("long").is_err());
         assert_eq!(parse_retention_bytes("all"), Ok(-1));
         assert_eq!(parse_retention_bytes("5"), Ok(5));

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sbp_client::{
-    AppendOp, AppendOptions, AppendResultOf, Client, ClientError, ClientStats, CompletionSink, Reply, Submissions,
-    wall_clock,
+    AppendOp, AppendOptions, AppendResultOf, Client, ClientError, CompletionSink, Reply, Submissions, wall_clock,
 };
 use sbp_locks::{Condvar, Mutex};
 use sbp_messages::Stream;
@@ -16,7 +15,7 @@ use smallvec::smallvec;
 
 use super::awaited::Awaited;
 use super::goal::{Goal, Measured, record};
-use super::usage::cpu_time;
+use super::usage::{cpu_time, cpu_time_since};
 use super::{Report, embed, histogram, micros, per_second, ratio};
 use crate::args::{Api, BenchAppend};
 use crate::error::CliError;
@@ -79,9 +78,9 @@ pub(crate) fn run(mut bench: BenchAppend, terminal: &mut Terminal) -> Result<(),
             Goal::Time(Duration::from_secs(bench.seconds))
         }
     };
-    let before = (session.client.stats(), cpu_time());
+    let (before, cpu) = (session.client.stats(), cpu_time());
     let measured = load.run(&session, goal, true)?;
-    let after = (session.client.stats(), cpu_time());
+    let (after, cpu) = (session.client.stats(), cpu_time_since(cpu));
 
     let mut report = Report::default();
     report.text(
@@ -103,37 +102,17 @@ pub(crate) fn run(mut bench: BenchAppend, terminal: &mut Terminal) -> Result<(),
     report.number("appends/s", per_second(measured.appends, measured.time));
     report.number("MB/s", per_second(bytes, measured.time) / 1e6);
     report.quantiles(&measured.latency);
-    let cpu = after
-        .1
-        .zip(before.1)
-        .map(|(after, before)| after.saturating_sub(before));
-    costs(&mut report, before.0, after.0, cpu, measured.appends, bytes);
+    report.cpu("cpu us/append", cpu, measured.appends, bytes);
+    let per_append = |after: u64, before: u64| ratio(after - before, measured.appends);
+    report.number("writes/append", per_append(after.writes, before.writes));
+    report.number("reads/append", per_append(after.reads, before.reads));
+    report.number("wake-ups/append", per_append(after.wakeups, before.wakeups));
+    let deliveries = per_append(after.completion_batches, before.completion_batches);
+    report.number("deliveries/append", deliveries);
     if server.is_some() {
         report.text("cpu is of", "client and embedded server");
     }
     report.show(bench.json, terminal)
-}
-
-/// What it took: CPU time, system calls and wake-ups.
-fn costs(
-    report: &mut Report,
-    before: ClientStats,
-    after: ClientStats,
-    cpu: Option<Duration>,
-    appends: u64,
-    bytes: u64,
-) {
-    if let Some(cpu) = cpu {
-        report.number("cpu us/append", ratio(micros(cpu), appends));
-        report.number("cpu s/GB", cpu.as_secs_f64() * ratio(1_000_000_000, bytes));
-    }
-    report.number("writes/append", ratio(after.writes - before.writes, appends));
-    report.number("reads/append", ratio(after.reads - before.reads, appends));
-    report.number("wake-ups/append", ratio(after.wakeups - before.wakeups, appends));
-    report.number(
-        "deliveries/append",
-        ratio(after.completion_batches - before.completion_batches, appends),
-    );
 }
 
 /// How appends are handed to the client.
@@ -197,12 +176,8 @@ impl<'a> Load<'a> {
         let (mut submitted, mut completed) = (0_u64, 0_u64);
         let mut done = Vec::new();
         let mut shown = begin;
-        let wanted = |submitted: u64, now: Instant| match goal {
-            Goal::Appends(appends) => submitted < appends,
-            Goal::Time(time) => now - begin < time,
-        };
         for token in 0..self.concurrency {
-            if wanted(submitted, begin) {
+            if goal.goes_on(begin, begin, submitted) {
                 self.add(token, begin)?;
                 submitted += 1;
             }
@@ -218,7 +193,7 @@ impl<'a> Load<'a> {
                 let token = usize::try_from(token).unwrap_or(0);
                 let started = self.started.get(token).copied().unwrap_or(now);
                 latency.saturating_record(micros(now - started).max(1));
-                if wanted(submitted, now) {
+                if goal.goes_on(begin, now, submitted) {
                     self.add(token, now)?;
                     submitted += 1;
                     if self.submissions.is_full() {

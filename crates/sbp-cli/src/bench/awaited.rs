@@ -91,8 +91,11 @@ impl Awaited {
         let mut on_their_way: VecDeque<(Instant, Slot)> = VecDeque::with_capacity(self.concurrency);
         let (mut submitted, mut completed) = (0_u64, 0_u64);
         loop {
-            while on_their_way.len() < self.concurrency && goal.goes_on(begin, submitted) {
+            while on_their_way.len() < self.concurrency {
                 let started = Instant::now();
+                if !goal.goes_on(begin, started, submitted) {
+                    break;
+                }
                 on_their_way.push_back((started, start(self.append()?).await));
                 submitted += 1;
             }

@@ -8,8 +8,8 @@ use sbp_messages::Stream;
 use sbp_record::{Batch, StreamSchema};
 use sbp_types::StreamId;
 
-use super::usage::cpu_time;
-use super::{Report, micros, per_second, ratio};
+use super::usage::{cpu_time, cpu_time_since};
+use super::{Report, per_second, ratio};
 use crate::args::BenchFetch;
 use crate::error::CliError;
 use crate::session::Session;
@@ -41,7 +41,7 @@ pub(crate) fn run(bench: &BenchFetch, terminal: &mut Terminal) -> Result<(), Cli
     let schemas = schemas.collect::<Result<Vec<_>, CliError>>()?;
 
     let bar = progress(planned, "records");
-    let before = (session.client.stats(), cpu_time());
+    let (before, cpu) = (session.client.stats(), cpu_time());
     let begin = Instant::now();
     let mut reader = session.client.reader(spans, ReaderOptions::default());
     let mut counted = Counted::default();
@@ -59,7 +59,7 @@ pub(crate) fn run(bench: &BenchFetch, terminal: &mut Terminal) -> Result<(), Cli
     }
     let time = begin.elapsed();
     bar.finish_and_clear();
-    let after = (session.client.stats(), cpu_time());
+    let (after, cpu) = (session.client.stats(), cpu_time_since(cpu));
 
     let Counted {
         records,
@@ -79,16 +79,9 @@ pub(crate) fn run(bench: &BenchFetch, terminal: &mut Terminal) -> Result<(), Cli
         report.count("rows decoded", rows);
         report.number("bytes copied/byte", ratio(copied, bytes));
     }
-    if let Some(cpu) = after
-        .1
-        .zip(before.1)
-        .map(|(after, before)| after.saturating_sub(before))
-    {
-        report.number("cpu us/record", ratio(micros(cpu), records));
-        report.number("cpu s/GB", cpu.as_secs_f64() * ratio(1_000_000_000, bytes));
-    }
-    report.number("reads/batch", ratio(after.0.reads - before.0.reads, batches));
-    report.number("wake-ups/batch", ratio(after.0.wakeups - before.0.wakeups, batches));
+    report.cpu("cpu us/record", cpu, records, bytes);
+    report.number("reads/batch", ratio(after.reads - before.reads, batches));
+    report.number("wake-ups/batch", ratio(after.wakeups - before.wakeups, batches));
     report.show(bench.json, terminal)
 }
 

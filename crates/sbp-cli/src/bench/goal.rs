@@ -14,10 +14,10 @@ pub(super) enum Goal {
 
 impl Goal {
     /// Whether there is another append to be submitted behind those that were.
-    pub(super) fn goes_on(self, begin: Instant, submitted: u64) -> bool {
+    pub(super) fn goes_on(self, begin: Instant, now: Instant, submitted: u64) -> bool {
         match self {
             Self::Appends(appends) => submitted < appends,
-            Self::Time(time) => begin.elapsed() < time,
+            Self::Time(time) => now - begin < time,
         }
     }
 }

@@ -10,6 +10,7 @@ mod usage;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use indicatif::HumanCount;
 use sbp_server::{Server, ServerConfig};
 use serde_json::{Map, Value};
 
@@ -53,7 +54,7 @@ impl Report {
     }
 
     fn count(&mut self, name: &'static str, value: u64) {
-        self.rows.push((name, grouped(value), value.into()));
+        self.rows.push((name, HumanCount(value).to_string(), value.into()));
     }
 
     /// A figure with two digits behind the point, or four when it is small.
@@ -81,6 +82,14 @@ impl Report {
         }
     }
 
+    /// CPU time per piece of work and per gigabyte, where the system tells it.
+    fn cpu(&mut self, name: &'static str, cpu: Option<Duration>, count: u64, bytes: u64) {
+        if let Some(cpu) = cpu {
+            self.number(name, ratio(micros(cpu), count));
+            self.number("cpu s/GB", cpu.as_secs_f64() * ratio(1_000_000_000, bytes));
+        }
+    }
+
     fn show(self, json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
         if json {
             let object: Map<_, _> = self
@@ -105,19 +114,6 @@ fn key(name: &str) -> String {
     name.replace('/', " per ").replace([' ', '.', '-'], "_")
 }
 
-/// Digits in groups of three.
-fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// Latencies in microseconds up to a minute, to three digits.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are valid")
@@ -140,14 +136,16 @@ fn per_second(count: u64, time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{grouped, key};
+    use super::{Report, key};
 
     #[test]
     fn digits_are_grouped() {
-        assert_eq!(
-            [0, 999, 1_000, 1_234_567].map(grouped),
-            ["0", "999", "1,000", "1,234,567"]
-        );
+        let mut report = Report::default();
+        for value in [0, 999, 1_000, 1_234_567] {
+            report.count("", value);
+        }
+        let texts: Vec<_> = report.rows.iter().map(|(_, text, _)| text.as_str()).collect();
+        assert_eq!(texts, ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

@@ -16,3 +16,8 @@ pub(crate) fn cpu_time() -> Option<Duration> {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Some(Duration::from_millis(ticks * 1_000 / per_second))
 }
+
+/// CPU time used since `before` was taken.
+pub(crate) fn cpu_time_since(before: Option<Duration>) -> Option<Duration> {
+    Some(cpu_time()?.saturating_sub(before?))
+}

@@ -12,11 +12,7 @@ use crate::error::CliError;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(asked: args::Proxy, terminal: &mut Terminal) -> Result<(), CliError> {
-    let signals = Signals::new([SIGINT, SIGTERM]);
-    let mut signals = signals.map_err(|source| CliError::System {
-        what: "watch signals",
-        source,
-    })?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::system("watch signals"))?;
     let proxy = Proxy::start(ProxyConfig {
         listen: asked.listen,
         target: Some(asked.target),

@@ -13,11 +13,7 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError> {
     // Before the server starts: a signal that arrives while it recovers ends it as soon as it is up.
-    let signals = Signals::new([SIGINT, SIGTERM]);
-    let mut signals = signals.map_err(|source| CliError::System {
-        what: "watch signals",
-        source,
-    })?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::system("watch signals"))?;
     let server = Arc::new(Server::start(ServerConfig {
         roles: roles(serve.role, serve.placement_driver)?,
         data_dir: Some(serve.data_dir),
@@ -43,10 +39,7 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
             if asked { server.shutdown() } else { Ok(()) }
         }
     });
-    let watcher = watcher.map_err(|source| CliError::System {
-        what: "start a thread",
-        source,
-    })?;
+    let watcher = watcher.map_err(CliError::system("start a thread"))?;
 
     let failure = server.wait_for_failure();
     handle.close();

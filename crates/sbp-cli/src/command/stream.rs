@@ -2,8 +2,6 @@
 
 mod change;
 
-use std::time::Duration;
-
 use sbp_client::{ClientError, Positions};
 use sbp_messages::{KeyValue, Range, Stream as Description};
 use sbp_record::StreamSchema;
@@ -14,7 +12,7 @@ use crate::command::range;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::when::format_time;
+use crate::when::{format_time, millis};
 
 pub(crate) fn run(stream: Stream, terminal: &mut Terminal) -> Result<(), CliError> {
     match stream.action {
@@ -77,10 +75,6 @@ fn each<T>(
 fn key_values(properties: Vec<(String, String)>) -> Vec<KeyValue> {
     let pairs = properties.into_iter();
     pairs.map(|(key, value)| KeyValue { key, value }).collect()
-}
-
-fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn list(connection: &Connection, json: bool, terminal: &mut Terminal) -> Result<(), CliError> {

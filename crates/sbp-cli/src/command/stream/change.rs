@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use sbp_client::{ClientError, Positions};
+use sbp_client::ClientError;
 use sbp_messages::{RangeId, SealKind, Stream as Description};
-use sbp_types::{Offset, RangeIndex, StreamId};
+use sbp_types::RangeIndex;
 
-use super::{each, key_values, millis};
-use crate::args::{Connection, Retention, UpdateStream};
+use super::{each, key_values};
+use crate::args::{Connection, UpdateStream};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -21,11 +21,7 @@ pub(super) fn update(asked: UpdateStream, terminal: &mut Terminal) -> Result<(),
         stream_id: now.stream_id,
         name: asked.name.unwrap_or_default(),
         // Always taken, so what stays must be said.
-        retention_period_ms: match asked.retention {
-            None => now.retention_period_ms,
-            Some(Retention::Forever) => 0,
-            Some(Retention::For(time)) => millis(time),
-        },
+        retention_period_ms: asked.retention.unwrap_or(now.retention_period_ms),
         retention_bytes: asked.retention_bytes.unwrap_or(0),
         properties: (asked.no_properties || !properties.is_empty()).then_some(properties),
         ..Description::default()
@@ -55,33 +51,16 @@ pub(super) fn delete(connection: &Connection, names: &[String], terminal: &mut T
 pub(super) fn trim(connection: &Connection, name: &str, before: When, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(connection)?;
     let stream = session.find(name)?.stream_id;
-    let offset = resolve(&session, stream, before)?;
-    let trimmed = session.wait(session.client.trim_streams(&[(stream, offset)], None))?;
+    let settled = session.wait(session.client.settle(&[(stream, before.into())], None))?;
+    let places = settled.into_iter().map(|offset| Ok((stream, offset?)));
+    let places = places.collect::<Result<Vec<_>, ClientError>>()?;
+    let trimmed = session.wait(session.client.trim_streams(&places, None))?;
     each(trimmed, terminal, |range, terminal| {
         terminal.line(format_args!(
             "{stream} starts at {}, in range {}",
             range.start_offset, range.range_index
         ))
     })
-}
-
-fn resolve(session: &Session, stream: StreamId, place: When) -> Result<Offset, CliError> {
-    let position = session.wait(async {
-        match place {
-            When::Offset(offset) => Ok(Some(Ok(offset))),
-            When::Time(time) => Ok(session.client.offsets_for_times(&[(stream, time)], None).await?.pop()),
-            When::Earliest | When::Latest => {
-                let found = session.client.positions(&[stream], None).await?.pop();
-                let pick = |found: Positions| match place {
-                    When::Earliest => found.earliest,
-                    _ => found.latest,
-                };
-                Ok::<_, ClientError>(found.map(|found| found.map(pick)))
-            }
-        }
-    })?;
-    let missing = || CliError::Usage("the server did not say where that is; try again".to_owned());
-    Ok(position.ok_or_else(missing)??)
 }
 
 pub(super) fn seal(
