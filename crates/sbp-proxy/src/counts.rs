@@ -1,7 +1,5 @@
 //! The counters of a proxy.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::{Action, Direction};
 
 /// What a proxy has done since its start.
@@ -45,87 +43,28 @@ impl ProxyCounts {
     pub const fn faults(&self) -> u64 {
         self.dropped + self.delayed + self.duplicated + self.reordered + self.cut + self.held
     }
-}
 
-/// A counter that only grows.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A counter for each direction.
-#[derive(Debug, Default)]
-pub(crate) struct BothWays {
-    to_server: Counter,
-    to_client: Counter,
-}
-
-impl BothWays {
-    pub(crate) const fn of(&self, direction: Direction) -> &Counter {
+    /// Counts a frame and what was done with it.
+    pub(crate) const fn count_frame(&mut self, direction: Direction, action: Action) {
         match direction {
-            Direction::ToServer => &self.to_server,
-            Direction::ToClient => &self.to_client,
+            Direction::ToServer => self.frames_to_server += 1,
+            Direction::ToClient => self.frames_to_client += 1,
         }
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) connections: Counter,
-    pub(crate) closed: Counter,
-    pub(crate) refused: Counter,
-    pub(crate) foreign: Counter,
-    pub(crate) frames: BothWays,
-    pub(crate) bytes: BothWays,
-    dropped: Counter,
-    delayed: Counter,
-    duplicated: Counter,
-    reordered: Counter,
-    cut: Counter,
-    held: Counter,
-}
-
-impl Counters {
-    /// Counts what was done with a frame.
-    pub(crate) fn count(&self, action: Action) {
         match action {
             Action::Passed => {}
-            Action::Dropped => self.dropped.add(1),
-            Action::Delayed => self.delayed.add(1),
-            Action::Duplicated => self.duplicated.add(1),
-            Action::Reordered => self.reordered.add(1),
-            Action::Cut => self.cut.add(1),
-            Action::Held => self.held.add(1),
+            Action::Dropped => self.dropped += 1,
+            Action::Delayed => self.delayed += 1,
+            Action::Duplicated => self.duplicated += 1,
+            Action::Reordered => self.reordered += 1,
+            Action::Cut => self.cut += 1,
+            Action::Held => self.held += 1,
         }
     }
 
-    pub(crate) fn snapshot(&self) -> ProxyCounts {
-        // `closed` is read first, so that it never exceeds `connections`.
-        let closed = self.closed.value();
-        let connections = self.connections.value();
-        ProxyCounts {
-            connections,
-            open: connections.saturating_sub(closed),
-            refused: self.refused.value(),
-            foreign: self.foreign.value(),
-            frames_to_server: self.frames.to_server.value(),
-            frames_to_client: self.frames.to_client.value(),
-            bytes_to_server: self.bytes.to_server.value(),
-            bytes_to_client: self.bytes.to_client.value(),
-            dropped: self.dropped.value(),
-            delayed: self.delayed.value(),
-            duplicated: self.duplicated.value(),
-            reordered: self.reordered.value(),
-            cut: self.cut.value(),
-            held: self.held.value(),
+    pub(crate) const fn count_bytes(&mut self, direction: Direction, count: usize) {
+        match direction {
+            Direction::ToServer => self.bytes_to_server += count as u64,
+            Direction::ToClient => self.bytes_to_client += count as u64,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::shared::Shared;
 /// Connects a client to the target and passes on the bytes of both, until both have ended or the connection is cut.
 pub(crate) async fn run(mut client: TcpStream, number: u64, shared: Arc<Shared>, mut cut: watch::Receiver<()>) {
     let Some(mut server) = connect(&shared).await else {
-        shared.counters.refused.add(1);
+        shared.counts.lock().refused += 1;
         return;
     };
     // A forked child closes the descriptors that it inherits and that are listed. They leave the list before the sockets

@@ -13,7 +13,6 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::counts::Counters;
 use crate::rulebook::RuleBook;
 use crate::shared::Shared;
 use crate::{ProxyConfig, ProxyCounts, ProxyError, Rule, RuleCount, RuleId, link};
@@ -75,7 +74,7 @@ impl Proxy {
             target: Mutex::new(config.target),
             book: Mutex::new(RuleBook::new(config.rules, config.seed)),
             observer: config.observer,
-            counters: Counters::default(),
+            counts: Mutex::default(),
             descriptors: Descriptors::new(DESCRIPTORS),
             dial_timeout: config.dial_timeout,
         });
@@ -137,7 +136,7 @@ impl Proxy {
     /// The counters since the start.
     #[must_use]
     pub fn counts(&self) -> ProxyCounts {
-        self.shared.counters.snapshot()
+        *self.shared.counts.lock()
     }
 
     /// The descriptors that the proxy holds now. Takes no lock, so that a child process can call it right after a fork,
@@ -207,11 +206,15 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, cut: watch::Sender<(
             tracing::debug!(%error, "cannot set a connection's options");
         }
         number += 1;
-        shared.counters.connections.add(1);
+        {
+            let mut counts = shared.counts.lock();
+            counts.connections += 1;
+            counts.open += 1;
+        }
         let (shared, cut) = (Arc::clone(&shared), cut.subscribe());
         tokio::spawn(async move {
             link::run(stream, number, Arc::clone(&shared), cut).await;
-            shared.counters.closed.add(1);
+            shared.counts.lock().open -= 1;
         });
     }
 }

@@ -91,7 +91,7 @@ pub(crate) async fn pump(
             // The receiver has closed the connection.
             Turn::Wrote(_) => return Ended::Broken,
             Turn::Read(Ok(0)) => ended = Some(Ended::Finished),
-            Turn::Read(Ok(count)) => shared.count_bytes(relay.direction(), count),
+            Turn::Read(Ok(count)) => shared.counts.lock().count_bytes(relay.direction(), count),
             Turn::Read(Err(_)) => ended = Some(Ended::Broken),
             Turn::Time => {}
         }
