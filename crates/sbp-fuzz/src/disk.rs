@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_locks::{Condvar, Mutex};
-use sbp_log::testing::{ManualClock, SimFileSystem, Survival};
 use sbp_log::{
     EntryHead, FileSystem, GroupObserver, Helpers, Log, LogConfig, LogEntry, LogError, OpenError, OpenMode, Recovered,
 };
+use sbp_sim::{ManualClock, SimFileSystem, Survival};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 /// Where the log is.

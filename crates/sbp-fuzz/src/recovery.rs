@@ -2,7 +2,7 @@
 
 use arbitrary::{Result, Unstructured};
 use sbp_log::Log;
-use sbp_log::testing::SimFileSystem;
+use sbp_sim::SimFileSystem;
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
 
 use crate::disk::{self, Files, IMAGES};

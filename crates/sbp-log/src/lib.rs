@@ -6,7 +6,7 @@
 //! [`GroupObserver`] hears when a group is on stable storage, and [`Log::read`] serves what is.
 //!
 //! The format on the disk, the rules of recovery and of compatibility are in this crate's `README.md`. Faults enter
-//! through [`FileSystem`] alone; with the feature `testing` there is one that loses power at will.
+//! through [`FileSystem`] alone; the tests' one loses power at will.
 
 mod clock;
 mod config;
@@ -23,8 +23,6 @@ mod recovered;
 mod segments;
 mod state;
 mod stats;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod upkeep;
 mod write;
 mod writers;

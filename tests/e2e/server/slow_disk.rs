@@ -8,8 +8,8 @@ use sbp_e2e::batches::raw_batch;
 use sbp_e2e::peer::{Peer, append_request};
 use sbp_e2e::servers::config;
 use sbp_frame::OpCode;
-use sbp_log::testing::{Operation, SimFileSystem};
 use sbp_server::{Durability, Server, ServerConfig};
+use sbp_sim::{Operation, SimFileSystem};
 
 fn start(disk: &SimFileSystem, durability: Durability) -> Server {
     Server::start(ServerConfig {

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use sbp_log::Clock;
 use sbp_types::TimestampMs;
-
-use crate::Clock;
 
 /// Time as a test sets it. Starts at zero.
 #[derive(Debug, Default)]

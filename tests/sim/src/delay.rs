@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sbp_locks::{Condvar, Mutex};
 
-use super::disk::Operation;
+use crate::disk::Operation;
 
 /// The held operations, and how many threads wait for each.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::node::Node;
+use crate::node::Node;
 
 /// The kinds of operations, which are counted and can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@
 mod clock;
 mod delay;
 mod disk;
-mod forget;
 mod node;
 mod sim;
 

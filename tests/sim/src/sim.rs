@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use sbp_locks::Mutex;
 
-use super::delay::{Delays, Held};
-use super::disk::{Disk, Fault, NameChange, Operation, OperationOutcome, Survival, power_is_off};
-use super::node::Node;
-use crate::fs::{File, FileLock, FileSystem, OpenMode};
+use crate::delay::{Delays, Held};
+use crate::disk::{Disk, Fault, NameChange, Operation, OperationOutcome, Survival, power_is_off};
+use crate::node::Node;
+use sbp_log::{File, FileLock, FileSystem, OpenMode};
 
 /// A file system in memory that can lose power. Clones share the disk.
 #[derive(Clone, Debug, Default)]

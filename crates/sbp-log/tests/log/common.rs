@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_locks::{Condvar, Mutex};
-use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{EntryHead, GroupObserver, Helpers, Log, LogConfig, LogEntry, LogError, OpenError, Recovered};
+use sbp_sim::{ManualClock, SimFileSystem};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 type Outcome = Result<(), Arc<LogError>>;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sbp_log::testing::{SimFileSystem, Survival};
 use sbp_log::{Damage, DamagedInterval, Durability, FileSystem, Helpers, Log, LogConfig, RealFileSystem, SystemClock};
+use sbp_sim::{SimFileSystem, Survival};
 use sbp_types::{Offset, RangeKey, TimestampMs};
 
 use crate::common::{Acks, batch, entry, key, open, served, small_config};

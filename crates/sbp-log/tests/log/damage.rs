@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use sbp_log::testing::{SimFileSystem, Survival};
 use sbp_log::{Durability, FileSystem, Log, LogConfig, LogError, OpenError, ReadError};
+use sbp_sim::{SimFileSystem, Survival};
 use sbp_types::{Offset, RangeKey};
 
 use crate::common::{batch, entry, key, open, small_config};

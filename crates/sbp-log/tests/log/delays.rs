@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use sbp_log::testing::{Held, Operation, SimFileSystem, Survival};
 use sbp_log::{Durability, FileSystem, GroupObserver, Helpers, Log, LogConfig, WriterKey};
+use sbp_sim::{Held, Operation, SimFileSystem, Survival};
 use sbp_types::{Offset, StreamId, WriterId};
 
 use crate::common::{Acks, batch, entry, key, open, served, small_config};

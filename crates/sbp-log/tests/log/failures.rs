@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sbp_log::testing::{ManualClock, Operation, SimFileSystem, Survival};
 use sbp_log::{FileSystem, Helpers, Log, LogConfig, LogError, ReadError};
+use sbp_sim::{ManualClock, Operation, SimFileSystem, Survival};
 use sbp_types::Offset;
 
 use crate::common::{Acks, SEGMENT, batch, entry, key, open, served, small_config};

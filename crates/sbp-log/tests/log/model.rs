@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sbp_log::testing::{SimFileSystem, Survival};
 use sbp_log::{Helpers, LogConfig};
+use sbp_sim::{SimFileSystem, Survival};
 use sbp_types::{Offset, TimestampMs};
 
 use crate::common::{Opened, batch, entry, key, open, served, small_config};

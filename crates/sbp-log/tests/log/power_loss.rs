@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use sbp_log::testing::{SimFileSystem, Survival};
 use sbp_log::{Durability, Log, LogConfig};
+use sbp_sim::{SimFileSystem, Survival};
 use sbp_types::{Offset, RangeKey};
 
 use crate::common::{batch, entry, key, open, served, small_config};

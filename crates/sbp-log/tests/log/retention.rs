@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use sbp_log::testing::{Operation, SimFileSystem};
 use sbp_log::{EntryHead, FileSystem, Log, LogConfig, LogEntry, ReadError, StoredBatch};
+use sbp_sim::{Operation, SimFileSystem};
 use sbp_types::{Offset, RangeKey, TimestampMs};
 
 use crate::common::{Acks, SEGMENT, batch, key, open, small_config};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sbp_log::testing::{SimFileSystem, Survival};
 use sbp_log::{EntryHead, ForgetWriters, Log, LogConfig, LogEntry, Recovered, WriterKey, WriterState};
+use sbp_sim::{SimFileSystem, Survival};
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 use crate::common::{batch, open, served, small_config};

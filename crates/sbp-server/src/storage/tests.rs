@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use sbp_frame::CallId;
-use sbp_log::testing::{ManualClock, Operation, SimFileSystem, Survival};
 use sbp_log::{FileSystem, Helpers, LogConfig};
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, encode_raw, inspect};
+use sbp_sim::{ManualClock, Operation, SimFileSystem, Survival};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 use smallvec::smallvec;
 

@@ -27,7 +27,7 @@ fn edges(graph: &Graph, package: &Package, violations: &mut Vec<Violation>) {
     };
     for dependency in package.normal() {
         let ours = graph.members().any(|member| member.name == dependency.name);
-        if ours && !allowed.contains(&dependency.name.as_str()) {
+        if ours && !allowed.split(' ').any(|name| name == dependency.name) {
             let what = format!("{} uses {}", package.name, dependency.name);
             violations.push(Violation {
                 rule: edge_rule(&package.name, &dependency.name),

@@ -1,6 +1,6 @@
 //! The worker with a range server that does what the test says.
 
-use sbp_log::testing::ManualClock;
+use sbp_sim::ManualClock;
 use sbp_types::Epoch;
 
 use super::*;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use sbp_frame::CallId;
 use sbp_locks::{Condvar, Mutex};
-use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{File, FileLock, FileSystem, Helpers, Log, LogConfig, OpenMode};
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, encode_raw};
+use sbp_sim::{ManualClock, SimFileSystem};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 use smallvec::smallvec;
 

@@ -7,9 +7,9 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use sbp_locks::Mutex;
-use sbp_log::testing::{ManualClock, SimFileSystem};
 use sbp_log::{Clock, Helpers, Log, LogConfig};
 use sbp_messages::{ErrorCode, RangeId};
+use sbp_sim::{ManualClock, SimFileSystem};
 use sbp_types::RangeIndex;
 
 use super::*;
