@@ -2,7 +2,7 @@
 
 mod flatc;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
@@ -22,17 +22,14 @@ pub(crate) fn generate() -> Result<(), Failure> {
     let target = checked_in();
     // flatc leaves behind what it no longer makes, so nothing old may stay.
     if target.exists() {
-        fs::remove_dir_all(&target).map_err(|source| Failure::File {
-            path: target.clone(),
-            source,
-        })?;
+        fs::remove_dir_all(&target).map_err(Failure::file(&target))?;
     }
     for (name, bytes) in &fresh {
         let path = target.join(name);
         let parent = path.parent().unwrap_or(&target);
         fs::create_dir_all(parent)
             .and_then(|()| fs::write(&path, bytes))
-            .map_err(|source| Failure::File { path, source })?;
+            .map_err(Failure::file(&path))?;
     }
     println!("codegen: wrote {} files", fresh.len());
     Ok(())
@@ -55,21 +52,14 @@ pub(crate) fn check() -> Result<(), Failure> {
 
 /// A line for each file that is missing, left over or different.
 fn compare(old: &Tree, fresh: &Tree) -> Vec<String> {
-    let missing = fresh
-        .keys()
-        .filter(|name| !old.contains_key(*name))
-        .map(|name| ("missing", name));
-    let left_over = old
-        .keys()
-        .filter(|name| !fresh.contains_key(*name))
-        .map(|name| ("left over", name));
-    let changed = old
-        .iter()
-        .filter(|(name, bytes)| fresh.get(*name).is_some_and(|new| new != *bytes));
-    let changed = changed.map(|(name, _)| ("different", name));
-    missing
-        .chain(left_over)
-        .chain(changed)
+    let names: BTreeSet<_> = old.keys().chain(fresh.keys()).collect();
+    let judge = |name: &PathBuf| match (old.get(name), fresh.get(name)) {
+        (None, _) => Some("missing"),
+        (_, None) => Some("left over"),
+        (old, fresh) => (old != fresh).then_some("different"),
+    };
+    let differ = names.into_iter().filter_map(|name| Some((judge(name)?, name)));
+    differ
         .map(|(what, name)| format!("{what}: {}", name.display()))
         .collect()
 }
@@ -78,28 +68,19 @@ fn compare(old: &Tree, fresh: &Tree) -> Vec<String> {
 fn run_flatc() -> Result<Tree, Failure> {
     let flatc = flatc::find()?;
     let directory = std::env::temp_dir().join(format!("sbp-codegen-{}", process::id()));
-    fs::create_dir_all(&directory).map_err(|source| Failure::File {
-        path: directory.clone(),
-        source,
-    })?;
+    fs::create_dir_all(&directory).map_err(Failure::file(&directory))?;
     let made = run(Command::new(flatc)
         .args(["--rust", "--rust-module-root-file", "--warnings-as-errors", "-o"])
         .arg(&directory)
         .arg(root().join("schemas/sbp.fbs")));
     let tree = made.and_then(|_| read_tree(&directory));
-    fs::remove_dir_all(&directory).map_err(|source| Failure::File {
-        path: directory,
-        source,
-    })?;
+    fs::remove_dir_all(&directory).map_err(Failure::file(&directory))?;
     tree
 }
 
 fn read_tree(directory: &Path) -> Result<Tree, Failure> {
     let read = |path: PathBuf| {
-        let bytes = fs::read(&path).map_err(|source| Failure::File {
-            path: path.clone(),
-            source,
-        })?;
+        let bytes = fs::read(&path).map_err(Failure::file(&path))?;
         Ok((path.strip_prefix(directory).unwrap_or(&path).to_path_buf(), bytes))
     };
     files(directory, "rs")?.into_iter().map(read).collect()
@@ -122,7 +103,7 @@ mod tests {
         let fresh = tree(&[("same", "1"), ("changed", "2"), ("new", "1")]);
         assert_eq!(
             compare(&old, &fresh),
-            ["missing: new", "left over: old", "different: changed"]
+            ["different: changed", "missing: new", "left over: old"]
         );
         assert!(compare(&old, &old).is_empty());
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use crate::workspace::{Failure, root, run};
+use crate::workspace::{Failure, host, root, run};
 
 /// The targets: binaries of `sbp-fuzz` without their `fuzz-`.
 const TARGETS: [&str; 5] = ["frame", "message", "batch", "session", "recovery"];
@@ -54,16 +54,7 @@ pub(crate) fn fuzz(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     let corpus = folder.join("corpus");
-    let seeds = [
-        "run",
-        "--locked",
-        "--quiet",
-        "--package",
-        "sbp-fuzz",
-        "--bin",
-        "seeds",
-        "--",
-    ];
+    let seeds = "run --locked --quiet --package sbp-fuzz --bin seeds --".split(' ');
     run(Command::new("cargo").current_dir(root()).args(seeds).arg(&corpus))?;
     let targets = wanted(arguments);
     let at_once = thread::available_parallelism().map_or(1, usize::from);
@@ -103,9 +94,7 @@ fn wanted(arguments: &Arguments) -> Vec<&'static str> {
 /// Builds the targets into a folder of their own and returns where they are. Instrumented code must not meet other code,
 /// and naming the platform keeps the instruments out of what runs while building.
 fn build(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Failure> {
-    let told = run(Command::new("rustc").arg("-vV"))?;
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.ok_or_else(|| Failure::Found("rustc does not tell its platform".to_owned()))?;
+    let host = host()?;
     let mut flags = COVERAGE.to_owned();
     let mut command = Command::new("cargo");
     if arguments.addresses {
@@ -115,16 +104,8 @@ fn build(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Failure> {
     command
         .current_dir(root())
         .env("RUSTFLAGS", flags)
-        .args([
-            "build",
-            "--locked",
-            "--quiet",
-            "--profile",
-            "fuzz",
-            "--package",
-            "sbp-fuzz",
-        ])
-        .args(["--features", "libfuzzer", "--target", host, "--target-dir"])
+        .args("build --locked --quiet --profile fuzz --package sbp-fuzz".split(' '))
+        .args(["--features", "libfuzzer", "--target", &host, "--target-dir"])
         .arg(folder.join("build"));
     for target in wanted(arguments) {
         command.args(["--bin", &format!("fuzz-{target}")]);
@@ -137,10 +118,7 @@ fn build(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Failure> {
 fn play(name: &str, arguments: &Arguments, binaries: &Path, folder: &Path) -> Result<String, Failure> {
     let binary = binaries.join(format!("fuzz-{name}"));
     let kept = folder.join("found").join(name);
-    std::fs::create_dir_all(&kept).map_err(|source| Failure::File {
-        path: kept.clone(),
-        source,
-    })?;
+    std::fs::create_dir_all(&kept).map_err(Failure::file(&kept))?;
     let mut command = Command::new(&binary);
     command
         .arg(format!("-max_total_time={}", arguments.seconds))

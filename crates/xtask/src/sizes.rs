@@ -1,11 +1,11 @@
 //! `cargo xtask sizes`: no source file that one does not read in a sitting, no function that one does not see at once.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use crate::workspace::{Failure, files, read, root, shown};
+use crate::workspace::{Failure, files, parse, read, root, shown};
 
 /// Lines that no file may exceed.
 const MOST: usize = 800;
@@ -63,12 +63,8 @@ fn is_test(path: &Path) -> bool {
 
 /// The functions of a file that are too long, each as a line of text.
 fn long_functions(path: &Path, text: &str) -> Result<Vec<String>, Failure> {
-    let file = syn::parse_file(text).map_err(|source| Failure::Parse {
-        path: PathBuf::from(path),
-        source,
-    })?;
     let mut functions = Functions(Vec::new());
-    functions.visit_file(&file);
+    functions.visit_file(&parse(path, text)?);
     let long = functions.0.into_iter().filter(|(_, lines)| *lines > MOST_OF_FUNCTION);
     Ok(long
         .map(|(name, lines)| format!("\n  {}: fn {name} has {lines} lines", shown(path)))

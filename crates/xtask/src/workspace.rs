@@ -50,6 +50,30 @@ pub(crate) enum Failure {
     Found(String),
 }
 
+impl Failure {
+    /// For an error of the operating system with this file.
+    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+}
+
+/// Parses a source file.
+pub(crate) fn parse(path: &Path, text: &str) -> Result<syn::File, Failure> {
+    syn::parse_file(text).map_err(|source| Failure::Parse {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The platform that programs built here run on, by the compiler's name for it.
+pub(crate) fn host() -> Result<String, Failure> {
+    let told = run(Command::new("rustc").arg("-vV"))?;
+    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned)
+        .ok_or_else(|| Failure::Found("rustc does not tell its platform".to_owned()))
+}
+
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
     // crates/xtask, as cargo saw it when this was built.
@@ -59,10 +83,7 @@ pub(crate) fn root() -> PathBuf {
 
 /// Reads a text file.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|source| Failure::File {
-        path: path.to_path_buf(),
-        source,
-    })
+    std::fs::read_to_string(path).map_err(Failure::file(path))
 }
 
 /// All files below `directory` whose name ends with `extension`, sorted. A directory that is not there has none.
@@ -70,16 +91,12 @@ pub(crate) fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>, F
     let mut found = Vec::new();
     let mut pending = vec![directory.to_path_buf()];
     while let Some(path) = pending.pop() {
-        let failed = |source| Failure::File {
-            path: path.clone(),
-            source,
-        };
         let entries = match std::fs::read_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries.map_err(failed)?,
+            entries => entries.map_err(Failure::file(&path))?,
         };
         for entry in entries {
-            let entry = entry.map_err(failed)?.path();
+            let entry = entry.map_err(Failure::file(&path))?.path();
             let hidden = entry
                 .file_name()
                 .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::workspace::{Failure, root, run};
+use crate::workspace::{Failure, host, root, run};
 
 /// Everything that is built, and what uses what.
 #[derive(Debug, Deserialize)]
@@ -113,15 +113,9 @@ impl Graph {
 
 /// Asks cargo, for the machine this runs on: other machines' crates need not be downloaded.
 pub(super) fn load() -> Result<Graph, Failure> {
-    let rustc = run(Command::new("rustc").arg("-vV"))?;
-    let host = rustc
-        .lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .unwrap_or_default()
-        .to_owned();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let text = run(Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--filter-platform", &host])
+        .args(["metadata", "--format-version", "1", "--filter-platform", &host()?])
         .current_dir(root()))?;
     Ok(serde_json::from_str(&text)?)
 }

@@ -12,7 +12,7 @@ use syn::visit::{self, Visit};
 use super::Violation;
 use super::graph::{Graph, Package};
 use super::sources::library_files;
-use crate::workspace::{Failure, read};
+use crate::workspace::{Failure, parse, read};
 
 /// A module by its path inside the crate; the crate's root is empty.
 type Module = Vec<String>;
@@ -49,8 +49,7 @@ pub(super) fn check(graph: &Graph) -> Result<Found, Failure> {
             .filter(|path| !path.starts_with(&programs))
         {
             let module = module_of(path.strip_prefix(&source).unwrap_or(&path));
-            let file = syn::parse_file(&read(&path)?).map_err(|source| Failure::Parse { path, source })?;
-            found.add(module, &file);
+            found.add(module, &parse(&path, &read(&path)?)?);
         }
         if package.module_order().is_empty() && found.rooms().len() <= 1 {
             continue;
@@ -152,8 +151,9 @@ impl Reading {
             }
             (first, others) if first == "self" => rest = others,
             (first, _) if first == "super" => {
-                while let Some((first, others)) = rest.split_first().filter(|(first, _)| *first == "super") {
-                    debug_assert_eq!(first, "super");
+                while let [first, others @ ..] = rest
+                    && first == "super"
+                {
                     base.pop();
                     rest = others;
                 }
