@@ -178,10 +178,10 @@ impl<T: Send + 'static> Log<T> {
             };
             match append_time {
                 Some(time) if time >= cutoff => {
-                    if batch.base <= low {
-                        if let Some(range) = self.shared.state.write().index.get_mut(key) {
-                            range.oldest = Some((batch.base, time));
-                        }
+                    if batch.base <= low
+                        && let Some(range) = self.shared.state.write().index.get_mut(key)
+                    {
+                        range.oldest = Some((batch.base, time));
                     }
                     high = batch.base.max(low);
                     at = middle(low, high);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sbp_types::{Epoch, RangeKey};
 
-use super::not_written::NotWritten;
+use crate::ReadError;
 use crate::format::crc32c;
 use crate::format::footer::IndexEntry;
 use crate::format::record::RecordHead;
@@ -15,6 +15,28 @@ use crate::fs::File;
 use crate::read::Load;
 use crate::segments::segment::Segment;
 use crate::state::shared::Shared;
+
+/// Why no compacted file was written.
+#[derive(Debug)]
+pub(crate) enum NotWritten {
+    /// A record of this source cannot be read.
+    Damaged {
+        source: u64,
+    },
+    Io(io::Error),
+}
+
+impl From<io::Error> for NotWritten {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<ReadError> for NotWritten {
+    fn from(error: ReadError) -> Self {
+        Self::Io(io::Error::other(error))
+    }
+}
 
 /// A batch and the file it is in.
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::collect::{Piece, Sources};
+use super::collect::{NotWritten, Piece, Sources};
 use super::layout::GroupLayout;
-use super::not_written::NotWritten;
 use crate::Durability;
 use crate::format::clean::GroupMark;
 use crate::format::footer::{FooterBuilder, FooterRun, IndexEntry};

@@ -9,7 +9,6 @@ mod choose;
 mod collect;
 mod copy;
 mod layout;
-mod not_written;
 
 use std::collections::HashMap;
 use std::io;
@@ -24,10 +23,9 @@ use crate::state::shared::{LiveSegment, Shared, State, count};
 use crate::upkeep::checkpoint::{retire, write_checkpoint};
 use choose::{Candidate, Nature, Policy, choose};
 use collect::Sources;
-pub(crate) use collect::{Piece, collect};
+pub(crate) use collect::{NotWritten, Piece, collect};
 use copy::Written;
 use layout::lay_out;
-pub(crate) use not_written::NotWritten;
 
 /// A checkpoint is written to remove files if these are at least this many times its size.
 const WORTH_A_CHECKPOINT: u64 = 4;
