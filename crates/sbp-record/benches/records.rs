@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sbp_record::{
     Batch, ColumnSet, Compression, EncodeOptions, RecordsBuilder, RowAssembler, Source, StreamSchema, encode_arrow,
-    encode_raw, inspect,
+    encode_raw, inspect, split_batches,
 };
 use sbp_types::{Offset, StreamId, TimestampMs};
 
@@ -66,7 +66,7 @@ fn aligned(bytes: &[u8]) -> Bytes {
 fn assemble(set: &ColumnSet, payload: &Bytes, schema: Option<&StreamSchema>) -> usize {
     let mut assembler = RowAssembler::new(set.clone());
     let mut rows = 0;
-    for batch in Batch::decode_all(payload, schema) {
+    for batch in split_batches(payload).map(|bytes| Batch::decode(bytes?, schema)) {
         assembler
             .push(&source(), &batch.unwrap(), Offset(0), Offset(i64::MAX))
             .unwrap();

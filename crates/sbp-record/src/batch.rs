@@ -16,7 +16,7 @@ use crate::list;
 use crate::meta::{BodyEncoding, Compression};
 use crate::records::{RecordsBuilder, RecordsView};
 use crate::schema::StreamSchema;
-use crate::split::{SplitBatches, split_batches, take_batch};
+use crate::split::take_batch;
 use crate::time::micros;
 use crate::typed::TypedView;
 
@@ -56,15 +56,6 @@ impl Batch {
             });
         }
         Self::from_parts(head, &batch, schema)
-    }
-
-    /// Reads all batches of a FETCH payload, one by one. After an error there are no more.
-    #[must_use]
-    pub fn decode_all(payload: &Bytes, schema: Option<&StreamSchema>) -> DecodeBatches {
-        DecodeBatches {
-            split: split_batches(payload),
-            schema: schema.cloned(),
-        }
     }
 
     fn from_parts(head: BatchHead, batch: &Bytes, schema: Option<&StreamSchema>) -> Result<Self, BatchError> {
@@ -285,24 +276,4 @@ fn read_list(head: &BatchHead, plain: &Bytes, rows: usize, copied: &mut usize) -
     let bytes = aligned(body.freeze(), &mut 0);
     *copied = copied.saturating_add(bytes.len());
     records_body(bytes, rows)
-}
-
-/// Iterator of [`Batch::decode_all`].
-#[derive(Clone, Debug)]
-pub struct DecodeBatches {
-    split: SplitBatches,
-    schema: Option<StreamSchema>,
-}
-
-impl Iterator for DecodeBatches {
-    type Item = Result<Batch, BatchError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let found = self.split.next_with_head()?;
-        let batch = found.and_then(|(head, bytes)| Batch::from_parts(head, &bytes, self.schema.as_ref()));
-        if batch.is_err() {
-            self.split.stop();
-        }
-        Some(batch)
-    }
 }

@@ -102,6 +102,23 @@ pub enum FaultKind {
     Unsupported,
 }
 
+impl SchemaError {
+    /// A column, by its path, that differs from the stream's.
+    pub(crate) fn column(
+        path: &str,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self::Column {
+            column: format!("\"{path}\""),
+            expected: expected.into(),
+            found: found.into(),
+            advice: advice.into(),
+        }
+    }
+}
+
 impl BatchError {
     /// Classifies the error for layers that answer with codes.
     #[must_use]

@@ -36,7 +36,7 @@ mod time;
 mod typed;
 mod window;
 
-pub use batch::{Batch, DecodeBatches};
+pub use batch::Batch;
 pub use columns::{AssemblyLimits, ColumnSet, RowAssembler, Source};
 pub use compress::MAX_UNCOMPRESSED_LENGTH;
 pub use encode::{EncodeOptions, PADDING, WriterStamp, encode_empty, encode_fence, encode_raw, encode_raw_head};

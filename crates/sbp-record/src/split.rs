@@ -21,9 +21,10 @@ pub struct SplitBatches {
     rest: Bytes,
 }
 
-impl SplitBatches {
-    /// The next batch and its head, which then need not be read again.
-    pub(crate) fn next_with_head(&mut self) -> Option<Result<(BatchHead, Bytes), BatchError>> {
+impl Iterator for SplitBatches {
+    type Item = Result<Bytes, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
         }
@@ -31,20 +32,7 @@ impl SplitBatches {
         if found.is_err() {
             self.rest.clear();
         }
-        Some(found)
-    }
-
-    /// Ends the iterator.
-    pub(crate) fn stop(&mut self) {
-        self.rest.clear();
-    }
-}
-
-impl Iterator for SplitBatches {
-    type Item = Result<Bytes, BatchError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        Some(self.next_with_head()?.map(|(_, bytes)| bytes))
+        Some(found.map(|(_, bytes)| bytes))
     }
 }
 

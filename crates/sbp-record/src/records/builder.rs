@@ -13,10 +13,10 @@ use super::columns::RecordColumns;
 use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, Slot, bitmap_length};
 use crate::compress::MAX_UNCOMPRESSED_LENGTH;
 use crate::cursor::widen;
-use crate::encode::{EncodeOptions, write_batch};
+use crate::encode::{EncodeOptions, body_length, write_batch};
 use crate::error::EncodeError;
 use crate::fitting::largest_fitting;
-use crate::meta::BodyEncoding;
+use crate::meta::{BatchMeta, BodyEncoding, Compression};
 use crate::offsets::item;
 use crate::time::micros;
 
@@ -312,18 +312,12 @@ pub(super) fn put<'a>(pieces: &mut Pieces<'a>, slot: Slot, buffer: &'a [&'a [u8]
     }
 }
 
-/// The most bytes of a body with these pieces.
-pub(super) fn pieces_length(pieces: &Pieces<'_>) -> usize {
-    let buffers = pieces.iter().map(|pieces| length_of(pieces));
-    buffers.fold(INDEX_LENGTH + SLOTS * BUFFER_ALIGNMENT, usize::saturating_add)
-}
-
 fn length_of(pieces: &[&[u8]]) -> usize {
     pieces.iter().map(|piece| piece.len()).sum()
 }
 
 /// Appends the index and the buffers of a body of `rows` records to `out`.
-pub(super) fn write_pieces(rows: usize, pieces: &Pieces<'_>, out: &mut BytesMut) {
+fn write_pieces(rows: usize, pieces: &Pieces<'_>, out: &mut BytesMut) {
     let lengths = pieces.map(length_of);
     write_index(rows, &lengths, out);
     let mut padding = 0;
@@ -334,6 +328,23 @@ pub(super) fn write_pieces(rows: usize, pieces: &Pieces<'_>, out: &mut BytesMut)
         }
         padding = length.next_multiple_of(BUFFER_ALIGNMENT) - length;
     }
+}
+
+/// Appends a batch of `rows` records with these pieces to `out`; returns its length in bytes.
+pub(super) fn write_records(
+    meta: BatchMeta,
+    compression: Compression,
+    rows: usize,
+    pieces: &Pieces<'_>,
+    out: &mut BytesMut,
+) -> Result<usize, EncodeError> {
+    let buffers = pieces.iter().map(|pieces| length_of(pieces));
+    let most = buffers.fold(INDEX_LENGTH + SLOTS * BUFFER_ALIGNMENT, usize::saturating_add);
+    body_length(most, MAX_UNCOMPRESSED_LENGTH)?;
+    write_batch(meta, compression, out, most, |out| {
+        write_pieces(rows, pieces, out);
+        Ok(())
+    })
 }
 
 fn write_index(rows: usize, lengths: &[usize; SLOTS], out: &mut BytesMut) {

@@ -190,10 +190,5 @@ fn header_lists(array: &ArrayRef) -> Result<ListArray, SchemaError> {
 }
 
 fn refuse(column: &str, expected: &str, found: &DataType, cast: &str) -> SchemaError {
-    SchemaError::Column {
-        column: format!("\"{column}\""),
-        expected: expected.to_owned(),
-        found: words(found),
-        advice: format!("cast it to {cast}"),
-    }
+    SchemaError::column(column, expected, words(found), format!("cast it to {cast}"))
 }

@@ -9,12 +9,12 @@ use bytes::BytesMut;
 use sbp_types::TimestampMs;
 use smallvec::SmallVec;
 
-use super::builder::{Pieces, pieces_length, put, write_pieces};
+use super::builder::{Pieces, put, write_records};
 use super::column::to_offset;
 use super::columns::RecordColumns;
 use super::layout::Slot;
 use crate::compress::MAX_UNCOMPRESSED_LENGTH;
-use crate::encode::{EncodeOptions, body_length, write_batch};
+use crate::encode::{EncodeOptions, body_length};
 use crate::error::EncodeError;
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
 use crate::offsets::{all_valid, span};
@@ -116,12 +116,7 @@ impl<'a> Direct<'a> {
         put(&mut pieces, Slot::KeyData, &keys);
         put(&mut pieces, Slot::ValueOffsets, &value_offsets);
         put(&mut pieces, Slot::ValueData, &values);
-        let expected = pieces_length(&pieces);
-        body_length(expected, MAX_UNCOMPRESSED_LENGTH)?;
-        write_batch(meta, compression, out, expected, |out| {
-            write_pieces(rows, &pieces, out);
-            Ok(())
-        })
+        write_records(meta, compression, rows, &pieces, out)
     }
 }
 

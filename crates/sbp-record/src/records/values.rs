@@ -3,11 +3,10 @@
 use arrow_buffer::ToByteSlice;
 use bytes::BytesMut;
 
-use super::builder::{Pieces, pieces_length, put, write_pieces};
+use super::builder::{Pieces, put, write_records};
 use super::column::to_offset;
 use super::layout::Slot;
-use crate::compress::MAX_UNCOMPRESSED_LENGTH;
-use crate::encode::{EncodeOptions, body_length, write_batch};
+use crate::encode::EncodeOptions;
 use crate::error::EncodeError;
 use crate::meta::BodyEncoding;
 
@@ -32,12 +31,7 @@ pub fn encode_values(options: &EncodeOptions, values: &[&[u8]], out: &mut BytesM
     let mut pieces = Pieces::default();
     put(&mut pieces, Slot::ValueOffsets, &offsets);
     put(&mut pieces, Slot::ValueData, values);
-    let expected = pieces_length(&pieces);
-    body_length(expected, MAX_UNCOMPRESSED_LENGTH)?;
-    write_batch(meta, options.compression, out, expected, |out| {
-        write_pieces(values.len(), &pieces, out);
-        Ok(())
-    })
+    write_records(meta, options.compression, values.len(), &pieces, out)
 }
 
 #[cfg(test)]

@@ -67,11 +67,10 @@ fn fit_column(field: &Field, array: &ArrayRef) -> Result<ArrayRef, SchemaError> 
     if *array.data_type() == DataType::Null && field.is_nullable() {
         return Ok(new_null_array(field.data_type(), array.len()));
     }
-    let plain = plain_array(array).map_err(|error| SchemaError::Column {
-        column: format!("\"{}\"", field.name()),
-        expected: words(field.data_type()),
-        found: words(array.data_type()),
-        advice: format!("cast it to {} ({error})", words(field.data_type())),
+    let plain = plain_array(array).map_err(|error| {
+        let wanted = words(field.data_type());
+        let advice = format!("cast it to {wanted} ({error})");
+        SchemaError::column(field.name(), wanted, words(array.data_type()), advice)
     })?;
     if !same_layout(field.data_type(), plain.data_type()) {
         return Err(mismatch(field, field.name(), array.data_type()));
@@ -81,12 +80,9 @@ fn fit_column(field: &Field, array: &ArrayRef) -> Result<ArrayRef, SchemaError> 
 
 /// The error for a column of another type than the stream's.
 pub(crate) fn mismatch(field: &Field, path: &str, found: &DataType) -> SchemaError {
-    SchemaError::Column {
-        column: format!("\"{path}\""),
-        expected: words(field.data_type()),
-        found: words(found),
-        advice: format!("cast it to {}", words(field.data_type())),
-    }
+    let wanted = words(field.data_type());
+    let advice = format!("cast it to {wanted}");
+    SchemaError::column(path, wanted, words(found), advice)
 }
 
 /// The error for a column that the stream does not have.

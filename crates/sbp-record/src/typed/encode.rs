@@ -76,12 +76,13 @@ fn check_column(expected: &Field, found: &DataType, array: &ArrayRef, path: &str
         return Err(mismatch(expected, path, found));
     }
     if !expected.is_nullable() && array.null_count() > 0 {
-        return Err(SchemaError::Column {
-            column: format!("\"{path}\""),
-            expected: "a value in every row".to_owned(),
-            found: format!("{} nulls", array.null_count()),
-            advice: "fill or drop them".to_owned(),
-        });
+        let nulls = format!("{} nulls", array.null_count());
+        return Err(SchemaError::column(
+            path,
+            "a value in every row",
+            nulls,
+            "fill or drop them",
+        ));
     }
     check_nested_nulls(expected.data_type(), array, path)
 }

@@ -128,7 +128,9 @@ fn batches_back_to_back_with_and_without_padding() {
         }
         let payload = payload.freeze();
         assert_eq!(split_batches(&payload).filter(Result::is_ok).count(), 3);
-        let batches: Vec<Batch> = Batch::decode_all(&payload, None).map(Result::unwrap).collect();
+        let batches: Vec<Batch> = split_batches(&payload)
+            .map(|bytes| Batch::decode(bytes.unwrap(), None).unwrap())
+            .collect();
         assert!(
             batches.iter().all(|batch| rows_of(batch) == expected()),
             "{padding} zeros"
