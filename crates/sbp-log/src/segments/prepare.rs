@@ -113,6 +113,15 @@ pub(crate) enum NoSegment {
     Failed(Arc<io::Error>),
 }
 
+impl From<io::Error> for NoSegment {
+    fn from(error: io::Error) -> Self {
+        match is_full(&error) {
+            true => Self::Full,
+            false => Self::Failed(Arc::new(error)),
+        }
+    }
+}
+
 impl Prepared {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {

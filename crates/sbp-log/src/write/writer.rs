@@ -11,7 +11,6 @@ use crate::format::clean::GroupMark;
 use crate::format::group::GroupHeader;
 use crate::format::segment::FIRST_GROUP;
 use crate::fs::File;
-use crate::segments::files::is_full;
 use crate::segments::prepare::NoSegment;
 use crate::segments::segment::Segment;
 use crate::state::shared::{LiveSegment, Shared, count};
@@ -44,13 +43,6 @@ pub(crate) struct Writer<T> {
     pub(crate) since_checkpoint: u64,
 }
 
-/// The state of the group being committed.
-enum Commit<T> {
-    /// Another thread syncs the group.
-    UnderWay(EncodedGroup<T>),
-    Nothing,
-}
-
 /// The next thing to do after the group being committed.
 enum Next<T> {
     Nothing,
@@ -66,38 +58,27 @@ enum Next<T> {
 impl<T: Send + 'static> Writer<T> {
     /// Writes until the queue is empty or the log has failed.
     pub(crate) fn write_all(&mut self, told: &mut Told<'_, T>) {
-        let mut commit = Commit::Nothing;
+        // The group that another thread syncs.
+        let mut under_way: Option<EncodedGroup<T>> = None;
         while self.queue.failure().is_none() {
-            commit = match commit {
-                Commit::Nothing => {
-                    if self.shared.config.helpers == Helpers::Inline {
-                        self.shared.prepared.fill(&self.shared.maker);
-                    }
-                    let items = self.queue.try_take(self.limit());
-                    if items.is_empty() {
-                        return;
-                    }
-                    let next = self.form_next(items);
-                    self.go_on(next, told)
+            if under_way.is_none() && self.shared.config.helpers == Helpers::Inline {
+                self.shared.prepared.fill(&self.shared.maker);
+            }
+            // The next group is built while the disk syncs the one before it.
+            let items = self.queue.try_take(self.limit());
+            if under_way.is_none() && items.is_empty() {
+                return;
+            }
+            let next = self.form_next(items);
+            if let Some(group) = under_way.take() {
+                if let Err(error) = self.syncer.as_ref().map_or(Ok(()), Syncer::wait) {
+                    let contexts = group.contexts.into_iter().chain(next.into_contexts()).collect();
+                    self.fail(contexts, &Arc::new(error), told);
+                    continue;
                 }
-                Commit::UnderWay(group) => {
-                    // The next group is built while the disk syncs this one.
-                    let items = self.queue.try_take(self.limit());
-                    let next = self.form_next(items);
-                    let synced = self.syncer.as_ref().map_or(Ok(()), Syncer::wait);
-                    match synced {
-                        Ok(()) => {
-                            self.end_group(group, told);
-                            self.go_on(next, told)
-                        }
-                        Err(error) => {
-                            let contexts = group.contexts.into_iter().chain(next.into_contexts()).collect();
-                            self.fail(contexts, &Arc::new(error), told);
-                            Commit::Nothing
-                        }
-                    }
-                }
-            };
+                self.end_group(group, told);
+            }
+            under_way = self.go_on(next, told);
         }
     }
 
@@ -138,16 +119,13 @@ impl<T: Send + 'static> Writer<T> {
         if items.iter().all(|item| matches!(item, Item::Barrier(_))) {
             return Next::Barriers(items.into_iter().map(Item::into_context).collect());
         }
-        if items.iter().any(Item::is_fence)
-            && let Err(error) = self.shared.admit_fences()
-        {
-            return match is_full(&error) {
-                true => Next::Refused(items),
-                false => Next::Lost(items.into_iter().map(Item::into_context).collect(), Arc::new(error)),
-            };
-        }
+        let has_fence = items.iter().any(Item::is_fence);
+        let admitted = if has_fence { self.shared.admit_fences() } else { Ok(()) };
         let length = GroupHeader::LEN + items.iter().map(Item::stored_len).sum::<usize>();
-        let place = match self.place(length as u64) {
+        let place = admitted
+            .map_err(NoSegment::from)
+            .and_then(|()| self.place(length as u64));
+        let place = match place {
             Ok(place) => place,
             Err(NoSegment::Full) => return Next::Refused(items),
             Err(NoSegment::Failed(cause)) => {
@@ -161,26 +139,19 @@ impl<T: Send + 'static> Writer<T> {
         Next::Group(group)
     }
 
-    fn go_on(&mut self, next: Next<T>, told: &mut Told<'_, T>) -> Commit<T> {
+    /// Does what comes next; returns a group that another thread syncs.
+    fn go_on(&mut self, next: Next<T>, told: &mut Told<'_, T>) -> Option<EncodedGroup<T>> {
         match next {
-            Next::Nothing => Commit::Nothing,
-            Next::Group(group) => self.commit(group, told),
-            Next::Barriers(contexts) => {
-                match self.sync_before_barrier() {
-                    Ok(()) => told(contexts, Ok(())),
-                    Err(error) => self.fail(contexts, &Arc::new(error), told),
-                }
-                Commit::Nothing
-            }
-            Next::Refused(items) => {
-                self.refuse(items, told);
-                Commit::Nothing
-            }
-            Next::Lost(contexts, cause) => {
-                self.fail(contexts, &cause, told);
-                Commit::Nothing
-            }
+            Next::Nothing => {}
+            Next::Group(group) => return self.commit(group, told),
+            Next::Barriers(contexts) => match self.sync_before_barrier() {
+                Ok(()) => told(contexts, Ok(())),
+                Err(error) => self.fail(contexts, &Arc::new(error), told),
+            },
+            Next::Refused(items) => self.refuse(items, told),
+            Next::Lost(contexts, cause) => self.fail(contexts, &cause, told),
         }
+        None
     }
 
     fn place(&mut self, length: u64) -> Result<GroupPosition, NoSegment> {
@@ -201,8 +172,8 @@ impl<T: Send + 'static> Writer<T> {
         })
     }
 
-    /// Writes a group and syncs it, or has it synced while the next one is built.
-    fn commit(&mut self, group: EncodedGroup<T>, told: &mut Told<'_, T>) -> Commit<T> {
+    /// Writes a group and syncs it, or has it synced while the next one is built, and returns it then.
+    fn commit(&mut self, group: EncodedGroup<T>, told: &mut Told<'_, T>) -> Option<EncodedGroup<T>> {
         let done = group
             .write()
             .and_then(|()| match (self.shared.config.durability, &self.syncer) {
@@ -216,10 +187,10 @@ impl<T: Send + 'static> Writer<T> {
             });
         match done {
             Ok(true) => self.end_group(group, told),
-            Ok(false) => return Commit::UnderWay(group),
+            Ok(false) => return Some(group),
             Err(error) => self.fail(group.contexts, &Arc::new(error), told),
         }
-        Commit::Nothing
+        None
     }
 
     /// Syncs everything before barriers without records. With `fsync` it is synced already.
