@@ -20,11 +20,11 @@ use sbp_record::{
 use sbp_types::StreamId;
 
 use crate::append::input::AppendInput;
-use crate::append::keys_and_headers::{Headers, is_keyed, of_list, of_one};
+use crate::append::keys_and_headers::{KeysAndHeaders, in_list, is_keyed, of_one};
 use crate::errors;
 use crate::interpreter::attach::attach;
 use crate::memory::arrow::{self, Imported, Offered};
-use crate::memory::buffer::{Payload, owned_bytes, type_name, with_bytes, with_values};
+use crate::memory::buffer::{Payload, owned_bytes, type_name, with_bytes, with_value_and_key, with_values};
 use crate::memory::scratch::{self, COPY_UP_TO};
 use crate::time::now;
 
@@ -230,23 +230,13 @@ fn encode_items<'py>(
     input: &AppendInput<'_, 'py>,
     options: &EncodeOptions,
 ) -> PyResult<Encoded> {
-    let (keys, headers) = of_list(input, items.len())?;
+    let keys_and_headers = KeysAndHeaders::of_list(input, items.len())?;
     let mut builder = BUILDER.take();
     for (index, item) in items.enumerate() {
         let value = (!item.is_none()).then_some(&item);
-        let pushed = if keys.is_none() && headers.is_none() {
-            push(&mut builder, value, None, &[])
-        } else {
-            let key = keys.as_ref().map(|keys| keys.at(index)).transpose()?.flatten();
-            let given = headers.as_ref().map(|headers| headers.at(index)).transpose()?.flatten();
-            let headers = given.map(|given| Headers::of(&given, Some(index))).transpose()?;
-            let headers = headers.unwrap_or_default();
-            push(&mut builder, value, key.as_ref(), &headers.pairs())
-        };
-        pushed.map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
-            true => PyTypeError::new_err(format!("item {index} of the list: {}", error.value(py))),
-            false => error,
-        })?;
+        let (key, headers) = keys_and_headers.at(index)?;
+        let pushed = push(&mut builder, value, key.as_ref(), &headers.pairs());
+        pushed.map_err(|error| in_list(py, index, error))?;
     }
     if builder.is_empty() {
         return Err(errors::invalid(py, "the list is empty; append at least one record"));
@@ -261,14 +251,7 @@ fn push(
     key: Option<&Bound<'_, PyAny>>,
     headers: &[(&str, Option<&[u8]>)],
 ) -> PyResult<()> {
-    let pushed = match (value, key) {
-        (Some(value), None) => with_bytes(value, |value| builder.push(Some(value), None, None, headers))?,
-        (Some(value), Some(key)) => with_bytes(key, |key| {
-            with_bytes(value, |value| builder.push(Some(value), Some(key), None, headers))
-        })??,
-        (None, Some(key)) => with_bytes(key, |key| builder.push(None, Some(key), None, headers))?,
-        (None, None) => builder.push(None, None, None, headers),
-    };
+    let pushed = with_value_and_key(value, key, |value, key| builder.push(value, key, None, headers))?;
     pushed.map_err(|error| attach(|py| refused(py, error)))
 }
 

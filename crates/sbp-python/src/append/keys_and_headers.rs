@@ -26,20 +26,43 @@ pub(crate) fn of_one<'a, 'py>(input: &AppendInput<'a, 'py>) -> PyResult<(Option<
     Ok((input.key, headers.unwrap_or_default()))
 }
 
-/// Keys and headers of the `records` records of a list.
-pub(crate) fn of_list<'py>(
-    input: &AppendInput<'_, 'py>,
-    records: usize,
-) -> PyResult<(Option<Many<'py>>, Option<Many<'py>>)> {
-    let key = input.key.map(|keys| Many::of(keys, "key", "keys", records));
-    let headers = input
-        .headers
-        .map(|headers| Many::of(headers, "headers", "lists of headers", records));
-    Ok((key.transpose()?, headers.transpose()?))
+/// Keys and headers of the records of a list.
+pub(crate) struct KeysAndHeaders<'py> {
+    keys: Option<Many<'py>>,
+    headers: Option<Many<'py>>,
+}
+
+impl<'py> KeysAndHeaders<'py> {
+    /// Those of `records` records.
+    pub(crate) fn of_list(input: &AppendInput<'_, 'py>, records: usize) -> PyResult<Self> {
+        let keys = input.key.map(|keys| Many::of(keys, "key", "keys", records));
+        let headers = input.headers;
+        let headers = headers.map(|headers| Many::of(headers, "headers", "lists of headers", records));
+        Ok(Self {
+            keys: keys.transpose()?,
+            headers: headers.transpose()?,
+        })
+    }
+
+    /// Those of record `index`.
+    pub(crate) fn at(&self, index: usize) -> PyResult<(Option<Bound<'py, PyAny>>, Headers)> {
+        let key = self.keys.as_ref().map(|keys| keys.at(index)).transpose()?.flatten();
+        let headers = self.headers.as_ref().map(|headers| headers.at(index)).transpose()?;
+        let headers = headers.flatten().map(|headers| Headers::of(&headers, Some(index)));
+        Ok((key, headers.transpose()?.unwrap_or_default()))
+    }
+}
+
+/// The exception for record `index` of a list.
+pub(crate) fn in_list(py: Python<'_>, index: usize, error: PyErr) -> PyErr {
+    match error.is_instance_of::<PyTypeError>(py) {
+        true => PyTypeError::new_err(format!("item {index} of the list: {}", error.value(py))),
+        false => error,
+    }
 }
 
 /// One item for each record of a list.
-pub(crate) enum Many<'py> {
+enum Many<'py> {
     List(Bound<'py, PyList>),
     Tuple(Bound<'py, PyTuple>),
 }
@@ -64,7 +87,7 @@ impl<'py> Many<'py> {
     }
 
     /// What goes with record `index`, unless it is `None`.
-    pub(crate) fn at(&self, index: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn at(&self, index: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
         let item = match self {
             Self::List(list) => list.get_item(index)?,
             Self::Tuple(tuple) => tuple.get_item(index)?,

@@ -246,6 +246,20 @@ pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> 
     Ok(f(unsafe { slice.as_ref() }))
 }
 
+/// The same for the value and the key of a record, where it has them.
+pub(crate) fn with_value_and_key<R>(
+    value: Option<&Bound<'_, PyAny>>,
+    key: Option<&Bound<'_, PyAny>>,
+    f: impl FnOnce(Option<&[u8]>, Option<&[u8]>) -> R,
+) -> PyResult<R> {
+    match (value, key) {
+        (Some(value), None) => with_bytes(value, |value| f(Some(value), None)),
+        (Some(value), Some(key)) => with_bytes(key, |key| with_bytes(value, |value| f(Some(value), Some(key))))?,
+        (None, Some(key)) => with_bytes(key, |key| f(None, Some(key))),
+        (None, None) => Ok(f(None, None)),
+    }
+}
+
 /// Calls `f` with the items of a list and their length together, if all are `bytes` objects and nothing else.
 pub(crate) fn with_values<R>(list: &Bound<'_, PyList>, f: impl FnOnce(&[&[u8]], usize) -> R) -> Option<R> {
     let length = list.len();

@@ -14,13 +14,13 @@ use sbp_types::TimestampMs;
 
 use crate::append::encode::{self, NotEncoded};
 use crate::append::input::{AppendInput, AppendOptions};
-use crate::append::keys_and_headers::{Headers, of_list, of_one};
+use crate::append::keys_and_headers::{Headers, KeysAndHeaders, in_list, of_one};
 use crate::client_core::{self, ClientCore};
 use crate::errors;
 use crate::interpreter::attach::attach;
 use crate::interpreter::warnings;
 use crate::memory::arrow;
-use crate::memory::buffer::with_bytes;
+use crate::memory::buffer::with_value_and_key;
 use crate::process::blocking::block_on;
 use crate::requests::{self, Described, Failure, Key};
 use crate::results::delivery::DeliveryReport;
@@ -211,18 +211,13 @@ impl WriterCore {
     }
 
     fn take_list(&self, py: Python<'_>, items: &[Bound<'_, PyAny>], given: &WriterInput<'_, '_>) -> PyResult<i64> {
-        let (keys, headers) = of_list(&given.input, items.len())?;
+        let keys_and_headers = KeysAndHeaders::of_list(&given.input, items.len())?;
         let each = |index: usize, item: &Bound<'_, PyAny>, act: &mut dyn FnMut(OneRecord<'_, '_>) -> PyResult<()>| {
-            let key = keys.as_ref().map(|keys| keys.at(index)).transpose()?.flatten();
-            let own = headers.as_ref().map(|headers| headers.at(index)).transpose()?.flatten();
-            let own = own
-                .map(|own| Headers::of(&own, Some(index)))
-                .transpose()?
-                .unwrap_or_default();
+            let (key, headers) = keys_and_headers.at(index)?;
             act(OneRecord {
                 value: (!item.is_none()).then_some(item),
                 key: key.as_ref(),
-                headers: &own,
+                headers: &headers,
                 timestamp: given.input.options.timestamp,
             })
         };
@@ -244,10 +239,7 @@ impl WriterCore {
     fn check_one(&self, py: Python<'_>, index: usize, given: &OneRecord<'_, '_>) -> PyResult<()> {
         let writer = self.writer(py)?;
         let checked = given.with_record(|record| writer.check(record));
-        let checked = checked.map_err(|error| match error.is_instance_of::<PyTypeError>(py) {
-            true => PyTypeError::new_err(format!("item {index} of the list: {}", error.value(py))),
-            false => error,
-        })?;
+        let checked = checked.map_err(|error| in_list(py, index, error))?;
         checked.map_err(|error| {
             let what = format!("item {index} of the list: {}", error.what());
             self.explain(py, ClientError::local(error.code(), what))
@@ -532,20 +524,14 @@ impl OneRecord<'_, '_> {
     /// Calls `act` with the record's bytes, where they lie.
     fn with_record<R>(&self, act: impl FnOnce(&Record<'_>) -> R) -> PyResult<R> {
         let headers = self.headers.pairs();
-        let act = |value: Option<&[u8]>, key: Option<&[u8]>| {
+        with_value_and_key(self.value, self.key, |value, key| {
             act(&Record {
                 value,
                 key,
                 timestamp_us: self.timestamp.map(|time| time.0.saturating_mul(1_000)),
                 headers: &headers,
             })
-        };
-        match (self.value, self.key) {
-            (Some(value), None) => with_bytes(value, |value| act(Some(value), None)),
-            (Some(value), Some(key)) => with_bytes(key, |key| with_bytes(value, |value| act(Some(value), Some(key))))?,
-            (None, Some(key)) => with_bytes(key, |key| act(None, Some(key))),
-            (None, None) => Ok(act(None, None)),
-        }
+        })
     }
 }
 
