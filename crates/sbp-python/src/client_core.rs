@@ -47,8 +47,8 @@ pub(crate) struct ClientCore {
     pub(crate) settings: Settings,
 }
 
-/// What a client is told when it is made.
-#[derive(Clone, Debug)]
+/// What a client is told when it is made: the keywords of `connect`. `None`: the client's defaults.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// `host:port`, several separated by commas.
     pub(crate) servers: String,
@@ -58,30 +58,18 @@ pub(crate) struct Settings {
     pub(crate) client_id: Option<String>,
     /// Seconds between two signs of life.
     pub(crate) heartbeat_interval: Option<f64>,
-    pub(crate) limits: Limits,
-    pub(crate) retry: Retry,
-}
-
-/// How attempts that failed are repeated. `None`: the client's defaults.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Retry {
+    /// Bytes of appends on their way.
+    pub(crate) max_in_flight_bytes: Option<usize>,
+    /// Calls on their way.
+    pub(crate) max_in_flight_calls: Option<usize>,
+    /// Bytes of received frames that batches and payloads keep in memory.
+    pub(crate) max_pinned_bytes: Option<usize>,
     /// Attempts after which a call gives up even when time is left.
     pub(crate) max_attempts: Option<u32>,
     /// The first bound of the waiting time between two attempts, in seconds.
-    pub(crate) backoff: Option<f64>,
+    pub(crate) retry_backoff: Option<f64>,
     /// How long a service that was never reached is waited for, in seconds.
     pub(crate) wait: Option<f64>,
-}
-
-/// How much of a client's work may be unfinished. `None`: the client's defaults.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Limits {
-    /// Bytes of appends on their way.
-    pub(crate) in_flight_bytes: Option<usize>,
-    /// Calls on their way.
-    pub(crate) in_flight_calls: Option<usize>,
-    /// Bytes of received frames that batches and payloads keep in memory.
-    pub(crate) pinned_bytes: Option<usize>,
 }
 
 impl Settings {
@@ -90,10 +78,7 @@ impl Settings {
         Self {
             servers: servers.to_owned(),
             timeout,
-            client_id: None,
-            heartbeat_interval: None,
-            limits: Limits::default(),
-            retry: Retry::default(),
+            ..Self::default()
         }
     }
 
@@ -103,12 +88,12 @@ impl Settings {
         keywords.set_item("timeout", self.timeout)?;
         keywords.set_item("client_id", &self.client_id)?;
         keywords.set_item("heartbeat_interval", self.heartbeat_interval)?;
-        keywords.set_item("max_in_flight_bytes", self.limits.in_flight_bytes)?;
-        keywords.set_item("max_in_flight_calls", self.limits.in_flight_calls)?;
-        keywords.set_item("max_pinned_bytes", self.limits.pinned_bytes)?;
-        keywords.set_item("max_attempts", self.retry.max_attempts)?;
-        keywords.set_item("retry_backoff", self.retry.backoff)?;
-        keywords.set_item("wait", self.retry.wait)?;
+        keywords.set_item("max_in_flight_bytes", self.max_in_flight_bytes)?;
+        keywords.set_item("max_in_flight_calls", self.max_in_flight_calls)?;
+        keywords.set_item("max_pinned_bytes", self.max_pinned_bytes)?;
+        keywords.set_item("max_attempts", self.max_attempts)?;
+        keywords.set_item("retry_backoff", self.retry_backoff)?;
+        keywords.set_item("wait", self.wait)?;
         Ok(keywords)
     }
 }
@@ -126,23 +111,23 @@ impl ClientCore {
         if let Some(interval) = settings.heartbeat_interval {
             config.heartbeat_interval = seconds(interval)?;
         }
-        if let Some(bytes) = settings.limits.in_flight_bytes {
+        if let Some(bytes) = settings.max_in_flight_bytes {
             config.send_credit = bytes.max(1);
         }
-        if let Some(calls) = settings.limits.in_flight_calls {
+        if let Some(calls) = settings.max_in_flight_calls {
             config.max_calls = calls.max(1);
         }
-        if let Some(bytes) = settings.limits.pinned_bytes {
+        if let Some(bytes) = settings.max_pinned_bytes {
             config.max_pinned_bytes = bytes;
         }
-        if let Some(attempts) = settings.retry.max_attempts {
+        if let Some(attempts) = settings.max_attempts {
             config.retry.max_attempts = attempts.max(1);
         }
-        if let Some(bound) = settings.retry.backoff {
+        if let Some(bound) = settings.retry_backoff {
             config.retry.backoff_min = seconds(bound)?;
             config.retry.backoff_max = config.retry.backoff_max.max(config.retry.backoff_min);
         }
-        if let Some(wait) = settings.retry.wait {
+        if let Some(wait) = settings.wait {
             config.retry.first_connect_wait = Duration::try_from_secs_f64(wait)
                 .map_err(|_| PyValueError::new_err(format!("wait is seconds, 0 or more and finite, not {wait}")))?;
         }
@@ -154,8 +139,7 @@ impl ClientCore {
             copied: Arc::default(),
             settings,
         });
-        let holder: Arc<dyn Holder> = Arc::clone(&core) as _;
-        fork::register(py, Arc::downgrade(&holder));
+        fork::register(py, &core);
         core.note_unanswered();
         Ok(core)
     }

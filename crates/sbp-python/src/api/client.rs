@@ -14,7 +14,7 @@ use crate::api::stream::StreamHandle;
 use crate::append::prepared::BackpressurePolicy;
 use crate::arguments::{self, position_or};
 use crate::bridge::{Operation, RunningLoop};
-use crate::client_core::{ClientCore, Limits, Retry, Settings};
+use crate::client_core::{ClientCore, Settings};
 use crate::process::blocking::block_on;
 use crate::read::source::{self, ReadRequest};
 use crate::requests::{self, Key, StreamChange};
@@ -67,16 +67,12 @@ macro_rules! connect_function {
                 timeout,
                 client_id,
                 heartbeat_interval,
-                limits: Limits {
-                    in_flight_bytes: max_in_flight_bytes,
-                    in_flight_calls: max_in_flight_calls,
-                    pinned_bytes: max_pinned_bytes,
-                },
-                retry: Retry {
-                    max_attempts,
-                    backoff: retry_backoff,
-                    wait,
-                },
+                max_in_flight_bytes,
+                max_in_flight_calls,
+                max_pinned_bytes,
+                max_attempts,
+                retry_backoff,
+                wait,
             };
             $class::connect(py, settings)
         }

@@ -16,38 +16,33 @@ use sbp_server::StartError;
 
 use crate::interpreter::once::OncePy;
 
-/// What an exception of ours carries.
-struct Facts<'a> {
-    code: i16,
-    retriable: bool,
-    indeterminate: bool,
-    stream: Option<String>,
-    range: Option<i32>,
-    offset: Option<i64>,
-    endpoint: Option<&'a str>,
-    attempts: u32,
-}
-
 /// The exception for an error of the client; `name` is the stream's where the caller knows it and the client may not.
 pub(crate) fn from_client(py: Python<'_>, error: ClientError, name: Option<&str>) -> PyErr {
     let error = match name {
         Some(name) => error.with_stream_name(name),
         None => error,
     };
-    let facts = Facts {
-        code: error.code().0,
-        retriable: error.is_retriable(),
-        indeterminate: error.is_indeterminate(),
-        stream: error
-            .stream_name()
-            .map(str::to_owned)
-            .or_else(|| error.stream().map(|stream| stream.to_string())),
-        range: error.range().map(|range| range.0),
-        offset: error.offset().map(|offset| offset.0),
-        endpoint: error.endpoint(),
-        attempts: error.attempts(),
-    };
-    build(py, class_of(&error), &error.to_string(), &facts)
+    match exception(py, &error) {
+        Ok(made) => PyErr::from_value(made),
+        Err(error) => error,
+    }
+}
+
+/// The exception, with what it carries.
+fn exception<'py>(py: Python<'py>, error: &ClientError) -> PyResult<Bound<'py, PyAny>> {
+    let id = || error.stream().map(|stream| stream.to_string());
+    let carried = PyDict::new(py);
+    carried.set_item("code", error.code().0)?;
+    carried.set_item("retriable", error.is_retriable())?;
+    carried.set_item("indeterminate", error.is_indeterminate())?;
+    carried.set_item("stream", error.stream_name().map(str::to_owned).or_else(id))?;
+    carried.set_item("range", error.range().map(|range| range.0))?;
+    carried.set_item("offset", error.offset().map(|offset| offset.0))?;
+    carried.set_item("endpoint", error.endpoint())?;
+    carried.set_item("attempts", error.attempts())?;
+    module(py)?
+        .getattr(class_of(error))?
+        .call((error.to_string(),), Some(&carried))
 }
 
 /// The class for an error of the client: the code's, unless that says something else about the outcome than the client
@@ -155,25 +150,6 @@ pub(crate) fn not_flushed(py: Python<'_>, records: u64) -> PyErr {
 /// An error of this side.
 fn local(py: Python<'_>, code: ErrorCode, what: &str) -> PyErr {
     from_client(py, ClientError::local(code, what), None)
-}
-
-fn build(py: Python<'_>, class: &str, message: &str, facts: &Facts<'_>) -> PyErr {
-    let made = module(py).and_then(|module| {
-        let keywords = PyDict::new(py);
-        keywords.set_item("code", facts.code)?;
-        keywords.set_item("retriable", facts.retriable)?;
-        keywords.set_item("indeterminate", facts.indeterminate)?;
-        keywords.set_item("stream", facts.stream.as_deref())?;
-        keywords.set_item("range", facts.range)?;
-        keywords.set_item("offset", facts.offset)?;
-        keywords.set_item("endpoint", facts.endpoint)?;
-        keywords.set_item("attempts", facts.attempts)?;
-        module.getattr(class)?.call((message,), Some(&keywords))
-    });
-    match made {
-        Ok(error) => PyErr::from_value(error),
-        Err(error) => error,
-    }
 }
 
 fn module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {

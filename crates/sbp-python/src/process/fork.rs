@@ -7,8 +7,8 @@
 //! servers are [`Holder`]s and tell which are theirs; the package's fork hook closes them.
 
 use std::os::fd::RawFd;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
 use sbp_locks::Mutex;
@@ -58,7 +58,8 @@ impl Generation {
 }
 
 /// Has a child close what `holder` holds.
-pub(crate) fn register(_py: Python<'_>, holder: Weak<dyn Holder>) {
+pub(crate) fn register<H: Holder + 'static>(_py: Python<'_>, holder: &Arc<H>) {
+    let holder: Weak<H> = Arc::downgrade(holder);
     let mut holders = HOLDERS.lock();
     holders.retain(|known| known.strong_count() > 0);
     holders.push(holder);

@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::AppendOutcome;
@@ -125,28 +126,14 @@ impl AckShape {
                     .single()
                     .inspect_err(|error| stream.note(error))
                     .map_err(|error| errors::from_client(py, error, Some(&stream.name)))?;
-                Ok(Py::new(
-                    py,
-                    Ack {
-                        stream: Arc::clone(&stream.name),
-                        inner,
-                    },
-                )?
-                .into_any())
+                Ack::new(Arc::clone(&stream.name), inner).into_py_any(py)
             }
             Self::Many(streams) => {
                 let acks = PyDict::new(py);
                 let mut refused = None;
                 for (stream, entry) in streams.iter().zip(outcome.entries) {
                     match entry {
-                        Ok(inner) => acks.set_item(
-                            &*stream.name,
-                            Ack {
-                                stream: Arc::clone(&stream.name),
-                                inner,
-                            }
-                            .into_pyobject(py)?,
-                        )?,
+                        Ok(inner) => acks.set_item(&*stream.name, Ack::new(Arc::clone(&stream.name), inner))?,
                         Err(error) => {
                             stream.note(&error);
                             refused.get_or_insert((error, stream));

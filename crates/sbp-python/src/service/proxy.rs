@@ -21,17 +21,13 @@ use crate::process::fork::{self, Generation, Holder};
 use crate::service::server::Server;
 use crate::time;
 
-struct Relay {
-    proxy: sbp_proxy::Proxy,
-}
-
-impl Holder for Relay {
+impl Holder for sbp_proxy::Proxy {
     fn descriptors(&self) -> Vec<RawFd> {
-        self.proxy.descriptors()
+        Self::descriptors(self)
     }
 
     fn stop(&self) {
-        self.proxy.shutdown();
+        self.shutdown();
     }
 }
 
@@ -39,7 +35,7 @@ impl Holder for Relay {
 #[pyclass(frozen, module = "sbp_native", name = "Proxy")]
 pub(crate) struct Proxy {
     /// `None` once closed. In a forked child the remains of the parent's.
-    relay: Mutex<Option<Arc<Relay>>>,
+    relay: Mutex<Option<Arc<sbp_proxy::Proxy>>>,
     /// The one set last: the relay does not tell.
     target: Mutex<Option<String>>,
     made_by: Generation,
@@ -47,7 +43,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    fn running(&self, py: Python<'_>) -> PyResult<Arc<Relay>> {
+    fn running(&self, py: Python<'_>) -> PyResult<Arc<sbp_proxy::Proxy>> {
         self.made_by.check(py, "proxy")?;
         let relay = self.relay.lock().clone();
         relay.ok_or_else(|| errors::closed(py, "proxy"))
@@ -100,9 +96,8 @@ impl Proxy {
             .detach(|| sbp_proxy::Proxy::start(config))
             .map_err(|error| errors::from_proxy(py, &error))?;
         let address = proxy.address();
-        let relay = Arc::new(Relay { proxy });
-        let as_holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&relay) as Arc<dyn Holder>));
-        fork::register(py, as_holder);
+        let relay = Arc::new(proxy);
+        fork::register(py, &relay);
         Ok(Self {
             relay: Mutex::new(Some(relay)),
             target: Mutex::new(target),
@@ -124,28 +119,28 @@ impl Proxy {
     #[setter]
     fn set_target(&self, py: Python<'_>, target: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let target = target_of(target)?;
-        self.running(py)?.proxy.set_target(target.clone());
+        self.running(py)?.set_target(target.clone());
         *self.target.lock() = target;
         Ok(())
     }
 
     #[getter]
     fn rules(&self, py: Python<'_>) -> PyResult<Vec<ProxyRule>> {
-        let counts = self.running(py)?.proxy.rules();
+        let counts = self.running(py)?.rules();
         Ok(counts.into_iter().map(ProxyRule::from).collect())
     }
 
     fn add(&self, py: Python<'_>, rule: &str) -> PyResult<u64> {
-        Ok(self.running(py)?.proxy.add(parse(rule)?).number())
+        Ok(self.running(py)?.add(parse(rule)?).number())
     }
 
     fn remove(&self, py: Python<'_>, rule: u64) -> PyResult<ProxyRule> {
-        let removed = self.running(py)?.proxy.remove(RuleId::from_number(rule));
+        let removed = self.running(py)?.remove(RuleId::from_number(rule));
         removed.map(ProxyRule::from).ok_or_else(|| PyKeyError::new_err(rule))
     }
 
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        self.running(py)?.proxy.clear();
+        self.running(py)?.clear();
         Ok(())
     }
 
@@ -156,7 +151,7 @@ impl Proxy {
         // Called on the proxy's thread, which hands the frame over and goes on. Without a receiver the frame goes on too.
         let hook = Hook::new(move |held| drop(sender.send(held)));
         let rule = parse(&format!("drop {frames}"))?.with_fault(Fault::Hold(hook));
-        let id = relay.proxy.add(rule);
+        let id = relay.add(rule);
         Ok(HeldFrames {
             relay: Arc::downgrade(&relay),
             id,
@@ -166,12 +161,12 @@ impl Proxy {
     }
 
     fn cut(&self, py: Python<'_>) -> PyResult<()> {
-        self.running(py)?.proxy.cut_all();
+        self.running(py)?.cut_all();
         Ok(())
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.running(py)?.proxy.counts();
+        let counts = self.running(py)?.counts();
         let figures = PyDict::new(py);
         figures.set_item("connections", counts.connections)?;
         figures.set_item("open", counts.open)?;
@@ -196,7 +191,7 @@ impl Proxy {
         }
         let relay = self.relay.lock().take();
         if let Some(relay) = relay {
-            py.detach(|| relay.proxy.shutdown());
+            py.detach(|| relay.shutdown());
         }
         Ok(())
     }
@@ -282,7 +277,7 @@ impl ProxyRule {
 #[stub_docs]
 #[pyclass(frozen, module = "sbp_native.testing", name = "HeldFrames")]
 pub(crate) struct HeldFrames {
-    relay: Weak<Relay>,
+    relay: Weak<sbp_proxy::Proxy>,
     id: RuleId,
     made_by: Generation,
     /// `None` while a thread waits, and once released. Dropping it passes on what is kept.
@@ -322,7 +317,7 @@ impl HeldFrames {
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         self.made_by.check(py, "proxy")?;
         if let Some(relay) = self.relay.upgrade() {
-            let _ = relay.proxy.remove(self.id);
+            let _ = relay.remove(self.id);
         }
         // Each frame goes on when it is dropped.
         drop(self.arrived.lock().take());

@@ -3,7 +3,7 @@
 use std::mem;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -19,18 +19,14 @@ use crate::process::fork::{self, Generation, Holder};
 use crate::process::logging;
 use crate::time;
 
-struct Embedded {
-    server: sbp_server::Server,
-}
-
-impl Holder for Embedded {
+impl Holder for sbp_server::Server {
     fn descriptors(&self) -> Vec<RawFd> {
-        self.server.descriptors()
+        Self::descriptors(self)
     }
 
     fn stop(&self) {
         // Acknowledged records are on disk already; a failure here has nobody left to hear it.
-        let _ = self.server.shutdown();
+        let _ = self.shutdown();
     }
 }
 
@@ -41,7 +37,7 @@ enum State {
     Configured(Box<ServerConfig>),
     /// A thread starts it.
     Starting,
-    Running(Arc<Embedded>),
+    Running(Arc<sbp_server::Server>),
     Closed,
 }
 
@@ -56,7 +52,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// The server, which is started if it was not.
-    fn running(&self, py: Python<'_>) -> PyResult<Arc<Embedded>> {
+    fn running(&self, py: Python<'_>) -> PyResult<Arc<sbp_server::Server>> {
         self.made_by.check(py, "server")?;
         logging::install(py)?;
         let config = {
@@ -83,11 +79,10 @@ impl Server {
         let wanted = matches!(*state, State::Starting);
         match started {
             Ok(server) if wanted => {
-                let embedded = Arc::new(Embedded { server });
+                let embedded = Arc::new(server);
                 *state = State::Running(Arc::clone(&embedded));
                 drop(state);
-                let as_holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&embedded) as Arc<dyn Holder>));
-                fork::register(py, as_holder);
+                fork::register(py, &embedded);
                 Ok(embedded)
             }
             Ok(unwanted) => {
@@ -106,7 +101,7 @@ impl Server {
     }
 
     /// Ends it for good; what has to be shut down, if this process made it.
-    fn take(&self) -> Option<Arc<Embedded>> {
+    fn take(&self) -> Option<Arc<sbp_server::Server>> {
         if !self.made_by.is_current() {
             return None;
         }
@@ -180,24 +175,24 @@ impl Server {
         if !self.made_by.is_current()
             && let State::Running(embedded) = &*self.state.lock()
         {
-            return Ok(embedded.server.address().to_owned());
+            return Ok(embedded.address().to_owned());
         }
-        Ok(self.running(py)?.server.address().to_owned())
+        Ok(self.running(py)?.address().to_owned())
     }
 
     #[getter]
     fn listening(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.running(py)?.server.local_addr().to_string())
+        Ok(self.running(py)?.local_addr().to_string())
     }
 
     #[getter]
     fn error(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let failure = self.running(py)?.server.error();
+        let failure = self.running(py)?.error();
         Ok(failure.map(|failure| errors::log_failed(py, &failure).into_value(py).into_any()))
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.running(py)?.server.stats();
+        let stats = self.running(py)?.stats();
         let figures = PyDict::new(py);
         figures.set_item("connections_accepted", stats.connections_accepted)?;
         figures.set_item("connections_open", stats.connections_open)?;
@@ -216,7 +211,7 @@ impl Server {
         let Some(embedded) = self.take() else {
             return Ok(());
         };
-        py.detach(|| embedded.server.shutdown())
+        py.detach(|| embedded.shutdown())
             .map_err(|error| errors::log_failed(py, &error))
     }
 
@@ -249,7 +244,7 @@ impl Server {
         match &*self.state.lock() {
             State::Configured(_) => "<sbp_native.Server not started>".to_owned(),
             State::Starting => "<sbp_native.Server starting>".to_owned(),
-            State::Running(embedded) => format!("<sbp_native.Server {} running>", embedded.server.address()),
+            State::Running(embedded) => format!("<sbp_native.Server {} running>", embedded.address()),
             State::Closed => "<sbp_native.Server closed>".to_owned(),
         }
     }
