@@ -123,14 +123,12 @@ impl AsyncWriter {
     }
 
     /// Has the stream described again, and then the calls that wait made.
-    fn ask(slf: &Bound<'_, Self>, event_loop: &RunningLoop<'_>, then: DescribeReason) -> PyResult<()> {
+    fn ask(slf: &Bound<'_, Self>, event_loop: &RunningLoop<'_>, then: Then) -> PyResult<()> {
         let py = slf.py();
         let core = Arc::clone(&slf.get().core);
         let client = core.client(py)?;
         let described = event_loop.spawn(core.describe_again(client), |py, ()| Ok(py.None()))?;
-        let writer = slf.clone().unbind();
-        described.call_method1("add_done_callback", (WhenDescribed { writer, then },))?;
-        Ok(())
+        WriterCallback::add(&described, slf, then)
     }
 
     /// Makes the calls that wait, in their order, until one has to wait itself. `answer` is about the first.
@@ -161,9 +159,7 @@ impl AsyncWriter {
                     let call = WaitingCall::Append(WaitingAppend { value: data, ..kept });
                     this.queue.push_front(QueuedCall { call, operation });
                     this.core.set_waiting(this.queue.records());
-                    match RunningLoop::current(py)
-                        .and_then(|event_loop| Self::ask(slf, &event_loop, DescribeReason::Queue))
-                    {
+                    match RunningLoop::current(py).and_then(|event_loop| Self::ask(slf, &event_loop, Then::GoOn)) {
                         Ok(()) => return Ok(()),
                         // The stream cannot be described: the append ends with that error.
                         Err(error) => answer = Some(Err(error)),
@@ -225,7 +221,7 @@ impl AsyncWriter {
             }
         })?;
         // Reports are told, and failures raised, before whoever waits goes on.
-        WriterContinuation::chain(&event_loop, &flushed, slf, WriterResult::Flushed)
+        WriterCallback::chain(&event_loop, &flushed, slf, Then::Flushed)
     }
 }
 
@@ -285,7 +281,7 @@ impl AsyncWriter {
             Ok(sequence) => this.when_room(&event_loop, py, sequence),
             Err(NotEncoded::Raised(error)) => Err(error),
             Err(NotEncoded::Unknown(_, data)) => {
-                Self::ask(slf, &event_loop, DescribeReason::Queue)?;
+                Self::ask(slf, &event_loop, Then::GoOn)?;
                 this.wait_behind(&event_loop, kept(data, records_of(value)))
             }
         }
@@ -315,8 +311,8 @@ impl AsyncWriter {
             Err(NotEncoded::Unknown(..)) => {
                 let is_asking = std::mem::replace(&mut *this.nowait.lock(), Nowait::Asking) == Nowait::Asking;
                 if !is_asking {
-                    let asked = RunningLoop::current(py)
-                        .and_then(|event_loop| Self::ask(slf, &event_loop, DescribeReason::Nowait));
+                    let asked =
+                        RunningLoop::current(py).and_then(|event_loop| Self::ask(slf, &event_loop, Then::NoteColumns));
                     asked.inspect_err(|_| *this.nowait.lock() = Nowait::Idle)?;
                 }
                 Err(this.core.being_described(py))
@@ -358,7 +354,7 @@ impl AsyncWriter {
         let client = core.client(py)?;
         let event_loop = RunningLoop::current(py)?;
         let opened = event_loop.spawn(core.open(client), |py, ()| Ok(py.None()))?;
-        WriterContinuation::chain(&event_loop, &opened, slf, WriterResult::Opened)
+        WriterCallback::chain(&event_loop, &opened, slf, Then::Opened)
     }
 
     #[pyo3(signature = (*_exception))]
@@ -391,43 +387,6 @@ impl Drop for AsyncWriter {
     }
 }
 
-/// Who asked for the stream to be described again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum DescribeReason {
-    /// The first of the calls that wait.
-    Queue,
-    /// `append_nowait`.
-    Nowait,
-}
-
-/// Called when the stream was described again, or could not be.
-#[pyclass(frozen, module = "sbp_native._native")]
-struct WhenDescribed {
-    writer: Py<AsyncWriter>,
-    then: DescribeReason,
-}
-
-#[pymethods]
-impl WhenDescribed {
-    fn __call__(&self, py: Python<'_>, described: &Bound<'_, Operation>) -> PyResult<()> {
-        let writer = self.writer.bind(py);
-        let answer = described.call_method0("result").map(drop);
-        match self.then {
-            DescribeReason::Queue => AsyncWriter::go_on(writer, answer),
-            DescribeReason::Nowait => {
-                // The next append has the stream described again if this went wrong.
-                let next = if answer.is_ok() { Nowait::Answered } else { Nowait::Idle };
-                *writer.get().nowait.lock() = next;
-                Ok(())
-            }
-        }
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.writer)
-    }
-}
-
 /// Hands the outcome of a call that had to wait to whoever made it.
 #[pyclass(frozen, module = "sbp_native._native")]
 struct ForwardOutcome {
@@ -455,70 +414,77 @@ fn records_of(value: &Bound<'_, PyAny>) -> u64 {
     records.map_or(1, |records| u64::try_from(records).unwrap_or(u64::MAX))
 }
 
-/// What an operation of a writer results in.
-#[derive(Clone, Copy)]
-enum WriterResult {
-    /// The writer itself.
-    Opened,
-    /// Nothing, or the first failure.
-    Flushed,
-}
-
-/// The second half of an operation of a writer, on the loop: objects of Python do not travel through I/O threads.
+/// What is done on the loop when an operation is done that a writer has begun: objects of Python do not travel through I/O
+/// threads.
 #[pyclass(frozen, module = "sbp_native._native")]
-struct WriterContinuation {
-    operation: Py<Operation>,
+struct WriterCallback {
     writer: Py<AsyncWriter>,
-    end: WriterResult,
+    then: Then,
 }
 
-impl WriterContinuation {
+enum Then {
+    /// The stream was described again, or could not be: the calls that wait are made.
+    GoOn,
+    /// The same, for `append_nowait`.
+    NoteColumns,
+    /// The writer is open: it is the result of this operation.
+    Opened(Py<Operation>),
+    /// What was appended is stored or has failed: this operation results in nothing, or the first failure.
+    Flushed(Py<Operation>),
+}
+
+impl WriterCallback {
+    fn add(operation: &Bound<'_, Operation>, writer: &Bound<'_, AsyncWriter>, then: Then) -> PyResult<()> {
+        let writer = writer.clone().unbind();
+        operation.call_method1("add_done_callback", (Self { writer, then },))?;
+        Ok(())
+    }
+
     /// An operation that is done when `first` is and what follows it on the loop.
     fn chain<'py>(
         event_loop: &RunningLoop<'py>,
         first: &Bound<'py, Operation>,
         writer: &Bound<'py, AsyncWriter>,
-        end: WriterResult,
+        then: fn(Py<Operation>) -> Then,
     ) -> Started<'py> {
         let operation = event_loop.operation(AckShape::None)?;
-        let then = Self {
-            operation: operation.clone().unbind(),
-            writer: writer.clone().unbind(),
-            end,
-        };
-        first.call_method1("add_done_callback", (then,))?;
+        Self::add(first, writer, then(operation.clone().unbind()))?;
         Ok(operation)
-    }
-
-    fn outcome(&self, py: Python<'_>, first: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let writer = self.writer.bind(py);
-        let result = first.call_method0("result");
-        match self.end {
-            WriterResult::Opened => {
-                result?;
-                AsyncWriter::report(writer)?;
-                Ok(writer.clone().into_any().unbind())
-            }
-            WriterResult::Flushed => {
-                let told = writer.get().deliver(py);
-                result?;
-                told?;
-                Ok(py.None())
-            }
-        }
     }
 }
 
 #[pymethods]
-impl WriterContinuation {
-    fn __call__(&self, py: Python<'_>, first: &Bound<'_, PyAny>) -> PyResult<()> {
-        let operation = self.operation.bind(py);
-        if operation.get().is_settled() {
+impl WriterCallback {
+    fn __call__(&self, py: Python<'_>, done: &Bound<'_, Operation>) -> PyResult<()> {
+        let writer = self.writer.bind(py);
+        let result = || done.call_method0("result").map(drop);
+        match &self.then {
+            Then::GoOn => AsyncWriter::go_on(writer, result()),
+            Then::NoteColumns => {
+                // The next append has the stream described again if this went wrong.
+                let next = result().map_or(Nowait::Idle, |()| Nowait::Answered);
+                *writer.get().nowait.lock() = next;
+                Ok(())
+            }
             // It was cancelled: the next call of the writer tells of deliveries.
-            return Ok(());
+            Then::Opened(operation) | Then::Flushed(operation) if operation.get().is_settled() => Ok(()),
+            Then::Opened(operation) => {
+                let opened = result().and_then(|()| AsyncWriter::report(writer));
+                Operation::settle(operation.bind(py), opened.map(|()| writer.clone().into_any().unbind()))
+            }
+            Then::Flushed(operation) => {
+                let told = writer.get().deliver(py);
+                Operation::settle(operation.bind(py), result().and(told).map(|()| py.None()))
+            }
         }
-        let outcome = self.outcome(py, first);
-        Operation::settle(operation, outcome)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.writer)?;
+        match &self.then {
+            Then::GoOn | Then::NoteColumns => Ok(()),
+            Then::Opened(operation) | Then::Flushed(operation) => visit.call(operation),
+        }
     }
 }
 
