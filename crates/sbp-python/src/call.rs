@@ -99,32 +99,17 @@ pub(crate) fn start<'py>(
     timeout: Option<f64>,
     policy: BackpressurePolicy,
 ) -> Started<'py> {
-    let deadline = core.deadline(core.client(py)?, timeout)?;
-    let event_loop = RunningLoop::current(py)?;
+    let starting = Starting::new(py, core, timeout, policy)?;
     if let Some(stream) = core.known_now(py, &key)? {
-        let prepared = Prepared::one(&stream, input, deadline);
-        return submit(py, &event_loop, core, prepared, AckShape::One(stream), policy, timeout);
+        let prepared = Prepared::one(&stream, input, starting.deadline);
+        return starting.submit(py, prepared, AckShape::One(stream));
     }
     let kept = Snapshot::One {
         data: snapshot(input.data).unbind(),
         key: input.key.map(|key| key.clone().unbind()),
         headers: input.headers.map(|headers| headers.clone().unbind()),
     };
-    let rest = Rest::Encode {
-        kept,
-        options: input.options,
-        deadline,
-    };
-    let (client, limit) = (core.client(py)?.clone(), duration(timeout)?);
-    let lookup = async move { requests::find_all(&client, &[key], limit).await };
-    start_when_found(
-        &event_loop,
-        core,
-        lookup,
-        event_loop.operation(AckShape::None)?,
-        rest,
-        policy,
-    )
+    starting.look_up(py, vec![key], kept, input.options)
 }
 
 /// Starts to append one batch to each of several streams, in one frame.
@@ -135,30 +120,14 @@ pub(crate) fn start_all<'py>(
     options: AppendOptions,
     timeout: Option<f64>,
 ) -> Started<'py> {
-    let deadline = core.deadline(core.client(py)?, timeout)?;
+    let starting = Starting::new(py, core, timeout, BackpressurePolicy::Wait)?;
     let (keys, data) = keys_and_data(batches)?;
-    let event_loop = RunningLoop::current(py)?;
     if let Some(streams) = core.all(py, &keys, ClientCore::known_now)? {
-        let prepared = Prepared::many(&streams, data.into_iter(), options, deadline);
-        return submit(
-            py,
-            &event_loop,
-            core,
-            prepared,
-            AckShape::Many(streams),
-            BackpressurePolicy::Wait,
-            timeout,
-        );
+        let prepared = Prepared::many(&streams, data.into_iter(), options, starting.deadline);
+        return starting.submit(py, prepared, AckShape::Many(streams));
     }
-    let rest = Rest::Encode {
-        kept: Snapshot::Many(PyList::new(py, data.iter().map(snapshot))?.unbind()),
-        options,
-        deadline,
-    };
-    let (client, limit) = (core.client(py)?.clone(), duration(timeout)?);
-    let lookup = async move { requests::find_all(&client, &keys, limit).await };
-    let operation = event_loop.operation(AckShape::None)?;
-    start_when_found(&event_loop, core, lookup, operation, rest, BackpressurePolicy::Wait)
+    let kept = Snapshot::Many(PyList::new(py, data.iter().map(snapshot))?.unbind());
+    starting.look_up(py, keys, kept, options)
 }
 
 /// As [`start_all`] for streams that are known, with keys and headers.
@@ -168,45 +137,92 @@ pub(crate) fn start_each<'py>(
     batches: &[(Arc<Described>, AppendInput<'_, 'py>)],
     timeout: Option<f64>,
 ) -> Started<'py> {
-    let deadline = core.deadline(core.client(py)?, timeout)?;
-    let event_loop = RunningLoop::current(py)?;
-    let prepared = Prepared::each(batches, deadline);
+    let starting = Starting::new(py, core, timeout, BackpressurePolicy::Wait)?;
+    let prepared = Prepared::each(batches, starting.deadline);
     let streams = batches.iter().map(|(stream, _)| Arc::clone(stream)).collect();
-    submit(
-        py,
-        &event_loop,
-        core,
-        prepared,
-        AckShape::Many(streams),
-        BackpressurePolicy::Wait,
-        timeout,
-    )
+    starting.submit(py, prepared, AckShape::Many(streams))
 }
 
-/// Submits what is prepared; what has to wait until its streams are described again is submitted then, behind what is
-/// submitted meanwhile.
-fn submit<'py>(
-    py: Python<'py>,
-    event_loop: &RunningLoop<'py>,
-    core: &Arc<ClientCore>,
-    prepared: Result<Prepared, NotPrepared>,
-    shape: AckShape,
-    policy: BackpressurePolicy,
+/// An append that is started, on the loop that runs.
+struct Starting<'a, 'py> {
+    event_loop: RunningLoop<'py>,
+    core: &'a Arc<ClientCore>,
     timeout: Option<f64>,
-) -> Started<'py> {
-    let draft = match prepared {
-        Ok(prepared) => {
-            let operation = event_loop.operation(shape)?;
-            event_loop.submit(core, prepared, &operation, policy)?;
-            return Ok(operation);
+    deadline: Instant,
+    policy: BackpressurePolicy,
+}
+
+impl<'a, 'py> Starting<'a, 'py> {
+    fn new(
+        py: Python<'py>,
+        core: &'a Arc<ClientCore>,
+        timeout: Option<f64>,
+        policy: BackpressurePolicy,
+    ) -> PyResult<Self> {
+        let deadline = core.deadline(core.client(py)?, timeout)?;
+        Ok(Self {
+            event_loop: RunningLoop::current(py)?,
+            core,
+            timeout,
+            deadline,
+            policy,
+        })
+    }
+
+    /// Submits what is prepared; what has to wait until its streams are described again is submitted then, behind what is
+    /// submitted meanwhile.
+    fn submit(&self, py: Python<'py>, prepared: Result<Prepared, NotPrepared>, shape: AckShape) -> Started<'py> {
+        let draft = match prepared {
+            Ok(prepared) => {
+                let operation = self.event_loop.operation(shape)?;
+                self.event_loop.submit(self.core, prepared, &operation, self.policy)?;
+                return Ok(operation);
+            }
+            Err(NotPrepared::Raised(error)) => return Err(error),
+            Err(NotPrepared::Draft(draft)) => draft,
+        };
+        let (client, keys, limit) = (self.core.client(py)?.clone(), draft.keys(), duration(self.timeout)?);
+        let lookup = async move { requests::describe_all(&client, &keys, limit).await };
+        self.submit_when_found(lookup, shape, Rest::Draft(Mutex::new(Some(draft))))
+    }
+
+    /// Looks the streams up that the client does not know, and encodes and submits the append then.
+    fn look_up(&self, py: Python<'py>, keys: Vec<Key>, kept: Snapshot, options: AppendOptions) -> Started<'py> {
+        let (client, limit) = (self.core.client(py)?.clone(), duration(self.timeout)?);
+        let lookup = async move { requests::find_all(&client, &keys, limit).await };
+        let rest = Rest::Encode {
+            kept,
+            options,
+            deadline: self.deadline,
+        };
+        self.submit_when_found(lookup, AckShape::None, rest)
+    }
+
+    /// Submits the append once the server has described its streams.
+    fn submit_when_found(
+        &self,
+        lookup: impl Future<Output = Result<Vec<Arc<Described>>, Failure>> + Send + 'static,
+        shape: AckShape,
+        rest: Rest,
+    ) -> Started<'py> {
+        let operation = self.event_loop.operation(shape)?;
+        let lookup = self.event_loop.spawn(lookup, |py, streams| {
+            Ok(PyList::new(py, streams.into_iter().map(StreamInfo))?
+                .into_any()
+                .unbind())
+        })?;
+        if let Some(task) = lookup.get().task() {
+            operation.get().set_task(task);
         }
-        Err(NotPrepared::Raised(error)) => return Err(error),
-        Err(NotPrepared::Draft(draft)) => draft,
-    };
-    let (client, keys, limit) = (core.client(py)?.clone(), draft.keys(), duration(timeout)?);
-    let lookup = async move { requests::describe_all(&client, &keys, limit).await };
-    let rest = Rest::Draft(Mutex::new(Some(draft)));
-    start_when_found(event_loop, core, lookup, event_loop.operation(shape)?, rest, policy)
+        let then = AppendWhenFound {
+            core: Arc::clone(self.core),
+            operation: operation.clone().unbind(),
+            rest,
+            policy: self.policy,
+        };
+        lookup.call_method1("add_done_callback", (then,))?;
+        Ok(operation)
+    }
 }
 
 /// Data that is encoded later: copied where its owner could change it meanwhile.
@@ -238,33 +254,6 @@ enum Snapshot {
         headers: Option<Py<PyAny>>,
     },
     Many(Py<PyList>),
-}
-
-/// Looks the streams of an append up, and submits the append once the server has described them.
-fn start_when_found<'py>(
-    event_loop: &RunningLoop<'py>,
-    core: &Arc<ClientCore>,
-    lookup: impl Future<Output = Result<Vec<Arc<Described>>, Failure>> + Send + 'static,
-    operation: Bound<'py, Operation>,
-    rest: Rest,
-    policy: BackpressurePolicy,
-) -> Started<'py> {
-    let lookup = event_loop.spawn(lookup, |py, streams| {
-        Ok(PyList::new(py, streams.into_iter().map(StreamInfo))?
-            .into_any()
-            .unbind())
-    })?;
-    if let Some(task) = lookup.get().task() {
-        operation.get().set_task(task);
-    }
-    let then = AppendWhenFound {
-        core: Arc::clone(core),
-        operation: operation.clone().unbind(),
-        rest,
-        policy,
-    };
-    lookup.call_method1("add_done_callback", (then,))?;
-    Ok(operation)
 }
 
 /// The rest of an append whose streams had to be looked up: the callback of the look-up.

@@ -485,15 +485,10 @@ fn cancelled_error(py: Python<'_>, message: Option<&Py<PyAny>>) -> PyErr {
         Some(message) => class.call1((message,)),
         None => class.call0(),
     });
-    match made {
-        Ok(error) => PyErr::from_value(error),
-        Err(error) => error,
-    }
+    made.map_or_else(|error| error, PyErr::from_value)
 }
 
 fn not_ready(py: Python<'_>, message: &str) -> PyErr {
-    match imports::invalid_state_error(py).and_then(|class| class.call1((message,))) {
-        Ok(error) => PyErr::from_value(error),
-        Err(error) => error,
-    }
+    let made = imports::invalid_state_error(py).and_then(|class| class.call1((message,)));
+    made.map_or_else(|error| error, PyErr::from_value)
 }

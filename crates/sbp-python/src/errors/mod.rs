@@ -22,10 +22,7 @@ pub(crate) fn from_client(py: Python<'_>, error: ClientError, name: Option<&str>
         Some(name) => error.with_stream_name(name),
         None => error,
     };
-    match exception(py, &error) {
-        Ok(made) => PyErr::from_value(made),
-        Err(error) => error,
-    }
+    exception(py, &error).map_or_else(|error| error, PyErr::from_value)
 }
 
 /// The exception, with what it carries.
