@@ -3,10 +3,10 @@
 /// The methods of a pair of classes, each written once. Their docstrings are those of the stub; see
 /// [`sbp_python_macros::stub_docs`].
 ///
-/// `struct Blocking and Asyncio(…);` declares the classes, with what they share.
-/// `impl Blocking and Asyncio { … }` holds the methods that both have. What differs between the two, a method takes from `api`: that is
-/// [`crate::api::blocking`] in one class and [`crate::api::asyncio`] in the other, and says how a call ends
-/// (`api::Returned`, `api::run`), how records are appended, and of which class the objects are that a call returns.
+/// `struct Blocking and Asyncio(…);` declares the classes, with what they share. `impl Blocking and Asyncio { … }` holds the
+/// methods that both have. What differs between the two, a method takes from `api`: that is [`crate::api::blocking`] in one
+/// class and [`crate::api::asyncio`] in the other, and says how a call ends (`api::Returned`, `api::run`), how records are
+/// appended, and of which class the objects are that a call returns.
 ///
 /// `appends(…) to (core, key)` makes `append` and `try_append`, to the stream of that key: behind an argument of its own they
 /// take the keywords of every append.
