@@ -5,8 +5,11 @@ use std::sync::Arc;
 use crate::submission::attempt::AttemptEnd;
 use crate::submission::{AppendResultOf, AttemptSink, CompletionSink, Reply, ReplyTo};
 
-/// Sinks and what they are about to be told, each outcome under its token.
-struct Gathered<S: ?Sized, T>(Vec<(Arc<S>, Vec<(u64, T)>)>);
+/// Outcomes, each with the token that its append was submitted under.
+type Outcomes<T> = Vec<(u64, T)>;
+
+/// Sinks and what they are about to be told.
+struct Gathered<S: ?Sized, T>(Vec<(Arc<S>, Outcomes<T>)>);
 
 impl<S: ?Sized, T> Default for Gathered<S, T> {
     fn default() -> Self {
@@ -24,7 +27,7 @@ impl<S: ?Sized, T> Gathered<S, T> {
     }
 
     /// Tells every sink what has gathered, and forgets sinks that nobody else holds any more. Returns how many were told.
-    fn deliver(&mut self, tell: impl Fn(&Arc<S>, &mut Vec<(u64, T)>)) -> u64 {
+    fn deliver(&mut self, tell: impl Fn(&Arc<S>, &mut Outcomes<T>)) -> u64 {
         let mut told = 0;
         for (sink, gathered) in self.0.iter_mut().filter(|(_, gathered)| !gathered.is_empty()) {
             tell(sink, gathered);
