@@ -292,15 +292,8 @@ impl<T: Send + 'static> Log<T> {
     #[must_use]
     pub fn damage(&self, key: RangeKey) -> Vec<DamagedInterval> {
         let state = self.shared.state.read();
-        let damage = state
-            .index
-            .get(key)
-            .map(|range| range.damage.as_slice())
-            .unwrap_or_default();
-        damage
-            .iter()
-            .map(|&(from, to)| DamagedInterval { key, from, to })
-            .collect()
+        let damage = state.index.get(key).into_iter().flat_map(|range| &range.damage);
+        damage.map(|&(from, to)| DamagedInterval { key, from, to }).collect()
     }
 
     /// The number of ranges with damaged offsets.
