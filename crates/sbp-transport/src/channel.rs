@@ -5,7 +5,7 @@
 //! connection that has just been replaced.
 
 use std::{
-    fmt,
+    fmt::Debug,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -19,17 +19,17 @@ use crate::application::Application;
 use crate::descriptors::Descriptors;
 use crate::dial::{DialError, dial};
 use crate::mailbox::{Mailbox, SleepingDriver, mailbox};
-use crate::reconnect::{Attempts, Next, Reconnect, ReconnectPolicy};
+use crate::reconnect::{Next, Reconnect, ReconnectPolicy};
 use crate::shared_driver::drive_shared;
 use crate::socket::Socket;
 use crate::stats::TransportStats;
 
 /// Work of a channel that no connection has.
-pub trait ChannelQueue: Default + Send + 'static {
+pub trait ChannelQueue: Default + Debug + Send + 'static {
     /// What a connection is told.
-    type Command: Send + 'static;
+    type Command: Debug + Send + 'static;
     /// What is found out about the peer of the connection that takes work; nothing when that begins.
-    type Learned: Default + Send + 'static;
+    type Learned: Default + Debug + Send + 'static;
 
     /// Whether a connection is wanted; asked before each attempt to connect, and while one is under way.
     fn wants_connection(&mut self) -> bool;
@@ -74,6 +74,7 @@ pub trait ChannelOwner: Send + Sync + 'static {
 }
 
 /// One lasting way to a peer, over connections that come and go.
+#[derive(Debug)]
 pub struct ReconnectingChannel<Q: ChannelQueue> {
     addresses: Vec<Arc<str>>,
     connect_timeout: Duration,
@@ -85,12 +86,14 @@ pub struct ReconnectingChannel<Q: ChannelQueue> {
 }
 
 /// What a channel knows under its lock.
+#[derive(Debug)]
 pub struct ChannelState<Q: ChannelQueue> {
-    reconnect: Reconnect<ReadyConnection<Q>>,
+    /// When it dials, and which of its connections takes work.
+    pub reconnect: Reconnect<ReadyConnection<Q>>,
     /// Work that no connection has.
     pub queue: Q,
-    /// Why there was no connection last time.
-    last_failure: Option<String>,
+    /// Why there was no connection last time: for those who run out of time without one.
+    pub last_failure: Option<String>,
     /// The connections that are not over, the ready one and those that drain, by their generation.
     connections: Vec<(u64, Mailbox<Q::Command>)>,
     /// Tasks that have not ended: each dials, or serves one connection.
@@ -98,6 +101,7 @@ pub struct ChannelState<Q: ChannelQueue> {
 }
 
 /// The connection that takes a channel's work.
+#[derive(Debug)]
 pub struct ReadyConnection<Q: ChannelQueue> {
     /// Where it takes its work.
     pub mailbox: Mailbox<Q::Command>,
@@ -214,45 +218,6 @@ impl<Q: ChannelQueue> ChannelState<Q> {
         self.reconnect.ready().map(|(_, ready)| ready)
     }
 
-    /// The same, to be told what was found out about its peer; `None` when it is another connection.
-    pub fn ready_mut(&mut self, generation: u64) -> Option<&mut ReadyConnection<Q>> {
-        self.reconnect.ready_mut(generation)
-    }
-
-    /// Whether it is this connection that takes work.
-    #[must_use]
-    pub fn is_ready(&self, generation: u64) -> bool {
-        self.reconnect.is_ready(generation)
-    }
-
-    /// Whether the channel was closed.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.reconnect.is_closed()
-    }
-
-    /// What became of the attempts to connect.
-    #[must_use]
-    pub fn attempts(&self) -> &Attempts {
-        self.reconnect.attempts()
-    }
-
-    /// The same, to be told that a peer was reached, or that the attempts were given up.
-    pub fn attempts_mut(&mut self) -> &mut Attempts {
-        self.reconnect.attempts_mut()
-    }
-
-    /// Why there was no connection last time.
-    #[must_use]
-    pub fn last_failure(&self) -> Option<&str> {
-        self.last_failure.as_deref()
-    }
-
-    /// What went wrong, for those who run out of time without a connection.
-    pub fn note_failure(&mut self, reason: String) {
-        self.last_failure = Some(reason);
-    }
-
     /// Hands a command to the connection that takes work; its driver, where it sleeps, is the caller's to drive or to drop.
     ///
     /// # Errors
@@ -294,12 +259,6 @@ impl<Q: ChannelQueue> ChannelState<Q> {
         if !matches!(reason, CloseReason::Local | CloseReason::WentAway) {
             self.lost(reason.to_string());
         }
-    }
-
-    /// A connection takes nothing new any more; its task goes on until what it sent is answered. Returns whether it took
-    /// work until now.
-    pub fn drains(&mut self, generation: u64) -> bool {
-        self.reconnect.drains(generation)
     }
 
     /// The next connection is to the next address. The one that took work until now gets its last command; its generation.
@@ -426,7 +385,7 @@ struct Listed<'a, Q: ChannelQueue> {
 impl<Q: ChannelQueue> Drop for Listed<'_, Q> {
     fn drop(&mut self) {
         let mut state = self.channel.lock();
-        state.drains(self.generation);
+        state.reconnect.drains(self.generation);
         state
             .connections
             .retain(|(generation, _)| *generation != self.generation);
@@ -438,33 +397,5 @@ async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at.into()).await,
         None => std::future::pending().await,
-    }
-}
-
-impl<Q: ChannelQueue> fmt::Debug for ReadyConnection<Q> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("ReadyConnection")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<Q: ChannelQueue> fmt::Debug for ChannelState<Q> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("ChannelState")
-            .field("attempts", self.attempts())
-            .field("last_failure", &self.last_failure)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<Q: ChannelQueue> fmt::Debug for ReconnectingChannel<Q> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("ReconnectingChannel")
-            .field("addresses", &self.addresses)
-            .finish_non_exhaustive()
     }
 }

@@ -1,19 +1,12 @@
 //! Sockets that connect.
 
-use std::{
-    collections::VecDeque,
-    future::{Future, poll_fn},
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    task::Poll,
-    time::Duration,
-};
+use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
 
 use thiserror::Error;
 use tokio::{
     net::{TcpStream, lookup_host},
-    time::{Instant, sleep_until, timeout_at},
+    task::{JoinError, JoinSet},
+    time::{Instant, timeout_at},
 };
 
 use crate::socket::accept_options;
@@ -107,42 +100,29 @@ fn interleave(addresses: impl Iterator<Item = SocketAddr>) -> VecDeque<SocketAdd
 
 /// Tries all, each with a head start; the first success, or the last failure.
 async fn race(mut candidates: VecDeque<SocketAddr>) -> io::Result<TcpStream> {
-    type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
-    let mut attempts: Vec<Attempt> = Vec::new();
-    let mut head_start = Box::pin(sleep_until(Instant::now()));
+    let mut attempts = JoinSet::new();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    poll_fn(|context| {
-        loop {
-            let mut index = 0;
-            while let Some(attempt) = attempts.get_mut(index) {
-                match attempt.as_mut().poll(context) {
-                    Poll::Ready(Ok(stream)) => return Poll::Ready(Ok(stream)),
-                    Poll::Ready(Err(error)) => {
-                        failure = error;
-                        drop(attempts.swap_remove(index));
-                    }
-                    Poll::Pending => index += 1,
-                }
-            }
-            let start_next = attempts.is_empty() || head_start.as_mut().poll(context).is_ready();
-            match candidates.pop_front() {
-                Some(candidate) if start_next => {
-                    attempts.push(Box::pin(TcpStream::connect(candidate)));
-                    head_start.as_mut().reset(Instant::now() + STAGGER);
-                }
-                Some(candidate) => {
-                    candidates.push_front(candidate);
-                    return Poll::Pending;
-                }
-                None if attempts.is_empty() => {
-                    let none = io::Error::from(io::ErrorKind::NotFound);
-                    return Poll::Ready(Err(std::mem::replace(&mut failure, none)));
-                }
-                None => return Poll::Pending,
+    while let Some(candidate) = candidates.pop_front() {
+        attempts.spawn(TcpStream::connect(candidate));
+        let next_at = (!candidates.is_empty()).then(|| Instant::now() + STAGGER);
+        // The next one is tried earlier where nothing is under way any more.
+        while let Some(ended) = join_until(&mut attempts, next_at).await {
+            match ended {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => failure = error,
+                Err(error) => failure = error.into(),
             }
         }
-    })
-    .await
+    }
+    Err(failure)
+}
+
+/// What an attempt came to that ends before that moment; `None` where there is none.
+async fn join_until<T: 'static>(attempts: &mut JoinSet<T>, at: Option<Instant>) -> Option<Result<T, JoinError>> {
+    match at {
+        Some(at) => timeout_at(at, attempts.join_next()).await.ok().flatten(),
+        None => attempts.join_next().await,
+    }
 }
 
 #[cfg(test)]

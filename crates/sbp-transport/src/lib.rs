@@ -26,7 +26,7 @@ pub use driver::{Driven, Settled, drive, drive_until_settled};
 pub use listen::{ListenError, listen};
 pub use mailbox::{Inbox, Mailbox, SleepingDriver, mailbox};
 pub use memory::Memory;
-pub use reconnect::{Attempts, BackOff, ReconnectPolicy};
+pub use reconnect::{Attempts, BackOff, Reconnect, ReconnectPolicy};
 pub use sbp_session::CloseReason;
 pub use shared_driver::drive_shared;
 pub use socket::{Socket, accept_options};

@@ -1,7 +1,7 @@
 //! Commands from other tasks and threads to a connection's task.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::{Arc, Weak},
     task::{Context, Poll, Waker},
 };
@@ -35,11 +35,13 @@ pub fn mailbox<C>() -> (Mailbox<C>, Inbox<C>) {
     )
 }
 
+#[derive(Debug)]
 struct Shared<C> {
     state: Mutex<State<C>>,
     stats: Arc<TransportStats>,
 }
 
+#[derive(Debug)]
 struct State<C> {
     commands: Vec<C>,
     /// Set exactly while the task sleeps and nothing was posted since: whoever posts first takes it and wakes.
@@ -50,6 +52,7 @@ struct State<C> {
 }
 
 /// A driver that was asleep when something was posted to it. Dropped, it is woken.
+#[derive(Debug)]
 #[must_use = "a driver that is not driven is woken at once"]
 pub struct SleepingDriver {
     waker: Option<Waker>,
@@ -75,13 +78,8 @@ impl Drop for SleepingDriver {
     }
 }
 
-impl fmt::Debug for SleepingDriver {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SleepingDriver").finish_non_exhaustive()
-    }
-}
-
 /// The posting end. Clones post to the same connection.
+#[derive(Debug)]
 pub struct Mailbox<C> {
     shared: Arc<Shared<C>>,
 }
@@ -162,13 +160,8 @@ impl<C> Clone for Mailbox<C> {
     }
 }
 
-impl<C> fmt::Debug for Mailbox<C> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Mailbox").finish_non_exhaustive()
-    }
-}
-
 /// The taking end, owned by one driver. Dropping it ends the mailbox.
+#[derive(Debug)]
 pub struct Inbox<C> {
     shared: Arc<Shared<C>>,
 }
@@ -216,12 +209,6 @@ impl<C> Drop for Inbox<C> {
     fn drop(&mut self) {
         // Dropped outside the lock: a command's own drop may post or ask.
         drop(self.close());
-    }
-}
-
-impl<C> fmt::Debug for Inbox<C> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Inbox").finish_non_exhaustive()
     }
 }
 

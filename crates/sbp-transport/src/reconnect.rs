@@ -98,8 +98,9 @@ pub struct Attempts {
 
 /// The state of a channel whose connections come and go. `R` is how work is handed to the connection that is ready.
 #[derive(Debug)]
-pub(crate) struct Reconnect<R> {
-    attempts: Attempts,
+pub struct Reconnect<R> {
+    /// What became of the attempts so far. Who knows more of the peer tells it that one was reached, or given up.
+    pub attempts: Attempts,
     phase: Phase<R>,
     /// Counts connections.
     generation: u64,
@@ -200,7 +201,7 @@ impl<R> Reconnect<R> {
 
     /// A connection takes no new work any more: it was told to leave, or it has ended. Returns whether it took work until
     /// now.
-    pub(crate) fn drains(&mut self, generation: u64) -> bool {
+    pub fn drains(&mut self, generation: u64) -> bool {
         let is_ready = self.is_ready(generation);
         if is_ready {
             self.phase = Phase::Idle;
@@ -227,12 +228,14 @@ impl<R> Reconnect<R> {
     }
 
     /// Whether it was closed.
-    pub(crate) fn is_closed(&self) -> bool {
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         self.closed
     }
 
     /// The connection that takes work, by its number.
-    pub(crate) fn ready(&self) -> Option<(u64, &R)> {
+    #[must_use]
+    pub fn ready(&self) -> Option<(u64, &R)> {
         match &self.phase {
             Phase::Ready { generation, ready } => Some((*generation, ready)),
             Phase::Idle | Phase::Waiting | Phase::Dialling { .. } => None,
@@ -240,7 +243,7 @@ impl<R> Reconnect<R> {
     }
 
     /// The connection with this number, if it takes work.
-    pub(crate) fn ready_mut(&mut self, wanted: u64) -> Option<&mut R> {
+    pub fn ready_mut(&mut self, wanted: u64) -> Option<&mut R> {
         match &mut self.phase {
             Phase::Ready { generation, ready } if *generation == wanted => Some(ready),
             Phase::Idle | Phase::Waiting | Phase::Dialling { .. } | Phase::Ready { .. } => None,
@@ -248,18 +251,9 @@ impl<R> Reconnect<R> {
     }
 
     /// Whether it is this connection that takes work.
-    pub(crate) fn is_ready(&self, generation: u64) -> bool {
+    #[must_use]
+    pub fn is_ready(&self, generation: u64) -> bool {
         self.ready().is_some_and(|(ready, _)| ready == generation)
-    }
-
-    /// What became of the attempts so far.
-    pub(crate) fn attempts(&self) -> &Attempts {
-        &self.attempts
-    }
-
-    /// The same, to be told what this state cannot see.
-    pub(crate) fn attempts_mut(&mut self) -> &mut Attempts {
-        &mut self.attempts
     }
 }
 

@@ -165,7 +165,7 @@ impl Channel {
 
     fn post_for(self: &Arc<Self>, command: Command) -> Option<SleepingDriver> {
         let mut state = self.connections.lock();
-        if state.is_closed() {
+        if state.reconnect.is_closed() {
             drop(state);
             self.refuse_closed(command);
             return None;
@@ -198,7 +198,7 @@ impl Channel {
     /// Takes back appends that were not sent; they go out before all that came later.
     pub(crate) fn requeue(self: &Arc<Self>, submissions: Submissions) {
         let mut state = self.connections.lock();
-        if state.is_closed() {
+        if state.reconnect.is_closed() {
             drop(state);
             return self.refuse_closed(Command::Appends(submissions));
         }
@@ -234,7 +234,8 @@ impl Channel {
     /// Whether one more failure ends the attempts to reach a server for the first time.
     pub(crate) fn is_hopeless(&self) -> bool {
         let state = self.connections.lock();
-        self.gives_up(state.attempts(), state.attempts().failures() + 1)
+        let attempts = &state.reconnect.attempts;
+        self.gives_up(attempts, attempts.failures() + 1)
     }
 
     /// What was agreed with the peer of the present connection.
@@ -283,8 +284,8 @@ impl Channel {
             }
         }
         let mut state = self.connections.lock();
-        state.attempts_mut().reached();
-        if let Some(ready) = state.ready_mut(generation) {
+        state.reconnect.attempts.reached();
+        if let Some(ready) = state.reconnect.ready_mut(generation) {
             ready.learned = Some(Arc::clone(features));
         }
     }
@@ -298,7 +299,7 @@ impl Channel {
     /// as a failure to connect to it, so that the next attempt waits, or goes to the next server.
     pub(crate) fn greeting_failed(&self, generation: u64, reason: String) {
         let mut state = self.connections.lock();
-        if state.is_ready(generation) {
+        if state.reconnect.is_ready(generation) {
             state.lost(reason);
         }
     }
@@ -312,7 +313,7 @@ impl Channel {
     pub(crate) fn connection_drains(self: Arc<Self>, generation: u64) {
         let mut state = self.connections.lock();
         state.queue.drains(generation);
-        if state.drains(generation) {
+        if state.reconnect.drains(generation) {
             self.connections.ensure_connecting(&self, &mut state);
         }
     }

@@ -82,7 +82,7 @@ impl ChannelOwner for Channel {
     fn dial_failed(self: &Arc<Self>, error: &DialError) {
         let mut state = self.connections.lock();
         state.dial_failed(error);
-        let attempts = state.attempts();
+        let attempts = &state.reconnect.attempts;
         let failures = attempts.failures();
         if attempts.rounds(failures) == attempts.rounds(failures.saturating_sub(1)) {
             // Other servers are tried first.
@@ -92,7 +92,7 @@ impl ChannelOwner for Channel {
         let ever_reached = attempts.ever_reached();
         if hopeless {
             // The next call begins anew.
-            state.attempts_mut().start_over();
+            state.reconnect.attempts.start_over();
         }
         // Appends wait for a connection as long as they have time: they are in order here, and nobody else keeps that.
         // Only where the server may be elsewhere by now they wait for that to be found out, in order too.
@@ -129,8 +129,8 @@ impl ChannelOwner for Channel {
         let (overdue, next, reason, ever_reached) = {
             let mut state = self.connections.lock();
             let (overdue, next) = state.queue.take_overdue(now);
-            let reason = state.last_failure().map(str::to_owned);
-            (overdue, next, reason, state.attempts().ever_reached())
+            let reason = state.last_failure.clone();
+            (overdue, next, reason, state.reconnect.attempts.ever_reached())
         };
         if !overdue.is_empty() {
             let failure = self.unsent(match reason {

@@ -99,7 +99,7 @@ impl Shared {
 
     pub(super) fn submit(self: &Arc<Self>, call: Call) -> Result<(), PeerError> {
         let mut state = self.channel.lock();
-        if state.is_closed() {
+        if state.reconnect.is_closed() {
             return Err(PeerError::Closed);
         }
         if let Err(PeerCommand::Call(call)) = state.post(PeerCommand::Call(call)) {
@@ -111,7 +111,7 @@ impl Shared {
 
     /// The peer has answered the greeting on this connection.
     pub(super) fn greeted(&self, generation: u64) {
-        self.channel.lock().attempts_mut().reached();
+        self.channel.lock().reconnect.attempts.reached();
         self.greeted.send_if_modified(|last| {
             let new = *last < generation;
             *last = (*last).max(generation);
@@ -132,18 +132,18 @@ impl Shared {
         if let Some(reason) = closing {
             state.closing(reason);
         }
-        if state.drains(generation) {
+        if state.reconnect.drains(generation) {
             self.channel.ensure_connecting(self, &mut state);
         }
     }
 
     /// What went wrong last, if a connection was lost or not made.
     pub(super) fn last_failure(&self) -> Option<String> {
-        self.channel.lock().last_failure().map(str::to_owned)
+        self.channel.lock().last_failure.clone()
     }
 
     pub(super) fn note_failure(&self, reason: String) {
-        self.channel.lock().note_failure(reason);
+        self.channel.lock().last_failure = Some(reason);
     }
 
     pub(super) fn close(&self) {

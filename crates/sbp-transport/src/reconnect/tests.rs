@@ -28,7 +28,7 @@ fn in_phase(name: &str, now: Instant) -> Machine {
     assert!(machine.want(now));
     assert_eq!(machine.next(now, true), Next::Dial { address: 0 });
     assert_eq!(machine.dialled("old"), Next::Serve { generation: 1 });
-    machine.attempts_mut().reached();
+    machine.attempts.reached();
     assert!(machine.drains(1));
     if name != "Idle" {
         assert!(machine.want(now));
@@ -83,11 +83,11 @@ fn feed(machine: &mut Machine, input: &str, now: Instant) -> &'static str {
         "drains, old" => yes(machine.drains(1)),
         "drains, new" => yes(machine.drains(2)),
         "reached" => {
-            machine.attempts_mut().reached();
+            machine.attempts.reached();
             ""
         }
         "start_over" => {
-            machine.attempts_mut().start_over();
+            machine.attempts.start_over();
             ""
         }
         "move_on" => machine.move_on().map_or("", |(_, ready)| ready),
@@ -180,7 +180,7 @@ fn pauses_double_up_to_the_longest_and_each_failure_goes_to_the_next_address() {
     assert_eq!(addresses, [0, 1, 0, 1, 0, 1, 0]);
     let millis: Vec<_> = pauses.iter().map(Duration::as_millis).collect();
     assert_eq!(millis, [10, 20, 40, 80, 100, 100]);
-    assert_eq!(machine.attempts().failures(), 7);
+    assert_eq!(machine.attempts.failures(), 7);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn every_address_is_tried_once_before_the_first_pause_where_a_round_is_that_long
     // After the second failure, and after each one from then on: a round that began counts as the one before.
     let millis: Vec<_> = pauses.iter().map(Duration::as_millis).collect();
     assert_eq!(millis, [10, 10, 20, 20]);
-    assert_eq!(machine.attempts().rounds(5), 2);
+    assert_eq!(machine.attempts.rounds(5), 2);
 }
 
 #[test]
@@ -217,13 +217,13 @@ fn a_peer_that_was_never_reached_is_asked_more_often_until_it_is() {
         ..policy()
     };
     let mut machine = Machine::new(capped, false);
-    assert_eq!(machine.attempts().failing_for(now), Duration::ZERO);
+    assert_eq!(machine.attempts.failing_for(now), Duration::ZERO);
     machine.lost(now, 1.0);
     assert!(machine.want(now));
     assert_eq!(machine.next(now, true), Next::WaitUntil(now + FIRST / 2));
-    assert_eq!(machine.attempts().failing_for(now + FIRST), FIRST);
-    machine.attempts_mut().reached();
-    assert!(machine.attempts().ever_reached() && machine.attempts().failures() == 0);
+    assert_eq!(machine.attempts.failing_for(now + FIRST), FIRST);
+    machine.attempts.reached();
+    assert!(machine.attempts.ever_reached() && machine.attempts.failures() == 0);
     assert_eq!(
         machine.next(now, true),
         Next::Dial { address: 1 },
@@ -238,9 +238,9 @@ fn who_gives_up_begins_anew() {
     let mut now = Instant::now();
     let mut machine = Machine::new(policy(), false);
     failing(&mut machine, &mut now, 5);
-    machine.attempts_mut().start_over();
+    machine.attempts.start_over();
     assert_eq!(
-        (machine.attempts().failures(), machine.attempts().failing_for(now)),
+        (machine.attempts.failures(), machine.attempts.failing_for(now)),
         (0, Duration::ZERO)
     );
     assert!(matches!(machine.next(now, true), Next::Dial { .. }), "at once");
@@ -265,7 +265,7 @@ fn failures_are_forgotten_while_nobody_wants_a_connection_where_the_policy_says_
         assert!(machine.want(now + pause));
         let (address, failures) = if forgets_when_idle { (0, 0) } else { (1, 3) };
         assert_eq!(machine.next(now + pause, true), Next::Dial { address });
-        assert_eq!(machine.attempts().failures(), failures);
+        assert_eq!(machine.attempts.failures(), failures);
     }
 }
 
@@ -354,13 +354,13 @@ impl World {
                 self.machine.drains(connection);
                 assert!(!self.machine.is_ready(connection));
             }
-            10 if draw < 0.5 => self.machine.attempts_mut().reached(),
+            10 if draw < 0.5 => self.machine.attempts.reached(),
             10 => drop(self.machine.move_on()),
             _ if draw < 0.05 => {
                 assert_eq!(self.machine.close(), !self.closed);
                 self.closed = true;
             }
-            _ => self.machine.attempts_mut().start_over(),
+            _ => self.machine.attempts.start_over(),
         }
     }
 

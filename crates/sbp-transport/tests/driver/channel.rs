@@ -22,7 +22,7 @@ enum Word {
     Close,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Words(Vec<Word>);
 
 impl ChannelQueue for Words {
@@ -126,7 +126,7 @@ impl Application for Line {
             let channel = &self.owner.channel;
             let mut state = channel.lock();
             state.closing(&reason);
-            if state.drains(self.generation) {
+            if state.reconnect.drains(self.generation) {
                 channel.ensure_connecting(&self.owner, &mut state);
             }
         }
@@ -178,7 +178,8 @@ async fn work_that_waits_goes_to_the_next_connection_wherever_that_is() {
         owner
             .channel
             .lock()
-            .last_failure()
+            .last_failure
+            .as_deref()
             .is_some_and(|why| why.contains("cannot connect"))
     );
     drop(first);
