@@ -8,7 +8,6 @@ use sbp_types::StreamId;
 
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::pool::routes::Purpose;
 
 /// How long a placement driver is waited for, where others serve the stream.
 const ELSEWHERE: Duration = Duration::from_millis(500);
@@ -69,7 +68,7 @@ impl Client {
             return Ok(());
         }
         if !self.is_current(id) {
-            let elsewhere = !Arc::ptr_eq(&self.pool().of_stream(id, Purpose::Append), self.channel());
+            let elsewhere = !Arc::ptr_eq(&self.pool().for_append(id), self.channel());
             let patience = timeout.unwrap_or(self.config().timeout);
             let patience = if elsewhere { patience.min(ELSEWHERE) } else { patience };
             if let Err(error) = self.describe_streams(&[id], &[], Some(patience)).await {

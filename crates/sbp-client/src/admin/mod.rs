@@ -8,9 +8,9 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sbp_messages::{Message, Status};
+use sbp_messages::{Message, Status, Stream};
 
-use crate::call::answers::{expect_results, gather};
+use crate::call::answers::{Each, expect_results, gather, single};
 use crate::call::{self, Plan, Where};
 use crate::channel::command::{Answer, Need};
 use crate::channel::header::{encoded, millis};
@@ -39,30 +39,47 @@ impl Client {
     }
 
     /// Asks about many things, as many in one request as a server takes. `request` makes the request for a part of them,
-    /// `take` takes an answer's frame apart. The results are as many as the things, in their order; each comes with who
-    /// gave it.
-    async fn ask_each<A, M: Message, N: Message, R>(
+    /// `take` takes an answer's frame apart, and `read` says what the server's result means
+    /// for one thing. There is one outcome for each, in their order.
+    async fn ask_each<A, M: Message, N: Message, R, T>(
         &self,
         plan: Plan,
         asked: &[A],
         mut request: impl FnMut(i32, &[A]) -> M,
         mut take: impl FnMut(N) -> (Vec<R>, Status, i32),
-    ) -> Result<Vec<(R, Arc<str>)>, ClientError> {
-        let mut results = Vec::with_capacity(asked.len());
+        mut read: impl FnMut(&A, R, &Arc<str>) -> Result<T, ClientError>,
+    ) -> Result<Each<T>, ClientError> {
+        let mut each = Vec::with_capacity(asked.len());
         for part in asked.chunks(ENTRIES) {
             let encode = |left| encoded(&request(millis(left), part));
-            let read = |answer: &Answer| Ok((gather(answer, &mut take)?, Arc::clone(&answer.endpoint)));
-            let (more, server) = call::call(self.pool(), plan, encode, read).await?;
-            expect_results(part.len(), more.len())?;
-            results.extend(more.into_iter().map(|result| (result, Arc::clone(&server))));
+            let gather = |answer: &Answer| Ok((gather(answer, &mut take)?, Arc::clone(&answer.endpoint)));
+            let (results, server) = call::call(self.pool(), plan, encode, gather).await?;
+            expect_results(part.len(), results.len())?;
+            each.extend(
+                part.iter()
+                    .zip(results)
+                    .map(|(asked, result)| read(asked, result, &server)),
+            );
         }
-        Ok(results)
+        Ok(each)
     }
-}
 
-/// Remembers a stream that a server described.
-fn known_stream(client: &Client, stream: sbp_messages::Stream) -> Arc<sbp_messages::Stream> {
-    let stream = Arc::new(stream);
-    client.remember(&stream);
-    stream
+    /// Asks about one thing. `take` takes the answer apart.
+    async fn ask_one<M: Message, N: Message, R>(
+        &self,
+        timeout: Option<Duration>,
+        mut request: impl FnMut(i32) -> M,
+        take: impl Fn(N) -> (R, Status),
+    ) -> Result<R, ClientError> {
+        let encode = |left| encoded(&request(millis(left)));
+        let read = |answer: &Answer| single(answer, &take);
+        call::call(self.pool(), self.harmless::<M>(timeout), encode, read).await
+    }
+
+    /// Remembers a stream that a server described.
+    fn known(&self, stream: Stream) -> Arc<Stream> {
+        let stream = Arc::new(stream);
+        self.remember(&stream);
+        stream
+    }
 }

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use sbp_messages::{
-    CreateRangeRequest, CreateRangeResponse, DescribeRangesRequest, DescribeRangesResponse, Range, RangeCriteria,
-    RangeId, SealKind, SealRangesRequest, SealRangesResponse, StreamRanges, SyncRangesRequest, SyncRangesResponse,
+    CreateRangeRequest, CreateRangeResponse, DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, Range,
+    RangeCriteria, RangeId, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult,
 };
 use sbp_types::StreamId;
 
 use super::ENTRIES;
-use crate::call::answers::{Each, entry, single};
+use crate::call::answers::{Each, entry, only};
 use crate::call::ranges::list_ranges;
-use crate::call::{self};
-use crate::channel::header::{encoded, millis};
 use crate::client::Client;
 use crate::clock::now;
 use crate::error::ClientError;
@@ -28,11 +26,8 @@ impl Client {
             stream_id: Some(stream),
             range_server: None,
         }];
-        let mut listed = self.list_ranges_by(&criteria, timeout).await?;
-        let ranges = listed
-            .pop()
-            .unwrap_or_else(|| Err(ClientError::protocol("a list of ranges is missing")));
-        ranges.map_err(|error| error.with_stream(stream))
+        let listed = self.list_ranges_by(&criteria, timeout).await?;
+        only(listed).map_err(|error| error.with_stream(stream))
     }
 
     /// Lists the ranges that meet each of the criteria: of a stream, on a server, or of a stream on a server. As many
@@ -86,11 +81,10 @@ impl Client {
             ranges: part.to_vec(),
         };
         let take = |frame: DescribeRangesResponse| (frame.describe_responses, frame.status, frame.throttle_time_ms);
-        let results = self.ask_each(plan, ranges, request, take).await?;
-        let described = ranges.iter().zip(results).map(|(asked, (result, server))| {
-            entry(&result.status, &server, result.range, "a described range").map_err(|error| placed(error, asked))
-        });
-        Ok(described.collect())
+        let read = |asked: &_, result: DescribeRangeResult, server: &_| {
+            entry(&result.status, server, result.range, "a described range").map_err(|error| placed(error, asked))
+        };
+        self.ask_each(plan, ranges, request, take, read).await
     }
 
     /// Seals ranges: no record is added to them any more. With [`SealKind::PLACEMENT_DRIVER`] the stream goes on at once
@@ -139,11 +133,10 @@ impl Client {
             kind,
         };
         let take = |frame: SealRangesResponse| (frame.seal_responses, frame.status, frame.throttle_time_ms);
-        let results = self.ask_each(plan, &wanted, request, take).await?;
-        let sealed = wanted.iter().zip(results).map(|(asked, (result, server))| {
-            entry(&result.status, &server, result.range, "a sealed range").map_err(|error| placed(error, asked))
-        });
-        let mut sealed: Each<Range> = sealed.collect();
+        let read = |asked: &_, result: SealRangesResult, server: &_| {
+            entry(&result.status, server, result.range, "a sealed range").map_err(|error| placed(error, asked))
+        };
+        let mut sealed = self.ask_each(plan, &wanted, request, take, read).await?;
         for (place, error) in refused {
             sealed.insert(place, Err(error));
         }
@@ -157,48 +150,17 @@ impl Client {
     ///
     /// That the last range is not sealed, that the index is not the next, or that the call failed.
     pub async fn create_range(&self, range: Range, timeout: Option<Duration>) -> Result<Range, ClientError> {
-        let plan = self.harmless::<CreateRangeRequest>(timeout);
         let stream = range.stream_id;
-        let mut request = CreateRangeRequest {
-            timeout_ms: 0,
-            range: Some(range),
+        let request = |timeout_ms| CreateRangeRequest {
+            timeout_ms,
+            range: Some(range.clone()),
         };
-        let encode = |left| {
-            request.timeout_ms = millis(left);
-            encoded(&request)
-        };
-        let read = |answer: &_| single(answer, |frame: CreateRangeResponse| (frame.range, frame.status));
-        let created = call::call(self.pool(), plan, encode, read).await;
-        match created {
+        let take = |frame: CreateRangeResponse| (frame.range, frame.status);
+        match self.ask_one(timeout, request, take).await {
             Ok(Some(range)) => Ok(range),
             Ok(None) => Err(ClientError::protocol("a created range is not described")),
             Err(error) => Err(error.with_stream(stream)),
         }
-    }
-
-    /// Tells a server ranges, and gets those of the same streams as it has them. Only a placement driver's word changes
-    /// anything; anyone else learns what is stored.
-    ///
-    /// # Errors
-    ///
-    /// When the call as a whole failed.
-    pub async fn sync_ranges(
-        &self,
-        streams: &[StreamRanges],
-        timeout: Option<Duration>,
-    ) -> Result<Each<Vec<Range>>, ClientError> {
-        let plan = self.harmless::<SyncRangesRequest>(timeout);
-        let request = |timeout_ms, part: &[StreamRanges]| SyncRangesRequest {
-            timeout_ms,
-            stream_ranges: part.to_vec(),
-        };
-        let take = |frame: SyncRangesResponse| (frame.sync_responses, frame.status, frame.throttle_time_ms);
-        let results = self.ask_each(plan, streams, request, take).await?;
-        let synced = streams.iter().zip(results).map(|(asked, (result, server))| {
-            entry(&result.status, &server, Some(result.ranges), "a list of ranges")
-                .map_err(|error| error.with_stream(asked.stream_id))
-        });
-        Ok(synced.collect())
     }
 }
 

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_messages::{
-    CreateStreamsRequest, CreateStreamsResponse, DeleteStreamsRequest, DeleteStreamsResponse, DescribeStreamResult,
-    DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, Message, Range, Stream, TrimStreamsRequest,
-    TrimStreamsResponse, TrimmedStream, UpdateStreamsRequest, UpdateStreamsResponse,
+    CreateStreamResult, CreateStreamsRequest, CreateStreamsResponse, DeleteStreamResult, DeleteStreamsRequest,
+    DeleteStreamsResponse, DescribeStreamResult, DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, Message,
+    Range, Stream, TrimStreamResult, TrimStreamsRequest, TrimStreamsResponse, TrimmedStream, UpdateStreamResult,
+    UpdateStreamsRequest, UpdateStreamsResponse,
 };
 use sbp_types::{Offset, StreamId};
 
-use super::{ENTRIES, known_stream};
-use crate::call::answers::{Each, entry, expect_results, gather};
+use super::ENTRIES;
+use crate::call::answers::{Each, entry, expect_results, gather, only};
 use crate::call::{self, Plan, Where};
 use crate::channel::command::Need;
 use crate::channel::header::{encoded, millis};
@@ -57,13 +58,12 @@ impl Client {
             streams: part.to_vec(),
         };
         let take = |frame: CreateStreamsResponse| (frame.create_responses, frame.status, frame.throttle_time_ms);
-        let results = self.ask_each(plan, &streams, request, take).await?;
-        let created = streams.iter().zip(results).map(|(asked, (result, server))| {
-            entry(&result.status, &server, result.stream, "a created stream")
-                .map(|stream| known_stream(self, stream))
+        let read = |asked: &Stream, result: CreateStreamResult, server: &_| {
+            entry(&result.status, server, result.stream, "a created stream")
+                .map(|stream| self.known(stream))
                 .map_err(|error| error.with_stream_name(&asked.name))
-        });
-        Ok(created.collect())
+        };
+        self.ask_each(plan, &streams, request, take, read).await
     }
 
     /// Changes settings of streams, each named by its number. What is 0 or absent stays as it is, except
@@ -86,17 +86,16 @@ impl Client {
             streams: part.to_vec(),
         };
         let take = |frame: UpdateStreamsResponse| (frame.update_responses, frame.status, frame.throttle_time_ms);
-        let results = self.ask_each(plan, &streams, request, take).await?;
-        let updated = streams.iter().zip(results).map(|(asked, (result, server))| {
-            let stream = entry(&result.status, &server, result.stream, "an updated stream").map_err(|error| {
+        let read = |asked: &Stream, result: UpdateStreamResult, server: &_| {
+            let stream = entry(&result.status, server, result.stream, "an updated stream").map_err(|error| {
                 self.forget(&error, asked.stream_id);
                 error.with_stream(asked.stream_id)
             })?;
             // It may have had another name.
             self.forget_stream(asked.stream_id);
-            Ok(known_stream(self, stream))
-        });
-        Ok(updated.collect())
+            Ok(self.known(stream))
+        };
+        self.ask_each(plan, &streams, request, take, read).await
     }
 
     /// Deletes streams with all their records. Appends are refused from then on, and readers are told.
@@ -113,31 +112,32 @@ impl Client {
         timeout: Option<Duration>,
     ) -> Result<Each<Stream>, ClientError> {
         let plan = self.harmless::<DeleteStreamsRequest>(timeout);
+        let described = |stream_id| Stream {
+            stream_id,
+            ..Stream::default()
+        };
         let mut requests = 0;
         let request = |timeout_ms, part: &[StreamId]| {
             requests += 1;
-            let streams = part.iter().map(|&stream_id| Stream {
-                stream_id,
-                ..Stream::default()
-            });
             DeleteStreamsRequest {
                 timeout_ms,
-                streams: streams.collect(),
+                streams: part.iter().copied().map(described).collect(),
             }
         };
         let take = |frame: DeleteStreamsResponse| (frame.delete_responses, frame.status, frame.throttle_time_ms);
-        let results = self.ask_each(plan, streams, request, take).await?;
+        let read = |&stream: &StreamId, result: DeleteStreamResult, server: &Arc<str>| {
+            self.forget_stream(stream);
+            Ok((stream, result, Arc::clone(server)))
+        };
+        let results = self.ask_each(plan, streams, request, take, read).await?;
         let repeated = requests > streams.len().div_ceil(ENTRIES);
-        let deleted = streams.iter().zip(results).map(|(&stream_id, (result, server))| {
-            self.forget_stream(stream_id);
+        let deleted = results.into_iter().map(|result| {
+            let (stream, result, server) = result?;
             if repeated && result.status.code == ErrorCode::NOT_FOUND {
-                return Ok(Stream {
-                    stream_id,
-                    ..Stream::default()
-                });
+                return Ok(described(stream));
             }
             entry(&result.status, &server, result.deleted_stream, "a deleted stream")
-                .map_err(|error| error.with_stream(stream_id))
+                .map_err(|error| error.with_stream(stream))
         });
         Ok(deleted.collect())
     }
@@ -164,17 +164,13 @@ impl Client {
                 .collect(),
         };
         let take = |frame: TrimStreamsResponse| (frame.trim_responses, frame.status, frame.throttle_time_ms);
-        let results = self.ask_each(plan, streams, request, take).await?;
-        let trimmed = streams
-            .iter()
-            .zip(results)
-            .map(|(&(stream, offset), (result, server))| {
-                entry(&result.status, &server, result.range, "a trimmed stream's first range").map_err(|error| {
-                    self.forget(&error, stream);
-                    error.with_stream(stream).with_offset(offset)
-                })
-            });
-        Ok(trimmed.collect())
+        let read = |&(stream, offset): &(StreamId, Offset), result: TrimStreamResult, server: &_| {
+            entry(&result.status, server, result.range, "a trimmed stream's first range").map_err(|error| {
+                self.forget(&error, stream);
+                error.with_stream(stream).with_offset(offset)
+            })
+        };
+        self.ask_each(plan, streams, request, take, read).await
     }
 
     /// Describes streams by number, then by name, in the order asked for.
@@ -277,8 +273,7 @@ impl Client {
         }
     }
 
-    /// The stream of that name; asks the server once and then remembers, as long as its connection
-    /// holds.
+    /// The stream of that name; asks the server once and then remembers, as long as its connection holds.
     ///
     /// # Errors
     ///
@@ -287,8 +282,12 @@ impl Client {
         if let Some(known) = self.known_stream(name).filter(|known| self.is_current(known.stream_id)) {
             return Ok(known);
         }
-        let found = self.describe_streams(&[], &[name], timeout).await?.pop();
-        found.unwrap_or_else(|| Err(ClientError::protocol("a described stream is not described")))
+        self.look_up(name, timeout).await
+    }
+
+    /// The stream of that name; asks the server.
+    pub(crate) async fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Arc<Stream>, ClientError> {
+        only(self.describe_streams(&[], &[name], timeout).await?)
     }
 
     async fn describe_part(
@@ -333,6 +332,6 @@ impl Client {
             }
             return Err(error);
         }
-        entry(&result.status, server, result.stream, "a described stream").map(|stream| known_stream(self, stream))
+        entry(&result.status, server, result.stream, "a described stream").map(|stream| self.known(stream))
     }
 }
