@@ -72,8 +72,8 @@ pub use keyed::{KEYED_MAX, Keyed};
 pub use outcome::{Ack, AppendOutcome};
 pub use position::{Position, Positions, Span};
 pub use read::{
-    Decoded, FetchAnswers, FetchEntry, FetchOptions, Fetched, FetchedBatch, OnGap, Reader, ReaderOptions, Tail,
-    TailEvent, TailOptions, Window,
+    Decoded, FetchEntry, FetchOptions, Fetched, FetchedBatch, OnGap, Reader, ReaderOptions, Tail, TailEvent,
+    TailOptions, Window,
 };
 
 pub use channel::{ClientStats, RoundTripStats};

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sbp_client::{
-    AppendOptions, Client, ClientConfig, Durability, ErrorKind, FetchEntry, FetchOptions, Position, Reader,
-    ReaderOptions, Span, TailOptions,
+    AppendOptions, Client, ClientConfig, Durability, ErrorKind, Position, Reader, ReaderOptions, Span, TailOptions,
 };
 use sbp_e2e::batches::records;
 use sbp_e2e::clients::{client_with, records_of, stream_ids, whole};
@@ -197,51 +196,6 @@ async fn a_tail_sees_what_arrives_after_it_began_and_only_that() {
             tokio::time::sleep(Duration::from_millis(700)).await;
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn one_fetch_is_answered_piece_by_piece_as_data_arrives() {
-    let server = quick_anywhere();
-    let client = client(server.address());
-    let ids = bounded(stream_ids(&client, &["a", "b", "c"])).await;
-    let options = AppendOptions::default();
-    bounded(client.append(ids[1], records(["there already"]), &options))
-        .await
-        .unwrap();
-    let entry = |stream| FetchEntry {
-        stream,
-        from: Position::Earliest,
-        end: None,
-        batch_max_bytes: 0,
-    };
-    let wait = FetchOptions {
-        max_wait: Duration::from_secs(3),
-        min_bytes: 1,
-        ..FetchOptions::default()
-    };
-    let before = client.stats();
-    let mut answers = bounded(client.fetch(ids.iter().map(|&id| entry(id)).collect(), wait))
-        .await
-        .unwrap();
-    let first = bounded(answers.next()).await.unwrap().unwrap();
-    assert_eq!(
-        (first.stream, first.next_offset, first.batches.len()),
-        (ids[1], Offset(1), 1)
-    );
-    // Only now is there anything for the second, and the call is still the same.
-    bounded(client.append(ids[2], records(["later"]), &options))
-        .await
-        .unwrap();
-    let second = bounded(answers.next()).await.unwrap().unwrap();
-    assert_eq!((second.stream, second.batches.len()), (ids[2], 1));
-    // The time is over: the last is answered with nothing.
-    let third = bounded(answers.next()).await.unwrap().unwrap();
-    assert_eq!(
-        (third.stream, third.next_offset, third.batches.len()),
-        (ids[0], Offset(0), 0)
-    );
-    assert!(bounded(answers.next()).await.is_none());
-    assert_eq!(client.stats().calls - before.calls, 2, "one FETCH and one APPEND");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -70,6 +70,30 @@ fn the_hot_one_of_1000_streams_is_answered_at_once_and_the_others_as_they_come()
 }
 
 #[test]
+fn one_fetch_is_answered_piece_by_piece_as_data_arrives() {
+    let server = start(None);
+    let (mut reader, mut writer) = (Peer::connect(&server), Peer::connect(&server));
+    let ids = create_many(&mut writer, 3);
+    writer.store(ids[1], b"there already");
+    let entries: Vec<_> = ids.iter().map(|&id| from(id, Offset::EARLIEST.0)).collect();
+    let call = reader.send(&fetch_request(3_000, 1, &entries), b"");
+    let mut piece = || {
+        let (results, batches, last) = next(&mut reader, call);
+        let [result] = results.as_slice() else {
+            panic!("{results:?}")
+        };
+        assert!(result.status.is_success());
+        (result.stream_id, result.next_offset, batches.len(), last)
+    };
+    assert_eq!(piece(), (ids[1], Offset(1), 1, false));
+    // Only now is there anything for the second, and the call is still the same.
+    writer.store(ids[2], b"later");
+    assert_eq!(piece(), (ids[2], Offset(1), 1, false));
+    // The time is over: the last is answered with nothing.
+    assert_eq!(piece(), (ids[0], Offset(0), 0, true));
+}
+
+#[test]
 fn where_1000_streams_stand_comes_in_one_frame() {
     let server = start(None);
     let mut peer = Peer::connect(&server);

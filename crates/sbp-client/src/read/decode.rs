@@ -7,6 +7,7 @@ use bytes::Bytes;
 use sbp_messages::Stream;
 use sbp_record::{Batch, BatchError, StreamSchema};
 
+use crate::call::answers::only;
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::read::answer::FetchedBatch;
@@ -44,9 +45,7 @@ impl Client {
             Err(error) => return Err(place(ClientError::damaged(error.to_string()))),
         }
         let described = self.describe_streams(&[fetched.stream], &[], timeout).await;
-        let described = described.map_err(place)?.pop();
-        let missing = || ClientError::protocol("a described stream is not described");
-        let stream = described.unwrap_or_else(|| Err(missing())).map_err(place)?;
+        let stream = described.and_then(only).map_err(place)?;
         let schema = stream.schema.as_deref().map(StreamSchema::from_ipc).transpose();
         let schema = schema.map_err(|error| place(ClientError::protocol(error.to_string())))?;
         match Batch::decode(bytes, schema.as_ref()) {

@@ -12,7 +12,7 @@ mod window;
 
 pub use self::answer::FetchedBatch;
 pub use self::decode::Decoded;
-pub use self::fetch::{FetchAnswers, FetchEntry, FetchOptions, Fetched};
+pub use self::fetch::{FetchEntry, FetchOptions, Fetched};
 pub use self::reader::{Reader, ReaderOptions};
 pub use self::tail::{OnGap, Tail, TailEvent, TailOptions};
 pub use self::window::Window;

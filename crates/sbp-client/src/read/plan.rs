@@ -31,6 +31,8 @@ pub(super) struct Brought {
     pub(super) gap: Option<Gap>,
     /// What follows behind the gap.
     pub(super) batches: Vec<FetchedBatch>,
+    /// There is nothing more of the stream where it was asked for: it goes on elsewhere.
+    pub(super) ends_here: bool,
 }
 
 impl Wanted {
@@ -71,7 +73,11 @@ impl Wanted {
         }
         self.from = next;
         self.time = None;
-        Ok(Brought { gap, batches: found })
+        Ok(Brought {
+            gap,
+            batches: found,
+            ends_here: part.bytes.is_empty() && result.end_of_range,
+        })
     }
 
     fn entry(self, request_index: i32) -> FetchInfo {

@@ -15,7 +15,6 @@ use crate::client::Client;
 use crate::clock::now;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
-use crate::pool::routes::Purpose;
 use crate::position::{Position, Positions, Span};
 use crate::read::answer::{first_reaching, parts};
 use crate::read::plan::{self, Wanted};
@@ -73,8 +72,10 @@ impl Client {
             if let (Ok(found), Some(&(stream, time))) = (&found, times.get(place))
                 && found.base_offset < found.high_watermark
             {
-                if looking.len() >= LOOKING {
-                    note_first(looking.join_next().await, &mut offsets);
+                if looking.len() >= LOOKING
+                    && let Some(found) = looking.join_next().await
+                {
+                    note_first(found, &mut offsets);
                 }
                 let client = self.clone();
                 let span = Span {
@@ -87,7 +88,7 @@ impl Client {
             offsets.push(found.map(|found| found.base_offset));
         }
         while let Some(found) = looking.join_next().await {
-            note_first(Some(found), &mut offsets);
+            note_first(found, &mut offsets);
         }
         Ok(offsets)
     }
@@ -198,12 +199,18 @@ impl Client {
                         let cause = Cause::refused(&result.status, 0);
                         missed = Some((stream, cause.into()));
                     } else if let Some(slot) = resolved.get_mut(place) {
-                        *slot = Some(self.positions_entry(stream, result, &server));
+                        *slot = Some(if result.status.is_success() {
+                            Ok(result)
+                        } else {
+                            let error = ClientError::entry(&result.status, Some(&server)).with_stream(stream);
+                            self.forget(&error, stream);
+                            Err(error)
+                        });
                     }
                 }
             }
             if let Some((stream, failure)) = missed {
-                let to = Where::Stream(stream, PURPOSE);
+                let to = Where::Stream(stream, PLACE);
                 let trying = trying.get_or_insert_with(|| Trying::new(Repeat::Harmless, to, deadline));
                 trying.to = to;
                 // One is refreshed there; the others that were missed with it here.
@@ -243,12 +250,8 @@ impl Client {
         }
         let mut answers = Vec::with_capacity(asking.len());
         while let Some(answer) = asking.join_next().await {
-            // It is aborted only with this set, and a panic is not ours to hide.
-            match answer {
-                Ok(answer) => answers.push(answer?),
-                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                Err(_) => return Err(ClientError::protocol("a call for positions was given up")),
-            }
+            let given_up = || ClientError::protocol("a call for positions was given up");
+            answers.push(joined(answer).ok_or_else(given_up)??);
         }
         Ok(answers)
     }
@@ -266,27 +269,13 @@ impl Client {
             opcode: FetchRequest::OPCODE,
             needs: Need::BoundedFetch,
             repeat: Repeat::Harmless,
-            to: Where::Stream(first.stream, PURPOSE),
+            to: Where::Stream(first.stream, PLACE),
             deadline,
         };
         let request = plan::request(asked.iter().copied(), Duration::ZERO, 0, 0);
         let header = encoded(&request);
         let read = |answer: &Answer| Ok((gather(answer, asked.len())?, Arc::clone(&answer.endpoint)));
         call::call(self.pool(), plan, |_left| header.clone(), read).await
-    }
-
-    fn positions_entry(
-        &self,
-        stream: StreamId,
-        result: FetchResult,
-        server: &Arc<str>,
-    ) -> Result<FetchResult, ClientError> {
-        if result.status.is_success() {
-            return Ok(result);
-        }
-        let error = ClientError::entry(&result.status, Some(server)).with_stream(stream);
-        self.forget(&error, stream);
-        Err(error)
     }
 }
 
@@ -309,24 +298,28 @@ fn some(times: &[(StreamId, TimestampMs)]) -> Vec<Wanted> {
 }
 
 /// Positions are those of whole streams; as long as ranges stay together, whoever has one has all.
-const PURPOSE: Purpose = Purpose::Fetch(Offset::EARLIEST);
+const PLACE: Offset = Offset::EARLIEST;
 
 /// Notes where the first record of a time is.
-fn note_first(found: Option<Result<Found, JoinError>>, offsets: &mut Each<Offset>) {
-    match found {
-        Some(Ok((place, offset))) => {
-            if let Some(slot) = offsets.get_mut(place) {
-                *slot = offset;
-            }
-        }
-        // It is aborted only with its set, and a panic is not ours to hide.
-        Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Some(Err(_)) | None => {}
+fn note_first(found: Result<Found, JoinError>, offsets: &mut Each<Offset>) {
+    if let Some((place, offset)) = joined(found)
+        && let Some(slot) = offsets.get_mut(place)
+    {
+        *slot = offset;
+    }
+}
+
+/// What came of a task. It is aborted only with its set, and a panic is not ours to hide.
+fn joined<T>(ended: Result<T, JoinError>) -> Option<T> {
+    match ended {
+        Ok(found) => Some(found),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_aborted) => None,
     }
 }
 
 /// Whether a refusal means that the stream is with another server.
-pub(crate) fn is_elsewhere(code: ErrorCode) -> bool {
+fn is_elsewhere(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::RANGE_NOT_FOUND | ErrorCode::RANGE_ALREADY_SEALED)
 }
 

@@ -19,7 +19,6 @@ use crate::client::Client;
 use crate::clock::now;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
-use crate::pool::routes::Purpose;
 use crate::position::Span;
 use crate::read::answer::{FetchedBatch, Part, goes_on_at};
 use crate::read::plan::{self, ServerRequest, Wanted};
@@ -54,7 +53,6 @@ pub struct ReaderOptions {
 pub struct Reader {
     chunks: mpsc::UnboundedReceiver<Result<Chunk, ClientError>>,
     current: Chunk,
-    finished: bool,
 }
 
 /// Batches that arrived together, and the credit they hold until they are handed out.
@@ -101,7 +99,6 @@ impl Client {
         Reader {
             chunks,
             current: Chunk::default(),
-            finished: false,
         }
     }
 }
@@ -113,14 +110,10 @@ impl Reader {
     ///
     /// Why reading cannot go on; nothing comes after it.
     pub async fn next(&mut self) -> Option<Result<FetchedBatch, ClientError>> {
-        loop {
-            if let Some(batch) = self.current.batches.pop_front() {
-                return Some(Ok(batch));
-            }
-            if let Err(end) = self.next_chunk().await {
-                return end.map(Err);
-            }
+        if let Err(error) = self.fill().await? {
+            return Some(Err(error));
         }
+        self.current.batches.pop_front().map(Ok)
     }
 
     /// All batches that arrived together; `None` when all spans were read to their ends.
@@ -129,34 +122,23 @@ impl Reader {
     ///
     /// As [`Reader::next`].
     pub async fn next_many(&mut self) -> Option<Result<Vec<FetchedBatch>, ClientError>> {
-        while self.current.batches.is_empty() {
-            if let Err(end) = self.next_chunk().await {
-                return end.map(Err);
-            }
+        if let Err(error) = self.fill().await? {
+            return Some(Err(error));
         }
         Some(Ok(self.current.batches.drain(..).collect()))
     }
 
-    async fn next_chunk(&mut self) -> Result<(), Option<ClientError>> {
-        // What the last chunk held is handed out: its credit returns before more is waited for.
-        self.current.charge = None;
-        if self.finished {
-            return Err(None);
-        }
-        match self.chunks.recv().await {
-            Some(Ok(chunk)) => {
-                self.current = chunk;
-                Ok(())
-            }
-            Some(Err(error)) => {
-                self.finished = true;
-                Err(Some(error))
-            }
-            None => {
-                self.finished = true;
-                Err(None)
+    /// Waits until there are batches to hand out. Behind an error the task has ended, and nothing comes.
+    async fn fill(&mut self) -> Option<Result<(), ClientError>> {
+        while self.current.batches.is_empty() {
+            // What the last chunk held is handed out: its credit returns before more is waited for.
+            self.current.charge = None;
+            match self.chunks.recv().await? {
+                Ok(chunk) => self.current = chunk,
+                Err(error) => return Some(Err(error)),
             }
         }
+        Some(Ok(()))
     }
 }
 
@@ -344,7 +326,7 @@ impl ReadTask {
     /// Whom the front span is read from.
     fn front(&self) -> Where {
         self.spans.front().map_or(Where::Placement, |front| {
-            Where::Stream(front.wanted.stream, Purpose::Fetch(front.wanted.from))
+            Where::Stream(front.wanted.stream, front.wanted.from)
         })
     }
 

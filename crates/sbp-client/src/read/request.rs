@@ -14,7 +14,6 @@ use crate::channel::header::encoded;
 use crate::clock::now;
 use crate::failure::Failure;
 use crate::pool::ConnectionPool;
-use crate::pool::routes::Purpose;
 use crate::read::answer::{Part, parts};
 use crate::read::plan::{self, ServerRequest, Wanted};
 
@@ -24,7 +23,7 @@ pub(super) fn by_server(
     wanted: impl IntoIterator<Item = (usize, Wanted)>,
     most: usize,
 ) -> Vec<ServerRequest<Arc<Channel>>> {
-    let route = |wanted: &Wanted| pool.of_stream(wanted.stream, Purpose::Fetch(wanted.from));
+    let route = |wanted: &Wanted| pool.for_fetch(wanted.stream, wanted.from);
     plan::by_server(wanted, route, Arc::ptr_eq, most)
 }
 

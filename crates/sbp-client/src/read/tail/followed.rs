@@ -1,6 +1,5 @@
 //! One stream that is followed: where it is read from next, and what an answer means for that. Pure.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,8 @@ use sbp_types::{Offset, StreamId, TimestampMs};
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
-use crate::gap::Gap;
-use crate::read::answer::{FetchedBatch, Part};
-use crate::read::plan::Wanted;
+use crate::read::answer::Part;
+use crate::read::plan::{Brought, Wanted};
 use crate::retry::{CallFacts, Decision, Half, Repeat, Target, Wait, decide, duration_of};
 
 /// The longest a stream goes unasked for whose ranges end here and that goes on nowhere yet.
@@ -25,7 +23,7 @@ pub(super) const BATCH_MAX: i32 = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Followed {
     /// Where it is read from next, without end.
-    wanted: Wanted,
+    pub(super) wanted: Wanted,
     /// The FETCH under way that asks for it. Older ones may list it too, but have answered it.
     pub(super) asked: Option<u32>,
     /// It is not asked for before.
@@ -37,16 +35,6 @@ pub(super) struct Followed {
     /// Attempts in a row that brought nothing, and when the first of them ended.
     failures: u32,
     failing_since: Option<Instant>,
-}
-
-/// What an answer brought.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
-    /// Records that are gone, before all batches.
-    pub(super) gap: Option<Gap>,
-    pub(super) batches: VecDeque<FetchedBatch>,
-    /// The stream goes on elsewhere.
-    pub(super) ended_here: bool,
 }
 
 /// What to do about an attempt that failed.
@@ -79,22 +67,13 @@ impl Followed {
         }
     }
 
-    pub(super) fn stream(&self) -> StreamId {
-        self.wanted.stream
-    }
-
-    /// What is wanted of it.
-    pub(super) fn wanted(&self) -> Wanted {
-        self.wanted
-    }
-
     /// Whether it can be asked for now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.asked.is_none() && !self.finding && !self.stopped && self.not_before.is_none_or(|at| at <= now)
     }
 
     /// Takes an answer that is no refusal for the moment. The error stops following.
-    pub(super) fn take(&mut self, part: &Part, endpoint: &Arc<str>) -> Result<Taken, ClientError> {
+    pub(super) fn take(&mut self, part: &Part, endpoint: &Arc<str>) -> Result<Brought, ClientError> {
         let status = &part.result.status;
         if !status.is_success() {
             let out_of_bounds = status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS;
@@ -104,19 +83,14 @@ impl Followed {
             };
             self.wanted.from = gap.to;
             self.succeeded();
-            return Ok(Taken {
+            return Ok(Brought {
                 gap: Some(gap),
-                ..Taken::default()
+                ..Brought::default()
             });
         }
         self.succeeded();
         let brought = self.wanted.take(part);
-        let brought = brought.map_err(|error| error.with_endpoint(Some(endpoint)))?;
-        Ok(Taken {
-            gap: brought.gap,
-            batches: brought.batches.into(),
-            ended_here: part.bytes.is_empty() && part.result.end_of_range,
-        })
+        brought.map_err(|error| error.with_endpoint(Some(endpoint)))
     }
 
     fn refused(&self, status: &Status, endpoint: &Arc<str>) -> ClientError {
@@ -189,12 +163,10 @@ impl Followed {
             ),
         };
         match decision {
-            decision @ Decision::Final { .. } => Err(self.placed(ClientError::from_decision(
-                failure,
-                asked.repeat,
-                decision,
-                self.failures,
-            ))),
+            Decision::Final { may_have_been_done } => {
+                let error = ClientError::from_failure(failure, asked.repeat, may_have_been_done, self.failures);
+                Err(self.placed(error))
+            }
             Decision::Again { after, at } => {
                 let wait = duration_of(after, self.failures, policy);
                 if patience.is_some_and(|patience| now + wait >= failing_since + patience) {

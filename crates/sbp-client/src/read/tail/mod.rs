@@ -131,15 +131,14 @@ impl Tail {
     ///
     /// As [`Tail::next`].
     pub async fn next_event(&mut self) -> Option<Result<TailEvent, ClientError>> {
-        loop {
-            if let Some(batch) = self.current.batches.pop_front() {
-                return Some(Ok(TailEvent::Batch(batch)));
-            }
-            match self.next_item().await? {
-                Ok(TailItem::Chunk(chunk)) => self.current = chunk,
-                Ok(TailItem::Gap(gap)) => return Some(Ok(TailEvent::Gap(gap))),
-                Err(error) => return Some(Err(error)),
-            }
+        match self.fill().await? {
+            Ok(None) => self
+                .current
+                .batches
+                .pop_front()
+                .map(|batch| Ok(TailEvent::Batch(batch))),
+            Ok(Some(gap)) => Some(Ok(TailEvent::Gap(gap))),
+            Err(error) => Some(Err(error)),
         }
     }
 
@@ -149,24 +148,30 @@ impl Tail {
     ///
     /// As [`Tail::next`].
     pub async fn next_many(&mut self) -> Option<Result<Vec<FetchedBatch>, ClientError>> {
-        while self.current.batches.is_empty() {
-            match self.next_item().await? {
-                Ok(TailItem::Chunk(chunk)) => self.current = chunk,
-                Ok(TailItem::Gap(gap)) => return Some(Err(ClientError::trimmed(gap))),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        Some(Ok(self.current.batches.drain(..).collect()))
+        Some(match self.fill().await? {
+            Ok(None) => Ok(self.current.batches.drain(..).collect()),
+            Ok(Some(gap)) => Err(ClientError::trimmed(gap)),
+            Err(error) => Err(error),
+        })
     }
 
-    async fn next_item(&mut self) -> Option<Result<TailItem, ClientError>> {
-        // What the last chunk held is handed out: its credit returns before more is waited for.
-        self.current.charge = None;
-        if std::mem::take(&mut self.has_failed) {
-            self.resume.notify_one();
+    /// Waits until there are batches to hand out. What comes before them is returned: a gap, or an error.
+    async fn fill(&mut self) -> Option<Result<Option<Gap>, ClientError>> {
+        while self.current.batches.is_empty() {
+            // What the last chunk held is handed out: its credit returns before more is waited for.
+            self.current.charge = None;
+            if std::mem::take(&mut self.has_failed) {
+                self.resume.notify_one();
+            }
+            match self.items.recv().await? {
+                Ok(TailItem::Chunk(chunk)) => self.current = chunk,
+                Ok(TailItem::Gap(gap)) => return Some(Ok(Some(gap))),
+                Err(error) => {
+                    self.has_failed = true;
+                    return Some(Err(error));
+                }
+            }
         }
-        let item = self.items.recv().await;
-        self.has_failed = matches!(item, Some(Err(_)));
-        item
+        Some(Ok(None))
     }
 }

@@ -14,7 +14,7 @@ use crate::channel::Channel;
 use crate::channel::command::FetchEvent;
 use crate::channel::credit::{Charge, ReceiveCredit};
 use crate::client::Client;
-use crate::clock::{now, sleep_until};
+use crate::clock::{earlier, now, sleep_until};
 use crate::codes;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
@@ -148,13 +148,13 @@ impl TailTask {
         let streams = self.streams.iter().enumerate();
         let due = streams
             .filter(|(_, one)| one.is_due(now))
-            .map(|(index, one)| (index, one.wanted()));
+            .map(|(index, one)| (index, one.wanted));
         let requests = by_server(self.client.pool(), due, ENTRIES);
         let mut quiet_until = None;
         let least = usize::try_from(BATCH_MAX).unwrap_or(usize::MAX);
         for request in requests {
             if let Some(until) = request.server.throttles.until(OpCode::FETCH, now) {
-                quiet_until = [quiet_until, Some(until)].into_iter().flatten().min();
+                quiet_until = earlier(quiet_until, Some(until));
                 continue;
             }
             // Never more than half of what is left: streams that are answered have to be asked for again while the
@@ -165,7 +165,7 @@ impl TailTask {
             };
             self.fetch(request, charge, crowded);
         }
-        [next_due, quiet_until].into_iter().flatten().min()
+        earlier(next_due, quiet_until)
     }
 
     fn fetch(&mut self, request: ServerRequest<Arc<Channel>>, charge: Charge, crowded: bool) {
@@ -176,7 +176,7 @@ impl TailTask {
         let wanted = request.places.iter().filter_map(|&index| {
             let followed = self.streams.get_mut(index)?;
             followed.asked = Some(tag);
-            Some(followed.wanted())
+            Some(followed.wanted)
         });
         let fetch = plan::request(wanted, wait, 1, charge.bytes());
         let events = (tag, self.events_in.clone());
@@ -235,7 +235,7 @@ impl TailTask {
         };
         // While there is no server, a tail waits for one; one that is there and refuses is believed in the end.
         let pool = self.client.pool();
-        let has_another_copy = pool.has_another_copy(followed.stream(), followed.wanted().from);
+        let has_another_copy = pool.has_another_copy(followed.wanted.stream, followed.wanted.from);
         let patience = match &failure.cause {
             cause if cause.is_damage() && !has_another_copy => Some(Duration::ZERO),
             Cause::Refused { code, .. } if codes::rule(*code).retry == Retry::Elsewhere => {
@@ -256,7 +256,7 @@ impl TailTask {
             return;
         };
         followed.finding = true;
-        let stream = followed.stream();
+        let stream = followed.wanted.stream;
         let pool = Arc::clone(self.client.pool());
         let deadline = now() + self.timeout;
         let found_in = self.found_in.clone();
@@ -310,19 +310,19 @@ impl TailTask {
             let failure = Failure::new(Cause::refused(status, 0), Some(endpoint));
             return self.fail(place, &failure).map(drop);
         }
-        let taken = followed.take(part, endpoint)?;
-        if taken.ended_here {
+        let brought = followed.take(part, endpoint)?;
+        if brought.ends_here {
             followed.look_again(now(), &policy);
         }
-        if let Some(gap) = taken.gap {
+        if let Some(gap) = brought.gap {
             // What came before it of other streams may as well come after it.
             self.tell(match self.on_gap {
                 OnGap::Fail => Err(ClientError::trimmed(gap).with_endpoint(Some(endpoint))),
                 OnGap::Report => Ok(TailItem::Gap(gap)),
             });
         }
-        chunk.batches.extend(taken.batches);
-        if taken.ended_here {
+        chunk.batches.extend(brought.batches);
+        if brought.ends_here {
             self.find(place);
         }
         Ok(())
