@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
-use sbp_types::StreamId;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -148,24 +147,28 @@ impl Client {
     /// Appends submitted while earlier ones to the same stream are unanswered are stored in the order of submission,
     /// except that one the server refused for the moment (throttled, shutting down) is sent again behind them.
     pub fn submit(&self, submissions: &mut Submissions) {
-        if submissions.is_empty() {
-            return;
+        if let Some(full) = self.take_out(submissions) {
+            self.pool().post_appends(full);
         }
-        let full = std::mem::replace(submissions, self.channel().fresh());
-        self.channel().budget.add(full.len(), full.bytes());
-        self.pool().post_appends(full);
     }
 
     /// As [`Client::submit`], for a caller that has nothing to do before the answer: where the connection sleeps, this
     /// thread writes to the socket itself and wakes nobody. Not for appends one after the other, which would be a write
     /// each. The outcomes of others may be delivered on this thread.
     pub fn submit_now(&self, submissions: &mut Submissions) {
-        if submissions.is_empty() {
-            return;
+        if let Some(full) = self.take_out(submissions) {
+            self.pool().post_appends_and_drive(full);
         }
-        let full = std::mem::replace(submissions, self.channel().fresh());
-        self.channel().budget.add(full.len(), full.bytes());
-        self.pool().post_appends_and_drive(full);
+    }
+
+    /// What is to be handed over, if there is anything, counted among what is under way.
+    fn take_out(&self, submissions: &mut Submissions) -> Option<Submissions> {
+        if submissions.is_empty() {
+            return None;
+        }
+        let channel = self.channel();
+        channel.budget.add(submissions.len(), submissions.bytes());
+        Some(std::mem::replace(submissions, channel.fresh()))
     }
 
     /// As [`Client::submit`], but hands over nothing when the client already holds as much unfinished work as its
@@ -281,10 +284,5 @@ impl Client {
     pub async fn close(&self) {
         self.pool().close();
         self.pool().wait_closed().await;
-    }
-
-    /// Asks where a stream is now.
-    pub(crate) async fn refresh_route(&self, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
-        self.pool().refresh(stream, deadline).await
     }
 }

@@ -9,7 +9,7 @@ use sbp_types::{Offset, RangeIndex, StreamId, StreamIdentity};
 use crate::codes;
 use crate::failure::{Cause, Failure, words};
 use crate::gap::Gap;
-use crate::retry::{Decision, Repeat};
+use crate::retry::Repeat;
 
 /// Who is at fault, and whether the call may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,17 +168,6 @@ impl ClientError {
         error
     }
 
-    /// What a failure is when the decision about it is final.
-    pub(crate) fn from_decision(failure: &Failure, repeat: Repeat, decision: Decision, attempts: u32) -> Self {
-        let may_have_been_done = matches!(
-            decision,
-            Decision::Final {
-                may_have_been_done: true
-            }
-        );
-        Self::from_failure(failure, repeat, may_have_been_done, attempts)
-    }
-
     /// The refusal of one entry of a request that as a whole was answered.
     pub(crate) fn entry(status: &Status, endpoint: Option<&Arc<str>>) -> Self {
         let kind = if codes::rule(status.code).may_have_been_done {
@@ -262,14 +251,6 @@ impl ClientError {
         self
     }
 
-    /// Adds that it stops a writer with a name.
-    pub(crate) fn that_stops_a_writer(mut self) -> Self {
-        self.0
-            .what
-            .push_str("; the writer stores nothing behind it until it is opened again");
-        self
-    }
-
     /// What those are told who come to a writer that has stopped for this reason: of theirs nothing was done. One with a
     /// name can be opened again.
     pub(crate) fn into_stopped_writer(mut self, is_named: bool) -> Self {
@@ -313,24 +294,6 @@ impl ClientError {
         self
     }
 
-    /// The kind of error.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        self.0.kind
-    }
-
-    /// The server's code, or one of this side's own from [`ErrorCode::FIRST_LOCAL`] on.
-    #[must_use]
-    pub fn code(&self) -> ErrorCode {
-        self.0.code
-    }
-
-    /// Whether the same call may succeed later without anything being changed.
-    #[must_use]
-    pub fn is_retriable(&self) -> bool {
-        self.0.retriable
-    }
-
     /// Whether the call may have taken effect. False: it certainly has not, or it changes nothing.
     #[must_use]
     pub fn is_indeterminate(&self) -> bool {
@@ -356,40 +319,10 @@ impl ClientError {
         codes::rule(self.0.code).advice
     }
 
-    /// The stream concerned, if it is one.
-    #[must_use]
-    pub fn stream(&self) -> Option<StreamId> {
-        self.0.stream
-    }
-
     /// The stream's name, where the call used it.
     #[must_use]
     pub fn stream_name(&self) -> Option<&str> {
         self.0.stream_name.as_deref()
-    }
-
-    /// The range concerned, if it is known.
-    #[must_use]
-    pub fn range(&self) -> Option<RangeIndex> {
-        self.0.range
-    }
-
-    /// The offset concerned, if it is one.
-    #[must_use]
-    pub fn offset(&self) -> Option<Offset> {
-        self.0.offset
-    }
-
-    /// The records that are gone, where that is the error.
-    #[must_use]
-    pub fn gap(&self) -> Option<Gap> {
-        self.0.gap
-    }
-
-    /// The sequence that the server expects next from a writer, where it said so.
-    #[must_use]
-    pub fn next_sequence(&self) -> Option<i64> {
-        self.0.next_sequence
     }
 
     /// The address of the server that was asked last.
@@ -397,12 +330,36 @@ impl ClientError {
     pub fn endpoint(&self) -> Option<&str> {
         self.0.endpoint.as_deref()
     }
+}
 
+/// What is told as it is kept.
+macro_rules! details {
+    ($($(#[$meta:meta])* $name:ident = $field:ident: $kind:ty;)*) => {
+        impl ClientError {
+            $($(#[$meta])* #[must_use] pub fn $name(&self) -> $kind { self.0.$field })*
+        }
+    };
+}
+
+details! {
+    /// The kind of error.
+    kind = kind: ErrorKind;
+    /// The server's code, or one of this side's own from [`ErrorCode::FIRST_LOCAL`] on.
+    code = code: ErrorCode;
+    /// Whether the same call may succeed later without anything being changed.
+    is_retriable = retriable: bool;
+    /// The stream concerned, if it is one.
+    stream = stream: Option<StreamId>;
+    /// The range concerned, if it is known.
+    range = range: Option<RangeIndex>;
+    /// The offset concerned, if it is one.
+    offset = offset: Option<Offset>;
+    /// The records that are gone, where that is the error.
+    gap = gap: Option<Gap>;
+    /// The sequence that the server expects next from a writer, where it said so.
+    next_sequence = next_sequence: Option<i64>;
     /// How many attempts were made; 0 when none could be.
-    #[must_use]
-    pub fn attempts(&self) -> u32 {
-        self.0.attempts
-    }
+    attempts = attempts: u32;
 }
 
 impl fmt::Debug for ClientError {

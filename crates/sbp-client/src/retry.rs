@@ -74,6 +74,17 @@ pub(crate) enum Decision {
     },
 }
 
+impl Decision {
+    /// The failure is final, and nothing was done.
+    const NOT_DONE: Self = Self::Final {
+        may_have_been_done: false,
+    };
+    /// The failure is final, and nobody knows what was done.
+    const IN_DOUBT: Self = Self::Final {
+        may_have_been_done: true,
+    };
+}
+
 /// Which server gets the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -99,7 +110,7 @@ pub(crate) enum Wait {
 }
 
 /// A server may ask for silence, but not for more of it than this.
-const THROTTLE_MAX: Duration = Duration::from_secs(30);
+pub(crate) const THROTTLE_MAX: Duration = Duration::from_secs(30);
 
 /// Hints where the leader is that are followed in one call, so that two servers that name each other end it.
 const HOPS_MAX: u32 = 3;
@@ -107,9 +118,7 @@ const HOPS_MAX: u32 = 3;
 /// Decides. `attempt` counts from 1, the attempt that failed.
 pub(crate) fn decide(cause: &Cause, asked: CallFacts, attempt: u32, policy: &RetryPolicy) -> Decision {
     match about(cause, asked, attempt) {
-        Decision::Again { .. } if attempt >= policy.max_attempts => Decision::Final {
-            may_have_been_done: false,
-        },
+        Decision::Again { .. } if attempt >= policy.max_attempts => Decision::NOT_DONE,
         decision => decision,
     }
 }
@@ -120,9 +129,7 @@ fn about(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
     let at_first = |wait| if attempt <= 1 { Wait::None } else { wait };
     match cause {
         Cause::Refused { .. } => about_refusal(cause, asked, attempt),
-        Cause::ConnectionLost { sent: true, .. } if twice => Decision::Final {
-            may_have_been_done: true,
-        },
+        Cause::ConnectionLost { sent: true, .. } if twice => Decision::IN_DOUBT,
         Cause::ConnectionLost { .. } | Cause::NotStarted => again(at_first(Wait::BackOff), Target::Same),
         // A server that was named may have come back under another address.
         Cause::Unreachable { hopeless: false, .. } if asked.routed && asked.half == Half::Ranges => {
@@ -139,9 +146,7 @@ fn about(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
         Cause::Unreachable { hopeless: true, .. }
         | Cause::Unsupported { .. }
         | Cause::Invalid { .. }
-        | Cause::Closed => Decision::Final {
-            may_have_been_done: false,
-        },
+        | Cause::Closed => Decision::NOT_DONE,
     }
 }
 
@@ -150,9 +155,7 @@ fn about_refusal(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
         code, throttle, leader, ..
     } = cause
     else {
-        return Decision::Final {
-            may_have_been_done: true,
-        };
+        return Decision::IN_DOUBT;
     };
     let rule = codes::rule(*code);
     let wait = if throttle.is_zero() {
@@ -176,9 +179,7 @@ fn about_refusal(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
         _ => {}
     }
     match rule.retry {
-        _ if rule.may_have_been_done && asked.repeat == Repeat::Twice => Decision::Final {
-            may_have_been_done: true,
-        },
+        _ if rule.may_have_been_done && asked.repeat == Repeat::Twice => Decision::IN_DOUBT,
         Retry::Never => Decision::Final {
             may_have_been_done: rule.may_have_been_done && asked.repeat == Repeat::Deduplicated,
         },

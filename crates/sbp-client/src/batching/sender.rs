@@ -1,6 +1,6 @@
 //! The batch writer around its state: sends, keeps time, takes in what became of batches.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -387,45 +387,29 @@ async fn take_in(writer: Weak<Sender>, shared: Arc<Shared>, mut fates: Unbounded
     let mut head: Option<(Run, Fate)> = None;
     loop {
         let due = shared.state.lock().due();
+        let is_idle = head.is_none();
         let fate = async {
             match &mut head {
-                Some((run, fate)) => Step::Over(*run, fate.await),
-                None => fates
-                    .recv()
-                    .await
-                    .map_or(Step::End, |(run, fate)| Step::Sent(run, fate)),
+                Some((run, fate)) => (*run, fate.await),
+                None => pending().await,
             }
         };
-        let step = tokio::select! {
+        tokio::select! {
             biased;
-            step = fate => step,
-            () = sleep_until(due) => Step::Due,
-            () = shared.rearm.notified() => Step::Look,
-        };
-        match step {
-            Step::Over(run, result) => {
+            (run, result) = fate => {
                 head = None;
                 shared.settle(run, result);
             }
-            Step::Sent(run, fate) => head = Some((run, fate)),
-            Step::Due => {
-                if let Some(writer) = writer.upgrade() {
-                    writer.send();
-                }
-            }
-            Step::Look => {}
-            Step::End => break,
+            sent = fates.recv(), if is_idle => match sent {
+                Some(sent) => head = Some(sent),
+                None => break,
+            },
+            () = sleep_until(due) => if let Some(writer) = writer.upgrade() {
+                writer.send();
+            },
+            () = shared.rearm.notified() => {}
         }
     }
     shared.finished.store(true, Ordering::SeqCst);
     shared.changed.notify_waiters();
-}
-
-/// What the task wakes for.
-enum Step {
-    Sent(Run, Fate),
-    Over(Run, Result<Ack, ClientError>),
-    Due,
-    Look,
-    End,
 }

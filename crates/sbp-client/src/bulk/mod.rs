@@ -154,7 +154,8 @@ impl BulkWriter {
         WriterStamp {
             id: self.options.writer_id,
             epoch: self.options.epoch,
-            base_sequence: queue.map_or(0, StreamQueue::next_sequence),
+            // It is known from the beginning.
+            base_sequence: queue.and_then(|queue| queue.machine.next_sequence()).unwrap_or(0),
         }
     }
 
@@ -209,7 +210,7 @@ impl BulkWriter {
             let (client, mailbox) = (client.clone(), Arc::clone(&self.mailbox));
             let deadline = now() + self.options.timeout;
             client.runtime().clone().spawn(async move {
-                let asked = client.refresh_route(stream, deadline).await;
+                let asked = client.pool().refresh(stream, deadline).await;
                 mailbox.post(Event::Asked(stream, asked));
             });
         }
@@ -281,7 +282,7 @@ impl BulkWriter {
             return;
         };
         if let Some(queue) = self.queues.get_mut(place) {
-            queue.handle_end(now, token, end);
+            queue.machine.handle_end(now, token, end);
             self.look_after(place, now);
         }
     }
@@ -294,11 +295,15 @@ impl BulkWriter {
         match asked {
             // Nobody will ever store it. Any other failure shows when the batches are sent again.
             Err(error) if error.code() == ErrorCode::NOT_FOUND => {
-                let error = if queue.is_in_doubt() { error.in_doubt() } else { error };
+                let error = if queue.machine.is_in_doubt() {
+                    error.in_doubt()
+                } else {
+                    error
+                };
                 self.failed.get_or_insert(error.with_stream(stream));
             }
             _ => {
-                queue.handle_refreshed();
+                queue.machine.handle_refreshed();
                 self.look_after(place, now);
             }
         }
@@ -318,7 +323,7 @@ impl BulkWriter {
                 }
                 // The first is the reason for all others.
                 News::Failed(error) => drop(self.failed.get_or_insert(error)),
-                News::Unrouted => self.unrouted.push(queue.stream()),
+                News::Unrouted => self.unrouted.push(queue.stream),
             }
         }
         if queue.can_send(now) && queue.becomes_ready() {
@@ -343,10 +348,7 @@ impl BulkWriter {
     /// What each stream got so far.
     #[must_use]
     pub fn stored(&self) -> BTreeMap<StreamId, BulkStored> {
-        self.queues
-            .iter()
-            .map(|queue| (queue.stream(), queue.stored()))
-            .collect()
+        self.queues.iter().map(|queue| (queue.stream, queue.stored)).collect()
     }
 }
 

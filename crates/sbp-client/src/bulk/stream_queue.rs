@@ -8,13 +8,12 @@ use sbp_types::{Offset, StreamId};
 use super::{BulkRepeat, BulkStored};
 use crate::error::ClientError;
 use crate::outcome::Ack;
-use crate::submission::attempt::AttemptEnd;
 use crate::submission::{AppendEntry, Body};
 use crate::writer::machine::{Action, Content, Machine, Setup, TimeLimit};
 
 /// A batch, kept until it is stored.
 #[derive(Debug)]
-struct Batch {
+pub(super) struct Batch {
     bytes: Bytes,
     records: u32,
     /// How often it was sent.
@@ -24,9 +23,9 @@ struct Batch {
 /// What is on its way to one stream, in its order.
 #[derive(Debug)]
 pub(super) struct StreamQueue {
-    stream: StreamId,
-    machine: Machine<Batch>,
-    stored: BulkStored,
+    pub(super) stream: StreamId,
+    pub(super) machine: Machine<Batch>,
+    pub(super) stored: BulkStored,
     /// The writer has it among those that may have something to send.
     is_ready: bool,
     /// When the writer will look at its time.
@@ -62,19 +61,6 @@ impl StreamQueue {
             is_ready: false,
             armed: None,
         }
-    }
-
-    pub(super) fn stream(&self) -> StreamId {
-        self.stream
-    }
-
-    pub(super) fn stored(&self) -> BulkStored {
-        self.stored
-    }
-
-    /// The sequence of the next batch. It is known from the beginning.
-    pub(super) fn next_sequence(&self) -> i64 {
-        self.machine.next_sequence().unwrap_or(0)
     }
 
     pub(super) fn push(&mut self, bytes: Bytes, records: u32, time: Duration) {
@@ -118,15 +104,6 @@ impl StreamQueue {
         Taken::Batch(AppendEntry::new(self.stream, body, batch.records), token, deadline)
     }
 
-    pub(super) fn handle_end(&mut self, now: Instant, token: u64, end: AttemptEnd) {
-        self.machine.handle_end(now, token, end);
-    }
-
-    /// It is known where the stream is.
-    pub(super) fn handle_refreshed(&mut self) {
-        self.machine.handle_refreshed();
-    }
-
     /// The moment `at` has come. Returns whether that is the one at which the queue was to be looked at.
     pub(super) fn handle_timeout(&mut self, at: Instant, now: Instant) -> bool {
         let is_due = self.armed == Some(at);
@@ -142,11 +119,6 @@ impl StreamQueue {
         let at = self.machine.poll_timeout()?;
         let is_earlier = self.armed.is_none_or(|armed| at < armed);
         is_earlier.then(|| *self.armed.insert(at))
-    }
-
-    /// Whether a batch that is not over may be stored.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.machine.is_in_doubt()
     }
 
     /// What has happened. To be called until there is nothing.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sbp_frame::OpCode;
 use sbp_messages::ErrorCode;
-use sbp_types::StreamId;
+use sbp_types::{Offset, StreamId};
 use tokio::sync::oneshot;
 
 use crate::channel::Channel;
@@ -24,7 +24,6 @@ use crate::clock::now;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::pool::ConnectionPool;
-use crate::pool::routes::Purpose;
 use crate::retry::{CallFacts, Decision, Half, Repeat, Target, decide, duration_of};
 
 /// The connection enforces deadlines; this side only makes sure that a call ends even if it does not.
@@ -35,8 +34,8 @@ const LAST_RESORT: Duration = Duration::from_millis(500);
 pub(crate) enum Where {
     /// The placement driver.
     Placement,
-    /// Whoever has a stream.
-    Stream(StreamId, Purpose),
+    /// Whoever has a stream at an offset.
+    Stream(StreamId, Offset),
 }
 
 impl Where {
@@ -50,7 +49,7 @@ impl Where {
     fn channel(self, pool: &ConnectionPool) -> Arc<Channel> {
         match self {
             Self::Placement => pool.placement(),
-            Self::Stream(stream, purpose) => pool.of_stream(stream, purpose),
+            Self::Stream(stream, offset) => pool.for_fetch(stream, offset),
         }
     }
 }
@@ -145,7 +144,7 @@ pub(crate) async fn pause(
         hops,
     } = trying;
     if failure.cause.is_damage()
-        && let Where::Stream(stream, Purpose::Fetch(offset)) = to
+        && let Where::Stream(stream, offset) = to
         && !pool.has_another_copy(stream, offset)
     {
         return Err(ClientError::from_failure(failure, repeat, false, attempt));
@@ -158,7 +157,9 @@ pub(crate) async fn pause(
         routed: pool.is_routed(),
     };
     match decide(&failure.cause, asked, attempt, policy) {
-        decision @ Decision::Final { .. } => Err(ClientError::from_decision(failure, repeat, decision, attempt)),
+        Decision::Final { may_have_been_done } => {
+            Err(ClientError::from_failure(failure, repeat, may_have_been_done, attempt))
+        }
         Decision::Again { after, at } => {
             let wait = duration_of(after, attempt, policy);
             let last = || ClientError::from_failure(failure, repeat, false, attempt);
@@ -210,20 +211,14 @@ async fn find(
 
 async fn attempt_call(channel: &Arc<Channel>, plan: Plan, header: Bytes) -> Result<Answer, Failure> {
     let (reply, answer) = oneshot::channel();
-    let Plan {
-        opcode,
-        needs,
-        deadline,
-        ..
-    } = plan;
     channel.post(Command::Call(Box::new(Call {
-        opcode,
+        opcode: plan.opcode,
         header,
-        needs,
-        deadline,
+        needs: plan.needs,
+        deadline: plan.deadline,
         reply,
     })));
-    await_reply(answer, deadline).await
+    await_reply(answer, plan.deadline).await
 }
 
 /// Waits for what a connection tells about a call.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_messages::RangeCriteria;
-use sbp_types::StreamId;
+use sbp_types::{Offset, StreamId};
 
+use super::answers::only;
 use super::ranges::list_ranges;
 use crate::channel::Reroute;
 use crate::clock::now;
@@ -22,8 +23,7 @@ impl ConnectionPool {
     /// Asks the placement driver where a stream is. Where that is known and nobody can be asked for the moment, what is
     /// known stays: the range server may be back before the placement driver is.
     pub(crate) async fn refresh(self: &Arc<Self>, stream: StreamId, deadline: Instant) -> Result<(), ClientError> {
-        let known = self.knows_route(stream);
-        if !known {
+        if self.routes.lock().location(stream, Offset::LATEST).is_none() {
             return self.ask(stream, deadline).await;
         }
         match self.ask(stream, deadline.min(now() + ASK_AGAIN)).await {
@@ -39,16 +39,13 @@ impl ConnectionPool {
         };
         let left = deadline.saturating_duration_since(now()).max(Duration::from_millis(1));
         // Boxed: calls that are repeated refresh routes, and this is a call.
-        let listed = Box::pin(list_ranges(self, &[&criteria], left)).await?.pop();
-        let ranges = match listed {
-            Some(Ok(ranges)) => ranges,
-            Some(Err(error)) => {
-                self.forget_route(stream);
-                return Err(error.with_stream(stream));
-            }
-            None => return Err(ClientError::protocol("a list of ranges is missing")),
-        };
-        self.learn_route(stream, Route::new(&ranges));
+        let listed = only(Box::pin(list_ranges(self, &[&criteria], left)).await?);
+        let ranges = listed.map_err(|error| {
+            self.routes.lock().forget(stream);
+            error.with_stream(stream)
+        })?;
+        self.routes.lock().learn(stream, Route::new(&ranges));
+        self.set_routed();
         Ok(())
     }
 

@@ -112,6 +112,9 @@ impl Counters {
     /// All counters, with those of the drivers that run now.
     pub(crate) fn snapshot(&self, running: &[Arc<TransportStats>]) -> ClientStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let sum = |kept: &AtomicU64, of: fn(&TransportStats) -> u64| {
+            read(kept) + running.iter().map(|driver| of(driver)).sum::<u64>()
+        };
         ClientStats {
             calls: read(&self.calls),
             answers: read(&self.answers),
@@ -119,20 +122,12 @@ impl Counters {
             round_trips: self.round_trips.snapshot(),
             bytes_out: read(&self.bytes_out),
             bytes_in: read(&self.bytes_in),
-            bytes_in_flight: 0,
-            bytes_pinned: 0,
-            bytes_unpinned: 0,
             completion_batches: read(&self.completion_batches),
             connections: read(&self.connections),
-            reads: running
-                .iter()
-                .fold(read(&self.reads), |sum, driver| sum + driver.reads()),
-            writes: running
-                .iter()
-                .fold(read(&self.writes), |sum, driver| sum + driver.writes()),
-            wakeups: running
-                .iter()
-                .fold(read(&self.wakeups), |sum, driver| sum + driver.wakeups()),
+            reads: sum(&self.reads, TransportStats::reads),
+            writes: sum(&self.writes, TransportStats::writes),
+            wakeups: sum(&self.wakeups, TransportStats::wakeups),
+            ..ClientStats::default()
         }
     }
 }

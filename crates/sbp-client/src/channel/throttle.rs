@@ -8,9 +8,7 @@ use sbp_locks::Mutex;
 use smallvec::SmallVec;
 
 use crate::clock::{earlier, now, sleep_until};
-
-/// A server may ask for silence, but not for more of it than this.
-pub(crate) const THROTTLE_MAX: Duration = Duration::from_secs(30);
+use crate::retry::THROTTLE_MAX;
 
 /// The pauses that one server asks for, by kind of request.
 #[derive(Debug, Default)]
@@ -21,12 +19,12 @@ pub(crate) struct Throttles {
 }
 
 /// How long an answer asks for, within bounds.
-pub(crate) fn asked_for(throttle_time_ms: i32) -> Duration {
+fn asked_for(throttle_time_ms: i32) -> Duration {
     Duration::from_millis(u64::try_from(throttle_time_ms).unwrap_or(0)).min(THROTTLE_MAX)
 }
 
 /// Up to a tenth more, so that those who were asked together do not come back together.
-pub(crate) fn jittered(pause: Duration) -> Duration {
+fn jittered(pause: Duration) -> Duration {
     pause + pause.mul_f64(fastrand::f64() / 10.0)
 }
 

@@ -80,14 +80,13 @@ pub(super) async fn committed(client: &Client, name: &str, timeout: Option<Durat
     let stream_name = stream_name(name)?;
     let deadline = client.deadline(timeout);
     let about = |error: ClientError| error.with_stream_name(&stream_name);
-    let found = client.describe_streams(&[], &[&stream_name], left(deadline)).await;
-    let stream = only(found.map_err(about)?).map_err(about)?.stream_id;
-    let (_, places) = last_commit(client, stream, deadline).await.map_err(about)?;
+    let stream = client.look_up(&stream_name, left(deadline)).await.map_err(about)?;
+    let (_, places) = last_commit(client, stream.stream_id, deadline).await.map_err(about)?;
     Ok(places)
 }
 
 async fn find_or_create(client: &Client, name: &str, deadline: Instant) -> Result<StreamId, ClientError> {
-    match only(client.describe_streams(&[], &[name], left(deadline)).await?) {
+    match client.look_up(name, left(deadline)).await {
         Err(error) if error.code() == ErrorCode::NOT_FOUND => {}
         found => return Ok(found?.stream_id),
     }

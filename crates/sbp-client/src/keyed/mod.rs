@@ -67,7 +67,7 @@ impl Client {
         let first = part::stream_name(name, 0);
         let mut attempt = 0;
         loop {
-            let of = match (self.part(&first, deadline).await, streams) {
+            let of = match (self.look_up(&first, left(deadline)).await, streams) {
                 (Err(error), Some(of)) if error.code() == ErrorCode::NOT_FOUND => of,
                 (found, _) => return found,
             };
@@ -108,10 +108,6 @@ impl Client {
             streams.push(stream);
         }
         Ok(streams)
-    }
-
-    async fn part(&self, name: &str, deadline: Instant) -> Result<Arc<Stream>, ClientError> {
-        only(self.describe_streams(&[], &[name], left(deadline)).await?)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::channel::Channel;
 use crate::channel::ClientStats;
 use crate::channel::command::Command;
 use crate::config::ClientConfig;
-use crate::pool::routes::{Purpose, Route, Routes, ServerLocation};
+use crate::pool::routes::{Routes, ServerLocation};
 use crate::pool::waiting::Reroutes;
 use crate::submission::Submissions;
 use crate::submission::gather;
@@ -30,7 +30,7 @@ pub(crate) struct ConnectionPool {
     others: Mutex<Others>,
     /// The leader that a server at home named. Forgotten when it does not answer.
     leader: Mutex<Option<Arc<Channel>>>,
-    routes: Mutex<Routes>,
+    pub(crate) routes: Mutex<Routes>,
     /// Any routes are known, or asked for: the usual case is none, which costs one look.
     routed: AtomicBool,
     /// Appends that wait until their streams are found.
@@ -50,10 +50,10 @@ impl ConnectionPool {
         Arc::new_cyclic(|pool: &Weak<Self>| Self {
             home: Channel::new(config, handle, pool.clone()),
             others: Mutex::default(),
-            leader: Mutex::new(None),
-            routes: Mutex::new(Routes::default()),
+            leader: Mutex::default(),
+            routes: Mutex::default(),
             routed: AtomicBool::new(false),
-            reroutes: Mutex::new(Reroutes::default()),
+            reroutes: Mutex::default(),
         })
     }
 
@@ -68,13 +68,18 @@ impl ConnectionPool {
         leader.as_ref().map_or_else(|| Arc::clone(&self.home), Arc::clone)
     }
 
-    /// The way to where a stream is, as far as is known.
-    pub(crate) fn of_stream(&self, stream: StreamId, purpose: Purpose) -> Arc<Channel> {
+    /// The way to where a stream takes appends, as far as is known.
+    pub(crate) fn for_append(&self, stream: StreamId) -> Arc<Channel> {
+        self.for_fetch(stream, Offset::LATEST)
+    }
+
+    /// The way to where a stream is read from at an offset, as far as is known.
+    pub(crate) fn for_fetch(&self, stream: StreamId, offset: Offset) -> Arc<Channel> {
         if !self.is_routed() {
             return Arc::clone(&self.home);
         }
         let routes = self.routes.lock();
-        match routes.location(stream, purpose) {
+        match routes.location(stream, offset) {
             Some(location) => self.to(location),
             None => Arc::clone(&self.home),
         }
@@ -143,21 +148,6 @@ impl ConnectionPool {
         self.leader.lock().take();
     }
 
-    /// Whether it is known where a stream is.
-    pub(crate) fn knows_route(&self, stream: StreamId) -> bool {
-        self.routes.lock().location(stream, Purpose::Append).is_some()
-    }
-
-    /// Takes what a placement driver told of a stream.
-    pub(crate) fn learn_route(&self, stream: StreamId, route: Route) {
-        self.routes.lock().learn(stream, route);
-        self.set_routed();
-    }
-
-    pub(crate) fn forget_route(&self, stream: StreamId) {
-        self.routes.lock().forget(stream);
-    }
-
     /// Hands appends over and, where all go to one connection that sleeps, drives that on this thread.
     pub(crate) fn post_appends_and_drive(self: &Arc<Self>, submissions: Submissions) {
         if self.is_routed() {
@@ -181,7 +171,7 @@ impl ConnectionPool {
             let asking = |stream: &StreamId| waiting.is_asking(*stream);
             let channels: Vec<Option<Arc<Channel>>> = streams
                 .iter()
-                .map(|stream| (!asking(stream)).then(|| self.of_stream(*stream, Purpose::Append)))
+                .map(|stream| (!asking(stream)).then(|| self.for_append(*stream)))
                 .collect();
             let parts = gather::split(op, &channels, |one, other| match (one, other) {
                 (Some(one), Some(other)) => Arc::ptr_eq(one, other),

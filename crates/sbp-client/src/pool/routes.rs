@@ -52,22 +52,9 @@ impl Route {
         }
     }
 
-    /// Who takes appends: whoever has the last range, open or about to be followed.
-    pub(crate) fn for_append(&self) -> Option<&ServerLocation> {
-        self.stretches.last().map(|last| &last.location)
-    }
-
-    /// Who is read from at an offset, [`Offset::EARLIEST`] and [`Offset::LATEST`] included. An offset between two ranges
-    /// belongs to the later one; one that no range has, to the nearest, which knows the bounds.
-    pub(crate) fn for_fetch(&self, offset: Offset) -> Option<&ServerLocation> {
-        self.stretch(offset).map(|stretch| &stretch.location)
-    }
-
-    /// How many servers hold what is read at an offset.
-    pub(crate) fn copies(&self, offset: Offset) -> usize {
-        self.stretch(offset).map_or(0, |stretch| stretch.copies)
-    }
-
+    /// What holds an offset, [`Offset::EARLIEST`] and [`Offset::LATEST`] included. An offset between two ranges belongs to the
+    /// later one; one that no range has, to the nearest, which knows the bounds. Appends go to the latest: the last range,
+    /// open or about to be followed.
     fn stretch(&self, offset: Offset) -> Option<&Stretch> {
         match offset {
             Offset::LATEST => self.stretches.last(),
@@ -78,13 +65,6 @@ impl Route {
                 .or_else(|| self.stretches.last()),
         }
     }
-}
-
-/// What a stream is wanted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Append,
-    Fetch(Offset),
 }
 
 /// The routes of all streams that were asked for. A stream without one is tried at the server that is connected anyway:
@@ -98,17 +78,16 @@ pub(crate) struct Routes {
 const MOST: usize = 65_536;
 
 impl Routes {
-    pub(crate) fn location(&self, stream: StreamId, purpose: Purpose) -> Option<&ServerLocation> {
-        let route = self.known.get(&stream)?;
-        match purpose {
-            Purpose::Append => route.for_append(),
-            Purpose::Fetch(offset) => route.for_fetch(offset),
-        }
+    /// Who has a stream at an offset.
+    pub(crate) fn location(&self, stream: StreamId, offset: Offset) -> Option<&ServerLocation> {
+        let stretch = self.known.get(&stream)?.stretch(offset)?;
+        Some(&stretch.location)
     }
 
     /// How many servers hold a stream at an offset; `None` where that is not known.
     pub(crate) fn copies(&self, stream: StreamId, offset: Offset) -> Option<usize> {
-        self.known.get(&stream).map(|route| route.copies(offset))
+        let route = self.known.get(&stream)?;
+        Some(route.stretch(offset).map_or(0, |stretch| stretch.copies))
     }
 
     pub(crate) fn learn(&mut self, stream: StreamId, route: Route) {
@@ -128,7 +107,7 @@ mod tests {
     use sbp_messages::{Range, RangeServer, ReplicaServer};
     use sbp_types::{Offset, RangeIndex, ServerId, StreamId};
 
-    use super::{Purpose, Route, Routes};
+    use super::{Route, Routes};
 
     fn range(index: i32, start: i64, end: i64, servers: &[(i32, bool)]) -> Range {
         let replica = |&(id, is_primary): &(i32, bool)| ReplicaServer {
@@ -168,33 +147,40 @@ mod tests {
             (Offset::LATEST, 4),
         ];
         for (offset, server) in table {
-            assert_eq!(route.for_fetch(offset).unwrap().server, ServerId(server), "{offset}");
+            assert_eq!(
+                route.stretch(offset).unwrap().location.server,
+                ServerId(server),
+                "{offset}"
+            );
         }
-        assert_eq!(route.for_append().unwrap().address, "host4:1");
-        assert_eq!([5, 10, 20].map(|offset| route.copies(Offset(offset))), [1, 2, 1]);
-        assert_eq!(Route::default().copies(Offset(0)), 0);
+        assert_eq!(route.stretch(Offset::LATEST).unwrap().location.address, "host4:1");
+        let mut routes = Routes::default();
+        routes.learn(StreamId(1), route);
+        let copies = [5, 10, 20].map(|offset| routes.copies(StreamId(1), Offset(offset)));
+        assert_eq!(copies, [1, 2, 1].map(Some));
+        routes.learn(StreamId(1), Route::default());
+        assert_eq!(routes.copies(StreamId(1), Offset(0)), Some(0));
     }
 
     #[test]
     fn a_stream_whose_last_range_is_sealed_is_asked_for_where_that_one_is() {
         let route = Route::new(&[range(0, 0, 10, &[(1, true)])]);
-        assert_eq!(route.for_append().unwrap().server, ServerId(1));
-        assert_eq!(route.for_fetch(Offset(10)).unwrap().server, ServerId(1));
-        assert_eq!(route.for_fetch(Offset::LATEST).unwrap().server, ServerId(1));
+        assert_eq!(route.stretch(Offset(10)).unwrap().location.server, ServerId(1));
+        assert_eq!(route.stretch(Offset::LATEST).unwrap().location.server, ServerId(1));
     }
 
     #[test]
     fn nobody_is_no_location() {
         let mut routes = Routes::default();
-        assert_eq!(routes.location(StreamId(1), Purpose::Append), None);
+        assert_eq!(routes.location(StreamId(1), Offset::LATEST), None);
         routes.learn(StreamId(1), Route::new(&[range(0, 0, -1, &[])]));
-        assert_eq!(routes.location(StreamId(1), Purpose::Fetch(Offset(0))), None);
+        assert_eq!(routes.location(StreamId(1), Offset(0)), None);
         routes.learn(StreamId(1), Route::new(&[range(0, 0, -1, &[(7, true)])]));
         assert_eq!(
-            routes.location(StreamId(1), Purpose::Append).unwrap().server,
+            routes.location(StreamId(1), Offset::LATEST).unwrap().server,
             ServerId(7)
         );
         routes.forget(StreamId(1));
-        assert_eq!(routes.location(StreamId(1), Purpose::Append), None);
+        assert_eq!(routes.location(StreamId(1), Offset::LATEST), None);
     }
 }

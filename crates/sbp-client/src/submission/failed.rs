@@ -36,8 +36,8 @@ pub(crate) fn after_failed_append(
 ) -> NextStep {
     let repeat = Repeat::Twice;
     match decide(&failure.cause, CallFacts::append(repeat), attempts, policy) {
-        decision @ Decision::Final { .. } => {
-            NextStep::Fail(ClientError::from_decision(failure, repeat, decision, attempts))
+        Decision::Final { may_have_been_done } => {
+            NextStep::Fail(ClientError::from_failure(failure, repeat, may_have_been_done, attempts))
         }
         Decision::Again { after, at } => {
             if failure.cause.is_loss() {

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use sbp_messages::ErrorCode;
 
 use self::opening::OpeningQuestion;
+use crate::clock::earlier;
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
@@ -257,7 +258,7 @@ impl<P> Machine<P> {
     }
 
     fn note_deadline(&mut self, deadline: Option<Instant>) {
-        self.earliest_deadline = [self.earliest_deadline, deadline].into_iter().flatten().min();
+        self.earliest_deadline = earlier(self.earliest_deadline, deadline);
     }
 
     /// The server remembers no more than this many batches.
@@ -292,7 +293,7 @@ impl<P> Machine<P> {
 
     /// Whether a batch that is not over may be stored.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.batches.iter().any(|batch| batch.floating || batch.presumed_lost)
+        self.batches.iter().any(Batch::may_be_stored)
     }
 
     /// The number of the first batch that is not over; all before it are.
@@ -398,7 +399,7 @@ impl<P> Machine<P> {
             // The attempt has its own end, which is no later.
             Phase::Asking(OpeningQuestion::InFlight(_)) | Phase::Open | Phase::Stopped(_) => None,
         };
-        [self.not_before, deadline, opening].into_iter().flatten().min()
+        earlier(self.not_before, earlier(deadline, opening))
     }
 
     /// Time has passed: batches that wait and are out of time are over.
@@ -450,23 +451,19 @@ impl<P> Machine<P> {
         let Some(place) = place.and_then(|place| usize::try_from(place).ok()) else {
             return;
         };
-        let current = |batch: &Batch<P>| matches!(batch.state, State::InFlight { .. }) && batch.attempts == attempt;
-        let Some(batch) = self.batches.get_mut(place).filter(|batch| current(batch)) else {
+        let current = self.batches.get(place).filter(|batch| batch.attempts == attempt);
+        let Some(State::InFlight { as_head }) = current.map(|batch| batch.state) else {
             return self.handle_late(now, place, attempt, end);
         };
-        let as_head = batch.state == State::InFlight { as_head: true };
+        self.in_flight -= 1;
         match end.outcome {
             Ok(ack) => {
-                self.in_flight -= 1;
                 self.refusals = 0;
                 self.known_at = Some(now);
                 self.answered_at = Some(now);
                 self.tell(place, Ok(ack));
             }
-            Err(failure) => {
-                self.in_flight -= 1;
-                self.handle_failure(now, place, as_head, failure, end.next_sequence);
-            }
+            Err(failure) => self.handle_failure(now, place, as_head, failure, end.next_sequence),
         }
         self.settle();
     }
@@ -614,11 +611,17 @@ impl<P> Machine<P> {
         }
     }
 
+    /// Tells the caller of a batch, which is over.
     fn tell(&mut self, place: usize, result: Result<Ack, ClientError>) {
+        self.tell_as(place, State::Over, result);
+    }
+
+    /// Tells the caller of a batch, of which this is the state from now on.
+    fn tell_as(&mut self, place: usize, state: State, result: Result<Ack, ClientError>) {
         let Some(batch) = self.batches.get_mut(place) else {
             return;
         };
-        batch.state = State::Over;
+        batch.state = state;
         if let Some(payload) = batch.payload.take() {
             self.actions.push_back(Action::Tell(payload, result));
         }
@@ -671,6 +674,13 @@ impl<P> Machine<P> {
             }
         }
         self.next_sequence = next;
+    }
+}
+
+impl<P> Batch<P> {
+    /// Whether it may be stored, or be yet, although nobody has said so.
+    fn may_be_stored(&self) -> bool {
+        self.floating || self.presumed_lost
     }
 }
 

@@ -23,7 +23,6 @@ use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::Cause;
 use crate::outcome::Ack;
-use crate::pool::routes::Purpose;
 use crate::submission::attempt::AttemptEnd;
 use crate::submission::{AttemptSink, Reply, Submissions};
 use crate::unique::unique_writer_id;
@@ -322,7 +321,7 @@ impl Shared {
         if self.dirty.swap(true, Ordering::SeqCst) {
             return;
         }
-        let channel = self.client.pool().of_stream(self.stream, Purpose::Append);
+        let channel = self.client.pool().for_append(self.stream);
         let sink = Arc::clone(self) as Arc<dyn AttemptSink>;
         if let Err(_no_connection) = channel.post_pump(sink) {
             let shared = Arc::clone(self);
@@ -366,7 +365,7 @@ impl Shared {
             pending.tell(result);
         }
         if reconnect {
-            self.client.pool().of_stream(self.stream, Purpose::Append).reconnect();
+            self.client.pool().for_append(self.stream).reconnect();
         }
         self.client.submit(submissions);
         if !unsendable.is_empty() {
@@ -422,7 +421,7 @@ impl Shared {
         let shared = Arc::clone(self);
         let deadline = now() + self.options.attempt_timeout;
         self.client.runtime().spawn(async move {
-            match shared.client.refresh_route(shared.stream, deadline).await {
+            match shared.client.pool().refresh(shared.stream, deadline).await {
                 Err(error) if error.code() == ErrorCode::NOT_FOUND => {
                     shared.client.forget_stream(shared.stream);
                     shared.state.lock().machine.handle_deleted(error);

@@ -191,7 +191,7 @@ impl AppendPipeline {
                 Ok(()) => {
                     self.calls += 1;
                     self.bytes += bytes;
-                    context.counters.add_call(bytes);
+                    context.channel.counters.add_call(bytes);
                 }
                 Err(error) => {
                     calls.try_remove(call);
@@ -404,7 +404,7 @@ impl AppendPipeline {
             context.channel.retries.refund();
         }
         let told = self.completions.deliver();
-        context.counters.add_completions(told);
+        context.channel.counters.add_completions(told);
     }
 
     /// Moves what is still in the queue behind the appends that came back unsent.

@@ -26,7 +26,6 @@ use self::appends::AppendPipeline;
 use self::in_flight::{InFlight, request, token};
 use crate::channel::Channel;
 use crate::channel::command::{Answer, Call, Command, Fetch, Need, Ping};
-use crate::channel::stats::Counters;
 use crate::codes;
 use crate::failure::{Cause, Failure};
 use crate::features::{Durability, Features};
@@ -44,7 +43,6 @@ const CLOSING_TIME: Duration = Duration::from_secs(5);
 pub(crate) struct Context {
     pub(crate) channel: Arc<Channel>,
     pub(crate) endpoint: Arc<str>,
-    pub(crate) counters: Arc<Counters>,
     /// What the peer said of itself; absent until its first HEARTBEAT answer.
     pub(crate) features: Option<Arc<Features>>,
 }
@@ -96,13 +94,11 @@ enum Phase {
 
 impl Connection {
     pub(crate) fn new(channel: Arc<Channel>, endpoint: Arc<str>, generation: u64) -> Self {
-        let counters = Arc::clone(&channel.counters);
         Self {
             hello: hello::Hello::new(&channel.config.client_id),
             context: Context {
                 channel,
                 endpoint,
-                counters,
                 features: None,
             },
             generation,
@@ -186,7 +182,7 @@ impl Connection {
 
     fn after_send(&mut self, place: usize, sent: Result<(), SendError>, bytes: usize) {
         match sent {
-            Ok(()) => self.context.counters.add_call(bytes),
+            Ok(()) => self.context.channel.counters.add_call(bytes),
             Err(error) => {
                 let cause = send_failure(&error).unwrap_or(Cause::NotStarted);
                 if error == SendError::CallIdsExhausted {
@@ -201,7 +197,7 @@ impl Connection {
 
     fn handle_response(&mut self, session: &mut Session, now: Instant, place: usize, frame: Frame, end: bool) {
         let Some(call) = self.calls.get_mut(place) else { return };
-        self.context.counters.add_answer(frame.payload.len());
+        self.context.channel.counters.add_answer(frame.payload.len());
         match call {
             // Its answer is an event of its own.
             InFlight::Ping(_) | InFlight::Probe => return,
@@ -218,6 +214,7 @@ impl Connection {
             },
             InFlight::Append { id, sent, results } => {
                 self.context
+                    .channel
                     .counters
                     .round_trips
                     .record(now.saturating_duration_since(*sent));
@@ -252,6 +249,7 @@ impl Connection {
             return;
         };
         self.context
+            .channel
             .counters
             .round_trips
             .record(now.saturating_duration_since(sent));
@@ -442,7 +440,7 @@ impl Application for Connection {
             Event::Request(_) | Event::Reject { .. } => {}
             Event::Pong { user, rtt } => match self.calls.try_remove(place(user)) {
                 Some(InFlight::Ping(ping)) => {
-                    self.context.counters.round_trips.record(rtt);
+                    self.context.channel.counters.round_trips.record(rtt);
                     drop(ping.reply.send(Ok(rtt)));
                 }
                 Some(InFlight::Probe) => self.know(session, now, Features::default(), false),
@@ -511,7 +509,7 @@ impl Connection {
     fn count_requests(&mut self) {
         let requests = self.calls.len().saturating_sub(self.appends.in_flight());
         if requests != self.requests {
-            self.context.counters.set_requests(self.requests, requests);
+            self.context.channel.counters.set_requests(self.requests, requests);
             self.requests = requests;
         }
     }

@@ -1,6 +1,6 @@
 //! Batches that will not be stored, and what that means for those behind them.
 
-use super::{Action, Machine, Phase, State};
+use super::{Batch, Machine, Phase, State};
 use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::{Cause, Failure};
@@ -28,7 +28,7 @@ impl<P> Machine<P> {
     /// A batch is out of time.
     pub(super) fn give_up(&mut self, place: usize) {
         let Some(batch) = self.batches.get(place) else { return };
-        let doubtful = batch.floating || batch.presumed_lost;
+        let doubtful = batch.may_be_stored();
         let error = match &batch.failure {
             // What it was refused for says more than that its time is over.
             Some(failure) if !doubtful && matches!(failure.cause, Cause::Refused { .. }) => {
@@ -43,23 +43,15 @@ impl<P> Machine<P> {
     fn leave_hole(&mut self, place: usize, doubtful: bool, error: ClientError) {
         let stops = !self.setup.owns_id && !matches!(self.phase, Phase::Stopped(_));
         let told = if stops && self.setup.opens_again {
-            error.clone().that_stops_a_writer()
+            error
+                .clone()
+                .with_remedy("the writer stores nothing behind it until it is opened again")
         } else {
             error.clone()
         };
-        self.tell_of_hole(place, doubtful, told);
+        self.tell_as(place, State::Hole { doubtful }, Err(told));
         if stops {
             self.stop(error);
-        }
-    }
-
-    fn tell_of_hole(&mut self, place: usize, doubtful: bool, error: ClientError) {
-        let Some(batch) = self.batches.get_mut(place) else {
-            return;
-        };
-        batch.state = State::Hole { doubtful };
-        if let Some(payload) = batch.payload.take() {
-            self.actions.push_back(Action::Tell(payload, Err(error)));
         }
     }
 
@@ -74,7 +66,7 @@ impl<P> Machine<P> {
                 |failure| definite(failure, 1),
             );
         if let Some((doubtful, own)) = self.refusal(place, false) {
-            self.tell_of_hole(place, doubtful, own);
+            self.tell_as(place, State::Hole { doubtful }, Err(own));
         }
         self.stop(error.with_next_sequence(next_sequence));
     }
@@ -84,14 +76,10 @@ impl<P> Machine<P> {
         let error = error.into_stopped_writer(self.setup.opens_again);
         for place in 0..self.batches.len() {
             match self.batches.get(place) {
-                Some(batch) if batch.state == State::Waiting => {
-                    if batch.floating || batch.presumed_lost {
-                        self.give_up_on(place);
-                    } else {
-                        self.tell(place, Err(error.clone()));
-                    }
-                }
-                _ => {}
+                Some(batch) if batch.state != State::Waiting => {}
+                Some(batch) if batch.may_be_stored() => self.give_up_on(place),
+                Some(_) => self.tell(place, Err(error.clone())),
+                None => {}
             }
         }
         self.phase = Phase::Stopped(error);
@@ -102,19 +90,14 @@ impl<P> Machine<P> {
         let Some(hole) = self.batches.front() else { return };
         let from = hole.base_sequence;
         self.pop_front();
-        let floating = self.batches.iter().any(|batch| batch.floating || batch.presumed_lost);
-        if !doubtful && !floating {
+        if !doubtful && !self.is_in_doubt() {
             // The server has seen nothing behind the hole that it could take for something else.
             return self.number_from(from);
         }
         // In a new epoch nothing of the old one that is still on its way can be stored between.
         if doubtful {
             for place in 0..self.batches.len() {
-                if self
-                    .batches
-                    .get(place)
-                    .is_some_and(|batch| batch.floating || batch.presumed_lost)
-                {
+                if self.batches.get(place).is_some_and(Batch::may_be_stored) {
                     self.give_up_on(place);
                 }
             }
@@ -128,18 +111,12 @@ impl<P> Machine<P> {
 
     /// A batch behind one whose fate is unknown has an unknown fate itself.
     fn give_up_on(&mut self, place: usize) {
-        let Some(batch) = self.batches.get_mut(place) else {
-            return;
-        };
-        batch.state = State::Over;
-        let failure = batch.failure.clone();
-        if let Some(payload) = batch.payload.take() {
-            let error = failure.map_or_else(
-                || out_of_time(true),
-                |failure| ClientError::from_failure(&failure, Repeat::Deduplicated, true, batch.attempts),
-            );
-            self.actions.push_back(Action::Tell(payload, Err(error)));
-        }
+        let Some(batch) = self.batches.get(place) else { return };
+        let error = batch.failure.as_ref().map_or_else(
+            || out_of_time(true),
+            |failure| ClientError::from_failure(failure, Repeat::Deduplicated, true, batch.attempts),
+        );
+        self.tell(place, Err(error));
     }
 }
 
