@@ -16,9 +16,9 @@ pub(crate) enum Cause {
     /// The server answered with an error code.
     #[error("the server answered {code}: {message}", code = code.0)]
     Refused {
-        /// Its code.
+        /// The server's code.
         code: ErrorCode,
-        /// Its words.
+        /// The server's words.
         message: String,
         /// How long it asks to be left alone.
         throttle: Duration,

@@ -88,7 +88,7 @@ pub(crate) struct FrameMemory {
 }
 
 impl FrameMemory {
-    /// Of a frame that has just been received.
+    /// The memory of a frame that has just been received.
     pub(crate) fn new(payload: &Bytes) -> Arc<Self> {
         Arc::new(Self {
             length: payload.len(),

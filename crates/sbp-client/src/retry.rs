@@ -88,7 +88,7 @@ impl Decision {
 /// Which server gets the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// The same as before, or whichever the channel now leads to.
+    /// The server that was asked before, or whichever the channel now leads to.
     Same,
     /// The next of the known servers.
     Elsewhere,

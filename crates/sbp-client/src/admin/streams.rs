@@ -91,7 +91,7 @@ impl Client {
                 self.forget(&error, asked.stream_id);
                 error.with_stream(asked.stream_id)
             })?;
-            // It may have had another name.
+            // The stream may have had another name before.
             self.forget_stream(asked.stream_id);
             Ok(self.known(stream))
         };

@@ -61,7 +61,7 @@ pub struct BatchWriter {
 struct Sender {
     stream: StreamId,
     sending: Sending,
-    /// Of a writer with a name, which takes nothing behind a batch that was not stored.
+    /// The writer has a name: it takes nothing behind a batch that was not stored.
     named: bool,
     how: AppendOptions,
     shared: Arc<Shared>,

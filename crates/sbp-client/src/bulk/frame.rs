@@ -20,9 +20,9 @@ type Attempt = (usize, u64);
 /// Batches to be sent together.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// One for each batch.
+    /// An entry for each batch.
     pub(super) entries: SmallVec<[AppendEntry; 1]>,
-    /// Those of the entries.
+    /// The tokens of the entries, in their order.
     pub(super) tokens: Tokens,
     /// When the first of its batches is out of time.
     pub(super) deadline: Instant,

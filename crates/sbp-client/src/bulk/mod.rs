@@ -100,7 +100,7 @@ impl AttemptSink for Mailbox {
         self.post(Event::Ended(std::mem::take(ends)));
     }
 
-    /// Its owner sends by itself.
+    /// The writer's owner calls [`BulkWriter::send`].
     fn pump(self: Arc<Self>) {}
 }
 
@@ -154,7 +154,7 @@ impl BulkWriter {
         WriterStamp {
             id: self.options.writer_id,
             epoch: self.options.epoch,
-            // It is known from the beginning.
+            // Known from the beginning: such a writer is never asked where it stands.
             base_sequence: queue.and_then(|queue| queue.machine.next_sequence()).unwrap_or(0),
         }
     }

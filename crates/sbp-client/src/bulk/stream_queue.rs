@@ -36,7 +36,7 @@ pub(super) struct StreamQueue {
 pub(super) enum Taken {
     /// With the machine's token for the attempt, and when the attempt is out of time.
     Batch(AppendEntry, u64, Instant),
-    /// It does not go into this frame.
+    /// The next batch does not fit into the frame that is gathered.
     TooLarge,
     /// There is none, or it may not be sent yet.
     Nothing,
@@ -48,7 +48,7 @@ pub(super) enum News {
     Stored { bytes: usize, repeat: Option<BulkRepeat> },
     /// A batch is not stored, as far as is known, and will not be sent again.
     Failed(ClientError),
-    /// It is to be asked where the stream is.
+    /// The placement driver has to be asked where the stream is.
     Unrouted,
 }
 

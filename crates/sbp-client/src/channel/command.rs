@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::features::Features;
 use crate::submission::{AttemptSink, Submissions};
 
-/// One piece of work for a connection.
+/// What a connection is told to do.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Send these appends, in their order.

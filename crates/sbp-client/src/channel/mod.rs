@@ -56,7 +56,7 @@ pub(crate) trait Reroute: Send + Sync + std::fmt::Debug {
     fn reroute(self: Arc<Self>, submissions: Submissions, wait: Duration);
 }
 
-/// One client's way to its servers.
+/// A client's lasting way to one of its servers, over connections that come and go.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) config: Arc<ClientConfig>,
@@ -125,7 +125,7 @@ impl Channel {
         self.connections.runtime().spawn(work);
     }
 
-    /// Its connections' sockets: one, and those that drain.
+    /// The sockets of the channel's connections: of the one that takes work, and of those that drain.
     pub(crate) fn sockets(&self) -> &Arc<Descriptors> {
         self.connections.sockets()
     }

@@ -54,7 +54,7 @@ pub(crate) struct Counters {
     /// Requests on connections, other than appends, that are not over.
     requests: AtomicU64,
     pub(crate) round_trips: RoundTrips,
-    /// Of connections that are over.
+    /// What the drivers of ended connections counted.
     reads: AtomicU64,
     writes: AtomicU64,
     wakeups: AtomicU64,

@@ -13,7 +13,7 @@ use crate::retry::THROTTLE_MAX;
 /// The pauses that one server asks for, by kind of request.
 #[derive(Debug, Default)]
 pub(crate) struct Throttles {
-    /// Nothing was ever asked for: the usual case, which costs one look.
+    /// A pause was ever asked for. None was, usually, and then no lock is taken.
     any: AtomicBool,
     until: Mutex<SmallVec<[(OpCode, Instant); 2]>>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Window {
 }
 
 impl Default for Window {
-    /// One without a bound, until the server asks for the first pause.
+    /// A window without a bound, until the server asks for the first pause.
     fn default() -> Self {
         Self {
             calls: usize::MAX,

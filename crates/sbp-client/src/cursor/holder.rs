@@ -173,7 +173,8 @@ impl Shared {
         })
     }
 
-    /// Nothing was heard of a commit in its time. One that still waits for others is taken back, and certainly not done.
+    /// Nothing was heard of a commit in its time. One that still waits behind another commit is taken back, and certainly not
+    /// made.
     fn out_of_time(&self, ticket: u64) -> ClientError {
         let mut queue = self.queue.lock();
         let waiting = queue.requests.len();
@@ -240,7 +241,7 @@ impl Shared {
         let in_question = {
             let view = self.view.lock();
             if view.lost.is_some() {
-                // They all are refused for that.
+                // All commits are refused for that.
                 return requests;
             }
             let places = requests.iter().flat_map(|request| &request.positions);

@@ -25,7 +25,7 @@ const VERSION: u32 = 1;
 pub(super) struct Holder(String);
 
 impl Holder {
-    /// One that nobody had before.
+    /// A name that no holder had before.
     pub(super) fn new() -> Self {
         let (high, low) = unique();
         Self(format!("{high:016x}{low:016x}"))
@@ -72,7 +72,7 @@ pub(super) struct CommitRecord {
 /// Why a record of a cursor's stream is no commit that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RecordError {
-    /// It is something else.
+    /// The record is something else.
     #[error("it is no commit: {0}")]
     Unreadable(String),
     /// A later version of this library wrote it.
@@ -106,7 +106,7 @@ struct AnyVersion {
 }
 
 impl CommitRecord {
-    /// Its bytes.
+    /// The record's bytes.
     pub(super) fn encode(&self) -> Vec<u8> {
         let positions = self.places.values().map(|place| WrittenPlace {
             stream: place.stream.0,

@@ -118,7 +118,7 @@ impl Keyed {
         &self.name
     }
 
-    /// Its streams, in order.
+    /// The streams of the set, in order.
     #[must_use]
     pub fn streams(&self) -> &[Arc<Stream>] {
         &self.streams

@@ -163,7 +163,7 @@ impl ConnectionPool {
             return self.home.post(Command::Appends(submissions));
         }
         let Submissions { ops, arena } = submissions;
-        // One collection for each server that gets any, in the order of appends.
+        // A collection of appends for each server that gets any, in their order.
         let mut groups: Vec<(Arc<Channel>, Submissions)> = Vec::new();
         for op in ops {
             let streams: Vec<_> = op.entries.iter().map(|entry| entry.stream).collect();

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 /// A server that holds ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ServerLocation {
-    /// Its number, by which a server is known that is connected already.
+    /// The server's number, by which one is known that is connected already.
     pub(crate) server: ServerId,
     /// Where to dial it otherwise. Text of a peer.
     pub(crate) address: String,

@@ -29,7 +29,7 @@ impl Reroutes {
         is_first
     }
 
-    /// Nothing waits here any more. Returns what did.
+    /// The client is closed: nothing waits here any more. Returns what did.
     pub(crate) fn close(&mut self) -> Vec<Submissions> {
         self.closed = true;
         self.asking.drain().map(|(_, submissions)| submissions).collect()

@@ -64,7 +64,7 @@ pub struct Fetched {
 
 /// Why an attempt brought nothing.
 enum Stop {
-    /// It failed and may be repeated.
+    /// The attempt failed and may be repeated.
     Attempt(Failure),
     /// The answer is damaged.
     Final(ClientError),

@@ -213,7 +213,7 @@ impl Client {
                 let to = Where::Stream(stream, PLACE);
                 let trying = trying.get_or_insert_with(|| Trying::new(Repeat::Harmless, to, deadline));
                 trying.to = to;
-                // One is refreshed there; the others that were missed with it here.
+                // The pause refreshes the route of this stream; those of the others that were missed are refreshed here.
                 call::pause(self.pool(), &failure, trying).await?;
                 for &place in &again {
                     if let Some(other) = entries.get(place).filter(|other| other.stream != stream) {

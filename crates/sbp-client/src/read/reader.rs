@@ -142,7 +142,7 @@ impl Reader {
     }
 }
 
-/// One span on its way.
+/// A span that is being read.
 struct Reading {
     start: Offset,
     end: Offset,
@@ -175,7 +175,7 @@ struct SentFetch {
 
 /// A FETCH for what follows an answer that is still coming in: the server looks for it meanwhile.
 struct Ahead {
-    /// What it asks for.
+    /// What the FETCH asks for.
     wanted: Wanted,
     asked: SentFetch,
 }
@@ -224,7 +224,7 @@ impl ReadTask {
                 Err(Stop::Attempt(failure)) => failure,
                 Err(stop) => return Err(stop),
             };
-            // It went the same way, and would fail once more; its credit is free while this task pauses.
+            // The FETCH that was sent ahead went the same way, and would fail too; its credit is free while this task pauses.
             self.ahead = None;
             if self.front_offset() != before {
                 trying = None;
@@ -484,7 +484,7 @@ impl ReadTask {
         let brought = span.wanted.take(part).map_err(final_error)?;
         if brought.batches.is_empty() && place == 0 && from < span.end {
             if result.end_of_range {
-                // It goes on elsewhere.
+                // The stream goes on at another server.
                 let cause = Cause::Refused {
                     code: ErrorCode::RANGE_NOT_FOUND,
                     message: format!("the ranges here end at {}", result.next_offset),

@@ -49,10 +49,10 @@ pub(super) fn post_fetch(
     })));
 }
 
-/// One frame of an answer.
+/// A frame of an answer, taken apart.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// Its results, each with the place of what it answers.
+    /// The frame's results, each with the place of what it answers.
     pub(super) parts: Vec<(usize, Part)>,
     /// Credit for what it holds.
     pub(super) charge: Charge,

@@ -349,7 +349,7 @@ impl AppendPipeline {
         self.forget(context, id);
     }
 
-    /// One append less in a batch; the last one returns the batch's memory.
+    /// An append has left its batch. When it was the last one, the batch's memory is used again.
     fn forget(&mut self, context: &Context, id: AppendId) {
         let Some(batch) = self.batches.get_mut(id.batch) else {
             return;

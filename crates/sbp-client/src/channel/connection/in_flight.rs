@@ -17,7 +17,7 @@ pub(super) struct AppendId {
     pub(super) op: usize,
 }
 
-/// One call that was sent.
+/// A call that was sent and is not over.
 pub(super) enum InFlight {
     /// The connection's own sign of life.
     Heartbeat,

@@ -199,7 +199,7 @@ impl Connection {
         let Some(call) = self.calls.get_mut(place) else { return };
         self.context.channel.counters.add_answer(frame.payload.len());
         match call {
-            // Its answer is an event of its own.
+            // The session tells the answer to a PING as an event of its own.
             InFlight::Ping(_) | InFlight::Probe => return,
             InFlight::Heartbeat => {
                 if end {
@@ -284,7 +284,7 @@ impl Connection {
             Err(Cause::Refused { code, message, .. }) if codes::rule(code).retry != Retry::Never => {
                 self.greeting_failed(format!("the server refused HEARTBEAT for now: {message}"));
             }
-            // It is there, and does not know HEARTBEAT as it is meant here: a plain peer.
+            // The server is there, and does not know HEARTBEAT as this client means it: a plain peer.
             Err(_refused_or_unreadable) => self.know(session, now, Features::default(), false),
         }
     }

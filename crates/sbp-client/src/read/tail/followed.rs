@@ -26,11 +26,11 @@ pub(super) struct Followed {
     pub(super) wanted: Wanted,
     /// The FETCH under way that asks for it. Older ones may list it too, but have answered it.
     pub(super) asked: Option<u32>,
-    /// It is not asked for before.
+    /// The stream is not asked for before this moment.
     pub(super) not_before: Option<Instant>,
     /// A placement driver is being asked where it is.
     pub(super) finding: bool,
-    /// It failed, and nobody has come for what follows.
+    /// Following the stream failed, and nobody has come for what follows the error.
     pub(super) stopped: bool,
     /// Attempts in a row that brought nothing, and when the first of them ended.
     failures: u32,
@@ -40,11 +40,11 @@ pub(super) struct Followed {
 /// What to do about an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It is asked for again, after its pause.
+    /// The stream is asked for again, after its pause.
     Again,
-    /// And first it is asked where it is.
+    /// As [`Then::Again`], and the placement driver is asked before where the stream is.
     Find,
-    /// And the next of the servers that were named is tried.
+    /// As [`Then::Again`], at the next of the servers that were named.
     Elsewhere,
 }
 
@@ -114,14 +114,15 @@ impl Followed {
         self.not_before = None;
     }
 
-    /// It is asked for again if it had stopped, as if nothing had failed before.
+    /// A stream that had stopped is asked for again, as if nothing had failed before.
     pub(super) fn resume(&mut self) {
         if std::mem::take(&mut self.stopped) {
             self.succeeded();
         }
     }
 
-    /// Its ranges end here and it is not known where it goes on: it is asked for again for ever, ever less often.
+    /// The stream's ranges end at this server, and where it goes on is not known: it is asked for again for ever, ever less
+    /// often.
     pub(super) fn look_again(&mut self, now: Instant, policy: &RetryPolicy) {
         self.failures = self.failures.saturating_add(1);
         let wait = duration_of(Wait::BackOff, self.failures, policy);

@@ -225,7 +225,7 @@ impl TailTask {
         }
     }
 
-    /// One stream's attempt failed. The error stops it.
+    /// An attempt to read one stream failed. The error stops following that stream.
     fn fail(&mut self, index: usize, failure: &Failure) -> Result<Then, ClientError> {
         let policy = &self.client.config().retry;
         let servers = self.client.channel().servers_named();
