@@ -20,7 +20,7 @@ use crate::unique::unique;
 const VERSION: u32 = 1;
 
 /// Who made a commit: a name that each holder makes up for itself.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Holder(String);
 
@@ -29,12 +29,6 @@ impl Holder {
     pub(super) fn new() -> Self {
         let (high, low) = unique();
         Self(format!("{high:016x}{low:016x}"))
-    }
-}
-
-impl fmt::Debug for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -69,15 +69,8 @@ pub(crate) struct Part {
     pub(crate) frame: Arc<FrameMemory>,
 }
 
-/// The results of one frame, and the pause that it asks for.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) parts: Vec<Part>,
-    pub(crate) throttle_ms: i32,
-}
-
-/// Takes one frame of an answer to a FETCH of `entries` entries apart.
-pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Parts, Cause> {
+/// Takes one frame of an answer to a FETCH of `entries` entries apart: its results, and the pause that it asks for in ms.
+pub(crate) fn parts(frame: Frame, entries: usize) -> Result<(Vec<Part>, i32), Cause> {
     let answer = FetchResponse::decode(&frame.header).map_err(|error| Cause::undecodable(&frame, &error))?;
     if !answer.status.is_success() {
         return Err(Cause::refused(&answer.status, answer.throttle_time_ms));
@@ -106,10 +99,7 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<Parts, Cause> {
         });
     }
     if payload.is_empty() {
-        Ok(Parts {
-            parts,
-            throttle_ms: answer.throttle_time_ms,
-        })
+        Ok((parts, answer.throttle_time_ms))
     } else {
         Err(violation("has bytes that belong to no result"))
     }

@@ -327,9 +327,9 @@ fn is_elsewhere(code: ErrorCode) -> bool {
 fn gather(answer: &Answer, entries: usize) -> Result<Vec<FetchResult>, Cause> {
     let mut found: Vec<Option<FetchResult>> = vec![None; entries];
     for frame in &answer.frames {
-        let taken = parts(frame.clone(), entries)?;
-        answer.throttle_ms.set(taken.throttle_ms);
-        for part in taken.parts {
+        let (parts, throttle_ms) = parts(frame.clone(), entries)?;
+        answer.throttle_ms.set(throttle_ms);
+        for part in parts {
             if let Some(place) = found.get_mut(part.index) {
                 *place = Some(part.result);
             }

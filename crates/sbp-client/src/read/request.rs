@@ -74,12 +74,12 @@ pub(super) fn open(places: &[usize], event: FetchEvent) -> Result<Opened, Failur
             ..
         } => (frame, charge, end, endpoint),
     };
-    let taken = parts(frame, places.len()).map_err(|cause| Failure::new(cause, Some(&endpoint)))?;
+    let (parts, throttle_ms) = parts(frame, places.len()).map_err(|cause| Failure::new(cause, Some(&endpoint)))?;
     let placed = |part: Part| Some((*places.get(part.index)?, part));
     Ok(Opened {
-        parts: taken.parts.into_iter().filter_map(placed).collect(),
+        parts: parts.into_iter().filter_map(placed).collect(),
         charge,
-        throttle_ms: taken.throttle_ms,
+        throttle_ms,
         is_last,
         endpoint,
     })
