@@ -86,11 +86,3 @@ pub enum Refusal {
         payload: usize,
     },
 }
-
-impl Refusal {
-    /// The status for the system error that answers the request.
-    #[must_use]
-    pub fn to_status(&self) -> Status {
-        Status::error(ErrorCode::INVALID_REQUEST, self.to_string())
-    }
-}

@@ -16,7 +16,10 @@ impl Encoder {
     /// An encoder for the profile "v0.1".
     #[must_use]
     pub fn new() -> Self {
-        Self { builder: new_builder() }
+        let mut builder = FlatBufferBuilder::new();
+        // All fields are written: a peer of another revision may have other defaults.
+        builder.force_defaults(true);
+        Self { builder }
     }
 }
 
@@ -30,12 +33,4 @@ impl fmt::Debug for Encoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Encoder").finish_non_exhaustive()
     }
-}
-
-/// A builder for this profile.
-pub(crate) fn new_builder() -> Builder {
-    let mut builder = FlatBufferBuilder::new();
-    // All fields are written: a peer of another revision may have other defaults.
-    builder.force_defaults(true);
-    builder
 }

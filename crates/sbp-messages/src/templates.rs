@@ -57,50 +57,31 @@ impl Templated for FetchRequest {
     }
 }
 
-impl Templated for AppendResponse {
-    fn write_template(&self, out: &mut BytesMut) -> Option<()> {
-        let mut results = self.append_responses.iter();
-        if !self.status.is_plain_success() || !results.all(|result| result.status.is_plain_success()) {
-            return None;
-        }
-        write::response(
-            &shape::APPEND_RESPONSE,
-            self.throttle_time_ms,
-            &self.append_responses,
-            out,
-        )
-    }
+/// Responses, which have a template while every status is success.
+macro_rules! responses {
+    ($($name:ident.$field:ident by $shape:ident;)*) => { $(
+        impl Templated for $name {
+            fn write_template(&self, out: &mut BytesMut) -> Option<()> {
+                let mut results = self.$field.iter();
+                if !self.status.is_plain_success() || !results.all(|result| result.status.is_plain_success()) {
+                    return None;
+                }
+                write::response(&shape::$shape, self.throttle_time_ms, &self.$field, out)
+            }
 
-    fn read_template(header: &[u8]) -> Option<Self> {
-        let (throttle_time_ms, append_responses) = read::response(&shape::APPEND_RESPONSE, header)?;
-        Some(Self {
-            throttle_time_ms,
-            append_responses,
-            ..Self::default()
-        })
-    }
+            fn read_template(header: &[u8]) -> Option<Self> {
+                let (throttle_time_ms, $field) = read::response(&shape::$shape, header)?;
+                Some(Self {
+                    throttle_time_ms,
+                    $field,
+                    ..Self::default()
+                })
+            }
+        }
+    )* };
 }
 
-impl Templated for FetchResponse {
-    fn write_template(&self, out: &mut BytesMut) -> Option<()> {
-        let mut results = self.fetch_responses.iter();
-        if !self.status.is_plain_success() || !results.all(|result| result.status.is_plain_success()) {
-            return None;
-        }
-        write::response(
-            &shape::FETCH_RESPONSE,
-            self.throttle_time_ms,
-            &self.fetch_responses,
-            out,
-        )
-    }
-
-    fn read_template(header: &[u8]) -> Option<Self> {
-        let (throttle_time_ms, fetch_responses) = read::response(&shape::FETCH_RESPONSE, header)?;
-        Some(Self {
-            throttle_time_ms,
-            fetch_responses,
-            ..Self::default()
-        })
-    }
+responses! {
+    AppendResponse.append_responses by APPEND_RESPONSE;
+    FetchResponse.fetch_responses by FETCH_RESPONSE;
 }

@@ -89,7 +89,7 @@ pub enum StartError {
         found: &'static str,
     },
     /// A range server without an id could not get one from its placement driver.
-    #[error("cannot get a number for this range server: {reason}; start the placement driver, or give its address")]
+    #[error("cannot get an id for this range server: {reason}; start the placement driver, or give its address")]
     PlacementDriver {
         /// What went wrong, with the placement driver's address.
         reason: String,

@@ -166,21 +166,14 @@ impl OwnCalls {
         expired
     }
 
-    /// Removes and returns all calls with ids above `last`, ordered by id.
-    pub(crate) fn remove_above(&mut self, last: u32) -> Vec<(CallId, OwnCall)> {
+    /// Removes and returns all calls with ids above `last`, or all calls, ordered by id.
+    pub(crate) fn remove_above(&mut self, last: Option<u32>) -> Vec<(CallId, OwnCall)> {
         let mut ids: Vec<_> = self
             .table
             .iter_mut()
             .map(|(id, _)| id)
-            .filter(|id| id.raw() > last)
+            .filter(|id| Some(id.raw()) > last)
             .collect();
-        ids.sort_unstable();
-        ids.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
-    }
-
-    /// Removes and returns all calls, ordered by id.
-    pub(crate) fn remove_all(&mut self) -> Vec<(CallId, OwnCall)> {
-        let mut ids: Vec<_> = self.table.iter_mut().map(|(id, _)| id).collect();
         ids.sort_unstable();
         ids.into_iter().filter_map(|id| Some((id, self.remove(id)?))).collect()
     }

@@ -132,39 +132,29 @@ impl Field for Status {
     }
 }
 
-impl<T: Wire> Field for Vec<T> {
-    type Read<'a> = Option<Tables<'a, T>>;
-    type Written = Option<WIPOffset<Tables<'static, T>>>;
+/// Vectors of tables.
+macro_rules! vectors {
+    ($($vector:ty)*) => { $(
+        impl<T: Wire> Field for $vector {
+            type Read<'a> = Option<Tables<'a, T>>;
+            type Written = Option<WIPOffset<Tables<'static, T>>>;
 
-    fn read(read: Self::Read<'_>) -> Self {
-        read_tables(read)
-    }
+            fn read(read: Self::Read<'_>) -> Self {
+                read_tables(read)
+            }
 
-    fn write(&self, builder: &mut Builder) -> Self::Written {
-        Some(write_tables(self, builder))
-    }
+            fn write(&self, builder: &mut Builder) -> Self::Written {
+                Some(write_tables(self, builder))
+            }
 
-    fn absent(_: Self::Written) -> Self {
-        Self::new()
-    }
+            fn absent(_: Self::Written) -> Self {
+                Self::new()
+            }
+        }
+    )* };
 }
 
-impl<T: Wire> Field for SmallVec<[T; 1]> {
-    type Read<'a> = Option<Tables<'a, T>>;
-    type Written = Option<WIPOffset<Tables<'static, T>>>;
-
-    fn read(read: Self::Read<'_>) -> Self {
-        read_tables(read)
-    }
-
-    fn write(&self, builder: &mut Builder) -> Self::Written {
-        Some(write_tables(self, builder))
-    }
-
-    fn absent(_: Self::Written) -> Self {
-        Self::new()
-    }
-}
+vectors! { Vec<T> SmallVec<[T; 1]> }
 
 impl<T: Wire> Field for Option<Vec<T>> {
     type Read<'a> = Option<Tables<'a, T>>;

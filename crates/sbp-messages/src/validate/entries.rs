@@ -109,7 +109,7 @@ impl Stream {
 }
 
 fn stream_fault(stream: StreamId) -> Option<Status> {
-    let message = || format!("{stream} is no stream's number: they start at 1");
+    let message = || format!("{stream} is no stream's id: they start at 1");
     (!stream.is_valid()).then(|| Status::error(ErrorCode::NOT_FOUND, message()))
 }
 

@@ -138,11 +138,7 @@ impl CreateRangeRequest {
     ///
     /// [`Refusal`] when it names no range.
     pub fn validate(&self) -> Result<(), Refusal> {
-        if self.range.is_none() {
-            Err(Refusal::Missing { field: "range" })
-        } else {
-            Ok(())
-        }
+        require("range", self.range.is_some())
     }
 }
 
@@ -153,11 +149,7 @@ impl IdAllocationRequest {
     ///
     /// [`Refusal`] when `host` is empty.
     pub fn validate(&self) -> Result<(), Refusal> {
-        if self.host.is_empty() {
-            Err(Refusal::Missing { field: "host" })
-        } else {
-            Ok(())
-        }
+        require("host", !self.host.is_empty())
     }
 }
 
@@ -182,10 +174,16 @@ impl DescribeStreamsRequest {
 }
 
 fn require_entries(field: &'static str, count: usize) -> Result<(), Refusal> {
-    if count == 0 {
-        return Err(Refusal::Missing { field });
-    }
+    require(field, count > 0)?;
     limit_entries(count)
+}
+
+fn require(field: &'static str, is_there: bool) -> Result<(), Refusal> {
+    if is_there {
+        Ok(())
+    } else {
+        Err(Refusal::Missing { field })
+    }
 }
 
 fn limit_entries(count: usize) -> Result<(), Refusal> {

@@ -248,7 +248,7 @@ fn impossible_numbers_are_refused_and_the_last_possible_ones_pass() {
 
 #[test]
 fn a_refusal_is_an_invalid_request_and_says_why() {
-    let status = Refusal::IndexTwice { index: 3 }.to_status();
+    let status = DecodeError::from(Refusal::IndexTwice { index: 3 }).to_status();
     assert_eq!(status.code, ErrorCode::INVALID_REQUEST);
     assert_eq!(status.message, "request_index 3 occurs twice");
 }

@@ -38,6 +38,6 @@ pub(crate) async fn allocate_id(channel: &PeerChannel, host: &str, timeout: Dura
             peer: "the placement driver".to_owned(),
             status: answer.status.clone(),
         }),
-        _ => Err(unusable("it has no number".to_owned())),
+        _ => Err(unusable("it has no id".to_owned())),
     }
 }

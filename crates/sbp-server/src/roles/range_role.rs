@@ -280,7 +280,7 @@ impl RangeRole {
             return Ok(());
         }
         let message = format!(
-            "the placement driver gives out number {next}, and this is range server {}: it has another directory than the \
+            "the placement driver gives out id {next}, and this is range server {}: it has another directory than the \
              one this server belongs to; nothing was deleted",
             self.server_id
         );

@@ -35,7 +35,7 @@ impl Session {
         self.peer_go_aways = 1;
         self.step(Step::PeerAnnounces);
         self.events.push_back(Event::PeerGoAway { last_started, header });
-        for (call, own) in self.own.remove_above(last_started) {
+        for (call, own) in self.own.remove_above(Some(last_started)) {
             self.unstarted += 1;
             self.report(call, &own, CallFailure::NotStarted, true);
         }
@@ -102,7 +102,7 @@ impl Session {
         };
         let still_written = matches!(next, Phase::Flushing { .. });
         if let (true, Some(reason)) = (self.phase.is_alive(), next.reason()) {
-            for (call, own) in self.own.remove_all() {
+            for (call, own) in self.own.remove_above(None) {
                 self.report(call, &own, CallFailure::ConnectionClosed, still_written);
             }
             self.events.push_back(Event::Closing { reason: reason.clone() });

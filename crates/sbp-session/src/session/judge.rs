@@ -3,7 +3,7 @@
 use sbp_frame::{CallId, FORMAT_FLATBUFFERS, Flags, OpCode, Prelude};
 
 use super::Session;
-use crate::{CallFailure, RejectReason, Role, Violation, phase::Phase, receiver::Placement};
+use crate::{CallFailure, Limits, RejectReason, Role, Violation, phase::Phase, receiver::Placement};
 
 /// Payloads of at least this size get an aligned allocation of their own, if memory was set aside for them.
 const OWN_PLACE_FROM: u32 = 64 * 1024;
@@ -85,18 +85,8 @@ impl Session {
         if CallId::from_raw(prelude.raw_call_id).is_none() {
             return reject(RejectReason::CallIdTopBit);
         }
-        if prelude.format != FORMAT_FLATBUFFERS && !is_ping {
-            return reject(RejectReason::HeaderFormat(prelude.format));
-        }
-        if prelude.header_length == 0 && !is_ping {
-            return reject(RejectReason::HeaderMissing);
-        }
-        let (length, limit) = match is_ping {
-            true => (prelude.header_length.saturating_add(payload), limits.ping),
-            false => (prelude.header_length, limits.request_header),
-        };
-        if length > limit {
-            return reject(RejectReason::HeaderTooLarge { length, limit });
+        if let Some(reason) = header_fault(prelude, payload, limits, limits.request_header) {
+            return reject(reason);
         }
         if is_ping && !self.pings.take(1, self.now) {
             return FrameDecision::Discard;
@@ -139,40 +129,17 @@ impl Session {
                 FrameDecision::Discard
             };
         }
+        let fail = |failure, discard| FrameDecision::Fail { call, failure, discard };
         if !is_allowed {
-            return FrameDecision::Fail {
-                call,
-                failure: CallFailure::AnswerTooLong,
-                discard: true,
-            };
+            return fail(CallFailure::AnswerTooLong, true);
         }
         if prelude.opcode != own.opcode {
-            let failure = CallFailure::OpCodeMismatch { found: prelude.opcode };
-            return FrameDecision::Fail {
-                call,
-                failure,
-                discard: true,
-            };
-        }
-        let is_pong = prelude.opcode == OpCode::PING;
-        let bad = |reason, discard| FrameDecision::Fail {
-            call,
-            failure: CallFailure::BadAnswer(reason),
-            discard,
-        };
-        if prelude.format != FORMAT_FLATBUFFERS && !is_pong {
-            return bad(RejectReason::HeaderFormat(prelude.format), false);
-        }
-        if prelude.header_length == 0 && !is_pong {
-            return bad(RejectReason::HeaderMissing, false);
+            return fail(CallFailure::OpCodeMismatch { found: prelude.opcode }, true);
         }
         let limits = &self.config.limits;
-        let (length, limit) = match is_pong {
-            true => (prelude.header_length.saturating_add(payload), limits.ping),
-            false => (prelude.header_length, limits.response_header),
-        };
-        if length > limit {
-            return bad(RejectReason::HeaderTooLarge { length, limit }, true);
+        if let Some(reason) = header_fault(prelude, payload, limits, limits.response_header) {
+            let is_too_large = matches!(reason, RejectReason::HeaderTooLarge { .. });
+            return fail(CallFailure::BadAnswer(reason), is_too_large);
         }
         let is_paid = payload >= OWN_PLACE_FROM && payload <= own.charge;
         let is_small = payload < self.config.detach_payloads_below.min(OWN_PLACE_FROM);
@@ -182,4 +149,19 @@ impl Session {
             Placement::Blocks
         })
     }
+}
+
+/// What is wrong with the header of a frame, for which `limit` is allowed. A PING need not have one; it is limited as a
+/// whole.
+fn header_fault(prelude: &Prelude, payload: u32, limits: &Limits, limit: u32) -> Option<RejectReason> {
+    let (length, limit) = if prelude.opcode == OpCode::PING {
+        (prelude.header_length.saturating_add(payload), limits.ping)
+    } else if prelude.format != FORMAT_FLATBUFFERS {
+        return Some(RejectReason::HeaderFormat(prelude.format));
+    } else if prelude.header_length == 0 {
+        return Some(RejectReason::HeaderMissing);
+    } else {
+        (prelude.header_length, limit)
+    };
+    (length > limit).then_some(RejectReason::HeaderTooLarge { length, limit })
 }

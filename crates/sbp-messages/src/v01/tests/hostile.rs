@@ -6,7 +6,6 @@ use proptest::prelude::*;
 
 use super::super::fb;
 use super::strategies::*;
-use crate::encoder::new_builder;
 use crate::*;
 
 /// Lets every decoder loose on `header`; `true` when any takes it.
@@ -165,7 +164,7 @@ fn a_small_header_cannot_unfold_into_a_large_message() {
 
 #[test]
 fn more_tables_than_any_message_needs_are_refused() {
-    let mut builder = new_builder();
+    let mut builder = Encoder::new().builder;
     let entry = fb::AppendInfo::create(&mut builder, &fb::AppendInfoArgs::default());
     let header = |builder: &mut super::super::Builder, entries: usize| {
         let vector = builder.create_vector(&vec![entry; entries]);
