@@ -76,6 +76,7 @@ _CARGO = "cargo test --workspace --locked --quiet"
 LONG: Plan = (
     Stage("installed release wheel", ("make --no-print-directory install",)),
     Stage("Python tests, release wheel", PYTHON.commands, shows=_HUNG),
+    Stage("sdist in a clean environment", ("{bin}/python -m pytest -q tests/sdist",)),
     Stage("command, release build", ("cargo build --release --locked --quiet --package sbp-cli",)),
     Stage(
         "sessions: scripts by chance",
