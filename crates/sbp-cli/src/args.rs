@@ -159,6 +159,9 @@ Examples:
   sbp append orders --file photo.jpg             the whole file as one record
   sbp append orders --data last --expected-offset 17
                                                  only if it becomes record 17; else nothing is appended
+  echo '{\"origin\": \"SFO\", \"delay\": 12}' | sbp append flights --format json
+                                                 a row of a stream with columns
+  echo '{\"key\": \"k\", \"value\": \"v\", \"headers\": {\"from\": \"web\"}}' | sbp append orders --format json
 
 Prints the offsets of each batch when the server has acknowledged it.")]
 pub(crate) struct Append {
@@ -175,6 +178,12 @@ pub(crate) struct Append {
     /// The key of every record; not for --file.
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     pub(crate) key: Option<String>,
+    /// A header of every record, may be given several times; not for --file.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = stream::parse_property, conflicts_with = "file")]
+    pub(crate) headers: Vec<(String, String)>,
+    /// What a line of standard input is.
+    #[arg(long, value_enum, default_value_t = AppendFormat::Lines, conflicts_with_all = ["data", "file"])]
+    pub(crate) format: AppendFormat,
     /// Append only if the first record gets this offset. Later batches then have to follow right behind.
     #[arg(long, value_name = "OFFSET", value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) expected_offset: Option<i64>,
@@ -190,6 +199,14 @@ pub(crate) struct Append {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AppendFormat {
+    /// The value of a record.
+    Lines,
+    /// A JSON object: the columns of a row, or key, value and headers of a record, as `sbp fetch --json` writes them.
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Compression {
     None,
     Lz4,
@@ -202,7 +219,10 @@ Examples:
   sbp fetch orders                                 everything there is now
   sbp fetch orders --from 100 --to 200             offsets 100 to 199
   sbp fetch orders --from 2026-01-31T10:00:00Z     batches that reach that time, and later ones
-  sbp fetch orders --from latest --follow          what is appended from now on, until interrupted")]
+  sbp fetch orders --from latest --follow          what is appended from now on, until interrupted
+  sbp fetch orders --format raw --delimiter '\\0'   values that may contain newlines, for xargs -0
+  sbp fetch orders --json | sbp append copy --format json
+                                                   a copy: keys, values, headers, columns")]
 pub(crate) struct Fetch {
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -220,9 +240,27 @@ pub(crate) struct Fetch {
     /// Stop after this many records.
     #[arg(long, value_name = "RECORDS")]
     pub(crate) max: Option<u64>,
-    /// One JSON object per record. Bytes that are not UTF-8 appear in base 16, under names that end with _hex.
-    #[arg(long)]
+    /// How records are written.
+    #[arg(long, value_enum, default_value_t = FetchFormat::Text)]
+    pub(crate) format: FetchFormat,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
+    /// What follows each value of --format raw: text with the escapes \n, \t, \r, \0 and \\.
+    #[arg(long, value_name = "TEXT", value_parser = parse_delimiter, default_value = "\\n")]
+    pub(crate) delimiter: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FetchFormat {
+    /// A line for each record: offset, time, key=value. A value that could be mistaken is a JSON string: one that is
+    /// empty, is the word null, or has control characters. Bytes that are no UTF-8 are in base 16 behind hex:
+    Text,
+    /// A JSON object for each record. Bytes that are no UTF-8, and columns of bytes, are in base 16 under names that end
+    /// with _hex. `sbp append --format json` takes it.
+    Json,
+    /// The values alone, byte for byte, each followed by the delimiter. A null value is written as nothing.
+    Raw,
 }
 
 #[derive(Args, Debug)]
@@ -348,11 +386,37 @@ pub(crate) struct Embedded {
     pub(crate) durability: Durability,
 }
 
+/// Text in which a backslash begins an escape.
+fn parse_delimiter(text: &str) -> Result<String, String> {
+    let mut letters = text.chars();
+    let mut read = String::new();
+    while let Some(letter) = letters.next() {
+        read.push(match letter {
+            '\\' => match letters.next() {
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some('r') => '\r',
+                Some('0') => '\0',
+                Some('\\') => '\\',
+                _ => return Err(r"a backslash goes with n, t, r, 0 or another backslash".to_owned()),
+            },
+            other => other,
+        });
+    }
+    Ok(read)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
-    use super::Cli;
+    use super::{Cli, parse_delimiter};
+
+    #[test]
+    fn delimiters_have_escapes() {
+        assert_eq!(parse_delimiter(r"a\n\0\\"), Ok("a\n\0\\".to_owned()));
+        assert!(parse_delimiter(r"\").is_err() && parse_delimiter(r"\x").is_err());
+    }
 
     #[test]
     fn arguments_are_consistent() {

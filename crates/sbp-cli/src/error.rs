@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_schema::ArrowError;
 use sbp_client::{AddressError, ClientError};
 use sbp_record::{BatchError, SchemaError};
 use sbp_server::{ServerFailure, ShutdownError, StartError};
@@ -36,6 +37,8 @@ pub(crate) enum CliError {
     File { path: PathBuf, source: io::Error },
     #[error("standard input: {0}")]
     Input(#[source] io::Error),
+    #[error("line {number}: {reason}; what was printed is stored, and nothing of what follows")]
+    Line { number: usize, reason: String },
     #[error("standard output: {0}")]
     Output(#[source] io::Error),
     #[error("cannot {what}: {source}")]
@@ -48,6 +51,11 @@ impl CliError {
     /// For an error of the operating system: what could not be done.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
+    }
+
+    /// Columns could not be converted.
+    pub(crate) fn columns(error: ArrowError) -> Self {
+        Self::Usage(error.to_string())
     }
 
     /// Whether the reader of our output has gone, which ends a command quietly.

@@ -8,11 +8,15 @@ mod args;
 mod bench;
 mod command;
 mod error;
+mod input;
+mod json;
+mod output;
 mod session;
 mod terminal;
 mod when;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 
 use clap::Parser;
 
@@ -66,6 +70,7 @@ fn init_log(filter: Option<&str>) {
     if let Some(filter) = filter {
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
+            .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr);
         let _ = subscriber.try_init();
     }

@@ -26,6 +26,11 @@ impl Terminal {
         writeln!(self.out, "{text}").map_err(CliError::Output)
     }
 
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+        self.out.write_all(bytes).map_err(CliError::Output)
+    }
+
     pub(crate) fn flush(&mut self) -> Result<(), CliError> {
         self.out.flush().map_err(CliError::Output)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use arrow_schema::{DataType, Field, TimeUnit};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 
@@ -72,6 +73,10 @@ pub(crate) enum StreamAction {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sbp stream create orders payments --retention 7d
+  sbp stream create flights --column origin:string --column delay:int32 --column price:'decimal(10,2)'")]
 pub(crate) struct CreateStreams {
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -84,6 +89,10 @@ pub(crate) struct CreateStreams {
     /// How many bytes are kept; all when not given.
     #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "BYTES")]
     pub(crate) retention_bytes: Option<i64>,
+    /// A column, may be given several times: records are then rows of these columns. Types are string, binary, bool,
+    /// int8 to int64, uint8 to uint64, float32, float64, date, timestamp, decimal(P,S), or as Arrow writes them.
+    #[arg(long = "column", value_name = "NAME:TYPE", value_parser = parse_column)]
+    pub(crate) columns: Vec<Field>,
     /// A property, may be given several times.
     #[arg(long = "property", value_name = "KEY=VALUE", value_parser = parse_property)]
     pub(crate) properties: Vec<(String, String)>,
@@ -148,11 +157,55 @@ pub(crate) struct Cluster {
     pub(crate) json: bool,
 }
 
-fn parse_property(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_property(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write KEY=VALUE".to_owned()),
     }
+}
+
+/// A column that may have nulls.
+fn parse_column(text: &str) -> Result<Field, String> {
+    let (name, kind) = text
+        .split_once(':')
+        .filter(|(name, _)| !name.is_empty())
+        .ok_or("write NAME:TYPE")?;
+    Ok(Field::new(name, parse_type(kind)?, true))
+}
+
+/// A type by the name that users of pandas, Spark and SQL know, or by Arrow's own.
+fn parse_type(text: &str) -> Result<DataType, String> {
+    let decimal = text.strip_prefix("decimal(").and_then(|rest| rest.strip_suffix(')'));
+    if let Some((precision, scale)) = decimal.and_then(|digits| digits.split_once(',')) {
+        return match (precision.trim().parse(), scale.trim().parse()) {
+            (Ok(precision @ 1..=38), Ok(scale)) => Ok(DataType::Decimal128(precision, scale)),
+            _ => Err(format!(
+                "{text}: write decimal(PRECISION,SCALE), with a precision of at most 38"
+            )),
+        };
+    }
+    Ok(match text {
+        "string" => DataType::Utf8,
+        "binary" => DataType::Binary,
+        "bool" => DataType::Boolean,
+        "int8" => DataType::Int8,
+        "int16" => DataType::Int16,
+        "int32" | "int" => DataType::Int32,
+        "int64" | "bigint" => DataType::Int64,
+        "uint8" => DataType::UInt8,
+        "uint16" => DataType::UInt16,
+        "uint32" => DataType::UInt32,
+        "uint64" => DataType::UInt64,
+        "float32" | "float" => DataType::Float32,
+        "float64" | "double" => DataType::Float64,
+        "date" => DataType::Date32,
+        "timestamp" => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        other => {
+            return other.parse().map_err(|_unknown| {
+                format!("{other:?} is no type; write string, int64, float64, bool, binary, date, timestamp, decimal(10,2) ...")
+            });
+        }
+    })
 }
 
 /// Milliseconds, or 0 for ever.
@@ -177,7 +230,20 @@ fn parse_retention_bytes(text: &str) -> Result<i64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_retention, parse_retention_bytes};
+    use arrow_schema::DataType;
+
+    use super::{parse_column, parse_retention, parse_retention_bytes};
+
+    #[test]
+    fn columns_have_types_by_their_usual_names() {
+        let kind = |text: &str| parse_column(text).map(|field| field.data_type().clone());
+        assert_eq!(kind("a:string"), Ok(DataType::Utf8));
+        assert_eq!(kind("a:decimal(10, 2)"), Ok(DataType::Decimal128(10, 2)));
+        assert_eq!(kind("a:List(Int32)").map(|kind| kind.is_nested()), Ok(true));
+        for wrong in ["a", ":string", "a:text", "a:decimal(50,2)", "a:"] {
+            assert!(kind(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn retention_has_a_word_for_no_bound() {

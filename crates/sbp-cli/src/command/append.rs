@@ -4,11 +4,13 @@ use std::fs;
 use std::io::{BufRead, IsTerminal};
 
 use sbp_client::{Ack, AppendOptions, Records};
-use sbp_record::RecordsBuilder;
+use sbp_messages::Stream;
+use sbp_record::StreamSchema;
 use sbp_types::{Offset, StreamId};
 
-use crate::args::{Append, Compression};
+use crate::args::{Append, AppendFormat, Compression};
 use crate::error::CliError;
+use crate::input::{Lines, NumberedLines, RecordLines, RowLines};
 use crate::session::Session;
 use crate::terminal::{Terminal, progress};
 
@@ -17,7 +19,7 @@ const BATCH_BYTES: usize = 1 << 20;
 
 pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(&append.connection)?;
-    let stream = session.find(&append.stream)?.stream_id;
+    let stream = session.find(&append.stream)?;
     let mut options = AppendOptions {
         compression: compression(append.compression),
         expected_offset: append.expected_offset.map(Offset),
@@ -28,37 +30,59 @@ pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliErro
             path: path.clone(),
             source,
         })?;
-        return send(&session, stream, content.into(), &mut options, append.quiet, terminal);
+        let records = Records::from(content);
+        return send(
+            &session,
+            stream.stream_id,
+            records,
+            &mut options,
+            append.quiet,
+            terminal,
+        );
     }
-    let key = append.key.as_deref().map(str::as_bytes);
-    let mut builder = RecordsBuilder::new();
+    let mut lines = NumberedLines::new(lines(&append, &stream)?);
     if !append.data.is_empty() {
         for record in &append.data {
-            push(&mut builder, record.as_bytes(), key)?;
+            lines.push(record.as_bytes())?;
         }
-        return send(&session, stream, builder.into(), &mut options, append.quiet, terminal);
+        let records = lines.take(stream.stream_id, &options)?;
+        return send(
+            &session,
+            stream.stream_id,
+            records,
+            &mut options,
+            append.quiet,
+            terminal,
+        );
     }
     let input = std::io::stdin();
     let bar = (!input.is_terminal()).then(|| progress(0, "records"));
     // Somebody who types wants each line to go out.
     let batch = if input.is_terminal() { 1 } else { append.batch.max(1) };
-    let mut lines = input.lock();
+    let mut input = input.lock();
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = lines.read_until(b'\n', &mut line).map_err(CliError::Input)?;
+        let read = input.read_until(b'\n', &mut line).map_err(CliError::Input)?;
         if read > 0 {
             let record = line.strip_suffix(b"\n").unwrap_or(&line);
-            push(&mut builder, record.strip_suffix(b"\r").unwrap_or(record), key)?;
+            lines.push(record.strip_suffix(b"\r").unwrap_or(record))?;
         }
-        let full = builder.len() >= batch || builder.body_length() >= BATCH_BYTES;
-        if !builder.is_empty() && (full || read == 0) {
-            let records = builder.len();
-            let batch = std::mem::take(&mut builder);
-            send(&session, stream, batch.into(), &mut options, append.quiet, terminal)?;
+        let full = lines.len() >= batch || lines.bytes() >= BATCH_BYTES;
+        if lines.len() > 0 && (full || read == 0) {
+            let count = u64::try_from(lines.len()).unwrap_or(0);
+            let records = lines.take(stream.stream_id, &options)?;
+            send(
+                &session,
+                stream.stream_id,
+                records,
+                &mut options,
+                append.quiet,
+                terminal,
+            )?;
             if let Some(bar) = &bar {
-                bar.inc_length(u64::try_from(records).unwrap_or(0));
-                bar.inc(u64::try_from(records).unwrap_or(0));
+                bar.inc_length(count);
+                bar.inc(count);
             }
         }
         if read == 0 {
@@ -71,10 +95,21 @@ pub(crate) fn run(append: Append, terminal: &mut Terminal) -> Result<(), CliErro
     Ok(())
 }
 
-fn push(builder: &mut RecordsBuilder, value: &[u8], key: Option<&[u8]>) -> Result<(), CliError> {
-    builder
-        .push(Some(value), key, None, &[])
-        .map_err(|error| CliError::Usage(error.to_string()))
+/// What a line is for this stream.
+fn lines(append: &Append, stream: &Stream) -> Result<Box<dyn Lines>, CliError> {
+    let is_json = append.format == AppendFormat::Json;
+    let Some(schema) = &stream.schema else {
+        let (key, headers) = (append.key.clone(), append.headers.clone());
+        return Ok(Box::new(RecordLines::new(is_json, key, headers)));
+    };
+    if !is_json || append.key.is_some() || !append.headers.is_empty() {
+        return Err(CliError::Usage(format!(
+            "the records of {} are rows of columns, which have no keys and no headers: give them with --format json, one \
+             object in a line of standard input",
+            stream.name
+        )));
+    }
+    Ok(Box::new(RowLines::new(StreamSchema::from_ipc(schema)?)))
 }
 
 /// Appends a batch; one that expects an offset makes the next expect the one behind it.

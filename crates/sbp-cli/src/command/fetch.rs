@@ -2,20 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_schema::DataType;
 use sbp_client::{Decoded, FetchedBatch, Position, ReaderOptions, TailOptions};
 use sbp_messages::Stream;
-use sbp_record::{Records, StreamSchema, TimeWindow};
-use sbp_types::{Offset, TimestampMs};
-use serde_json::{Map, Value, json};
+use sbp_record::{StreamSchema, TimeWindow};
 
-use crate::args::Fetch;
+use crate::args::{Fetch, FetchFormat};
 use crate::error::CliError;
+use crate::output::Format;
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::when::format_time;
 
 pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(&fetch.connection)?;
@@ -30,7 +25,7 @@ pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError
         terminal,
         stream: Arc::clone(&stream),
         schema,
-        json: fetch.json,
+        format: format(fetch),
         left: fetch.max,
         times: TimeWindow::default(),
     };
@@ -75,7 +70,7 @@ struct Printer<'a> {
     terminal: &'a mut Terminal,
     stream: Arc<Stream>,
     schema: Option<StreamSchema>,
-    json: bool,
+    format: Format,
     left: Option<u64>,
     /// Records of other times are left out.
     times: TimeWindow,
@@ -97,147 +92,42 @@ impl Printer<'_> {
             self.schema = Some(StreamSchema::from_ipc(&message)?);
         }
         for (from, to) in batch.runs_within(fetched.from, fetched.to, self.times) {
-            let more = if batch.is_typed() {
+            if batch.is_typed() {
                 let rows = batch.to_record_batch(from, to).map_err(broken)?;
-                self.print_rows(&rows, from, batch.head().meta.base_timestamp)?
+                let wanted = self.take(rows.num_rows());
+                let time = batch.head().meta.base_timestamp;
+                self.format.rows(&rows.slice(0, wanted), from, time, self.terminal)?;
             } else {
-                self.print_records(batch.records().map_err(broken)?.between(from, to))?
-            };
-            if !more {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn print_records(&mut self, records: Records<'_>) -> Result<bool, CliError> {
-        for record in records {
-            let time = TimestampMs(record.timestamp_us.div_euclid(1_000));
-            if self.json {
-                let mut line = Map::new();
-                line.insert("offset".to_owned(), record.offset.0.into());
-                line.insert("timestamp".to_owned(), format_time(time).into());
-                insert_bytes(&mut line, "key", record.key);
-                insert_bytes(&mut line, "value", record.value);
-                let mut headers = Map::new();
-                for (name, value) in record.headers {
-                    insert_bytes(&mut headers, name, value);
+                for record in batch.records().map_err(broken)?.between(from, to) {
+                    if self.take(1) == 0 {
+                        break;
+                    }
+                    self.format.record(&record, self.terminal)?;
                 }
-                if !headers.is_empty() {
-                    line.insert("headers".to_owned(), headers.into());
-                }
-                self.terminal.line(Value::from(line))?;
-            } else {
-                let key = record
-                    .key
-                    .map(|key| format!("{}=", String::from_utf8_lossy(key)))
-                    .unwrap_or_default();
-                let value = record.value.map(String::from_utf8_lossy).unwrap_or_default();
-                self.terminal
-                    .line(format_args!("{} {} {key}{value}", record.offset, format_time(time)))?;
             }
-            if !self.count() {
+            if self.left == Some(0) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn print_rows(&mut self, rows: &RecordBatch, from: Offset, time: TimestampMs) -> Result<bool, CliError> {
-        let options = FormatOptions::default().with_null("null");
-        let formatters: Result<Vec<_>, _> = rows
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
-            .collect();
-        let formatters = formatters.map_err(|error| CliError::Usage(error.to_string()))?;
-        let schema = rows.schema();
-        for (row, offset) in (0..rows.num_rows()).zip(from.0..) {
-            let cells = schema.fields().iter().zip(&formatters);
-            let line = if self.json {
-                let columns = cells.zip(rows.columns());
-                let columns = columns.map(|((field, texts), column)| (field.name().clone(), cell(column, texts, row)));
-                let columns: Map<_, _> = columns.collect();
-                json!({ "offset": offset, "timestamp": format_time(time), "columns": columns }).to_string()
-            } else {
-                let columns: Vec<_> = cells
-                    .map(|(field, column)| format!("{}={}", field.name(), column.value(row)))
-                    .collect();
-                format!("{offset} {} {}", format_time(time), columns.join(" "))
-            };
-            self.terminal.line(line)?;
-            if !self.count() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn count(&mut self) -> bool {
-        match &mut self.left {
-            None => true,
-            Some(left) => {
-                *left = left.saturating_sub(1);
-                *left > 0
-            }
-        }
+    /// How many of so many records are still wanted. They count as printed.
+    fn take(&mut self, records: usize) -> usize {
+        let Some(left) = &mut self.left else { return records };
+        let taken = records.min(usize::try_from(*left).unwrap_or(usize::MAX));
+        *left -= taken as u64;
+        taken
     }
 }
 
-/// A row of a column: numbers and truth values as such, everything else as text.
-fn cell(column: &ArrayRef, texts: &ArrayFormatter<'_>, row: usize) -> Value {
-    if column.is_null(row) {
-        return Value::Null;
-    }
-    let text = texts.value(row).to_string();
-    let is_plain = column.data_type().is_numeric() || *column.data_type() == DataType::Boolean;
-    let plain = is_plain.then(|| text.parse().ok()).flatten();
-    plain.unwrap_or(Value::from(text))
-}
-
-/// Text as text, other bytes in base 16 under a name that says so.
-fn insert_bytes(line: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
-    match bytes.map(std::str::from_utf8) {
-        None => drop(line.insert(name.to_owned(), Value::Null)),
-        Some(Ok(text)) => drop(line.insert(name.to_owned(), text.into())),
-        Some(Err(_not_text)) => {
-            let hex: String = bytes
-                .unwrap_or_default()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            line.insert(format!("{name}_hex"), hex.into());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
-    use arrow_cast::display::{ArrayFormatter, FormatOptions};
-    use serde_json::{Value, json};
-
-    fn cells(column: ArrayRef) -> Vec<Value> {
-        let options = FormatOptions::default().with_null("null");
-        let texts = ArrayFormatter::try_new(&column, &options).expect("a column that can be shown");
-        (0..column.len()).map(|row| super::cell(&column, &texts, row)).collect()
-    }
-
-    #[test]
-    fn a_text_is_never_taken_for_a_null_or_a_number() {
-        let texts = StringArray::from(vec![Some("null"), None, Some("1"), Some("true")]);
-        let shown = [json!("null"), Value::Null, json!("1"), json!("true")];
-        assert_eq!(cells(Arc::new(texts)), shown);
-        assert_eq!(
-            cells(Arc::new(Int64Array::from(vec![Some(-1), None]))),
-            [json!(-1), Value::Null]
-        );
-        assert_eq!(cells(Arc::new(BooleanArray::from(vec![true]))), [json!(true)]);
-        assert_eq!(
-            cells(Arc::new(Float64Array::from(vec![1.5, f64::NAN]))),
-            [json!(1.5), json!("NaN")]
-        );
+fn format(fetch: &Fetch) -> Format {
+    match fetch.format {
+        FetchFormat::Json => Format::Json,
+        _ if fetch.json => Format::Json,
+        FetchFormat::Text => Format::Text,
+        FetchFormat::Raw => Format::Raw {
+            delimiter: fetch.delimiter.clone().into_bytes(),
+        },
     }
 }

@@ -2,6 +2,7 @@
 
 mod change;
 
+use arrow_schema::Schema;
 use sbp_client::{ClientError, Positions};
 use sbp_messages::{KeyValue, Range, Stream as Description};
 use sbp_record::StreamSchema;
@@ -42,11 +43,15 @@ pub(crate) fn run(stream: Stream, terminal: &mut Terminal) -> Result<(), CliErro
 fn create(asked: CreateStreams, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(&asked.connection)?;
     let properties = key_values(asked.properties);
+    let schema = (!asked.columns.is_empty())
+        .then(|| StreamSchema::from_arrow(&Schema::new(asked.columns)).map(|schema| schema.to_ipc()))
+        .transpose()?;
     let wanted = asked.names.into_iter().map(|name| Description {
         name,
         retention_period_ms: asked.retention.map_or(0, millis),
         retention_bytes: asked.retention_bytes.unwrap_or(0),
         properties: (!properties.is_empty()).then(|| properties.clone()),
+        schema: schema.clone().map(Into::into),
         ..Description::default()
     });
     let created = session.wait(session.client.create_streams(wanted.collect(), None))?;
@@ -97,7 +102,10 @@ fn list(connection: &Connection, json: bool, terminal: &mut Terminal) -> Result<
             stream.name.clone(),
             offset(|found| found.earliest.0),
             offset(|found| found.latest.0),
-            columns(stream).map_or_else(|| "opaque".to_owned(), |columns| format!("{} columns", columns.len())),
+            columns(stream).map_or_else(
+                || "key, value, headers".to_owned(),
+                |columns| format!("{} columns", columns.len()),
+            ),
             format_time(stream.created_at_ms),
         ]
     });
@@ -165,7 +173,7 @@ fn retention(period_ms: i64, bytes: i64) -> String {
     }
 }
 
-/// Names and types of a stream's columns; `None` when its records are opaque.
+/// Names and types of a stream's columns; `None` where records have a key, a value and headers instead.
 fn columns(stream: &Description) -> Option<Vec<(String, String)>> {
     let schema = StreamSchema::from_ipc(stream.schema.as_ref()?).ok()?;
     let fields = schema.arrow().fields().iter();

@@ -85,6 +85,151 @@ fn following_prints_what_arrives() {
     assert_eq!(values, ["one", "two"]);
 }
 
+/// A server with the stream `flights`, whose rows have every kind of column that JSON has no word for.
+fn with_flights(dir: &std::path::Path) -> super::Serving {
+    let server = serve(dir, "127.0.0.1:0");
+    let columns = [
+        "origin:string",
+        "price:decimal(10,2)",
+        "photo:binary",
+        "stops:List(Int32)",
+        "late:float",
+        "at:timestamp",
+    ];
+    let mut create = vec!["stream", "create", "flights"];
+    create.extend(columns.iter().flat_map(|column| ["--column", column]));
+    text(&run(&server, &create, ""));
+    server
+}
+
+const ROWS: [&str; 3] = [
+    r#"{"origin":"null","price":1.50,"photo_hex":"00ff","stops":[1,null,3],"late":0.1,"at":"2026-01-31T10:00:00Z"}"#,
+    r#"{"origin":null,"price":null,"photo_hex":null,"stops":null,"late":null,"at":null}"#,
+    r#"{"origin":"two words","price":-0.07,"photo_hex":"","stops":[],"late":"NaN","at":"1969-12-31T23:59:59.999999Z"}"#,
+];
+
+#[test]
+fn rows_come_out_of_json_as_they_went_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = with_flights(dir.path());
+    text(&run(
+        &server,
+        &["append", "flights", "--format", "json"],
+        &ROWS.join("\n"),
+    ));
+    let fetched = text(&run(&server, &["fetch", "flights", "--json"], ""));
+    for (offset, (line, row)) in fetched.lines().zip(ROWS).enumerate() {
+        assert!(
+            line.starts_with(&format!(r#"{{"offset":{offset},"timestamp":"#)),
+            "{line}"
+        );
+        assert!(line.ends_with(&format!(r#","columns":{row}}}"#)), "{line} is not {row}");
+    }
+    // And a copy from what was fetched.
+    let columns = [
+        "origin:string",
+        "price:decimal(10,2)",
+        "photo:binary",
+        "stops:List(Int32)",
+        "late:float",
+        "at:timestamp",
+    ];
+    let mut create = vec!["stream", "create", "copy"];
+    create.extend(columns.iter().flat_map(|column| ["--column", column]));
+    text(&run(&server, &create, ""));
+    text(&run(&server, &["append", "copy", "--format", "json"], &fetched));
+    let copied = text(&run(&server, &["fetch", "copy", "--json"], ""));
+    assert_eq!(copied.lines().count(), ROWS.len());
+    assert!(
+        copied.lines().zip(ROWS).all(|(line, row)| line.contains(row)),
+        "{copied}"
+    );
+    let read = text(&run(&server, &["fetch", "flights"], ""));
+    let read: Vec<_> = read.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap()).collect();
+    assert!(
+        read[0].starts_with(r#"origin="null" price=1.50 photo=00ff"#),
+        "{}",
+        read[0]
+    );
+    assert!(read[1].starts_with("origin=null price=null"), "{}", read[1]);
+    assert!(read[2].starts_with(r#"origin="two words" price=-0.07"#), "{}", read[2]);
+    let listed = text(&run(&server, &["stream", "list"], ""));
+    assert!(listed.contains("6 columns"), "{listed}");
+}
+
+#[test]
+fn a_row_that_does_not_fit_is_named_and_nothing_of_its_batch_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = with_flights(dir.path());
+    for (wrong, word) in [
+        (r#"{"price": "much"}"#, "much"),
+        (r#"{"prize": 1}"#, "prize"),
+        ("soon", "no JSON object"),
+    ] {
+        let lines = format!("{}\n{wrong}\n", ROWS[0]);
+        let refused = run(&server, &["append", "flights", "--format", "json"], &lines);
+        let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(words.contains("line 2") && words.contains(word), "{words}");
+    }
+    for args in [
+        &["append", "flights"][..],
+        &["append", "flights", "--format", "json", "--key", "k"],
+    ] {
+        let refused = run(&server, args, "text\n");
+        let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(words.contains("rows of columns"), "{words}");
+    }
+    let raw = run(&server, &["fetch", "flights", "--format", "raw"], "");
+    assert!(text(&raw).is_empty(), "nothing was stored");
+}
+
+#[test]
+fn records_come_out_of_json_as_they_went_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "orders", "copy"], ""));
+    let lines = [
+        r#"{"value": "two\nlines", "key": "k", "headers": {"from": "web", "raw_hex": "ff"}}"#,
+        r#"{"value": null, "key_hex": "ff00"}"#,
+        r#"{"value": "", "timestamp": "2026-01-31T10:00:00.250Z"}"#,
+        r#"{"value": "null"}"#,
+    ];
+    text(&run(
+        &server,
+        &["append", "orders", "--format", "json", "--header", "by=test"],
+        &lines.join("\n"),
+    ));
+    let fetched = text(&run(&server, &["fetch", "orders", "--json"], ""));
+    let records: Vec<serde_json::Value> = fetched
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(records[0]["value"], "two\nlines");
+    assert_eq!(
+        records[0]["headers"],
+        serde_json::json!({"by": "test", "from": "web", "raw_hex": "ff"})
+    );
+    assert_eq!(
+        (&records[1]["value"], &records[1]["key_hex"]),
+        (&serde_json::Value::Null, &"ff00".into())
+    );
+    assert_eq!(records[2]["timestamp"], "2026-01-31T10:00:00.250Z");
+    text(&run(&server, &["append", "copy", "--format", "json"], &fetched));
+    assert_eq!(text(&run(&server, &["fetch", "copy", "--json"], "")), fetched);
+
+    let plain = text(&run(&server, &["fetch", "orders"], ""));
+    let plain: Vec<_> = plain.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap()).collect();
+    assert_eq!(plain, [r#"k="two\nlines""#, "hex:ff00=null", r#""""#, r#""null""#]);
+    let raw = text(&run(
+        &server,
+        &["fetch", "orders", "--format", "raw", "--delimiter", r"\0"],
+        "",
+    ));
+    assert_eq!(raw, "two\nlines\0\0\0null\0");
+    let first = text(&run(&server, &["fetch", "orders", "--format", "raw", "--max", "1"], ""));
+    assert_eq!(first, "two\nlines\n");
+}
+
 #[test]
 fn benchmarks_report_what_they_measured() {
     let dir = tempfile::tempdir().unwrap();

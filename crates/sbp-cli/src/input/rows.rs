@@ -1,0 +1,162 @@
+//! Rows of streams with a schema.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, RecordBatch};
+use arrow_json::ReaderBuilder;
+use arrow_json::reader::Decoder;
+use arrow_schema::{ArrowError, Field, Schema};
+use bytes::BytesMut;
+use sbp_client::{AppendOptions, Records};
+use sbp_record::{StreamSchema, encode_arrow};
+use sbp_types::StreamId;
+use serde_json::value::RawValue;
+
+use super::Lines;
+use crate::json::json_schema;
+
+/// The member of a line of `sbp fetch --json` that holds the row.
+const COLUMNS: &str = "columns";
+
+/// A row for each line: a JSON object with the columns, or what `sbp fetch --json` writes of one.
+pub(crate) struct RowLines {
+    schema: StreamSchema,
+    rows: Vec<Vec<u8>>,
+}
+
+impl RowLines {
+    pub(crate) fn new(schema: StreamSchema) -> Self {
+        Self {
+            schema,
+            rows: Vec::new(),
+        }
+    }
+
+    fn decoder(&self) -> Result<Decoder, ArrowError> {
+        ReaderBuilder::new(Arc::new(json_schema(self.schema.arrow())))
+            .with_strict_mode(true)
+            .with_batch_size(self.rows.len().max(1))
+            .build_decoder()
+    }
+
+    /// The rows as columns.
+    fn decode(&self, rows: &[Vec<u8>]) -> Result<RecordBatch, ArrowError> {
+        let mut decoder = self.decoder()?;
+        for row in rows {
+            decoder.decode(row)?;
+        }
+        let columns = decoder.flush()?.ok_or(ArrowError::JsonError("no row".to_owned()))?;
+        // With their own names again.
+        let named = columns.columns().iter().zip(self.schema.arrow().fields());
+        let fields = named.map(|(column, field)| Field::new(field.name(), column.data_type().clone(), true));
+        RecordBatch::try_new(
+            Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+            columns.columns().to_vec(),
+        )
+    }
+
+    /// The row of a line.
+    fn row<'a>(&self, line: &'a [u8]) -> Result<&'a [u8], String> {
+        let members: HashMap<String, &RawValue> =
+            serde_json::from_slice(line).map_err(|error| format!("no JSON object: {error}"))?;
+        match members.get(COLUMNS) {
+            Some(columns) if self.schema.arrow().column_with_name(COLUMNS).is_none() => Ok(columns.get().as_bytes()),
+            _ => Ok(line),
+        }
+    }
+}
+
+impl Lines for RowLines {
+    fn push(&mut self, line: &[u8]) -> Result<(), String> {
+        let row = self.row(line)?.to_vec();
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.rows.iter().map(Vec::len).sum()
+    }
+
+    fn take(&mut self, stream: StreamId, options: &AppendOptions) -> Result<Records, (usize, String)> {
+        let columns = self.decode(&self.rows).map_err(|of_all| {
+            let wrong = self.rows.iter().map(|row| self.decode(std::slice::from_ref(row)).err());
+            let first = wrong.enumerate().find_map(|(line, error)| Some((line, error?)));
+            first.map_or((0, of_all.to_string()), |(line, error)| (line, error.to_string()))
+        })?;
+        let mut batch = BytesMut::new();
+        encode_arrow(&options.encode_options(stream), &self.schema, &columns, &mut batch)
+            .map_err(|error| (0, error.to_string()))?;
+        let count = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        self.rows.clear();
+        Ok(Records::Encoded {
+            batch: batch.freeze(),
+            count,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::{DataType, Field, Schema};
+    use sbp_record::StreamSchema;
+
+    use super::{Lines, RowLines};
+
+    fn lines(columns: &[(&str, DataType)]) -> RowLines {
+        let fields = columns.iter().map(|(name, kind)| Field::new(*name, kind.clone(), true));
+        RowLines::new(StreamSchema::from_arrow(&Schema::new(fields.collect::<Vec<_>>())).unwrap())
+    }
+
+    #[test]
+    fn a_row_is_an_object_or_what_was_fetched() {
+        let mut rows = lines(&[("photo", DataType::Binary), ("price", DataType::Decimal128(10, 2))]);
+        rows.push(br#"{"photo_hex": "ff00", "price": 1.50}"#).unwrap();
+        rows.push(br#"{"offset": 7, "timestamp": "?", "columns": {"price": 2, "photo_hex": null}}"#)
+            .unwrap();
+        let columns = rows.decode(&rows.rows).unwrap();
+        assert_eq!(columns.schema_ref().field(0).name(), "photo");
+        assert_eq!((columns.num_rows(), columns.column(0).null_count()), (2, 1));
+        assert!(
+            rows.take(sbp_types::StreamId(1), &sbp_client::AppendOptions::default())
+                .is_ok()
+        );
+        assert_eq!(rows.len(), 0);
+    }
+
+    #[test]
+    fn a_column_may_be_called_columns() {
+        let mut rows = lines(&[("columns", DataType::Utf8)]);
+        rows.push(br#"{"columns": "x"}"#).unwrap();
+        assert_eq!(rows.decode(&rows.rows).unwrap().num_rows(), 1);
+    }
+
+    #[test]
+    fn the_line_that_is_wrong_is_named() {
+        let mut rows = lines(&[("delay", DataType::Int32)]);
+        for line in [
+            r#"{"delay": 1}"#,
+            r#"{"delay": 2}"#,
+            r#"{"delay": "late"}"#,
+            r#"{"delay": 4}"#,
+        ] {
+            rows.push(line.as_bytes()).unwrap();
+        }
+        let (line, said) = rows
+            .take(sbp_types::StreamId(1), &sbp_client::AppendOptions::default())
+            .unwrap_err();
+        assert_eq!(line, 2);
+        assert!(said.contains("late") || said.contains("delay"), "{said}");
+        let mut rows = lines(&[("delay", DataType::Int32)]);
+        rows.push(br#"{"delya": 1}"#).unwrap();
+        let (_, said) = rows
+            .take(sbp_types::StreamId(1), &sbp_client::AppendOptions::default())
+            .unwrap_err();
+        assert!(said.contains("delya"), "{said}");
+        assert!(rows.push(b"delay").unwrap_err().contains("no JSON object"));
+    }
+}
