@@ -178,6 +178,6 @@ def test_a_real_query(spark: SparkSession, server: sbp.Server, client: sbp.Clien
         spark.streams.removeListener(listener)
     (first, text), (second, _) = listener.told[:2]
     assert [lag.streams for lag in first] == [(StreamLag(stream.id, name, 5, 10),)]
-    assert f'sbp_spark_lag_records{{query="{name}",stream="{name}",stream_id="{stream.id}"}} 5' in text.splitlines()
+    assert f'sbp_spark_lag_records{{query="{name}",stream="{name}",stream_id="{stream.id}"}} 5.0' in text.splitlines()
     assert [(lag.behind, lag.lost, lag.gaps) for lag in second] == [(0, 2, ((stream.id, 5, 7),))]
     assert (first[0].rows, second[0].rows) == (3, 6)

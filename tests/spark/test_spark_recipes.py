@@ -133,7 +133,7 @@ def _pattern(client: sbp.Client, printed: str) -> None:
 
 def _lag(client: sbp.Client, printed: str) -> None:
     assert "sbp_spark_lag_records{query=" in printed
-    assert re.search(r'stream="orders",stream_id="1"} 0$', printed, re.MULTILINE)
+    assert re.search(r'stream="orders",stream_id="1"} 0\.0$', printed, re.MULTILINE)
 
 
 CHECKS: dict[str, Callable[[sbp.Client, str], None]] = {
