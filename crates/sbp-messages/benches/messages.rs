@@ -34,9 +34,9 @@ fn append_response(entries: usize) -> AppendResponse {
     let result = |place| AppendResult {
         stream_id: StreamId(7),
         request_index: index(place),
-        base_offset: Offset(1_000),
+        base_offset: Some(Offset(1_000)),
         stream_append_time_ms: TimestampMs(1_385_856_000_000),
-        next_offset: Offset(1_001),
+        next_offset: Some(Offset(1_001)),
         ..AppendResult::default()
     };
     AppendResponse {

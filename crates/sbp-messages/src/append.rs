@@ -38,18 +38,19 @@ tables! {
         pub stream_id: StreamId,
         /// The number of the entry in the request.
         pub request_index: i32,
-        /// The offset of the batch's first record; -1 on errors, and for a repeat whose offset is no longer remembered.
-        pub base_offset: Offset,
+        /// The offset of the batch's first record; `None` on errors, and for a repeat whose offset is not remembered any
+        /// more.
+        pub base_offset: Option<Offset>,
         /// When the server answered, by its clock.
         pub stream_append_time_ms: TimestampMs,
         /// The outcome of this entry.
         pub status: Status,
-        /// The stream's next offset, on success and if `expected_offset` differs from it; else -1.
-        pub next_offset: Offset,
+        /// The stream's next offset, on success and if `expected_offset` differs from it.
+        pub next_offset: Option<Offset>,
         /// Whether the batch was stored by an earlier append of the same writer.
         pub duplicate: bool,
-        /// The sequence that the writer has to send next; -1 without a writer.
-        pub next_sequence: i64,
+        /// The sequence that the writer has to send next, if the batch has a writer.
+        pub next_sequence: Option<i64>,
     }
 
     /// Answers an [`AppendRequest`], whole or in part.

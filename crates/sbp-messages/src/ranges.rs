@@ -9,7 +9,7 @@ use crate::v01::tables;
 tables! {
     /// The id and address of a range server.
     pub struct RangeServer: RangeServerArgs {
-        /// Its id; -1: not known.
+        /// Its id; -1 until a placement driver has given it one.
         pub server_id: ServerId,
         /// Its address, `host:port`, as the peer wrote it.
         pub advertise_addr: String,
@@ -37,12 +37,12 @@ tables! {
         pub next_offset: Offset,
         /// The servers that hold it.
         pub servers: Vec<ReplicaServer>,
-        /// The range's epoch; -1: not stated.
-        pub epoch: Epoch,
-        /// How many servers hold it; -1: not stated.
-        pub replica_count: i8,
-        /// How many of them confirm an append; -1: not stated.
-        pub ack_count: i8,
+        /// The range's epoch, if it is stated.
+        pub epoch: Option<Epoch>,
+        /// How many servers hold it, if that is stated.
+        pub replica_count: Option<i8>,
+        /// How many of them confirm an append, if that is stated.
+        pub ack_count: Option<i8>,
     }
 }
 

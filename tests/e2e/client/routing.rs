@@ -57,7 +57,7 @@ fn at_server(stream: StreamId, start: i64, end: i64, server: i32, address: &str)
             }),
             is_primary: true,
         }],
-        epoch: Epoch(0),
+        epoch: Some(Epoch(0)),
         ..Range::default()
     }
 }
@@ -265,7 +265,7 @@ async fn an_append_to_many_streams_is_split_over_servers_and_answered_as_one() {
                 sizes.push(request.append_requests.len());
                 let mut answer = stored(&request, 0);
                 for result in &mut answer.append_responses {
-                    result.base_offset = Offset(from + result.stream_id.0);
+                    result.base_offset = Some(Offset(from + result.stream_id.0));
                 }
                 peer.answer(&frame, &answer, &[], true).await;
             }

@@ -16,7 +16,7 @@ use sbp_messages::{
     IdAllocationRequest, IdAllocationResponse, Message, ReportMetricsRequest, ReportMetricsResponse, SealKind, Stream,
 };
 use sbp_record::{EncodeOptions, RecordsBuilder, StreamSchema, encode_arrow, inspect};
-use sbp_types::{Epoch, ServerId, StreamId, StreamIdentity};
+use sbp_types::{Epoch, Offset, ServerId, StreamId, StreamIdentity};
 
 #[test]
 fn a_stream_comes_with_its_first_range_and_the_settings_in_force() {
@@ -36,8 +36,8 @@ fn a_stream_comes_with_its_first_range_and_the_settings_in_force() {
     );
     assert_eq!((stream.retention_period_ms, stream.retention_bytes), (0, -1));
     let range = range.as_ref().unwrap();
-    assert_eq!((bounds(range), range.epoch), ((0, 0, -1, 0), Epoch(0)));
-    assert_eq!((range.replica_count, range.ack_count), (1, 1));
+    assert_eq!((bounds(range), range.epoch), ((0, 0, -1, 0), Some(Epoch(0))));
+    assert_eq!((range.replica_count, range.ack_count), (Some(1), Some(1)));
     assert_eq!(range.primary().unwrap().advertise_addr, server.address());
     assert_eq!((made[1].0.stream_id, made[1].0.name.as_str()), (StreamId(2), ""));
     assert_eq!(made[2].0.stream_id, StreamId(1), "the same name is the same stream");
@@ -371,7 +371,7 @@ fn a_trim_inside_a_batch_leaves_the_batch_whole() {
     }
     records.finish(&EncodeOptions::default(), &mut batch).unwrap();
     let batch = batch.freeze();
-    assert_eq!(append_batch(&mut peer, stream, &batch).next_offset.0, 4);
+    assert_eq!(append_batch(&mut peer, stream, &batch).next_offset, Some(Offset(4)));
     peer.store(stream, b"e");
     assert_eq!(bounds(&peer.trim(stream, 2).range.unwrap()), (0, 2, -1, 5));
     let (response, payload): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 2)]), b"");

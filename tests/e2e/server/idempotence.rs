@@ -55,10 +55,10 @@ fn append_with(peer: &mut Peer, batch: &Bytes, request: AppendRequest) -> Append
 fn short(result: &AppendResult) -> (ErrorCode, i64, i64, bool, i64) {
     (
         result.status.code,
-        result.base_offset.0,
-        result.next_offset.0,
+        result.base_offset.map_or(-1, |offset| offset.0),
+        result.next_offset.map_or(-1, |offset| offset.0),
         result.duplicate,
-        result.next_sequence,
+        result.next_sequence.unwrap_or(-1),
     )
 }
 
@@ -195,7 +195,7 @@ fn a_window_in_flight_that_is_sent_again_elsewhere_is_stored_once_and_in_order()
                 .remove(0);
             match result.status.code {
                 ErrorCode::NONE => {
-                    assert!((0..64).contains(&result.base_offset.0));
+                    assert!(result.base_offset.is_some_and(|offset| (0..64).contains(&offset.0)));
                     stored += i32::from(!result.duplicate);
                 }
                 // The second one was ahead of the first for a moment.

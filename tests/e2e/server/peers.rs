@@ -249,7 +249,7 @@ fn range(stream: StreamId, index: i32, start: i64, server: ServerId) -> Range {
         stream_id: stream,
         range_index: RangeIndex(index),
         start_offset: Offset(start),
-        epoch: Epoch(i64::from(index)),
+        epoch: Some(Epoch(i64::from(index))),
         servers: vec![ReplicaServer {
             range_server: Some(RangeServer {
                 server_id: server,
@@ -431,7 +431,7 @@ fn a_sync_adds_ranges_and_raises_starts_durably_and_a_lower_epoch_is_refused() {
     );
     scripted.change(|known| {
         let older = Range {
-            epoch: Epoch(1),
+            epoch: Some(Epoch(1)),
             ..range(stream, 2, 4, GIVEN)
         };
         known.streams.insert(stream, vec![older]);

@@ -24,10 +24,10 @@ fn a_seal_ends_a_range_and_appends_go_on_in_the_next() {
     let sealed = peer.seal(range_id(stream, 0), SealKind::PLACEMENT_DRIVER);
     assert_eq!((sealed.stream_id, sealed.status.code), (stream, ErrorCode::NONE));
     let next = sealed.range.unwrap();
-    assert_eq!((bounds(&next), next.epoch), ((1, 2, -1, 2), Epoch(1)));
+    assert_eq!((bounds(&next), next.epoch), ((1, 2, -1, 2), Some(Epoch(1))));
     assert_eq!(peer.store(stream, b"c"), 2, "the open range is meant");
     assert_eq!(peer.append_to(stream, 0).status.code, ErrorCode::RANGE_ALREADY_SEALED);
-    assert_eq!(peer.append_to(stream, 1).base_offset, Offset(3));
+    assert_eq!(peer.append_to(stream, 1).base_offset, Some(Offset(3)));
     assert_eq!(peer.append_to(stream, 2).status.code, ErrorCode::RANGE_NOT_FOUND);
     for restart in [false, true] {
         if restart {
@@ -113,7 +113,7 @@ fn a_seal_compares_epoch_and_end_and_does_nothing_when_they_differ() {
     }
     assert_eq!(
         peer.append_to(stream, 0).base_offset,
-        Offset(1),
+        Some(Offset(1)),
         "it still takes appends"
     );
     let right = RangeId {
@@ -164,7 +164,7 @@ fn behind_a_range_servers_seal_nothing_is_open_until_somebody_opens_it() {
             peer.make_range(wanted_range(stream, 1, 1)).range
         };
         let next = next.unwrap();
-        assert_eq!((bounds(&next), next.epoch), ((1, 1, -1, 1), Epoch(1)));
+        assert_eq!((bounds(&next), next.epoch), ((1, 1, -1, 1), Some(Epoch(1))));
         assert_eq!(peer.store(stream, b"b"), 1);
     }
 }
@@ -205,7 +205,7 @@ fn a_range_is_made_only_behind_a_sealed_one() {
     );
     peer.seal(range_id(stream, 0), SealKind::RANGE_SERVER);
     let with_epoch = |range: Range, epoch| Range {
-        epoch: Epoch(epoch),
+        epoch: Some(Epoch(epoch)),
         ..range
     };
     codes(
@@ -390,7 +390,7 @@ fn appends_go_on_over_many_seals_without_a_gap_or_a_repeat() {
     assert_eq!(ranges.len(), usize::try_from(SEALS).unwrap() + 1);
     let mut read = Vec::new();
     for (place, range) in ranges.iter().enumerate() {
-        assert_eq!(range.epoch, Epoch(i64::try_from(place).unwrap()));
+        assert_eq!(range.epoch, Some(Epoch(i64::try_from(place).unwrap())));
         let mut from = range.start_offset.0;
         assert_eq!(from, i64::try_from(read.len()).unwrap(), "ranges tile the offsets");
         while from < range.next_offset.0 {

@@ -88,7 +88,7 @@ fn appends_that_cannot_be_stored_are_refused_entry_by_entry() {
         };
         let (response, _): (AppendResponse, _) = peer.call(&request, batch);
         let result = &response.append_responses[0];
-        assert_eq!((result.status.code, result.base_offset), (code, Offset(-1)), "{name}");
+        assert_eq!((result.status.code, result.base_offset), (code, None), "{name}");
         assert!(!result.status.message.is_empty(), "{name}");
     }
     assert_eq!(peer.store(stream, b"first"), 0, "nothing of all that was stored");
@@ -484,12 +484,12 @@ fn up_to_fifteen_zeros_behind_a_body_are_taken() {
         let (response, _): (AppendResponse, _) = peer.call(&request, &batch);
         let result = &response.append_responses[0];
         let (code, offset) = match i64::try_from(zeros).unwrap() {
-            taken @ 0..16 => (ErrorCode::NONE, taken),
-            _ => (ErrorCode::BATCH_CORRUPT, -1),
+            taken @ 0..16 => (ErrorCode::NONE, Some(Offset(taken))),
+            _ => (ErrorCode::BATCH_CORRUPT, None),
         };
         assert_eq!(
             (result.status.code, result.base_offset),
-            (code, Offset(offset)),
+            (code, offset),
             "{zeros} zeros"
         );
     }

@@ -185,7 +185,7 @@ fn a_seal_goes_through_the_placement_driver_to_the_server_that_holds_the_range()
     let next = try_seal(&mut driver, stream, 0, SealKind::PLACEMENT_DRIVER).unwrap();
     assert_eq!(
         (next.range_index, next.start_offset, next.epoch),
-        (RangeIndex(1), Offset(3), Epoch(1))
+        (RangeIndex(1), Offset(3), Some(Epoch(1)))
     );
     assert_eq!(
         holder(&next),
@@ -278,7 +278,7 @@ fn sync_changes_something_only_for_a_placement_driver() {
             ranges: vec![Range {
                 stream_id: stream,
                 range_index: RangeIndex(index),
-                epoch: Epoch(epoch),
+                epoch: Some(Epoch(epoch)),
                 servers: vec![ReplicaServer {
                     range_server: Some(me.clone()),
                     is_primary: true,
@@ -610,7 +610,7 @@ fn a_sync_is_judged_by_what_is_stored_whatever_the_placement_driver_says() {
     let open = try_seal(&mut driver, stream, 0, SealKind::PLACEMENT_DRIVER).unwrap();
     assert_eq!(
         (open.range_index, open.epoch, open.start_offset),
-        (RangeIndex(1), Epoch(1), Offset(3))
+        (RangeIndex(1), Some(Epoch(1)), Offset(3))
     );
     for n in 3..6 {
         assert_eq!(holder.store(stream, b"second range"), n);
@@ -619,7 +619,7 @@ fn a_sync_is_judged_by_what_is_stored_whatever_the_placement_driver_says() {
     greet(&mut teller, ClientRole::PLACEMENT_DRIVER);
     let mut sync = |epoch, start| {
         let told = Range {
-            epoch: Epoch(epoch),
+            epoch: Some(Epoch(epoch)),
             start_offset: Offset(start),
             ..open.clone()
         };
@@ -695,7 +695,7 @@ fn every_answer_of_a_placement_driver_tells_where_open_ranges_end() {
         stream_id: stream,
         range_index: RangeIndex(1),
         start_offset: Offset(5),
-        epoch: Epoch(1),
+        epoch: Some(Epoch(1)),
         ..Range::default()
     };
     let request = CreateRangeRequest {

@@ -78,15 +78,15 @@ fn many_streams_go_in_one_frame_and_each_entry_has_its_own_end() {
     results.sort_by_key(|result| result.request_index);
     let ends: Vec<_> = results
         .iter()
-        .map(|result| (result.status.code, result.base_offset.0, result.next_offset.0))
+        .map(|result| (result.status.code, result.base_offset, result.next_offset))
         .collect();
     assert_eq!(
         ends,
         [
-            (ErrorCode::NONE, 0, 1),
-            (ErrorCode::NOT_FOUND, -1, -1),
-            (ErrorCode::PRECONDITION_FAILED, -1, 0),
-            (ErrorCode::BATCH_CORRUPT, -1, -1),
+            (ErrorCode::NONE, Some(Offset(0)), Some(Offset(1))),
+            (ErrorCode::NOT_FOUND, None, None),
+            (ErrorCode::PRECONDITION_FAILED, None, Some(Offset(0))),
+            (ErrorCode::BATCH_CORRUPT, None, None),
         ]
     );
     assert_eq!(peer.fetch_all(b, 0), []);
@@ -107,8 +107,8 @@ fn appends_of_one_connection_take_effect_in_the_order_of_their_frames() {
         let place = calls.iter().position(|call| *call == frame.call_id).unwrap();
         let response = AppendResponse::decode(&frame.header).unwrap();
         assert_eq!(
-            response.append_responses[0].base_offset.0,
-            i64::try_from(place).unwrap()
+            response.append_responses[0].base_offset,
+            Some(Offset(i64::try_from(place).unwrap()))
         );
     }
     let all = peer.fetch_all(stream, 0);

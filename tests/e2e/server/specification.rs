@@ -441,7 +441,7 @@ fn an_append_is_told_with_its_place_and_its_time() {
             let stream = streams[usize::from(result.request_index == 0)];
             assert_eq!(
                 (result.stream_id, result.base_offset),
-                (stream, Offset(offset)),
+                (stream, Some(Offset(offset))),
                 "{result:?}"
             );
             let time = result.stream_append_time_ms.0;

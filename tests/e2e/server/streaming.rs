@@ -261,7 +261,7 @@ fn store_at(peer: &mut Peer, stream: StreamId, time: i64) -> i64 {
     encode_raw(&options, &time.to_be_bytes(), &mut out).unwrap();
     let request = sbp_e2e::peer::append_request(&[(stream, out.len())]);
     let (response, _): (sbp_messages::AppendResponse, _) = peer.call(&request, &out);
-    response.append_responses[0].base_offset.0
+    response.append_responses[0].base_offset.expect("it is stored").0
 }
 
 #[test]

@@ -139,8 +139,9 @@ impl Peer {
     pub fn store(&mut self, stream: StreamId, body: &[u8]) -> i64 {
         let result = self.append(stream, body);
         assert!(result.status.is_success(), "{}", result.status);
-        assert_eq!(result.next_offset.0, result.base_offset.0 + 1);
-        result.base_offset.0
+        let base = result.base_offset.expect("an offset").0;
+        assert_eq!(result.next_offset, Some(Offset(base + 1)));
+        base
     }
 
     /// Everything from an offset on, at once: base offsets and batches.

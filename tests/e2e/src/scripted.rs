@@ -162,8 +162,8 @@ pub fn stored(request: &AppendRequest, offset: i64) -> AppendResponse {
     let results = request.append_requests.iter().map(|info| AppendResult {
         stream_id: info.stream_id,
         request_index: info.request_index,
-        base_offset: Offset(offset),
-        next_offset: Offset(offset + 1),
+        base_offset: Some(Offset(offset)),
+        next_offset: Some(Offset(offset + 1)),
         stream_append_time_ms: TimestampMs(1_000),
         ..AppendResult::default()
     });

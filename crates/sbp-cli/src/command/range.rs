@@ -70,7 +70,7 @@ pub(crate) fn table(ranges: &[Description], with_stream: bool, terminal: &mut Te
         let cells = [
             range.stream_id.to_string(),
             range.range_index.to_string(),
-            range.epoch.to_string(),
+            range.epoch.map_or_else(String::new, |epoch| epoch.to_string()),
             range.start_offset.to_string(),
             range.end().map_or_else(|| "open".to_owned(), |end| end.to_string()),
             range.next_offset.to_string(),
@@ -88,7 +88,7 @@ pub(crate) fn to_json(range: &Description) -> Value {
     let server = range.primary();
     json!({
         "index": range.range_index.0,
-        "epoch": range.epoch.0,
+        "epoch": range.epoch.map(|epoch| epoch.0),
         "start": range.start_offset.0,
         "end": range.end().map(|end| end.0),
         "next": range.next_offset.0,

@@ -26,7 +26,7 @@ impl AttemptEnd {
         let fenced = told.filter(|told| told.status.code == ErrorCode::WRITER_FENCED);
         Self {
             outcome: Err(Box::new(failure)),
-            next_sequence: told.map(|told| told.next_sequence),
+            next_sequence: told.and_then(|told| told.next_sequence),
             fenced_by: fenced
                 .and_then(|told| told.status.detail.first_chunk())
                 .map(|epoch| i64::from_be_bytes(*epoch)),
@@ -37,7 +37,7 @@ impl AttemptEnd {
     pub(crate) fn stored(ack: Ack, told: &AppendResult) -> Self {
         Self {
             outcome: Ok(ack),
-            next_sequence: Some(told.next_sequence),
+            next_sequence: told.next_sequence,
             fenced_by: None,
         }
     }

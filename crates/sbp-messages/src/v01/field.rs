@@ -96,6 +96,8 @@ macro_rules! optional {
 numbers! { bool i8 i16 i32 i64 }
 newtypes! { StreamId(i64) RangeIndex(i32) Epoch(i64) Offset(i64) TimestampMs(i64) ServerId(i32) }
 optional! { StreamId(i64) RangeIndex(i32) Epoch(i64) Offset(i64) TimestampMs(i64) }
+scalar! { Option<i8>, i8, |read| (read != -1).then_some(read), |value| value.unwrap_or(-1) }
+scalar! { Option<i64>, i64, |read| (read != -1).then_some(read), |value| value.unwrap_or(-1) }
 enumerations! { ClientRole SealKind }
 
 impl<T: Wire> Field for Option<T> {

@@ -39,7 +39,7 @@ impl RangeInfo {
 
     #[getter]
     fn epoch(&self) -> Option<i64> {
-        Some(self.0.epoch.0).filter(|epoch| *epoch >= 0)
+        self.0.epoch.map(|epoch| epoch.0).filter(|epoch| *epoch >= 0)
     }
 
     #[getter]

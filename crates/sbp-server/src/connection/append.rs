@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sbp_frame::{CallId, Frame, OpCode, Payload};
 use sbp_messages::{AppendInfo, AppendRequest, AppendResponse, AppendResult, ErrorCode, Message, requested_timeout};
 use sbp_record::{BatchError, BodyEncoding, FaultKind, inspect};
-use sbp_types::{Offset, TimestampMs};
+use sbp_types::TimestampMs;
 use smallvec::{SmallVec, smallvec};
 
 use super::handle::Turn;
@@ -151,15 +151,15 @@ fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
     match outcome {
         Ok(stored) => AppendResult {
             base_offset: stored.base_offset,
-            next_offset: stored.next_offset,
+            next_offset: Some(stored.next_offset),
             duplicate: stored.duplicate,
             next_sequence: stored.next_sequence,
             ..result
         },
         Err(refused) => AppendResult {
             status: refused.refusal.into(),
-            base_offset: Offset(-1),
-            next_offset: refused.next_offset.unwrap_or(Offset(-1)),
+            base_offset: None,
+            next_offset: refused.next_offset,
             next_sequence: refused.next_sequence,
             ..result
         },

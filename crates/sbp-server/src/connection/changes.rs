@@ -7,7 +7,7 @@ use sbp_messages::{
     SealRangesRequest, SealRangesResult, Status, Stream, TrimStreamResult, TrimStreamsRequest, UpdateStreamResult,
     UpdateStreamsRequest,
 };
-use sbp_types::{Epoch, Offset, RangeKey, StreamId};
+use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::ends::Ends;
 use super::fault::Fault;
@@ -110,14 +110,15 @@ fn seal_for(kind: SealKind) -> Result<SealFor, Refusal> {
 fn new_range(range: &Range) -> Result<NewRange, Refusal> {
     let stream = existing_stream(range.stream_id)?;
     let (index, start, epoch) = (range.range_index, range.start_offset, range.epoch);
-    if index.0 < 0 || start.0 < -1 || epoch.0 < -1 {
+    if index.0 < 0 || start.0 < -1 || epoch.is_some_and(|epoch| epoch.0 < 0) {
+        let epoch = epoch.map_or(-1, |epoch| epoch.0);
         let message = format!("range {index} from offset {start} on with epoch {epoch} cannot be");
         return Err(Refusal::invalid(message));
     }
     Ok(NewRange {
         key: RangeKey { stream, range: index },
         start: (start != Offset(-1)).then_some(start),
-        epoch: (epoch != Epoch(-1)).then_some(epoch),
+        epoch,
     })
 }
 

@@ -122,9 +122,9 @@ fn wire_range(node: &Node, range: &RangeRecord) -> Range {
         end_offset: range.end_offset,
         next_offset,
         servers: wire_servers(node, range),
-        epoch: range.epoch,
-        replica_count: range.replica_count,
-        ack_count: range.ack_count,
+        epoch: Some(range.epoch),
+        replica_count: Some(range.replica_count),
+        ack_count: Some(range.ack_count),
     }
 }
 

@@ -61,8 +61,8 @@ pub(crate) enum AppendDecision {
         generation: u32,
         base_offset: Offset,
         next_offset: Offset,
-        /// The writer's sequence after this batch; -1 without a writer.
-        next_sequence: i64,
+        /// The writer's sequence after this batch, if there is a writer.
+        next_sequence: Option<i64>,
     },
     /// Write the fence of a writer.
     Fence(Fence),
@@ -106,7 +106,7 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
         return match writer.and_then(Writer::promised_until) {
             Some(until) => AppendDecision::Ask { until },
             None => AppendDecision::Done(Stored {
-                base_offset: Offset(-1),
+                base_offset: None,
                 next_offset: last.next,
                 duplicate: is_repeat,
                 next_sequence,
@@ -180,11 +180,11 @@ fn judge_batch<'a>(
 fn repeat(
     stream: &HostedStream,
     last: &RangeState,
-    base_offset: Offset,
+    base_offset: Option<Offset>,
     count: i64,
-    next_sequence: i64,
+    next_sequence: Option<i64>,
 ) -> AppendDecision {
-    let end = base_offset.checked_add(count).filter(|_| base_offset >= Offset::ZERO);
+    let end = base_offset.and_then(|base| base.checked_add(count));
     let stored = Stored {
         base_offset,
         next_offset: end.unwrap_or(last.next),
@@ -271,7 +271,7 @@ fn store(range: &RangeState, entry: &AppendEntry, facts: &HeadFacts) -> Result<A
         generation: range.generation,
         base_offset: range.next,
         next_offset,
-        next_sequence: facts.claim.map_or(-1, |claim| claim.sequence.saturating_add(count)),
+        next_sequence: facts.claim.map(|claim| claim.sequence.saturating_add(count)),
     })
 }
 

@@ -90,10 +90,10 @@ pub(super) fn fence_entry(
             requester: Arc::clone(requester),
             entry: job.id(),
             stored: Stored {
-                base_offset: Offset(-1),
+                base_offset: None,
                 next_offset: base_offset,
                 duplicate: false,
-                next_sequence,
+                next_sequence: Some(next_sequence),
             },
             promise: Promise::Fence {
                 writer: claim.writer,

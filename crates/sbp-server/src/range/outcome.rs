@@ -31,13 +31,14 @@ pub(crate) struct AppendDone {
 /// The offsets of a stored batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
-    /// The offset of its first record; -1 for an empty batch, and for a repeat whose offset is no longer remembered.
-    pub(crate) base_offset: Offset,
+    /// The offset of its first record; `None` for an empty batch, and for a repeat whose offset is not remembered any
+    /// more.
+    pub(crate) base_offset: Option<Offset>,
     pub(crate) next_offset: Offset,
     /// Whether the batch repeats one that was stored before.
     pub(crate) duplicate: bool,
-    /// The sequence that the writer has to send next; -1 without a writer.
-    pub(crate) next_sequence: i64,
+    /// The sequence that the writer has to send next, if there is a writer.
+    pub(crate) next_sequence: Option<i64>,
 }
 
 /// Why a batch is not stored.
@@ -46,8 +47,8 @@ pub(crate) struct NotStored {
     pub(crate) refusal: Refusal,
     /// The stream's next offset, where the append expected another one.
     pub(crate) next_offset: Option<Offset>,
-    /// The sequence that the writer has to send next; -1 if unknown.
-    pub(crate) next_sequence: i64,
+    /// The sequence that the writer has to send next, if it is known.
+    pub(crate) next_sequence: Option<i64>,
 }
 
 impl From<Refusal> for NotStored {
@@ -55,7 +56,7 @@ impl From<Refusal> for NotStored {
         Self {
             refusal,
             next_offset: None,
-            next_sequence: -1,
+            next_sequence: None,
         }
     }
 }

@@ -89,7 +89,7 @@ impl Ranges {
                     requester: Arc::clone(requester),
                     entry: job.id(),
                     stored: Stored {
-                        base_offset,
+                        base_offset: Some(base_offset),
                         next_offset,
                         duplicate: false,
                         next_sequence,

@@ -251,7 +251,7 @@ impl RangeTable {
             return Some(Err(missing.into()));
         };
         let confirmed = stream.confirmed_end();
-        let mut next_sequence = -1;
+        let mut next_sequence = None;
         let mut epoch = None;
         if let Some(writer) = stream.writers.get_mut(&claim.writer) {
             writer.settle(confirmed);
@@ -265,7 +265,7 @@ impl RangeTable {
             return None;
         }
         Some(Ok(Stored {
-            base_offset: Offset(-1),
+            base_offset: None,
             next_offset: stream.last().map_or(stream.start, |last| last.next),
             duplicate: *is_fence,
             next_sequence,

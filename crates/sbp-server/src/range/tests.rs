@@ -233,7 +233,7 @@ fn offsets_follow_each_other_and_a_refused_append_takes_none() {
     assert!(matches!(late, AppendDecision::Refuse(refused) if refused.next_offset == Some(Offset(13))));
     let asked = judge(&mut table, &with(OPAQUE, empty));
     assert!(
-        matches!(asked, AppendDecision::Done(stored) if stored.next_offset == Offset(13) && stored.next_sequence == -1)
+        matches!(asked, AppendDecision::Done(stored) if stored.next_offset == Offset(13) && stored.next_sequence.is_none())
     );
     assert_eq!(stored(judge(&mut table, &entry(OPAQUE))), (13, 16));
 }

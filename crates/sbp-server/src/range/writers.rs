@@ -49,8 +49,8 @@ pub(crate) struct Writer {
 pub(super) enum SequenceCheck {
     /// The batch continues the sequence.
     Next,
-    /// The batch is stored already, at this offset; -1: the offset is no longer remembered.
-    Repeat { base_offset: Offset },
+    /// The batch is stored already, at this offset if that is still remembered.
+    Repeat { base_offset: Option<Offset> },
     /// The writer has a higher epoch, `by`.
     Fenced { by: i64 },
     /// Records before this batch are missing.
@@ -157,15 +157,15 @@ impl Writer {
         (epoch >= self.epoch()).then(|| self.next_sequence())
     }
 
-    /// As [`expected`](Self::expected), but from what is synced alone; -1 if nothing is. `Err` is the writer's higher
+    /// As [`expected`](Self::expected), but from what is synced alone; `None` if nothing is. `Err` is the writer's higher
     /// epoch.
-    pub(super) fn stored_sequence(&self, epoch: i64) -> Result<i64, i64> {
+    pub(super) fn stored_sequence(&self, epoch: i64) -> Result<Option<i64>, i64> {
         if self.stored.is_unknown() {
-            Ok(-1)
+            Ok(None)
         } else if epoch < self.stored.epoch {
             Err(self.stored.epoch)
         } else {
-            Ok(self.stored.next_sequence)
+            Ok(Some(self.stored.next_sequence))
         }
     }
 
@@ -191,15 +191,15 @@ impl Writer {
         let mut oldest = expected;
         for (sequence, records, base_offset) in self.window() {
             if (sequence, records) == (claim.sequence, count) {
-                return SequenceCheck::Repeat { base_offset };
+                return SequenceCheck::Repeat {
+                    base_offset: Some(base_offset),
+                };
             }
             oldest = sequence;
         }
         // The sum cannot overflow: the head was checked for it when it was read.
         if claim.sequence.saturating_add(count) <= oldest {
-            return SequenceCheck::Repeat {
-                base_offset: Offset(-1),
-            };
+            return SequenceCheck::Repeat { base_offset: None };
         }
         SequenceCheck::Overlap { expected }
     }
@@ -227,10 +227,9 @@ pub(super) fn stand(writer: Option<&Writer>, claim: &WriterSequence, count: i64)
     writer.map_or(SequenceCheck::Next, |writer| writer.stand(claim, count))
 }
 
-/// The next sequence to answer a writer with; -1 for an unknown writer or one with too low an epoch.
-pub(super) fn expected(writer: Option<&Writer>, claim: Option<&WriterSequence>) -> i64 {
+/// The next sequence to answer a writer with; `None` for an unknown writer or one with too low an epoch.
+pub(super) fn expected(writer: Option<&Writer>, claim: Option<&WriterSequence>) -> Option<i64> {
     claim
         .zip(writer)
         .and_then(|(claim, writer)| writer.expected(claim.epoch))
-        .unwrap_or(-1)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sbp_messages::{Range, ReplicaServer, Stream};
-use sbp_types::{Offset, ServerId};
+use sbp_types::{Epoch, Offset, ServerId};
 
 use crate::placement::{SchemaRecord, Settings, StreamRecord};
 use crate::range::HeldRange;
@@ -15,7 +15,7 @@ pub(crate) fn held_range(range: &Range) -> HeldRange {
             stream: range.stream_id,
             range: range.range_index,
         },
-        epoch: range.epoch,
+        epoch: range.epoch.unwrap_or(Epoch(-1)),
         start: range.start_offset,
         end: range.end(),
     }
@@ -33,7 +33,7 @@ pub(crate) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::R
             range_server: Some(server),
             is_primary: true,
         }],
-        epoch: held.epoch,
+        epoch: Some(held.epoch),
         ..Range::default()
     }
 }

@@ -148,12 +148,9 @@ fn append(storage: &Storage, listener: &Listener, random: &mut fastrand::Rng, pr
         match outcome {
             Ok(stored) => {
                 let body = bodies[usize::try_from(entry.request_index).unwrap()].clone();
-                let before = promised.records.insert((stream, stored.base_offset), body);
-                assert_eq!(
-                    before, None,
-                    "offset {} of stream {stream} was given twice",
-                    stored.base_offset
-                );
+                let offset = stored.base_offset.expect("it has a record");
+                let before = promised.records.insert((stream, offset), body);
+                assert_eq!(before, None, "offset {offset} of stream {stream} was given twice");
             }
             Err(_) => alive = false,
         }
@@ -346,7 +343,7 @@ fn append_one(storage: &Storage, listener: &Listener, stream: StreamId) -> Resul
     }
     done.remove(0)
         .outcome
-        .map(|stored| stored.base_offset)
+        .map(|stored| stored.base_offset.expect("it has a record"))
         .map_err(|refused| refused.refusal.code)
 }
 

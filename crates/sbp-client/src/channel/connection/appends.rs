@@ -451,7 +451,7 @@ fn move_op(batches: &mut Slab<Batch>, id: AppendId, to: &mut Submissions) {
 
 /// Where a stream is, when a result says so.
 fn told_offset(result: &AppendResult) -> Option<Offset> {
-    Some(result.next_offset).filter(|next| next.0 >= 0)
+    result.next_offset.filter(|next| *next >= Offset::ZERO)
 }
 
 /// Why an append can never be sent to a server with these features.
@@ -530,20 +530,21 @@ fn in_order<'a>(entries: &[AppendEntry], answer: &'a AppendResponse) -> Result<S
     ordered.collect()
 }
 
+/// The offset in an [`Ack`] that has none.
+const UNKNOWN: Offset = Offset(-1);
+
 /// What is known of a batch that is stored.
 fn acknowledged(entry: &AppendEntry, result: &AppendResult, context: &Context) -> Ack {
     // A repeat from before the server's window has a place that is forgotten.
-    let base = result.base_offset.0;
-    let records = if base < 0 && entry.records > 0 {
-        1
-    } else {
-        i64::from(entry.records)
+    let (base, records) = match result.base_offset.filter(|base| *base >= Offset::ZERO) {
+        Some(base) => (base, i64::from(entry.records)),
+        None => (UNKNOWN, i64::from(entry.records.min(1))),
     };
     Ack {
         stream: entry.stream,
-        base_offset: result.base_offset,
-        last_offset: Offset(base.saturating_add(records).saturating_sub(1)),
-        next_offset: result.next_offset,
+        base_offset: base,
+        last_offset: Offset(base.0.saturating_add(records).saturating_sub(1)),
+        next_offset: result.next_offset.unwrap_or(UNKNOWN),
         append_time: result.stream_append_time_ms,
         durability: context.durability(),
         duplicate: result.duplicate,

@@ -61,26 +61,26 @@ macro_rules! newtypes {
 newtypes! { StreamId RangeIndex Epoch Offset TimestampMs }
 
 macro_rules! optional {
-    ($($name:ident)*) => {
+    ($($name:ty: $none:expr;)*) => {
         $(
             /// -1 is `None`, as in every table.
             impl Scalar for Option<$name> {
                 #[inline(always)]
                 fn store<const SIZE: usize>(self, block: &mut [u8; SIZE], at: usize) {
-                    self.unwrap_or($name(-1)).store(block, at);
+                    self.unwrap_or($none).store(block, at);
                 }
 
                 #[inline(always)]
                 fn load<const SIZE: usize>(block: &[u8; SIZE], at: usize) -> Self {
                     let value: $name = Scalar::load(block, at);
-                    (value != $name(-1)).then_some(value)
+                    (value != $none).then_some(value)
                 }
             }
         )*
     };
 }
 
-optional! { RangeIndex Epoch Offset TimestampMs }
+optional! { i64: -1; RangeIndex: RangeIndex(-1); Epoch: Epoch(-1); Offset: Offset(-1); TimestampMs: TimestampMs(-1); }
 
 impl Scalar for bool {
     #[inline(always)]

@@ -61,9 +61,9 @@ pub(super) fn range() -> impl Strategy<Value = Range> {
             end_offset: optional(Offset(end), Offset(-1)),
             next_offset: Offset(next),
             servers,
-            epoch: Epoch(epoch),
-            replica_count,
-            ack_count,
+            epoch: optional(Epoch(epoch), Epoch(-1)),
+            replica_count: optional(replica_count, -1),
+            ack_count: optional(ack_count, -1),
         },
     )
 }
@@ -171,12 +171,12 @@ pub(super) fn append_response(status: impl Strategy<Value = Status> + Clone) -> 
         |((stream, request_index, base, time, next, duplicate, next_sequence), status)| AppendResult {
             stream_id: StreamId(stream),
             request_index,
-            base_offset: Offset(base),
+            base_offset: optional(Offset(base), Offset(-1)),
             stream_append_time_ms: TimestampMs(time),
             status,
-            next_offset: Offset(next),
+            next_offset: optional(Offset(next), Offset(-1)),
             duplicate,
-            next_sequence,
+            next_sequence: optional(next_sequence, -1),
         },
     );
     (any::<i32>(), vec(result, 0..20), status).prop_map(|(throttle_time_ms, results, status)| AppendResponse {

@@ -21,12 +21,12 @@ fn append_result(n: &mut Count) -> AppendResult {
     AppendResult {
         stream_id: StreamId(n.long()),
         request_index: n.int(),
-        base_offset: Offset(n.long()),
+        base_offset: Some(Offset(n.long())),
         stream_append_time_ms: TimestampMs(n.long()),
         status: n.status(),
-        next_offset: n.extension(Offset(-1), |n| Offset(n.long())),
+        next_offset: n.extension(None, |n| Some(Offset(n.long()))),
         duplicate: n.extension(false, |_| true),
-        next_sequence: n.extension(-1, Count::long),
+        next_sequence: n.extension(None, |n| Some(n.long())),
     }
 }
 

@@ -126,7 +126,7 @@ fn judge(name: &str, parts: &Parts) {
             assert_eq!(told(parts), (OpCode::APPEND, 3, 4));
             let result = AppendResult {
                 stream_id: StreamId(1),
-                base_offset: Offset(40),
+                base_offset: Some(Offset(40)),
                 ..AppendResult::default()
             };
             let header = AppendResponse {

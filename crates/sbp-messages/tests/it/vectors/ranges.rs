@@ -29,9 +29,9 @@ pub(crate) fn range(n: &mut Count) -> Range {
         end_offset: Some(Offset(n.long())),
         next_offset: Offset(n.long()),
         servers: n.two(replica_server),
-        epoch: n.extension(Epoch(-1), |n| Epoch(n.long())),
-        replica_count: n.extension(-1, Count::byte),
-        ack_count: n.extension(-1, Count::byte),
+        epoch: n.extension(None, |n| Some(Epoch(n.long()))),
+        replica_count: n.extension(None, |n| Some(n.byte())),
+        ack_count: n.extension(None, |n| Some(n.byte())),
     }
 }
 

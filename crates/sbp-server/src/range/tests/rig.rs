@@ -109,11 +109,15 @@ impl Drop for Rig {
     }
 }
 
-/// The code, base offset and next sequence of an answer.
+/// The code, base offset and next sequence of an answer; -1 for what it does not have.
 pub(super) fn short(done: &AppendDone) -> (ErrorCode, i64, i64) {
     match &done.outcome {
-        Ok(stored) => (ErrorCode::NONE, stored.base_offset.0, stored.next_sequence),
-        Err(refused) => (refused.refusal.code, -1, refused.next_sequence),
+        Ok(stored) => (
+            ErrorCode::NONE,
+            stored.base_offset.map_or(-1, |offset| offset.0),
+            stored.next_sequence.unwrap_or(-1),
+        ),
+        Err(refused) => (refused.refusal.code, -1, refused.next_sequence.unwrap_or(-1)),
     }
 }
 

@@ -48,7 +48,12 @@ fn answer(verdict: &AppendDecision) -> (ErrorCode, i64, i64, i64) {
             next_offset,
             next_sequence,
             ..
-        } => (ErrorCode::NONE, base_offset.0, next_offset.0, *next_sequence),
+        } => (
+            ErrorCode::NONE,
+            base_offset.0,
+            next_offset.0,
+            next_sequence.unwrap_or(-1),
+        ),
         AppendDecision::Done(stored) | AppendDecision::After { stored, .. } => {
             let Stored {
                 base_offset,
@@ -56,11 +61,12 @@ fn answer(verdict: &AppendDecision) -> (ErrorCode, i64, i64, i64) {
                 next_sequence,
                 ..
             } = stored;
-            (ErrorCode::NONE, base_offset.0, next_offset.0, *next_sequence)
+            let base_offset = base_offset.map_or(-1, |offset| offset.0);
+            (ErrorCode::NONE, base_offset, next_offset.0, next_sequence.unwrap_or(-1))
         }
         AppendDecision::Refuse(refused) => {
             let next = refused.next_offset.unwrap_or(Offset(-1));
-            (refused.refusal.code, -1, next.0, refused.next_sequence)
+            (refused.refusal.code, -1, next.0, refused.next_sequence.unwrap_or(-1))
         }
         other => panic!("{other:?}"),
     }
@@ -192,7 +198,7 @@ fn a_repeat_waits_for_what_it_repeats() {
     confirm(&mut table, 13);
     let first = judge(&mut table, &mine(0, 0, 3));
     assert!(
-        matches!(first, AppendDecision::Done(stored) if stored.base_offset == Offset(10)),
+        matches!(first, AppendDecision::Done(stored) if stored.base_offset == Some(Offset(10))),
         "{first:?}"
     );
     assert_eq!(until(judge(&mut table, &mine(0, 3, 3))), 16);
@@ -213,10 +219,10 @@ fn a_question_waits_for_what_is_under_way() {
     };
     let until = Until::Synced(Offset(25));
     assert_eq!(judge(&mut table, &mine(1, 0, 0)), AppendDecision::Ask { until });
-    assert_eq!(asked(&mut table, 1).unwrap().next_sequence, 10);
+    assert_eq!(asked(&mut table, 1).unwrap().next_sequence, Some(10));
     confirm(&mut table, 25);
-    assert_eq!(asked(&mut table, 1).unwrap().next_sequence, 15);
-    assert_eq!(asked(&mut table, 2).unwrap().next_sequence, 15);
+    assert_eq!(asked(&mut table, 1).unwrap().next_sequence, Some(15));
+    assert_eq!(asked(&mut table, 2).unwrap().next_sequence, Some(15));
     let refused = asked(&mut table, 0).unwrap_err().refusal;
     assert_eq!(refused.code, ErrorCode::WRITER_FENCED);
     assert_eq!(refused.detail[..], 1_i64.to_be_bytes(), "the epoch to beat");
@@ -343,7 +349,7 @@ fn what_lies_behind_the_end_of_a_sealed_range_is_no_repeat() {
             state: state.clone(),
         });
         let again = judge(&mut table, &mine(1, 1, 1));
-        assert!(matches!(again, AppendDecision::Done(stored) if stored.base_offset == Offset(19)));
+        assert!(matches!(again, AppendDecision::Done(stored) if stored.base_offset == Some(Offset(19))));
         let verdict = judge(&mut table, &mine(1, 2, 1));
         assert_eq!(matches!(verdict, AppendDecision::Store { .. }), sealed, "{verdict:?}");
         assert_eq!(answer(&verdict), expected);
@@ -688,7 +694,7 @@ fn random_traffic_stores_each_record_once_and_in_order() {
                             assert!(stored.duplicate && sequence + count <= next, "seed {seed}");
                         }
                         AppendDecision::Refuse(refused) if refused.refusal.code == ErrorCode::SEQUENCE_GAP => {
-                            assert!(sequence > next && refused.next_sequence == next, "seed {seed}");
+                            assert!(sequence > next && refused.next_sequence == Some(next), "seed {seed}");
                         }
                         AppendDecision::Refuse(refused) => {
                             assert_eq!(refused.refusal.code, ErrorCode::SEQUENCE_OVERLAP, "seed {seed}");

@@ -140,8 +140,9 @@ impl Life<'_> {
         match done.remove(0).outcome {
             Ok(stored) => {
                 let records = &mut self.stream(id).records;
-                let before = records.insert(stored.base_offset, body);
-                assert_eq!(before, None, "offset {} was given twice", stored.base_offset);
+                let offset = stored.base_offset.expect("it has a record");
+                let before = records.insert(offset, body);
+                assert_eq!(before, None, "offset {offset} was given twice");
                 Ok(())
             }
             Err(not_stored) if not_stored.refusal.code == ErrorCode::RANGE_ALREADY_SEALED => Ok(()),

@@ -59,7 +59,7 @@ impl Life {
         }
         let outcome = done.remove(0).outcome;
         let stored = outcome.map_err(|refused| refused.refusal.code)?;
-        Ok(stored.base_offset)
+        Ok(stored.base_offset.expect("it has a record"))
     }
 
     /// Writes a checkpoint.
