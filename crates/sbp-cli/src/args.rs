@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use sbp_client::Position;
 
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use proxy::Proxy;
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
 
-use crate::when::{When, parse_duration};
+use crate::when::{parse_duration, parse_position};
 
 /// Streams of records over the Streaming Batch Protocol: a durable server, and everything one does with it.
 #[derive(Debug, Parser)]
@@ -218,6 +219,8 @@ pub(crate) enum Compression {
 Examples:
   sbp fetch orders                                 everything there is now
   sbp fetch orders --from 100 --to 200             offsets 100 to 199
+  sbp fetch orders --from latest-10                the last ten records
+  sbp fetch orders --from -1h                      batches that reach the last hour
   sbp fetch orders --from 2026-01-31T10:00:00Z     batches that reach that time, and later ones
   sbp fetch orders --from latest --follow          what is appended from now on, until interrupted
   sbp fetch orders --format raw --delimiter '\\0'   values that may contain newlines, for xargs -0
@@ -228,12 +231,19 @@ pub(crate) struct Fetch {
     pub(crate) connection: Connection,
     /// Name or number of the stream.
     pub(crate) stream: String,
-    /// Where to start: earliest, latest, an offset, or a time.
-    #[arg(long, default_value = "earliest", value_name = "WHERE")]
-    pub(crate) from: When,
-    /// Where to end, exclusive: latest, an offset, or a time.
-    #[arg(long, default_value = "latest", value_name = "WHERE", conflicts_with = "follow")]
-    pub(crate) to: When,
+    /// Where to start: earliest, latest, latest-100, an offset, a time, or -1h for an hour ago.
+    #[arg(long, default_value = "earliest", value_name = "WHERE", value_parser = parse_position, allow_hyphen_values = true)]
+    pub(crate) from: Position,
+    /// Where to end, exclusive; written as for --from.
+    #[arg(
+        long,
+        default_value = "latest",
+        value_name = "WHERE",
+        value_parser = parse_position,
+        allow_hyphen_values = true,
+        conflicts_with = "follow"
+    )]
+    pub(crate) to: Position,
     /// Go on when the end is reached, as records arrive.
     #[arg(long, short)]
     pub(crate) follow: bool,

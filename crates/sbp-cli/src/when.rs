@@ -1,53 +1,36 @@
 //! Places and times as people write them.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDate, NaiveTime, Timelike};
+use chrono::{DateTime, NaiveDate, NaiveTime, Timelike, Utc};
 use sbp_client::Position;
 use sbp_types::{Offset, TimestampMs};
 
-/// A place in a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    Earliest,
-    Latest,
-    Offset(Offset),
-    Time(TimestampMs),
-}
-
-impl From<When> for Position {
-    fn from(when: When) -> Self {
-        match when {
-            When::Earliest => Self::Earliest,
-            When::Latest => Self::Latest,
-            When::Offset(offset) => Self::At(offset),
-            When::Time(time) => Self::Time(time),
-        }
+/// A place in a stream: what [`Position::parse`] reads, an offset, a time, or `-1h`: so long ago.
+pub(crate) fn parse_position(text: &str) -> Result<Position, String> {
+    if let Some(place) = Position::parse(text) {
+        return Ok(place);
     }
-}
-
-impl FromStr for When {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "earliest" => return Ok(Self::Earliest),
-            "latest" => return Ok(Self::Latest),
-            _ => {}
-        }
-        if let Ok(offset) = text.parse::<u64>() {
-            let offset = i64::try_from(offset).map_err(|_over| format!("{offset} is no offset: too large"))?;
-            return Ok(Self::Offset(Offset(offset)));
-        }
-        parse_time(text).map(Self::Time).ok_or_else(|| {
-            format!("{text:?} is no place; write earliest, latest, an offset, or a time such as 2026-01-31T10:00:00Z")
-        })
+    if let Ok(offset) = text.parse::<u64>() {
+        let offset = i64::try_from(offset).map_err(|_over| format!("{offset} is no offset: too large"))?;
+        return Ok(Position::At(Offset(offset)));
     }
+    if let Some(ago) = text.strip_prefix('-').filter(|ago| ago.ends_with(char::is_alphabetic)) {
+        let now = TimestampMs(Utc::now().timestamp_millis());
+        return Ok(Position::Time(TimestampMs(
+            now.0.saturating_sub(millis(parse_duration(ago)?)),
+        )));
+    }
+    parse_time(text).map(Position::Time).ok_or_else(|| {
+        format!(
+            "{text:?} is no place; write earliest, latest, latest-100, an offset, a time such as 2026-01-31T10:00:00Z, \
+             or -1h for an hour ago"
+        )
+    })
 }
 
 /// A time in UTC: `2026-01-31`, `2026-01-31T10:00`, `2026-01-31T10:00:00Z`, `2026-01-31T10:00:00.250Z`.
-fn parse_time(text: &str) -> Option<TimestampMs> {
+pub(crate) fn parse_time(text: &str) -> Option<TimestampMs> {
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
     let day = NaiveDate::parse_from_str(date, "%Y-%m-%d").ok()?;
@@ -96,14 +79,22 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 mod tests {
     use std::time::Duration;
 
+    use chrono::Utc;
+    use sbp_client::Position;
     use sbp_types::{Offset, TimestampMs};
 
-    use super::{When, format_time, parse_duration};
+    use super::{format_time, parse_duration, parse_position, parse_time};
 
     #[test]
     fn places_are_read() {
-        assert_eq!("earliest".parse(), Ok(When::Earliest));
-        assert_eq!("17".parse(), Ok(When::Offset(Offset(17))));
+        assert_eq!(parse_position("earliest"), Ok(Position::Earliest));
+        assert_eq!(parse_position("latest-100"), Ok(Position::BeforeLatest(100)));
+        assert_eq!(parse_position("17"), Ok(Position::At(Offset(17))));
+        let Ok(Position::Time(ago)) = parse_position("-1h") else {
+            panic!("an hour ago is a time")
+        };
+        let hour = Utc::now().timestamp_millis() - ago.0;
+        assert!((3_600_000..3_660_000).contains(&hour), "{hour}");
         for same in [
             "1970-01-02",
             "1970-1-2",
@@ -111,15 +102,22 @@ mod tests {
             "1970-01-02 00:00:00",
             "1970-01-02T00:00:00.0009Z",
         ] {
-            assert_eq!(same.parse(), Ok(When::Time(TimestampMs(86_400_000))), "{same}");
+            assert_eq!(
+                parse_position(same),
+                Ok(Position::Time(TimestampMs(86_400_000))),
+                "{same}"
+            );
         }
         assert_eq!(
-            "2026-01-31T10:00:00.250Z".parse(),
-            Ok(When::Time(TimestampMs(1_769_853_600_250)))
+            parse_position("2026-01-31T10:00:00.250Z"),
+            Ok(Position::Time(TimestampMs(1_769_853_600_250)))
         );
         for wrong in [
             "",
             "-1",
+            "-h",
+            "-1 parsec",
+            "latest+1",
             "soon",
             "2026-02-29",
             "2026-13-01",
@@ -130,7 +128,7 @@ mod tests {
             "2026-01-01T10",
             "99999999999999999999",
         ] {
-            assert!(wrong.parse::<When>().is_err(), "{wrong}");
+            assert!(parse_position(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -141,10 +139,7 @@ mod tests {
             "2000-02-29T23:59:59.999Z",
             "2026-01-31T10:00:00.250Z",
         ] {
-            let Ok(When::Time(time)) = text.parse() else {
-                panic!("{text} is a time")
-            };
-            assert_eq!(format_time(time), text);
+            assert_eq!(parse_time(text).map(format_time).as_deref(), Some(text));
         }
         assert_eq!(format_time(TimestampMs(-1)), "1969-12-31T23:59:59.999Z");
     }

@@ -1,9 +1,10 @@
 //! `sbp cursor` on the command line.
 
 use clap::{Args, Subcommand};
+use sbp_client::Position;
 
 use super::Connection;
-use crate::when::When;
+use crate::when::parse_position;
 
 #[derive(Args, Debug)]
 pub(crate) struct Cursor {
@@ -38,9 +39,9 @@ pub(crate) enum CursorAction {
         /// Names or numbers of streams.
         #[arg(required = true)]
         streams: Vec<String>,
-        /// The first record that is not done: an offset, a time, earliest or latest.
-        #[arg(long, value_name = "WHERE")]
-        to: When,
+        /// The first record that is not done: an offset, a time, earliest, latest, latest-100 or -1h.
+        #[arg(long, value_name = "WHERE", value_parser = parse_position, allow_hyphen_values = true)]
+        to: Position,
         /// Also for a stream that has the number of another one, for which a place was committed before the server lost
         /// its data or was set up anew: the old place is given up.
         #[arg(long)]

@@ -5,9 +5,10 @@ use std::time::Duration;
 use arrow_schema::{DataType, Field, TimeUnit};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
+use sbp_client::Position;
 
 use super::Connection;
-use crate::when::{When, millis, parse_duration};
+use crate::when::{millis, parse_duration, parse_position};
 
 #[derive(Args, Debug)]
 pub(crate) struct Stream {
@@ -53,9 +54,9 @@ pub(crate) enum StreamAction {
         connection: Connection,
         /// Name or number.
         stream: String,
-        /// The first offset to keep: an offset, a time, or latest, which keeps nothing of what is there.
-        #[arg(long, value_name = "WHERE")]
-        before: When,
+        /// The first offset to keep: an offset, a time, -7d, latest-1000, or latest, which keeps nothing of what is there.
+        #[arg(long, value_name = "WHERE", value_parser = parse_position, allow_hyphen_values = true)]
+        before: Position,
     },
     /// Seal a stream's range: nothing is appended to it any more, and the stream goes on in a new one.
     Seal {

@@ -11,7 +11,6 @@ use crate::args::{Connection, Cursor, CursorAction};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::when::When;
 
 pub(crate) fn run(cursor: Cursor, terminal: &mut Terminal) -> Result<(), CliError> {
     match cursor.action {
@@ -75,17 +74,14 @@ fn set(
     connection: &Connection,
     name: &str,
     streams: &[String],
-    to: When,
+    to: Position,
     replaced: bool,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
     let session = Session::new(connection)?;
     let found = streams.iter().map(|stream| session.find(stream));
     let found: Vec<Arc<Stream>> = found.collect::<Result<_, _>>()?;
-    let wanted: Vec<_> = found
-        .iter()
-        .map(|stream| (stream.stream_id, Position::from(to)))
-        .collect();
+    let wanted: Vec<_> = found.iter().map(|stream| (stream.stream_id, to)).collect();
     let offsets = session.wait(session.client.settle(&wanted, None))?;
     let offsets: Vec<Offset> = offsets.into_iter().collect::<Result<_, _>>()?;
     let places = found.iter().map(|stream| stream.stream_id).zip(offsets.iter().copied());

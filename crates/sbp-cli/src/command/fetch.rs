@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sbp_client::{Decoded, FetchedBatch, Position, ReaderOptions, TailOptions};
+use sbp_client::{Decoded, FetchedBatch, ReaderOptions, TailOptions};
 use sbp_messages::Stream;
 use sbp_record::{StreamSchema, TimeWindow};
 
@@ -31,7 +31,7 @@ pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError
     };
     let timeout = Some(fetch.connection.timeout);
     if fetch.follow {
-        let position = Position::from(fetch.from);
+        let position = fetch.from;
         let options = TailOptions {
             timeout,
             ..TailOptions::default()
@@ -47,7 +47,7 @@ pub(crate) fn run(fetch: &Fetch, terminal: &mut Terminal) -> Result<(), CliError
         }
         return Ok(());
     }
-    let wanted = [(stream.stream_id, fetch.from.into(), fetch.to.into())];
+    let wanted = [(stream.stream_id, fetch.from, fetch.to)];
     let windows = session.wait(session.client.windows(&wanted, timeout))?;
     let spans = windows.iter().map(|window| window.span).collect();
     printer.times = windows.first().map(|window| window.times).unwrap_or_default();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Lines;
 use crate::json::take_bytes;
-use crate::when::When;
+use crate::when::parse_time;
 
 /// A record for each line, all with the same key and headers where lines do not bring their own.
 pub(crate) struct RecordLines {
@@ -89,10 +89,11 @@ fn read(line: &[u8]) -> Result<Said, String> {
     let key = take_bytes(&mut line, "key")?.flatten();
     let timestamp_us = match line.remove("timestamp") {
         None => None,
-        Some(Value::String(text)) => match text.parse() {
-            Ok(When::Time(time)) => Some(time.0.saturating_mul(1_000)),
-            _ => return Err(format!("{text:?} is no time; write for example 2026-01-31T10:00:00Z")),
-        },
+        Some(Value::String(text)) => {
+            let time = parse_time(&text)
+                .ok_or_else(|| format!("{text:?} is no time; write for example 2026-01-31T10:00:00Z"))?;
+            Some(time.0.saturating_mul(1_000))
+        }
         Some(_) => return Err("\"timestamp\" is no text".to_owned()),
     };
     let headers = match line.remove("headers") {

@@ -24,6 +24,12 @@ fn records_go_in_and_come_out_and_survive_a_kill() {
     assert_eq!((&read[2]["offset"], &read[2]["key"]), (&2.into(), &"k".into()));
     let part = text(&run(&server, &["fetch", "orders", "--from", "1", "--to", "2"], ""));
     assert!(part.starts_with("1 ") && part.ends_with(" second\n"), "{part}");
+    let last = text(&run(&server, &["fetch", "orders", "--from", "latest-1"], ""));
+    assert!(last.starts_with("2 ") && last.lines().count() == 1, "{last}");
+    let recent = text(&run(&server, &["fetch", "orders", "--from", "-1h"], ""));
+    assert_eq!(recent.lines().count(), 3, "{recent}");
+    let before = text(&run(&server, &["fetch", "orders", "--to", "-1h"], ""));
+    assert_eq!(before, "");
     let listed = text(&run(&server, &["stream", "list", "--json"], ""));
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     assert_eq!((&listed["name"], &listed["latest"]), (&"orders".into(), &3.into()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sbp_client::ClientError;
+use sbp_client::{ClientError, Position};
 use sbp_messages::{RangeId, SealKind, Stream as Description};
 use sbp_types::RangeIndex;
 
@@ -11,7 +11,6 @@ use crate::args::{Connection, UpdateStream};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::Terminal;
-use crate::when::When;
 
 pub(super) fn update(asked: UpdateStream, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(&asked.connection)?;
@@ -48,10 +47,15 @@ pub(super) fn delete(connection: &Connection, names: &[String], terminal: &mut T
     })
 }
 
-pub(super) fn trim(connection: &Connection, name: &str, before: When, terminal: &mut Terminal) -> Result<(), CliError> {
+pub(super) fn trim(
+    connection: &Connection,
+    name: &str,
+    before: Position,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
     let session = Session::new(connection)?;
     let stream = session.find(name)?.stream_id;
-    let settled = session.wait(session.client.settle(&[(stream, before.into())], None))?;
+    let settled = session.wait(session.client.settle(&[(stream, before)], None))?;
     let places = settled.into_iter().map(|offset| Ok((stream, offset?)));
     let places = places.collect::<Result<Vec<_>, ClientError>>()?;
     let trimmed = session.wait(session.client.trim_streams(&places, None))?;
