@@ -101,7 +101,7 @@ fn read(line: &[u8]) -> Result<Said, String> {
         Some(Value::Object(mut headers)) => {
             let names: Vec<_> = headers
                 .keys()
-                .map(|name| name.trim_end_matches("_hex").to_owned())
+                .map(|name| name.strip_suffix("_hex").unwrap_or(name).to_owned())
                 .collect();
             let taken = names.into_iter().map(|name| {
                 let value = take_bytes(&mut headers, &name)?.flatten();
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_is_written() {
         let line = br#"{"offset": 7, "timestamp": "1970-01-01T00:00:01.500Z", "key": "k", "value_hex": "ff00",
-            "headers": {"a": "b", "c_hex": "ff", "d": null}}"#;
+            "headers": {"a": "b", "c_hex": "ff", "d": null, "e_hex_hex": "00"}}"#;
         let said = Said {
             value: Some(vec![0xff, 0]),
             key: Some(b"k".to_vec()),
@@ -141,6 +141,7 @@ mod tests {
                 ("a".to_owned(), Some(b"b".to_vec())),
                 ("c".to_owned(), Some(vec![0xff])),
                 ("d".to_owned(), None),
+                ("e_hex".to_owned(), Some(vec![0])),
             ],
         };
         assert_eq!(read(line), Ok(said));

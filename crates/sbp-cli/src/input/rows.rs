@@ -23,6 +23,7 @@ const COLUMNS: &str = "columns";
 pub(crate) struct RowLines {
     schema: StreamSchema,
     rows: Vec<Vec<u8>>,
+    bytes: usize,
 }
 
 impl RowLines {
@@ -30,6 +31,7 @@ impl RowLines {
         Self {
             schema,
             rows: Vec::new(),
+            bytes: 0,
         }
     }
 
@@ -70,6 +72,7 @@ impl RowLines {
 impl Lines for RowLines {
     fn push(&mut self, line: &[u8]) -> Result<(), String> {
         let row = self.row(line)?.to_vec();
+        self.bytes += row.len();
         self.rows.push(row);
         Ok(())
     }
@@ -79,7 +82,7 @@ impl Lines for RowLines {
     }
 
     fn bytes(&self) -> usize {
-        self.rows.iter().map(Vec::len).sum()
+        self.bytes
     }
 
     fn take(&mut self, stream: StreamId, options: &AppendOptions) -> Result<Records, (usize, String)> {
@@ -93,6 +96,7 @@ impl Lines for RowLines {
             .map_err(|error| (0, error.to_string()))?;
         let count = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
         self.rows.clear();
+        self.bytes = 0;
         Ok(Records::Encoded {
             batch: batch.freeze(),
             count,
