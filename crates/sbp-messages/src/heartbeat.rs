@@ -1,7 +1,7 @@
 //! HEARTBEAT (0x0003): roles, features, and keep-alive.
 
 use crate::v01::tables;
-use crate::{ClientRole, RangeServer, Status};
+use crate::{ClientRole, RangeServer, Status, Token};
 
 tables! {
     /// A feature: a name, and a value whose meaning depends on the name.
@@ -39,6 +39,8 @@ tables! {
         pub features: Vec<Feature>,
         /// 0 the first time, then the number that the server has answered.
         pub connection_id: i64,
+        /// The bearer token that says who the client is; empty: none. A later HEARTBEAT with a token replaces it.
+        pub token: Token,
     }
 
     /// Answers a [`HeartbeatRequest`].
@@ -57,5 +59,23 @@ tables! {
         pub features: Vec<Feature>,
         /// The server's number for this connection, above 0.
         pub connection_id: i64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_not_shown() {
+        let request = HeartbeatRequest {
+            token: Token::new("open-sesame"),
+            ..HeartbeatRequest::default()
+        };
+        let shown = format!("{request:?} {request:#?}");
+        assert!(!shown.contains("sesame"), "{shown}");
+        assert!(shown.contains("a token"), "{shown}");
+        assert_eq!(request.token.secret(), "open-sesame");
+        assert!(Token::default().is_empty());
     }
 }

@@ -29,6 +29,7 @@ mod stream_changes;
 mod streams;
 mod system_error;
 mod templates;
+mod token;
 mod v01;
 mod validate;
 
@@ -65,4 +66,5 @@ pub use streams::{
     DescribeStreamsResponse, KeyValue, Stream,
 };
 pub use system_error::SystemErrorResponse;
+pub use token::Token;
 pub use validate::{AddressFault, MAX_ENTRIES, check_address, is_valid_stream_name, requested_timeout, throttle_time};

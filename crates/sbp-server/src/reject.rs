@@ -10,6 +10,7 @@ pub(crate) fn reject_status(reason: RejectReason) -> Status {
         RejectReason::UnknownOpCode => ErrorCode::UNKNOWN_OPERATION,
         RejectReason::NotServed => ErrorCode::UNSUPPORTED_OPERATION,
         RejectReason::GoingAway => ErrorCode::SHUTTING_DOWN,
+        RejectReason::NotAuthenticated => ErrorCode::UNAUTHORIZED,
         _ => ErrorCode::INVALID_REQUEST,
     };
     Status::error(code, reason.to_string())
@@ -32,6 +33,7 @@ mod tests {
             (RejectReason::UnknownOpCode, ErrorCode::UNKNOWN_OPERATION),
             (RejectReason::NotServed, ErrorCode::UNSUPPORTED_OPERATION),
             (RejectReason::GoingAway, ErrorCode::SHUTTING_DOWN),
+            (RejectReason::NotAuthenticated, ErrorCode::UNAUTHORIZED),
         ];
         for (reason, code) in cases {
             assert_eq!(reject_status(reason).code, code, "{reason:?}");

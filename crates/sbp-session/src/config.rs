@@ -83,6 +83,31 @@ impl Default for Limits {
     }
 }
 
+/// What a server demands of a connection before it serves it, and what such a connection may cost until then.
+#[derive(Debug, Clone)]
+pub struct Authentication {
+    /// How long the peer may take to say who it is.
+    pub within: Duration,
+    /// Bytes of a HEARTBEAT's header and payload together: a token, and what else a peer says of itself.
+    pub heartbeat: u32,
+    /// Bytes of answers that are not yet written.
+    pub answer_bytes: usize,
+    /// The header of the GOAWAY that is sent before the connection is closed because the peer did not say who it is.
+    /// Encoded by the layer above; may be empty.
+    pub goodbye: Bytes,
+}
+
+impl Default for Authentication {
+    fn default() -> Self {
+        Self {
+            within: Duration::from_secs(10),
+            heartbeat: 6 * 1024,
+            answer_bytes: 2 * 1024,
+            goodbye: Bytes::new(),
+        }
+    }
+}
+
 /// How a session behaves. Start from [`SessionConfig::client`] or [`SessionConfig::server`].
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -113,6 +138,9 @@ pub struct SessionConfig {
     /// The header of the GOAWAY that is sent before the connection is closed because of a violation. Encoded by the
     /// layer above, because the session does not know messages; may be empty.
     pub violation_header: Bytes,
+    /// What a server demands before it serves the connection; `None`: nothing. Until
+    /// [`crate::Session::set_authenticated`] is called, all requests but HEARTBEAT and PING are refused.
+    pub authentication: Option<Authentication>,
     /// The id of the first own request.
     pub first_call_id: CallId,
     /// Refuse requests with an unknown opcode, instead of discarding them as the specification says.
@@ -149,6 +177,7 @@ impl SessionConfig {
             head_timeout: Duration::from_secs(5),
             body_bytes_per_second: 16 * 1024,
             violation_header: Bytes::new(),
+            authentication: None,
             first_call_id: CallId::FIRST,
             answer_unknown_opcodes: false,
             announce_answers: false,

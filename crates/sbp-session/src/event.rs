@@ -105,6 +105,9 @@ pub enum RejectReason {
     /// The end that opened the connection serves no requests but PING.
     #[error("the end that opened the connection serves no requests")]
     NotServed,
+    /// Who the peer is has to be known first.
+    #[error("the connection is not authenticated")]
+    NotAuthenticated,
     /// The connection is going away; the request was not started and may be sent on another one.
     #[error("the connection is going away")]
     GoingAway,
@@ -193,6 +196,9 @@ pub enum CloseReason {
     /// The first bytes received are not a frame of this protocol.
     #[error("the peer does not speak the Streaming Batch Protocol")]
     NotSbp,
+    /// The peer did not say who it is, or not so that it was believed.
+    #[error("the peer was not authenticated within {0:?}")]
+    NotAuthenticated(Duration),
     /// Nothing was received for too long.
     #[error("nothing was received for {0:?}")]
     Silent(Duration),
@@ -218,6 +224,9 @@ pub enum CloseReason {
 impl CloseReason {
     /// Whether the peer is at fault, and not this side or the network.
     pub fn is_peers_fault(&self) -> bool {
-        matches!(self, Self::Violation(_) | Self::NotSbp | Self::TooManyOrphans)
+        matches!(
+            self,
+            Self::Violation(_) | Self::NotSbp | Self::NotAuthenticated(_) | Self::TooManyOrphans
+        )
     }
 }

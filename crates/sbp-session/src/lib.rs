@@ -38,7 +38,7 @@ mod receiver;
 mod session;
 mod stats;
 
-pub use config::{Limits, Role, SessionConfig};
+pub use config::{Authentication, Limits, Role, SessionConfig};
 pub use error::SendError;
 pub use event::{CallFailure, CloseReason, Event, RejectReason, Violation};
 pub use outgoing::Outgoing;

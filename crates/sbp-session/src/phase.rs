@@ -5,6 +5,9 @@ use std::time::Instant;
 use crate::CloseReason;
 
 /// ```text
+/// Unauthenticated: who the peer is has to be known first
+///   |
+///   v
 /// Open ----------------> Draining: one side sent GOAWAY, what was started goes on
 ///   |                       |
 ///   +-----------+-----------+
@@ -13,8 +16,12 @@ use crate::CloseReason;
 ///               v
 ///            Closed
 /// ```
+///
+/// A connection that is not authenticated also drains, flushes and closes.
 #[derive(Debug)]
 pub(crate) enum Phase {
+    /// The peer has not said who it is, and has to by the time `until`: it may send HEARTBEAT and PING alone.
+    Unauthenticated { until: Instant },
     /// The connection is in normal use.
     Open,
     /// No new requests are started. `until` is the time limit, if this side has announced the end.
@@ -28,6 +35,8 @@ pub(crate) enum Phase {
 /// An event that can change the phase.
 #[derive(Debug)]
 pub(crate) enum Step {
+    /// It is known who the peer is.
+    Authenticate,
     /// This side announces the end. Calls in flight may go on until `until`.
     Announce { until: Instant },
     /// The peer has announced the end.
@@ -46,19 +55,24 @@ impl Phase {
     /// The phase after `step`; `None` if the step changes nothing. This table has all changes of phase.
     pub(crate) fn after(&self, step: Step) -> Option<Self> {
         match (self, step) {
-            (Self::Open | Self::Draining { until: None }, Step::Announce { until }) => {
+            (Self::Unauthenticated { .. }, Step::Authenticate) => Some(Self::Open),
+            (Self::Unauthenticated { .. } | Self::Open | Self::Draining { until: None }, Step::Announce { until }) => {
                 Some(Self::Draining { until: Some(until) })
             }
-            (Self::Open, Step::PeerAnnounces) => Some(Self::Draining { until: None }),
+            (Self::Unauthenticated { .. } | Self::Open, Step::PeerAnnounces) => Some(Self::Draining { until: None }),
             (Self::Draining { until }, Step::NothingLeft { flush_by }) => Some(Self::Flushing {
                 until: until.unwrap_or(flush_by),
                 reason: CloseReason::WentAway,
             }),
-            (Self::Open | Self::Draining { .. }, Step::End { reason, flush_by }) => Some(Self::Flushing {
-                until: flush_by,
-                reason,
-            }),
-            (Self::Open | Self::Draining { .. }, Step::Cut { reason }) => Some(Self::Closed { reason }),
+            (Self::Unauthenticated { .. } | Self::Open | Self::Draining { .. }, Step::End { reason, flush_by }) => {
+                Some(Self::Flushing {
+                    until: flush_by,
+                    reason,
+                })
+            }
+            (Self::Unauthenticated { .. } | Self::Open | Self::Draining { .. }, Step::Cut { reason }) => {
+                Some(Self::Closed { reason })
+            }
             (Self::Draining { until: Some(_) }, Step::TimeIsUp { flush_by }) => Some(Self::Flushing {
                 until: flush_by,
                 reason: CloseReason::GraceExpired,
@@ -67,7 +81,10 @@ impl Phase {
             (Self::Flushing { reason, .. }, Step::Cut { .. } | Step::TimeIsUp { .. }) => {
                 Some(Self::Closed { reason: reason.clone() })
             }
-            (Self::Open, Step::NothingLeft { .. } | Step::TimeIsUp { .. })
+            // The session ends such a connection itself, with a word to the peer.
+            (Self::Unauthenticated { .. }, Step::NothingLeft { .. } | Step::TimeIsUp { .. })
+            | (Self::Open | Self::Draining { .. } | Self::Flushing { .. }, Step::Authenticate)
+            | (Self::Open, Step::NothingLeft { .. } | Step::TimeIsUp { .. })
             | (Self::Draining { .. }, Step::PeerAnnounces)
             | (Self::Draining { until: Some(_) }, Step::Announce { .. })
             | (Self::Draining { until: None }, Step::TimeIsUp { .. })
@@ -81,7 +98,7 @@ impl Phase {
 
     /// Whether received bytes are still parsed and calls can be answered.
     pub(crate) fn is_alive(&self) -> bool {
-        matches!(self, Self::Open | Self::Draining { .. })
+        matches!(self, Self::Unauthenticated { .. } | Self::Open | Self::Draining { .. })
     }
 
     /// The time limit of the phase.
@@ -89,13 +106,13 @@ impl Phase {
         match self {
             Self::Open | Self::Closed { .. } => None,
             Self::Draining { until } => *until,
-            Self::Flushing { until, .. } => Some(*until),
+            Self::Unauthenticated { until } | Self::Flushing { until, .. } => Some(*until),
         }
     }
 
     pub(crate) fn reason(&self) -> Option<&CloseReason> {
         match self {
-            Self::Open | Self::Draining { .. } => None,
+            Self::Unauthenticated { .. } | Self::Open | Self::Draining { .. } => None,
             Self::Flushing { reason, .. } | Self::Closed { reason } => Some(reason),
         }
     }

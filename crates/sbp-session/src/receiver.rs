@@ -129,6 +129,7 @@ pub(crate) struct Receiver {
     block: BytesMut,
     stage: Stage,
     block_size: usize,
+    largest_block: usize,
     /// The room offered by the last [`Receiver::buffer`]: a read that fills it shows that larger blocks are worthwhile.
     offered: usize,
     copied: u64,
@@ -145,11 +146,17 @@ impl Receiver {
             block: BytesMut::new(),
             stage: Stage::Prelude,
             block_size: SMALLEST_BLOCK,
+            largest_block: BUSY_BLOCK,
             offered: 0,
             copied: 0,
             told: false,
             payloads: Recycler::new(KEPT),
         }
+    }
+
+    /// Whether the receive blocks stay small, however much comes: for peers that are not known.
+    pub(crate) fn keep_small(&mut self, small: bool) {
+        self.largest_block = if small { SMALLEST_BLOCK } else { BUSY_BLOCK };
     }
 
     /// The buffer to read into, which always has room.
@@ -195,7 +202,7 @@ impl Receiver {
     /// `count` bytes were read into the last buffer.
     pub(crate) fn note_received(&mut self, count: usize) {
         if count >= self.offered {
-            self.block_size = (self.block_size * 2).min(BUSY_BLOCK);
+            self.block_size = (self.block_size * 2).min(self.largest_block);
         }
     }
 

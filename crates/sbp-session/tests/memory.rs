@@ -13,7 +13,7 @@ use std::{
 
 use bytes::BufMut;
 use sbp_frame::{OpCode, PayloadPart, Prelude};
-use sbp_session::{Event, Outgoing, Session, SessionConfig};
+use sbp_session::{Authentication, Event, Outgoing, Session, SessionConfig};
 
 thread_local! {
     // Constant initialisers: an allocator must not allocate to count. Tests run one to a thread, each with its counts.
@@ -332,4 +332,61 @@ fn a_busy_connection_gives_everything_back_when_it_falls_idle() {
     server.handle_timeout(later);
     let held = LIVE.get() - before;
     assert!(held <= 4 * 1024, "{held} bytes held by a connection that was busy once");
+}
+
+/// A peer that is not known may hold this much of a server, whatever it sends: an idle connection is a session, and what
+/// it claims or asks adds little.
+#[test]
+fn an_unknown_peer_costs_little_whatever_it_sends() {
+    let now = Instant::now();
+    let config = SessionConfig {
+        authentication: Some(Authentication::default()),
+        ..SessionConfig::server()
+    };
+    let frame = |opcode, id, header: usize, payload: usize| {
+        let mut bytes = Prelude::new(opcode, 0, id, 1, header, payload)
+            .unwrap()
+            .to_bytes()
+            .to_vec();
+        bytes.resize(16 + header + payload + 4, 0);
+        bytes
+    };
+    let asking: Vec<u8> = (0..500).flat_map(|id| frame(OpCode::FETCH, id, 100, 0)).collect();
+    let pings: Vec<u8> = (0..500).flat_map(|id| frame(OpCode::PING, id, 0, 1_000)).collect();
+    let sends = [
+        ("nothing", Vec::new()),
+        (
+            "half a HEARTBEAT",
+            frame(OpCode::HEARTBEAT, 1, 6 * 1024, 0)[..6_000].to_vec(),
+        ),
+        ("a large HEARTBEAT", frame(OpCode::HEARTBEAT, 1, 1 << 20, 14 << 20)),
+        ("a large APPEND", frame(OpCode::APPEND, 1, 1 << 20, 14 << 20)),
+        ("calls", asking),
+        ("pings", pings),
+    ];
+    for (what, bytes) in sends {
+        for step in [1, 1_460, usize::MAX] {
+            let used = peak(|| {
+                let mut session = Session::new(config.clone(), now);
+                let mut rest = &bytes[..];
+                while !rest.is_empty() && session.wants_read() {
+                    let mut buffer = session.recv_buffer();
+                    let count = buffer.remaining_mut().min(rest.len()).min(step);
+                    buffer.put_slice(&rest[..count]);
+                    session.handle_received(count, now);
+                    rest = &rest[count..];
+                    while let Some(event) = session.poll_event() {
+                        if let Event::Reject {
+                            raw_call_id, opcode, ..
+                        } = event
+                        {
+                            session.send_system_error(raw_call_id, opcode, &[7; 200]);
+                        }
+                    }
+                }
+            });
+            println!("{what} in reads of {step}: {used} bytes");
+            assert!(used <= 12 * 1024, "{what} in reads of {step}: {used} bytes");
+        }
+    }
 }

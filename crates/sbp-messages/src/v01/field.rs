@@ -6,7 +6,7 @@ use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, StreamIdentity, T
 use smallvec::SmallVec;
 
 use super::{Builder, Wire, Written, fb};
-use crate::{ClientRole, SealKind, Status};
+use crate::{ClientRole, SealKind, Status, Token};
 
 /// A vector of tables, as generated accessors return it.
 type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
@@ -21,7 +21,7 @@ type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
 /// | [`Status`] | the table, always written | success |
 /// | `Vec`, `SmallVec` of tables | a vector, always written | empty |
 /// | `Option<Vec>` of tables, `Option<Bytes>` | a vector, also an empty one | `None` |
-/// | `String`, [`Bytes`] | written unless it is empty | empty |
+/// | `String`, [`Token`], [`Bytes`] | written unless it is empty | empty |
 /// | `Option<StreamIdentity>` | 16 bytes | `None`, as with any other number of bytes |
 #[diagnostic::on_unimplemented(
     message = "a message has no field of type `{Self}`",
@@ -189,6 +189,23 @@ impl Field for String {
 
     fn absent(_: Self::Written) -> Self {
         Self::new()
+    }
+}
+
+impl Field for Token {
+    type Read<'a> = Option<&'a str>;
+    type Written = Option<WIPOffset<&'static str>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        Self::new(read.unwrap_or_default())
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        (!self.is_empty()).then(|| builder.create_string(self.secret()))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        Self::default()
     }
 }
 

@@ -55,11 +55,31 @@ impl Session {
         self.end_with_word(CloseReason::Violation(violation));
     }
 
+    /// Closes a connection whose peer has not said in time who it is.
+    pub(super) fn end_unauthenticated(&mut self) {
+        let Some((within, goodbye)) = self
+            .demanded()
+            .map(|demanded| (demanded.within, demanded.goodbye.clone()))
+        else {
+            return;
+        };
+        let reason = CloseReason::NotAuthenticated(within);
+        if self.stats.frames_in == 0 {
+            self.end_now(reason);
+        } else {
+            self.end_with_header(reason, &goodbye);
+        }
+    }
+
     /// Closes the connection after a GOAWAY that says that the peer is the reason.
     fn end_with_word(&mut self, reason: CloseReason) {
+        let header = self.config.violation_header.clone();
+        self.end_with_header(reason, &header);
+    }
+
+    fn end_with_header(&mut self, reason: CloseReason, header: &[u8]) {
         if self.phase.is_alive() {
-            let header = self.config.violation_header.clone();
-            self.push_go_away(&header);
+            self.push_go_away(header);
             self.end_after_flush(reason);
         }
     }

@@ -182,7 +182,7 @@ impl Session {
             self.peer.note_started(frame.call_id);
             return self.answer_ping(&frame);
         }
-        if !matches!(self.phase, Phase::Open) {
+        if !matches!(self.phase, Phase::Unauthenticated { .. } | Phase::Open) {
             // The request began to arrive before this side announced the end, but was not counted as started.
             self.stats.rejected += 1;
             return self.events.push_back(Event::Reject {

@@ -95,7 +95,15 @@ impl Session {
         if !is_ping && self.config.role == Role::Client {
             return reject(RejectReason::NotServed);
         }
-        if !is_ping && !matches!(self.phase, Phase::Open) {
+        if let Some(demanded) = self.demanded() {
+            if !is_ping && prelude.opcode != OpCode::HEARTBEAT {
+                return reject(RejectReason::NotAuthenticated);
+            }
+            let (length, limit) = (prelude.header_length.saturating_add(payload), demanded.heartbeat);
+            if length > limit {
+                return reject(RejectReason::HeaderTooLarge { length, limit });
+            }
+        } else if !is_ping && !matches!(self.phase, Phase::Open) {
             return FrameDecision::Reject {
                 reason: RejectReason::GoingAway,
                 must_answer: false,

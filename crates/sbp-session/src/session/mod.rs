@@ -14,8 +14,14 @@ use bytes::{BytesMut, buf::Limit};
 use sbp_frame::WriteQueue;
 
 use crate::{
-    CloseReason, Event, Role, SessionConfig, SessionStats, arrival::Arrival, budget::Budget, keepalive::Keepalive,
-    own_calls::OwnCalls, peer_calls::PeerCalls, phase::Phase, receiver::Receiver,
+    Authentication, CloseReason, Event, Role, SessionConfig, SessionStats,
+    arrival::Arrival,
+    budget::Budget,
+    keepalive::Keepalive,
+    own_calls::OwnCalls,
+    peer_calls::PeerCalls,
+    phase::{Phase, Step},
+    receiver::Receiver,
 };
 
 /// The system errors queued since the peer last took all queued before.
@@ -67,10 +73,20 @@ impl Session {
         if config.role == Role::Client {
             events.push_back(Event::HeartbeatDue);
         }
+        let mut receiver = Receiver::new(limits.frame_length);
+        let phase = match &config.authentication {
+            Some(demanded) if config.role == Role::Server => {
+                receiver.keep_small(true);
+                Phase::Unauthenticated {
+                    until: now + demanded.within,
+                }
+            }
+            _ => Phase::Open,
+        };
         Self {
-            phase: Phase::Open,
+            phase,
             now,
-            receiver: Receiver::new(limits.frame_length),
+            receiver,
             arrival: Arrival::new(&config),
             queue: WriteQueue::new(),
             events,
@@ -93,6 +109,26 @@ impl Session {
     /// The configuration of this session.
     pub fn config(&self) -> &SessionConfig {
         &self.config
+    }
+
+    /// It is known who the peer is: from now on all its requests are served.
+    pub fn set_authenticated(&mut self) {
+        if self.step(Step::Authenticate) {
+            self.receiver.keep_small(false);
+        }
+    }
+
+    /// Whether the peer's requests are served: who it is is known, or was never asked.
+    pub fn is_authenticated(&self) -> bool {
+        !matches!(self.phase, Phase::Unauthenticated { .. })
+    }
+
+    /// What was demanded of the peer, while it has not done it.
+    fn demanded(&self) -> Option<&Authentication> {
+        match self.phase {
+            Phase::Unauthenticated { .. } => self.config.authentication.as_ref(),
+            _ => None,
+        }
     }
 
     /// The buffer to read the next bytes into, which always has room. Call [`Session::handle_received`] with the number
@@ -195,7 +231,7 @@ impl Session {
     /// Whether the connection is over and its socket can be closed.
     pub fn is_closed(&self) -> bool {
         match &self.phase {
-            Phase::Open | Phase::Draining { .. } => false,
+            Phase::Unauthenticated { .. } | Phase::Open | Phase::Draining { .. } => false,
             Phase::Flushing { .. } => self.queue.is_empty(),
             Phase::Closed { .. } => true,
         }
@@ -203,7 +239,7 @@ impl Session {
 
     /// Whether new requests have to use another connection: this one is ending, or has no call ids left.
     pub fn is_going_away(&self) -> bool {
-        !matches!(self.phase, Phase::Open) || self.own.next_id().is_none()
+        !matches!(self.phase, Phase::Unauthenticated { .. } | Phase::Open) || self.own.next_id().is_none()
     }
 
     /// Why the connection is closed, once that is decided.
@@ -238,6 +274,11 @@ impl Session {
         let limits = &self.config.limits;
         match self.config.role {
             Role::Client => self.refusals.count < limits.calls || self.refusals.last < self.queue.written(),
+            // The frames behind a HEARTBEAT are judged when it is answered: it may have authenticated the peer. Refusals
+            // are queued one by one, so that one read does not bring many.
+            Role::Server if self.demanded().is_some() => {
+                self.peer.active() == 0 && self.events.is_empty() && !self.is_queue_full()
+            }
             Role::Server => {
                 self.peer.active() < limits.calls && self.peer.bytes() < limits.request_bytes && !self.is_queue_full()
             }
@@ -247,7 +288,11 @@ impl Session {
     /// Whether the limit of unwritten answers is reached; while memory is short, a single byte is too many. A client's
     /// queue is limited by the number of its requests.
     fn is_queue_full(&self) -> bool {
-        let limit = if self.tight { 1 } else { self.config.limits.answer_bytes };
+        let limit = match self.demanded() {
+            _ if self.tight => 1,
+            Some(demanded) => demanded.answer_bytes,
+            None => self.config.limits.answer_bytes,
+        };
         self.config.role == Role::Server && self.queue.len() >= limit
     }
 

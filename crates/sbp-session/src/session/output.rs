@@ -20,7 +20,7 @@ impl Session {
     pub fn send_request(&mut self, now: Instant, request: Outgoing<'_>) -> Result<CallId, SendError> {
         self.advance_time(now);
         match self.phase {
-            Phase::Open => {}
+            Phase::Unauthenticated { .. } | Phase::Open => {}
             Phase::Draining { .. } => return Err(SendError::GoingAway),
             Phase::Flushing { .. } | Phase::Closed { .. } => return Err(SendError::Closed),
         }

@@ -14,7 +14,7 @@ use bytes::BufMut;
 use sbp_frame::{CallId, OpCode, Prelude, checksum};
 
 use super::Session;
-use crate::{CallFailure, Event, Outgoing, SessionConfig, phase::Phase};
+use crate::{Authentication, CallFailure, Event, Outgoing, SessionConfig, phase::Phase};
 
 const ID: CallId = CallId::FIRST;
 
@@ -63,6 +63,18 @@ fn server() -> Session {
     session
 }
 
+/// A server that has to know its peer first, with HEARTBEAT 1 in flight.
+fn unauthenticated() -> Session {
+    let config = SessionConfig {
+        authentication: Some(Authentication::default()),
+        ..SessionConfig::server()
+    };
+    let mut session = Session::new(config, Instant::now());
+    receive(&mut session, &frame(OpCode::HEARTBEAT, 0, 1, b"ask", b""));
+    assert_eq!(events(&mut session).len(), 1);
+    session
+}
+
 /// Plays every pair of state and input and prints the table. Fails on the first whose next state is not `expected`.
 fn check<S: Copy + Debug + Eq, I: Copy + Debug>(
     name: &str,
@@ -85,6 +97,8 @@ fn check<S: Copy + Debug + Eq, I: Copy + Debug>(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// A server has to know the peer first.
+    Unauthenticated,
     Open,
     /// The peer has announced the end.
     Draining,
@@ -96,6 +110,7 @@ enum Stage {
 
 fn stage(session: &Session) -> Stage {
     match session.phase {
+        Phase::Unauthenticated { .. } => Stage::Unauthenticated,
         Phase::Open => Stage::Open,
         Phase::Draining { until: None } => Stage::Draining,
         Phase::Draining { until: Some(_) } => Stage::DrainingBy,
@@ -112,13 +127,18 @@ enum Happens {
     Close,
     SocketFails,
     TimePasses,
+    Authenticated,
 }
 
 fn play_phase(from: Stage, happens: Happens) -> Stage {
-    let mut session = server();
+    let mut session = if from == Stage::Unauthenticated {
+        unauthenticated()
+    } else {
+        server()
+    };
     let now = session.now;
     match from {
-        Stage::Open => {}
+        Stage::Unauthenticated | Stage::Open => {}
         Stage::Draining => receive(&mut session, &frame(OpCode::GOAWAY, 0, 0, b"", b"")),
         Stage::DrainingBy => session.go_away(b"bye", now),
         Stage::Flushing => {
@@ -136,6 +156,7 @@ fn play_phase(from: Stage, happens: Happens) -> Stage {
         Happens::Close => session.close(),
         Happens::SocketFails => session.handle_transport_error(io::ErrorKind::BrokenPipe.into(), now),
         Happens::TimePasses => session.handle_timeout(now + Duration::from_secs(15)),
+        Happens::Authenticated => session.set_authenticated(),
     }
     let next = stage(&session);
     let ended = matches!(next, Stage::Flushing | Stage::Closed) && !matches!(from, Stage::Flushing | Stage::Closed);
@@ -149,22 +170,36 @@ fn play_phase(from: Stage, happens: Happens) -> Stage {
 
 #[test]
 fn every_move_of_a_connection() {
-    use Happens::{Close, GoAway, LastAnswer, PeerGoesAway, SocketFails, TimePasses};
-    use Stage::{Closed, Draining, DrainingBy, Flushing, Open};
+    use Happens::{Authenticated, Close, GoAway, LastAnswer, PeerGoesAway, SocketFails, TimePasses};
+    use Stage::{Closed, Draining, DrainingBy, Flushing, Open, Unauthenticated};
     let expected = |from, happens| match (from, happens) {
-        (Open, LastAnswer | TimePasses) => Open,
-        (Open | Draining, PeerGoesAway) | (Draining, TimePasses) => Draining,
-        (Open | Draining | DrainingBy, GoAway) | (DrainingBy, PeerGoesAway) => DrainingBy,
+        // Its HEARTBEAT is being answered, and until then nothing more is read; the answer alone authenticates nobody.
+        (Unauthenticated, LastAnswer | PeerGoesAway) => Unauthenticated,
+        (Unauthenticated | Open, Authenticated) | (Open, LastAnswer | TimePasses) => Open,
+        (Unauthenticated, GoAway) => DrainingBy,
+        (Open | Draining, PeerGoesAway) | (Draining, TimePasses | Authenticated) => Draining,
+        (Open | Draining | DrainingBy, GoAway) | (DrainingBy, PeerGoesAway | Authenticated) => DrainingBy,
         (Draining | DrainingBy, LastAnswer)
         | (DrainingBy, TimePasses)
-        | (Open | Draining | DrainingBy, Close)
-        | (Flushing, GoAway | PeerGoesAway | LastAnswer | Close) => Flushing,
-        (Flushing, SocketFails | TimePasses) | (Open | Draining | DrainingBy, SocketFails) | (Closed, _) => Closed,
+        | (Unauthenticated, TimePasses)
+        | (Unauthenticated | Open | Draining | DrainingBy, Close)
+        | (Flushing, GoAway | PeerGoesAway | LastAnswer | Close | Authenticated) => Flushing,
+        (Flushing, SocketFails | TimePasses)
+        | (Unauthenticated | Open | Draining | DrainingBy, SocketFails)
+        | (Closed, _) => Closed,
     };
     check(
         "connection",
-        &[Open, Draining, DrainingBy, Flushing, Closed],
-        &[GoAway, PeerGoesAway, LastAnswer, Close, SocketFails, TimePasses],
+        &[Unauthenticated, Open, Draining, DrainingBy, Flushing, Closed],
+        &[
+            GoAway,
+            PeerGoesAway,
+            LastAnswer,
+            Close,
+            SocketFails,
+            TimePasses,
+            Authenticated,
+        ],
         expected,
         play_phase,
     );

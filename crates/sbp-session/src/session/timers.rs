@@ -15,8 +15,12 @@ impl Session {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance_time(now);
         if self.phase.until().is_some_and(|until| until <= now) {
-            let flush_by = now + self.config.flush_timeout;
-            self.step(Step::TimeIsUp { flush_by });
+            if self.is_authenticated() {
+                let flush_by = now + self.config.flush_timeout;
+                self.step(Step::TimeIsUp { flush_by });
+            } else {
+                self.end_unauthenticated();
+            }
         }
         if !self.phase.is_alive() {
             return;

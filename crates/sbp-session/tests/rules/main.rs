@@ -1,5 +1,6 @@
 //! The rules of a connection, from outside: bytes and time in, events and bytes out.
 
+mod authentication;
 mod bad_input;
 mod calls;
 mod checks;

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use sbp_frame::{Frame, OpCode};
-use sbp_messages::{ClientRole, Encoder, Feature, HeartbeatRequest, HeartbeatResponse, Message};
+use sbp_messages::{ClientRole, Encoder, Feature, HeartbeatRequest, HeartbeatResponse, Message, Token};
 
 use crate::failure::Cause;
 use crate::features::{Features, OFFERED};
@@ -27,6 +27,7 @@ impl Hello {
             protocol_revision: REVISION,
             features: OFFERED.iter().map(|name| Feature::new(name, "1")).collect(),
             connection_id: 0,
+            token: Token::default(),
         };
         let mut hello = Self {
             request,

@@ -106,15 +106,17 @@ pub(super) fn heartbeat_request() -> impl Strategy<Value = HeartbeatRequest> {
         any::<i32>(),
         features(),
         any::<i64>(),
+        string().prop_map(Token::new),
     )
         .prop_map(
-            |(client_id, role, range_server, protocol_revision, features, connection_id)| HeartbeatRequest {
+            |(client_id, role, range_server, protocol_revision, features, connection_id, token)| HeartbeatRequest {
                 client_id,
                 client_role: ClientRole(role),
                 range_server,
                 protocol_revision,
                 features,
                 connection_id,
+                token,
             },
         )
 }

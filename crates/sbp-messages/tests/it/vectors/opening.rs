@@ -28,6 +28,7 @@ headers! {
         protocol_revision: n.extension(0, Count::int),
         features: n.extension(Vec::new(), |n| n.two(feature)),
         connection_id: n.extension(0, Count::long),
+        token: n.extension(Token::default(), |n| Token::new(n.text())),
     };
     HeartbeatResponse, n => HeartbeatResponse {
         client_id: n.text(),

@@ -24,6 +24,7 @@ impl<'a> HeartbeatRequest<'a> {
   pub const VT_PROTOCOL_REVISION: ::flatbuffers::VOffsetT = 10;
   pub const VT_FEATURES: ::flatbuffers::VOffsetT = 12;
   pub const VT_CONNECTION_ID: ::flatbuffers::VOffsetT = 14;
+  pub const VT_TOKEN: ::flatbuffers::VOffsetT = 16;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -36,6 +37,7 @@ impl<'a> HeartbeatRequest<'a> {
   ) -> ::flatbuffers::WIPOffset<HeartbeatRequest<'bldr>> {
     let mut builder = HeartbeatRequestBuilder::new(_fbb);
     builder.add_connection_id(args.connection_id);
+    if let Some(x) = args.token { builder.add_token(x); }
     if let Some(x) = args.features { builder.add_features(x); }
     builder.add_protocol_revision(args.protocol_revision);
     if let Some(x) = args.range_server { builder.add_range_server(x); }
@@ -87,6 +89,13 @@ impl<'a> HeartbeatRequest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(HeartbeatRequest::VT_CONNECTION_ID, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn token(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(HeartbeatRequest::VT_TOKEN, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for HeartbeatRequest<'_> {
@@ -101,6 +110,7 @@ impl ::flatbuffers::Verifiable for HeartbeatRequest<'_> {
      .visit_field::<i32>("protocol_revision", Self::VT_PROTOCOL_REVISION, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Feature>>>>("features", Self::VT_FEATURES, false)?
      .visit_field::<i64>("connection_id", Self::VT_CONNECTION_ID, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("token", Self::VT_TOKEN, false)?
      .finish();
     Ok(())
   }
@@ -112,6 +122,7 @@ pub struct HeartbeatRequestArgs<'a> {
     pub protocol_revision: i32,
     pub features: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Feature<'a>>>>>,
     pub connection_id: i64,
+    pub token: Option<::flatbuffers::WIPOffset<&'a str>>,
 }
 impl<'a> Default for HeartbeatRequestArgs<'a> {
   #[inline]
@@ -123,6 +134,7 @@ impl<'a> Default for HeartbeatRequestArgs<'a> {
       protocol_revision: 0,
       features: None,
       connection_id: 0,
+      token: None,
     }
   }
 }
@@ -157,6 +169,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> HeartbeatRequestBuilder<'a, '
     self.fbb_.push_slot::<i64>(HeartbeatRequest::VT_CONNECTION_ID, connection_id, 0);
   }
   #[inline]
+  pub fn add_token(&mut self, token: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(HeartbeatRequest::VT_TOKEN, token);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> HeartbeatRequestBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     HeartbeatRequestBuilder {
@@ -180,6 +196,7 @@ impl ::core::fmt::Debug for HeartbeatRequest<'_> {
       ds.field("protocol_revision", &self.protocol_revision());
       ds.field("features", &self.features());
       ds.field("connection_id", &self.connection_id());
+      ds.field("token", &self.token());
       ds.finish()
   }
 }
