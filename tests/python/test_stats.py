@@ -75,3 +75,21 @@ async def test_what_is_on_its_way_is_seen(server: sbp.Server, name: str) -> None
                 proxy.cut()
             everything: list[sbp.Operation[Any]] = [*operations, ping]
             await asyncio.gather(*everything, return_exceptions=True)
+
+
+def test_a_server_counts_what_it_stores_syncs_and_refuses(server: sbp.Server, name: str) -> None:
+    with sbp.connect(server.address) as client:
+        stream = client.create_stream(name)
+        before = server.stats()
+        stream.append(b"x")
+        with pytest.raises(sbp.errors.SbpError):
+            stream.append(b"y", expected_offset=7)
+        after = server.stats()
+    grown = {key: after[key] - before[key] for key in ("appends", "records_appended", "refusals")}  # type: ignore[operator]
+    assert grown == {"appends": 1, "records_appended": 1, "refusals": 1}
+    assert after["damaged_ranges"] == 0
+    with sbp.Server(durability="fsync") as durable, sbp.connect(durable.address) as client:
+        client.create_stream(name).append(b"x")
+        stats = durable.stats()
+    assert isinstance(stats["syncs"], int) and stats["syncs"] >= 1
+    assert isinstance(stats["sync_seconds"], float) and stats["sync_seconds"] > 0

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sbp_client::Position;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use proxy::Proxy;
@@ -20,9 +22,13 @@ use crate::when::{parse_duration, parse_position};
 #[derive(Debug, Parser)]
 #[command(name = "sbp", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Log what happens inside to standard error: `info`, `debug`, or a filter such as `sbp_client=debug`.
-    #[arg(long, global = true, env = "SBP_LOG", value_name = "FILTER")]
+    /// Log to standard error: error, warn, info, debug, trace, off, or a filter such as `sbp_client=debug`. A server logs
+    /// from `info` on if nothing is said, other commands log nothing.
+    #[arg(long, global = true, env = "SBP_LOG", value_name = "LEVEL", value_parser = parse_filter)]
     pub(crate) log: Option<String>,
+    /// How a line of the log is written. Text has colours on a terminal alone.
+    #[arg(long, global = true, env = "SBP_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -63,6 +69,15 @@ pub(crate) enum Command {
     Proxy(Proxy),
 }
 
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people: time, level, place, what happened.
+    Text,
+    /// For programs: a JSON object with timestamp, level, target, message and what belongs to it.
+    Json,
+}
+
 /// Where the server is, and how long to wait for it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Connection {
@@ -92,7 +107,9 @@ A range server registers with its placement driver under the address it advertis
 time. Clients are given the address of the placement driver, which tells them who holds what.
 
 Prints `listening on HOST:PORT` when it is ready. SIGINT or SIGTERM ends it cleanly; SIGKILL loses nothing that was
-acknowledged. It exits with an error when its log has failed, because nothing can be made durable from then on.")]
+acknowledged. It exits with an error when its log has failed, because nothing can be made durable from then on.
+
+What it does, finds and refuses it logs to standard error: `--log warn` for less, `--log-format json` for programs.")]
 pub(crate) struct Serve {
     /// Where log and metadata live; created when it does not exist.
     #[arg(long, value_name = "DIR")]
@@ -396,6 +413,18 @@ pub(crate) struct Embedded {
     pub(crate) durability: Durability,
 }
 
+/// A level, or a filter as `tracing` knows them.
+fn parse_filter(text: &str) -> Result<String, String> {
+    let is_level = text.parse::<LevelFilter>().is_ok();
+    if !is_level && !text.contains('=') && !text.starts_with("sbp") {
+        return Err("the levels are error, warn, info, debug, trace and off".to_owned());
+    }
+    match EnvFilter::builder().parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Text in which a backslash begins an escape.
 fn parse_delimiter(text: &str) -> Result<String, String> {
     let mut letters = text.chars();
@@ -420,12 +449,29 @@ fn parse_delimiter(text: &str) -> Result<String, String> {
 mod tests {
     use clap::CommandFactory;
 
-    use super::{Cli, parse_delimiter};
+    use super::{Cli, parse_delimiter, parse_filter};
 
     #[test]
     fn delimiters_have_escapes() {
         assert_eq!(parse_delimiter(r"a\n\0\\"), Ok("a\n\0\\".to_owned()));
         assert!(parse_delimiter(r"\").is_err() && parse_delimiter(r"\x").is_err());
+    }
+
+    #[test]
+    fn a_filter_is_a_level_or_names_a_place() {
+        for good in [
+            "info",
+            "WARN",
+            "off",
+            "sbp_log=debug",
+            "warn,sbp_server=trace",
+            "sbp_client",
+        ] {
+            assert_eq!(parse_filter(good), Ok(good.to_owned()));
+        }
+        for wrong in ["verbose", "sbp_log=loud", ""] {
+            assert!(parse_filter(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

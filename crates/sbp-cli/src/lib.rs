@@ -10,13 +10,13 @@ mod command;
 mod error;
 mod input;
 mod json;
+mod logging;
 mod output;
 mod session;
 mod terminal;
 mod when;
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 
 use clap::Parser;
 
@@ -38,7 +38,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
             return refusal.exit_code();
         }
     };
-    init_log(cli.log.as_deref());
+    logging::start(&cli);
     let mut terminal = Terminal::new();
     match dispatch(cli, &mut terminal) {
         Ok(()) => 0,
@@ -62,16 +62,5 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Ping(ping) => command::ping::run(&ping, terminal),
         Command::Bench(bench) => bench::run(bench, terminal),
         Command::Proxy(proxy) => command::proxy::run(proxy, terminal),
-    }
-}
-
-/// Logs go to standard error, and only when asked for. A subscriber that is there already stays.
-fn init_log(filter: Option<&str>) {
-    if let Some(filter) = filter {
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_writer(std::io::stderr);
-        let _ = subscriber.try_init();
     }
 }

@@ -36,7 +36,7 @@ pub use entry::{BatchBytes, EntryHead, LogEntry, StoredBatch};
 pub use error::{LogError, OpenError, ReadError};
 pub use fs::{File, FileLock, FileSystem, OpenMode, RealFileSystem};
 pub use log::{Log, Queued};
-pub use observer::GroupObserver;
+pub use observer::{GroupObserver, SyncObserver};
 pub use recovered::{Damage, DamagedInterval, RangeEnd, Recovered};
 pub use stats::LogStats;
 pub use upkeep::scrub::Scrubbed;

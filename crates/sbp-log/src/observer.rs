@@ -1,6 +1,8 @@
 //! The interface through which the log reports the outcome of appends.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::LogError;
 
@@ -13,4 +15,10 @@ pub trait GroupObserver<T>: Send + Sync + 'static {
     /// After [`LogError::DiskFull`], the offsets of the refused ranges continue from
     /// [`Log::synced_end`](crate::Log::synced_end).
     fn group_ended(&self, contexts: Vec<T>, outcome: Result<(), Arc<LogError>>);
+}
+
+/// Told how long each sync of a segment took, on the thread that waited for it. Must not block.
+pub trait SyncObserver: fmt::Debug + Send + Sync + 'static {
+    /// A sync of a segment has ended, well or not.
+    fn sync_ended(&self, took: Duration);
 }

@@ -21,6 +21,18 @@ pub enum Roles {
     },
 }
 
+impl Roles {
+    /// The word for it, as the command line has it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::PlacementDriver => "placement-driver",
+            Self::RangeServer { .. } => "range-server",
+        }
+    }
+}
+
 /// The configuration of a [`Server`](crate::Server). Change what is to differ from [`ServerConfig::default`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {

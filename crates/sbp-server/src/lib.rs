@@ -14,6 +14,7 @@ mod connections;
 mod data_dir;
 mod error;
 mod failure;
+mod histogram;
 mod identity;
 mod listener;
 mod log_rate_limiter;
@@ -24,6 +25,7 @@ mod peer;
 mod placement;
 mod range;
 mod refusal;
+mod refusals;
 mod reject;
 mod roles;
 mod runtime;
@@ -31,10 +33,12 @@ mod server;
 mod start;
 mod stats;
 mod storage;
+mod sync_watch;
 
 pub use config::{Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
+pub use histogram::Durations;
 pub use sbp_log::Durability;
 #[cfg(feature = "testing")]
 pub use sbp_log::ForgetWriters;

@@ -13,6 +13,7 @@ use crate::offer::Offer;
 use crate::placement::PlacementDriver;
 use crate::range::{RangeServer, Readers};
 use crate::refusal::Refusal;
+use crate::refusals::Refusals;
 use crate::roles::RangeRole;
 use crate::stats::Counters;
 
@@ -48,6 +49,7 @@ pub(crate) struct Node {
     pub(crate) counters: Arc<Counters>,
     /// Warnings about peers that break the protocol.
     pub(crate) faults: LogRateLimiter,
+    pub(crate) refusals: Refusals,
 }
 
 impl Node {

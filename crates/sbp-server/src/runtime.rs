@@ -26,9 +26,10 @@ use crate::log_rate_limiter::LogRateLimiter;
 use crate::node::{ConnectionLimits, Node};
 use crate::offer::Offer;
 use crate::range::{RangeServer, Readers};
+use crate::refusals::Refusals;
 use crate::roles::keep_in_touch;
 use crate::start::{OpenedRoles, StartContext};
-use crate::stats::{Counters, ServerStats};
+use crate::stats::{Counters, ServerStats, seconds_since};
 use crate::storage::StorageParts;
 
 /// How much longer than the grace connections may take to write their last bytes.
@@ -63,6 +64,7 @@ pub(crate) struct ServerRuntime {
 impl ServerRuntime {
     /// Starts all parts.
     pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
+        let began = Instant::now();
         check_listen_address(config)?;
         let runtime = start_runtime("sbp-server-io")?;
         let reception = start_runtime("sbp-reception")?;
@@ -75,6 +77,7 @@ impl ServerRuntime {
         let data_dir =
             DataDir::new(config.data_dir.as_deref()).map_err(StartError::io("make a temporary directory"))?;
         let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
+        tell_start(config, local, &advertise, &data_dir);
         let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
         let context = StartContext {
             config,
@@ -106,6 +109,7 @@ impl ServerRuntime {
         reception.spawn(acceptor.run(listener, stopped));
         start_background_tasks(&runtime, &node, config, data_dir.path());
         let (grace, durability) = (config.shutdown_grace, config.durability);
+        tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
             runtime,
             reception,
@@ -141,6 +145,8 @@ impl ServerRuntime {
             bytes_fetched: counters.bytes_fetched.value(),
             groups: log.groups,
             syncs: log.syncs,
+            sync_times: counters.sync_seconds.snapshot(),
+            refusals: self.node.refusals.counts().iter().map(|(_, count)| count).sum(),
             damaged_ranges: self.owner.activity().damaged_ranges,
             durability: self.durability.name(),
         }
@@ -161,6 +167,13 @@ impl ServerRuntime {
             locks,
             ..
         } = self;
+        let began = Instant::now();
+        let (open, seconds) = (connections.count(), grace.as_secs_f64());
+        tracing::info!(
+            connections = open,
+            seconds,
+            "draining: calls under way may end, no others begin"
+        );
         let _ended = stop.send(true);
         connections.go_away();
         if !connections.wait_until_closed(grace + CLOSING_TIME) {
@@ -189,7 +202,31 @@ impl ServerRuntime {
         data_dir
             .clean_up()
             .map_err(|source| ShutdownError::Temporary { path, source })?;
+        if closed.is_ok() {
+            tracing::info!(seconds = seconds_since(began), "ended");
+        }
         closed
+    }
+}
+
+/// Logs what is about to be started.
+fn tell_start(config: &ServerConfig, local: SocketAddr, advertise: &str, data_dir: &DataDir) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        role = config.roles.name(),
+        listen = %local,
+        advertise,
+        data_dir = %data_dir.path().display(),
+        temporary = data_dir.is_temporary(),
+        durability = config.durability.name(),
+        "starting"
+    );
+    if config.durability == Durability::None {
+        tracing::warn!("durability is none: what is acknowledged can be lost with the machine's power");
+    }
+    if !local.ip().is_loopback() {
+        tracing::warn!(listen = %local, "other machines can connect, and nobody is asked who he is");
     }
 }
 
@@ -242,6 +279,7 @@ fn open_node(
         health,
         counters,
         faults: LogRateLimiter::default(),
+        refusals: Refusals::default(),
     });
     Ok((node, owner))
 }

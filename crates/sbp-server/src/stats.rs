@@ -1,6 +1,9 @@
 //! Figures about a running server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::histogram::{Durations, Histogram};
 
 /// A snapshot of the server's counters, all since its start unless said otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +29,10 @@ pub struct ServerStats {
     pub groups: u64,
     /// Syncs of the log's segments.
     pub syncs: u64,
+    /// How long each of them took.
+    pub sync_times: Durations,
+    /// Requests, and entries of requests, that were refused, for whatever reason.
+    pub refusals: u64,
     /// Ranges with records known to be damaged on the disk.
     pub damaged_ranges: u64,
     /// The name of the durability in force: `fsync` or `none`.
@@ -61,4 +68,11 @@ pub(crate) struct Counters {
     /// FETCH entries answered with an error.
     pub(crate) fetches_refused: Counter,
     pub(crate) bytes_fetched: Counter,
+    /// How long the disk took for each sync of the log.
+    pub(crate) sync_seconds: Histogram,
+}
+
+/// Seconds with three digits behind the point, for the log.
+pub(crate) fn seconds_since(began: Instant) -> f64 {
+    (began.elapsed().as_secs_f64() * 1e3).round() / 1e3
 }

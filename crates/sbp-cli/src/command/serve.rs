@@ -35,8 +35,14 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         let server = Arc::clone(&server);
         move || {
             // Ends without a signal when the handle is closed below.
-            let asked = signals.forever().next().is_some();
-            if asked { server.shutdown() } else { Ok(()) }
+            match signals.forever().next() {
+                Some(signal) => {
+                    let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+                    tracing::info!(signal = name, "asked to end");
+                    server.shutdown()
+                }
+                None => Ok(()),
+            }
         }
     });
     let watcher = watcher.map_err(CliError::system("start a thread"))?;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod cursor;
+mod logs;
 mod manage;
 mod proxy;
 mod records;
@@ -16,13 +17,17 @@ use sbp_e2e::process::Serving;
 
 fn sbp(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sbp"));
-    command.args(arguments).env_remove("SBP_SERVERS").env_remove("SBP_LOG");
+    command
+        .args(arguments)
+        .env_remove("SBP_SERVERS")
+        .env_remove("SBP_LOG")
+        .env_remove("SBP_LOG_FORMAT");
     command
 }
 
 /// Starts `sbp serve` with its data in a directory.
 fn serve(dir: &Path, listen: &str) -> Serving {
-    Serving::spawn(sbp(&["serve", "--listen", listen, "--data-dir"]).arg(dir))
+    Serving::spawn(sbp(&["serve", "--log", "warn", "--listen", listen, "--data-dir"]).arg(dir))
 }
 
 /// Runs a command against the server, with `input` on its standard input.

@@ -53,7 +53,7 @@ impl Role {
     }
 
     fn restart(&mut self) {
-        let mut command = sbp(&["serve", "--listen", &self.address, "--data-dir"]);
+        let mut command = sbp(&["serve", "--log", "error", "--listen", &self.address, "--data-dir"]);
         let serving = Serving::spawn(command.arg(&self.directory).args(&self.arguments));
         self.address.clone_from(&serving.address);
         self.serving = Some(serving);

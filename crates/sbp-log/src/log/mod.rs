@@ -4,13 +4,14 @@ mod read;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sbp_locks::Mutex;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
+use crate::SyncObserver;
 use crate::recover;
 use crate::recover::Recovery;
 use crate::segments::claim::Claimed;
@@ -91,6 +92,7 @@ fn share(
         synced_below: AtomicU64::new(newest),
         state: recovery.state.into(),
         config,
+        sync_observer: OnceLock::new(),
         _lock: claimed.lock,
     })
 }
@@ -325,6 +327,18 @@ impl<T: Send + 'static> Log<T> {
                 server_id: Some(id),
                 ..superblock
             })
+    }
+
+    /// Has `observer` told of every sync from now on. The first observer stays.
+    pub fn observe_syncs(&self, observer: Arc<dyn SyncObserver>) {
+        let _first = self.shared.sync_observer.set(observer);
+    }
+
+    /// Whether appends are refused because the disk has no room for another segment. Tried again by appends, once a
+    /// second.
+    #[must_use]
+    pub fn disk_is_full(&self) -> bool {
+        self.shared.prepared.is_full()
     }
 
     /// Why the log takes no more appends, if it has failed. Final.

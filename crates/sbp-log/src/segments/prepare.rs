@@ -195,7 +195,7 @@ impl Prepared {
         let made = match maker.make() {
             Ok(segment) => Slot::Ready(segment),
             Err(error) if is_full(&error) => {
-                tracing::warn!("no room for another segment");
+                tracing::warn!("the disk is full: appends that need another segment are refused until it has room");
                 maker.give_up_reserve();
                 Slot::Full {
                     tried: self.clock.elapsed(),
@@ -211,6 +211,11 @@ impl Prepared {
             *slot = made;
         }
         self.changed.notify_all();
+    }
+
+    /// Whether there was no room for another segment when one was last tried.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(&*self.slot.lock(), Slot::Full { .. })
     }
 
     pub(crate) fn close(&self) {

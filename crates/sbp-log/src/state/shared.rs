@@ -1,14 +1,13 @@
 //! The state that the log's threads and its readers share.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use sbp_buffers::Recycler;
 use sbp_locks::{Mutex, RwLock};
 use sbp_types::{Offset, RangeKey};
 
-use crate::LogConfig;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
 use crate::format::superblock::Superblock;
@@ -20,6 +19,7 @@ use crate::segments::segment::Segment;
 use crate::state::hot_tail::HotTail;
 use crate::state::index::Index;
 use crate::writers::Writers;
+use crate::{LogConfig, SyncObserver};
 
 /// The state that readers see, changed once per group.
 #[derive(Debug)]
@@ -159,6 +159,8 @@ pub(crate) struct Shared {
     pub(crate) compacting: Mutex<()>,
     /// How many times batches have been moved to another file. A read that failed meanwhile is repeated.
     pub(crate) moved: AtomicU64,
+    /// Who is told of syncs, once somebody has asked for it.
+    pub(crate) sync_observer: OnceLock<Arc<dyn SyncObserver>>,
     /// Held for as long as the log lives.
     pub(crate) _lock: Box<dyn FileLock>,
 }

@@ -304,6 +304,9 @@ fn timed_sync(shared: &Shared, segment: &Segment) -> io::Result<()> {
         &shared.counters.sync_nanos,
         u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
     );
+    if let Some(observer) = shared.sync_observer.get() {
+        observer.sync_ended(took);
+    }
     result
 }
 

@@ -203,6 +203,10 @@ impl Server {
         figures.set_item("fetches", stats.fetches)?;
         figures.set_item("bytes_fetched", stats.bytes_fetched)?;
         figures.set_item("groups", stats.groups)?;
+        figures.set_item("syncs", stats.syncs)?;
+        figures.set_item("sync_seconds", stats.sync_times.sum())?;
+        figures.set_item("refusals", stats.refusals)?;
+        figures.set_item("damaged_ranges", stats.damaged_ranges)?;
         figures.set_item("durability", stats.durability)?;
         Ok(figures)
     }

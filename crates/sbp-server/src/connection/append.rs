@@ -99,10 +99,12 @@ impl Appends {
             {
                 throttle_time_ms = ranges.refused_throttle_ms();
             }
+            turn.note(OpCode::APPEND, &result.status);
             let results = match self.open.get_mut(&call) {
                 // The call's only entry was not started in time: the whole call ends with a system error.
                 None if result.status.code == ErrorCode::REQUEST_TIMEOUT => {
-                    turn.refuse_call(call, OpCode::APPEND, Refusal::expired());
+                    turn.replier
+                        .refuse(turn.session, call.raw(), OpCode::APPEND, Refusal::expired());
                     continue;
                 }
                 None => smallvec![result],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_frame::{CallId, OpCode};
-use sbp_messages::{ClientRole, Message};
+use sbp_messages::{ClientRole, Message, Status};
 use sbp_session::Session;
 use sbp_transport::Mailbox;
 use sbp_types::{Offset, RangeKey, StreamId};
@@ -101,7 +101,16 @@ impl Turn<'_> {
 
     /// Ends a call with a system error.
     pub(super) fn refuse_call(&mut self, call: CallId, opcode: OpCode, refusal: Refusal) {
-        self.replier.refuse(self.session, call.raw(), opcode, refusal);
+        let status = refusal.into();
+        self.note(opcode, &status);
+        self.replier.refuse(self.session, call.raw(), opcode, status);
+    }
+
+    /// Counts and logs how a request or one entry of it ended, if it was refused.
+    pub(super) fn note(&self, opcode: OpCode, status: &Status) {
+        if !status.is_success() {
+            self.node.refusals.note(opcode, status, self.handle.id, self.now);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
     ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, GoAway,
-    HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, SyncRangesRequest,
+    HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, Status, SyncRangesRequest,
 };
 use sbp_session::{CloseReason, Event, Session};
 use sbp_transport::Application;
@@ -86,7 +86,7 @@ impl Connection {
     fn handle_request(&mut self, session: &mut Session, now: Instant, frame: Frame) {
         self.has_asked = true;
         let (call, opcode) = (frame.call_id, frame.opcode);
-        let status = match self.dispatch(session, now, frame) {
+        let status: Status = match self.dispatch(session, now, frame) {
             Ok(()) => return,
             Err(Fault::Refused(refusal)) => refusal.into(),
             Err(Fault::Header(error)) => {
@@ -96,6 +96,7 @@ impl Connection {
                 error.to_status()
             }
         };
+        self.node.refusals.note(opcode, &status, self.handle.id, now);
         self.replier.refuse(session, call.raw(), opcode, status);
     }
 
@@ -208,7 +209,9 @@ impl Application for Connection {
                 reason,
                 must_answer: true,
             } => {
-                self.replier.refuse(session, raw_call_id, opcode, reject_status(reason));
+                let status = reject_status(reason);
+                self.node.refusals.note(opcode, &status, self.handle.id, now);
+                self.replier.refuse(session, raw_call_id, opcode, status);
             }
             Event::PeerGoAway { .. } => {
                 let (work, mut turn) = self.turn(session, now);

@@ -5,7 +5,7 @@ use sbp_frame::CallId;
 use sbp_messages::{
     CreateStreamResult, CreateStreamsResponse, DeleteStreamResult, DeleteStreamsResponse, DescribeRangeResult,
     DescribeRangesResponse, DescribeStreamResult, DescribeStreamsResponse, ListRangesResponse, ListRangesResult,
-    Message, Range, SealRangesResponse, SealRangesResult, Stream, SyncRangesResponse, SyncRangesResult,
+    Message, Range, SealRangesResponse, SealRangesResult, Status, Stream, SyncRangesResponse, SyncRangesResult,
     TrimStreamResult, TrimStreamsResponse, UpdateStreamResult, UpdateStreamsResponse,
 };
 
@@ -22,6 +22,9 @@ pub(super) trait EntryResult: Sized + Send + 'static {
     /// The message of each frame.
     type Response: Message;
 
+    /// How the entry ended.
+    fn status(&self) -> &Status;
+
     /// The bytes of the result, estimated from above.
     fn weight(&self) -> usize;
 
@@ -35,6 +38,10 @@ macro_rules! entry_results {
     ($($response:ident.$field:ident: $result:ident($large:ident) $($continuation:ident)?;)*) => { $(
         impl EntryResult for $result {
             type Response = $response;
+
+            fn status(&self) -> &Status {
+                &self.status
+            }
 
             fn weight(&self) -> usize {
                 RESULT_BYTES + self.status.message.len() + self.$large.iter().map(Weigh::weight).sum::<usize>()
@@ -98,7 +105,9 @@ impl Turn<'_> {
         results: impl IntoIterator<Item = R>,
         continuation: Bytes,
     ) {
-        let (last, others) = split(results.into_iter(), R::weight);
+        let opcode = R::Response::OPCODE;
+        let noted = results.into_iter().inspect(|result| self.note(opcode, result.status()));
+        let (last, others) = split(noted, R::weight);
         for frame in others {
             let response = R::response(frame, Bytes::new());
             self.replier.send(self.session, call, &response, false, &[]);

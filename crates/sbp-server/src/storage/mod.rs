@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use sbp_log::{Clock, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
 use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
@@ -13,7 +14,8 @@ use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
 use crate::placement::{Change, DriverParts, PlacementDriver, PlacementState, RangeServers, identify_streams};
 use crate::range::{HeldRange, Phase, RangeHub, RangeServer, RangeState};
 use crate::roles::{HostedRanges, LocalAndOthers, LocalRangeServer, SharedStore};
-use crate::stats::Counters;
+use crate::stats::{Counters, seconds_since};
+use crate::sync_watch::SyncWatch;
 
 /// The first id that a placement driver allocates. Its next id is still this one until it has allocated an id.
 const FIRST_SERVER_ID: ServerId = ServerId(1);
@@ -231,14 +233,12 @@ impl Opened {
         let directory = config.directory.clone();
         let hub = RangeHub::new(Arc::clone(health), Arc::clone(counters));
         let observer = Arc::clone(&hub);
+        let began = Instant::now();
+        tracing::info!(data_dir = %directory.display(), "recovering");
         let (log, recovered) = Log::open(Arc::clone(files), Arc::clone(clock), config, observer)
             .map_err(|error| log_error(&directory, error))?;
-        for note in &recovered.notes {
-            tracing::info!(note, "recovery of the log");
-        }
-        for damage in &recovered.damage.intervals {
-            tracing::warn!(range = %damage.key, from = %damage.from, to = %damage.to, "damaged records cannot be served");
-        }
+        tell_recovery(&recovered, began);
+        log.observe_syncs(SyncWatch::new(Arc::clone(counters)));
         let metadata_error = |error| metadata_error(&directory, error);
         let mut store = RedbStore::open(files, &directory).map_err(metadata_error)?;
         let Stored { state, held, starts } = install(store.load().map_err(metadata_error)?);
@@ -279,6 +279,35 @@ impl Opened {
             ranges,
         })
     }
+}
+
+/// The most damaged intervals that a start logs one by one.
+const DAMAGE_TOLD: usize = 20;
+
+/// Logs what recovery found.
+fn tell_recovery(recovered: &Recovered, began: Instant) {
+    for note in &recovered.notes {
+        tracing::warn!(note, "recovery of the log");
+    }
+    let damaged = &recovered.damage.intervals;
+    for damage in damaged.iter().take(DAMAGE_TOLD) {
+        tracing::error!(range = %damage.key, from = %damage.from, to = %damage.to, "damaged records cannot be served");
+    }
+    if let Some(more @ 1..) = damaged.len().checked_sub(DAMAGE_TOLD) {
+        tracing::error!(more, "further damaged intervals");
+    }
+    if recovered.damage.unlisted_ranges {
+        tracing::error!("damage may hide ranges: those without records take no appends");
+    }
+    tracing::info!(
+        ended_cleanly = recovered.clean,
+        starts = recovered.boot_id,
+        ranges = recovered.ranges.len(),
+        writers = recovered.writers.len(),
+        damaged = damaged.len(),
+        seconds = seconds_since(began),
+        "recovered"
+    );
 }
 
 /// The contents of the metadata store.

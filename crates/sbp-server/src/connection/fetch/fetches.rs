@@ -229,6 +229,7 @@ impl Fetches {
         self.forget(call);
         let message = format!("{} fetches wait on this connection already", turn.node.limits.waits);
         let status = Status::error(ErrorCode::TOO_MANY_REQUESTS, message);
+        turn.note(OpCode::FETCH, &status);
         let response = FetchResponse {
             status,
             ..Default::default()
@@ -240,11 +241,11 @@ impl Fetches {
         let Some(state) = self.calls.get_mut(&call) else { return };
         let end = state.unanswered == 0;
         let with_data = state.ready.iter().filter(|ready| ready.length != 0).count();
-        let refused = state
-            .ready
-            .iter()
-            .filter(|ready| !ready.result.status.is_success())
-            .count();
+        let mut refused = 0;
+        for ready in state.ready.iter().filter(|ready| !ready.result.status.is_success()) {
+            refused += 1;
+            turn.note(OpCode::FETCH, &ready.result.status);
+        }
         turn.node.counters.fetches.add(with_data);
         turn.node.counters.fetches_refused.add(refused);
         turn.node

@@ -1,0 +1,37 @@
+//! How long the disk takes for syncs.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sbp_log::SyncObserver;
+
+use crate::log_rate_limiter::LogRateLimiter;
+use crate::stats::Counters;
+
+/// A sync that takes longer is logged: appends waited for it.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Counts the syncs of the log, and logs the slow ones.
+#[derive(Debug)]
+pub(crate) struct SyncWatch {
+    counters: Arc<Counters>,
+    slow: LogRateLimiter,
+}
+
+impl SyncWatch {
+    pub(crate) fn new(counters: Arc<Counters>) -> Arc<Self> {
+        let slow = LogRateLimiter::default();
+        Arc::new(Self { counters, slow })
+    }
+}
+
+impl SyncObserver for SyncWatch {
+    fn sync_ended(&self, took: Duration) {
+        self.counters.sync_seconds.observe(took, 1);
+        if took > SLOW
+            && let Some(left_out) = self.slow.due(Instant::now())
+        {
+            tracing::warn!(seconds = took.as_secs_f64(), left_out, "a sync of the log was slow");
+        }
+    }
+}
