@@ -114,10 +114,10 @@ class Ack:
         """The stream's id."""
     @property
     def base_offset(self) -> int:
-        """The first record's offset."""
+        """The first record's offset; -1 for a batch that was stored before, so long ago that the server forgot where."""
     @property
     def last_offset(self) -> int:
-        """The last record's offset."""
+        """The last record's offset; -1 where ``base_offset`` is."""
     @property
     def append_time(self) -> int:
         """The server's clock when it answered: milliseconds since 1970, UTC."""

@@ -1,5 +1,7 @@
 //! What an append came to.
 
+use std::fmt;
+
 use sbp_types::{Offset, StreamId, TimestampMs};
 use smallvec::SmallVec;
 
@@ -11,18 +13,37 @@ use crate::features::Durability;
 pub struct Ack {
     /// The stream.
     pub stream: StreamId,
-    /// The first record's offset; -1 for an empty batch.
-    pub base_offset: Offset,
-    /// The last record's offset; one below `base_offset` for an empty batch.
-    pub last_offset: Offset,
-    /// The stream's next offset when this batch was stored; -1 where the server did not say.
-    pub next_offset: Offset,
+    /// The first record's offset. `None` where the server has stored this batch before, so long ago that it does not
+    /// remember where.
+    pub base_offset: Option<Offset>,
+    /// How many records the batch has; 0 for a fence.
+    pub records: u32,
+    /// The stream's next offset when this batch was stored, where the server says it.
+    pub next_offset: Option<Offset>,
     /// The server's clock when it answered.
     pub append_time: TimestampMs,
     /// Whether the answer came after the data was synced to disk.
     pub durability: Durability,
     /// Whether the server had stored this very batch before and answered with its old place.
     pub duplicate: bool,
+}
+
+impl Ack {
+    /// The last record's offset; one below `base_offset` for an empty batch.
+    #[must_use]
+    pub fn last_offset(&self) -> Option<Offset> {
+        let behind = self.base_offset?.0.saturating_add(i64::from(self.records));
+        Some(Offset(behind.saturating_sub(1)))
+    }
+}
+
+impl fmt::Display for Ack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.base_offset, self.last_offset()) {
+            (Some(base), Some(last)) => write!(f, "stored at {base} to {last}"),
+            _ => f.write_str("stored by an earlier append, whose offsets the server does not remember"),
+        }
+    }
 }
 
 /// One outcome per entry of an append, in the order of its entries: several streams in one frame can fare differently.

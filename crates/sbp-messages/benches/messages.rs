@@ -65,8 +65,8 @@ fn fetch_response(entries: usize) -> FetchResponse {
         stream_id: StreamId(7),
         request_index: index(place),
         batch_length: 65_536,
-        base_offset: Offset(1_000),
-        next_offset: Offset(1_600),
+        base_offset: Some(Offset(1_000)),
+        next_offset: Some(Offset(1_600)),
         record_count: 600,
         ..FetchResult::default()
     };

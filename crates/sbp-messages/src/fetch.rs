@@ -53,14 +53,14 @@ tables! {
         pub batch_length: i32,
         /// The outcome of this entry.
         pub status: Status,
-        /// The offset of the first batch's first record; without data, the resolved offset; -1 on errors.
-        pub base_offset: Offset,
-        /// Where the next fetch starts; if the offset was out of bounds, the nearer bound.
-        pub next_offset: Offset,
-        /// The first offset that is kept.
-        pub start_offset: Offset,
-        /// The confirmed end, exclusive.
-        pub high_watermark: Offset,
+        /// The offset of the first batch's first record; without data, the resolved offset; `None` on errors.
+        pub base_offset: Option<Offset>,
+        /// Where the next fetch starts; if the offset was out of bounds, the nearer bound; `None` on other errors.
+        pub next_offset: Option<Offset>,
+        /// The first offset that is kept; `None` on errors that leave it open.
+        pub start_offset: Option<Offset>,
+        /// The confirmed end, exclusive; `None` on errors that leave it open.
+        pub high_watermark: Option<Offset>,
         /// Whether the range is sealed and `next_offset` is its end; the stream goes on in another range.
         pub end_of_range: bool,
         /// The number of records in the returned batches.

@@ -29,7 +29,7 @@ tables! {
         pub name: String,
         /// Its properties. Absent and empty differ in an update: absent leaves them as they are.
         pub properties: Option<Vec<KeyValue>>,
-        /// How many bytes are kept; -1: no bound.
+        /// How many bytes are kept; [`Stream::UNBOUNDED`]: no bound; 0 in a request: the default, or what it is now.
         pub retention_bytes: i64,
         /// The columns, as an Arrow IPC schema message; absent: the records are opaque.
         pub schema: Option<Bytes>,
@@ -67,6 +67,17 @@ tables! {
         pub create_responses: Vec<CreateStreamResult>,
         /// The outcome of the whole call.
         pub status: Status,
+    }
+}
+
+impl Stream {
+    /// The value of `retention_bytes` that means no bound.
+    pub const UNBOUNDED: i64 = -1;
+
+    /// How many bytes are kept; `None`: no bound.
+    #[must_use]
+    pub fn kept_bytes(&self) -> Option<i64> {
+        Some(self.retention_bytes).filter(|bytes| *bytes > 0)
     }
 }
 

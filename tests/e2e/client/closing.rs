@@ -255,7 +255,7 @@ async fn a_plain_peer_that_discards_heartbeats_is_known_by_its_answer_to_ping() 
     };
     let options = AppendOptions::default();
     let (ack, _plain) = bounded(async { tokio::join!(client.append(STREAM, vec![1], &options), server) }).await;
-    assert_eq!(ack.unwrap().base_offset.0, 5);
+    assert_eq!(ack.unwrap().base_offset, Some(Offset(5)));
 }
 
 #[tokio::test]

@@ -90,7 +90,7 @@ async fn append_by_writer(client: Client, stream: StreamId, load: Arc<Load>) -> 
         for (append, number) in appends.into_iter().zip(next..) {
             let ack = append.await.expect("an append of a writer failed");
             assert!(!ack.duplicate, "the server had it already");
-            assert_eq!(u64::try_from(ack.base_offset.0).unwrap(), number);
+            assert_eq!(u64::try_from(ack.base_offset.unwrap().0).unwrap(), number);
             load.acknowledged.fetch_add(1, Ordering::Relaxed);
         }
         next += TOGETHER;

@@ -34,10 +34,10 @@ fn result(asked: &FetchInfo, payload: &[u8], next: i64, high_watermark: i64) -> 
         stream_id: asked.stream_id,
         request_index: asked.request_index,
         batch_length: i32::try_from(payload.len()).unwrap(),
-        base_offset: asked.fetch_offset,
-        next_offset: Offset(next),
-        start_offset: Offset(0),
-        high_watermark: Offset(high_watermark),
+        base_offset: Some(asked.fetch_offset),
+        next_offset: Some(Offset(next)),
+        start_offset: Some(Offset(0)),
+        high_watermark: Some(Offset(high_watermark)),
         ..FetchResult::default()
     }
 }
@@ -283,7 +283,7 @@ async fn records_that_are_gone_are_named_with_the_bounds() {
         (
             response([FetchResult {
                 status,
-                start_offset: Offset(7),
+                start_offset: Some(Offset(7)),
                 ..result(asked, &[], 7, 30)
             }]),
             Vec::new(),

@@ -40,10 +40,10 @@ fn result(asked: &FetchInfo, length: usize, start: i64, next: i64) -> FetchResul
     FetchResult {
         stream_id: asked.stream_id,
         batch_length: i32::try_from(length).unwrap(),
-        base_offset: asked.fetch_offset,
-        next_offset: Offset(next),
-        start_offset: Offset(start),
-        high_watermark: Offset(next),
+        base_offset: Some(asked.fetch_offset),
+        next_offset: Some(Offset(next)),
+        start_offset: Some(Offset(start)),
+        high_watermark: Some(Offset(next)),
         ..FetchResult::default()
     }
 }
@@ -66,8 +66,8 @@ async fn trimmed(peer: &mut Peer) {
     assert_eq!(asked.fetch_offset, Offset(5));
     let refused = FetchResult {
         status: Status::error(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, "trimmed"),
-        high_watermark: Offset(20),
-        base_offset: Offset(-1),
+        high_watermark: Some(Offset(20)),
+        base_offset: None,
         ..result(&asked, 0, 7, 7)
     };
     answer(peer, &frame, refused, &[]).await;
@@ -363,7 +363,7 @@ async fn a_tail_from_a_time_begins_with_the_first_record_of_that_time() {
         // Only leading records are left out; what comes later is wanted whatever its time.
         let payload = [timed(10, &[10, 20, 30, 5]), timed(14, &[1, 2])].concat();
         let found = FetchResult {
-            base_offset: Offset(10),
+            base_offset: Some(Offset(10)),
             ..result(&asked, payload.len(), 0, 16)
         };
         answer(&mut peer, &frame, found, &payload).await;

@@ -53,7 +53,7 @@ async fn many_batches_at_once_are_stored_in_the_order_of_the_calls() {
         for (ack, place) in acks.iter().zip(0..) {
             assert_eq!(
                 (ack.base_offset, ack.next_offset, ack.duplicate),
-                (Offset(place), Offset(place + 1), false)
+                (Some(Offset(place)), Some(Offset(place + 1)), false)
             );
         }
         assert_eq!(writer.next_sequence().await.unwrap(), 1_000);
@@ -64,8 +64,8 @@ async fn many_batches_at_once_are_stored_in_the_order_of_the_calls() {
         }
         let several = writer.append(three);
         let large = writer.append(vec![b'x'; 100_000]);
-        assert_eq!(several.await.unwrap().base_offset, Offset(1_000));
-        assert_eq!(large.await.unwrap().base_offset, Offset(1_003));
+        assert_eq!(several.await.unwrap().base_offset, Some(Offset(1_000)));
+        assert_eq!(large.await.unwrap().base_offset, Some(Offset(1_003)));
         assert_eq!(writer.next_sequence().await.unwrap(), 1_004);
         writer.close().await.unwrap();
         let error = writer.append(record(0)).await.unwrap_err();
@@ -97,7 +97,7 @@ async fn a_named_writer_goes_on_where_it_stood_or_does_the_same_once_more() {
         let acks = write(&again, 0..14).await;
         let duplicates: Vec<_> = acks.iter().map(|ack| ack.duplicate).collect();
         assert_eq!(duplicates, [&[true; 12][..], &[false; 2]].concat());
-        let places: Vec<_> = acks.iter().map(|ack| ack.base_offset.0).collect();
+        let places: Vec<_> = acks.iter().map(|ack| ack.base_offset.unwrap().0).collect();
         assert_eq!(places, (0..14).collect::<Vec<_>>());
         assert_eq!(values(&client, stream).await, numbers(0..14));
         server.shutdown().unwrap();

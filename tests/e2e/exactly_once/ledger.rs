@@ -86,11 +86,11 @@ fn judge_writer<'a>(
             std::cmp::Ordering::Less => wrong.push(format!("{name} is there twice, again at {offset}")),
             std::cmp::Ordering::Greater => wrong.push(format!("{name} at {offset} comes before others are there")),
             std::cmp::Ordering::Equal => {
-                // -1: stored so long ago that the server only knows that it is.
                 let ack = usize::try_from(record.batch).ok().and_then(|batch| acks.get(batch));
-                let told = ack.map(|ack| ack.base_offset.0).filter(|base| *base >= 0);
+                // None: stored so long ago that the server only knows that it is.
+                let told = ack.and_then(|ack| ack.base_offset);
                 let place = i64::try_from(record.place).unwrap();
-                if told.is_some_and(|base| base + place != *offset) {
+                if told.is_some_and(|base| base.0 + place != *offset) {
                     wrong.push(format!(
                         "{name} is at {offset}, and was acknowledged elsewhere: {ack:?}"
                     ));
@@ -117,9 +117,9 @@ mod tests {
     fn ack(base: i64) -> Ack {
         Ack {
             stream: STREAM,
-            base_offset: Offset(base),
-            last_offset: Offset(base + 1),
-            next_offset: Offset(base + 2),
+            base_offset: Some(Offset(base)).filter(|_| base >= 0),
+            records: 2,
+            next_offset: Some(Offset(base + 2)),
             append_time: TimestampMs(0),
             durability: Durability::Fsync,
             duplicate: false,

@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use bytes::{Bytes, BytesMut};
 use sbp_e2e::admin::{Admin, bounds, created, numbered, on_server, pair, range_id, server_id, stream_named};
-use sbp_e2e::batches::raw_batch;
+use sbp_e2e::batches::{raw_batch, told};
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::servers::start;
 use sbp_messages::{
@@ -254,7 +254,7 @@ fn a_trim_moves_the_start_also_inside_a_batch_and_drops_ranges() {
     let out = |peer: &mut Peer, offset| {
         let (response, _): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, offset)]), b"");
         let result = response.fetch_responses[0].clone();
-        (result.status.code, result.start_offset.0)
+        (result.status.code, told(result.start_offset))
     };
     assert_eq!(out(&mut peer, 1), (ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, 2));
     assert_eq!(out(&mut peer, -2), (ErrorCode::NONE, 2), "the earliest is the start");
@@ -376,9 +376,9 @@ fn a_trim_inside_a_batch_leaves_the_batch_whole() {
     assert_eq!(bounds(&peer.trim(stream, 2).range.unwrap()), (0, 2, -1, 5));
     let (response, payload): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 2)]), b"");
     let result = &response.fetch_responses[0];
-    assert_eq!((result.base_offset.0, result.start_offset.0), (0, 2));
+    assert_eq!((told(result.base_offset), told(result.start_offset)), (0, 2));
     assert_eq!(
-        (result.next_offset.0, result.record_count),
+        (told(result.next_offset), result.record_count),
         (5, 5),
         "whole batches are counted"
     );

@@ -1,6 +1,7 @@
 //! Idempotent writers and conditional appends, over a socket.
 use bytes::{Bytes, BytesMut};
 use sbp_e2e::admin::{open_next, seal, trim};
+use sbp_e2e::batches::told;
 use sbp_e2e::peer::{Peer, append_request};
 use sbp_e2e::servers::{config, start};
 use sbp_messages::{
@@ -55,8 +56,8 @@ fn append_with(peer: &mut Peer, batch: &Bytes, request: AppendRequest) -> Append
 fn short(result: &AppendResult) -> (ErrorCode, i64, i64, bool, i64) {
     (
         result.status.code,
-        result.base_offset.map_or(-1, |offset| offset.0),
-        result.next_offset.map_or(-1, |offset| offset.0),
+        told(result.base_offset),
+        told(result.next_offset),
         result.duplicate,
         result.next_sequence.unwrap_or(-1),
     )

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sbp_e2e::admin::{create_kept, seal};
-use sbp_e2e::batches::raw_batch;
+use sbp_e2e::batches::{raw_batch, told};
 use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::servers::config;
 use sbp_e2e::wait::PATIENCE;
@@ -29,7 +29,7 @@ fn bounds(peer: &mut Peer, stream: StreamId) -> (i64, i64) {
     let (response, _): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[positions]), b"");
     let result = &response.fetch_responses[0];
     assert!(result.status.is_success(), "{}", result.status);
-    (result.start_offset.0, result.high_watermark.0)
+    (told(result.start_offset), told(result.high_watermark))
 }
 
 /// Looks until the stream begins where it should.

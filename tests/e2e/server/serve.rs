@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sbp_e2e::batches::{bodies, raw_batch};
+use sbp_e2e::batches::{bodies, raw_batch, told};
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::servers::{config, start};
 use sbp_frame::Flags;
@@ -159,7 +159,7 @@ fn a_fetch_is_answered_stream_by_stream_as_data_comes() {
     assert_eq!((second.call_id, second.flags), (call, Flags::RESPONSE));
     let response = FetchResponse::decode(&second.header).unwrap();
     assert_eq!(response.fetch_responses[0].request_index, 1);
-    assert_eq!(response.fetch_responses[0].high_watermark, Offset(1));
+    assert_eq!(response.fetch_responses[0].high_watermark, Some(Offset(1)));
     assert_eq!(bodies(&second.payload.into_contiguous()), [(0, "later".into())]);
     assert!(started.elapsed() < wait, "the machine is too slow for this test's wait");
 
@@ -174,7 +174,7 @@ fn a_fetch_is_answered_stream_by_stream_as_data_comes() {
     );
     assert_eq!(
         (result.base_offset, result.next_offset, result.high_watermark),
-        (Offset(0), Offset(0), Offset(0))
+        (Some(Offset(0)), Some(Offset(0)), Some(Offset(0)))
     );
 
     // The connection is as good as before.
@@ -277,10 +277,10 @@ fn places_can_be_named() {
         .map(|r| {
             (
                 r.status.code,
-                r.base_offset.0,
-                r.next_offset.0,
-                r.start_offset.0,
-                r.high_watermark.0,
+                told(r.base_offset),
+                told(r.next_offset),
+                told(r.start_offset),
+                told(r.high_watermark),
                 r.record_count,
             )
         })
@@ -610,13 +610,13 @@ fn damage_is_told_and_what_lies_around_it_is_served() {
     let server = Server::start(small()).expect("the test owns the directory");
     let mut peer = Peer::connect(&server);
     let (response, payload): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 0)]), b"");
-    assert_eq!(response.fetch_responses[0].next_offset, Offset(1));
+    assert_eq!(response.fetch_responses[0].next_offset, Some(Offset(1)));
     assert_eq!(bodies(&payload), [(0, "before the damage".into())]);
     let (response, payload): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, 1)]), b"");
     let result = &response.fetch_responses[0];
     assert_eq!(
         (result.status.code, result.next_offset),
-        (ErrorCode::RS_DATA_CORRUPTED, Offset(2))
+        (ErrorCode::RS_DATA_CORRUPTED, Some(Offset(2)))
     );
     assert!(payload.is_empty());
     assert_eq!(peer.fetch_all(stream, 2), [(2, "behind the damage".into())]);

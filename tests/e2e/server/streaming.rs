@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use sbp_e2e::admin::{create_many, delete, open_next, seal, trim};
-use sbp_e2e::batches::bodies;
+use sbp_e2e::batches::{bodies, told};
 use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::servers::start;
 use sbp_frame::{CallId, Flags};
@@ -85,12 +85,12 @@ fn one_fetch_is_answered_piece_by_piece_as_data_arrives() {
         assert!(result.status.is_success());
         (result.stream_id, result.next_offset, batches.len(), last)
     };
-    assert_eq!(piece(), (ids[1], Offset(1), 1, false));
+    assert_eq!(piece(), (ids[1], Some(Offset(1)), 1, false));
     // Only now is there anything for the second, and the call is still the same.
     writer.store(ids[2], b"later");
-    assert_eq!(piece(), (ids[2], Offset(1), 1, false));
+    assert_eq!(piece(), (ids[2], Some(Offset(1)), 1, false));
     // The time is over: the last is answered with nothing.
-    assert_eq!(piece(), (ids[0], Offset(0), 0, true));
+    assert_eq!(piece(), (ids[0], Some(Offset(0)), 0, true));
 }
 
 #[test]
@@ -118,7 +118,11 @@ fn where_1000_streams_stand_comes_in_one_frame() {
         assert!(result.status.is_success());
         assert_eq!(result.stream_id, streams[place]);
         assert_eq!(
-            (result.start_offset.0, result.next_offset.0, result.high_watermark.0),
+            (
+                told(result.start_offset),
+                told(result.next_offset),
+                told(result.high_watermark)
+            ),
             (0, end, end)
         );
     }
@@ -143,7 +147,11 @@ fn a_fetch_that_waits_goes_on_in_the_next_range() {
     let result = &response.fetch_responses[0];
     assert_eq!(bodies(&payload.clone()), [(0, "first range".into())]);
     assert_eq!(
-        (result.end_of_range, result.next_offset.0, result.high_watermark.0),
+        (
+            result.end_of_range,
+            told(result.next_offset),
+            told(result.high_watermark)
+        ),
         (true, 1, 2)
     );
 }
@@ -175,7 +183,7 @@ fn a_tail_over_many_seals_misses_nothing_and_sees_nothing_twice() {
             );
             expected += 1;
         }
-        assert_eq!(result.next_offset.0, expected);
+        assert_eq!(told(result.next_offset), expected);
     }
     writing.join().unwrap();
 }
@@ -196,7 +204,7 @@ fn without_a_next_range_a_fetch_ends_with_its_range() {
     assert!(
         results
             .iter()
-            .all(|result| result.end_of_range && result.next_offset == Offset(1))
+            .all(|result| result.end_of_range && result.next_offset == Some(Offset(1)))
     );
     assert_eq!(batches, [(0, "there".into())]);
     // At the end: at once, although it would wait.
@@ -235,10 +243,10 @@ fn a_trim_and_a_deletion_end_a_fetch_that_waits() {
     let bounds = &results[0];
     assert_eq!(
         (
-            bounds.base_offset.0,
-            bounds.next_offset.0,
-            bounds.start_offset.0,
-            bounds.high_watermark.0
+            told(bounds.base_offset),
+            told(bounds.next_offset),
+            told(bounds.start_offset),
+            told(bounds.high_watermark)
         ),
         (-1, 3, 3, 4)
     );
@@ -298,7 +306,7 @@ fn a_time_is_found_in_whichever_range_reaches_it() {
         let (response, _): (FetchResponse, _) = peer.call(&request, b"");
         let result = &response.fetch_responses[0];
         assert!(result.status.is_success(), "{}", result.status);
-        assert_eq!(result.base_offset.0, expected, "from {offset}, time {time}");
+        assert_eq!(told(result.base_offset), expected, "from {offset}, time {time}");
     }
 }
 

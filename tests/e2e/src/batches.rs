@@ -50,3 +50,8 @@ pub fn records(values: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Records {
     }
     builder.into()
 }
+
+/// An offset as a number; -1 where a peer says none.
+pub fn told(offset: Option<Offset>) -> i64 {
+    offset.map_or(-1, |offset| offset.0)
+}

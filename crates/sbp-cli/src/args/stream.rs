@@ -220,10 +220,10 @@ fn parse_retention(text: &str) -> Result<i64, String> {
     }
 }
 
-/// Bytes, or -1 for all.
+/// Bytes, as a request says them.
 fn parse_retention_bytes(text: &str) -> Result<i64, String> {
     match text.parse() {
-        _ if text == "all" => Ok(-1),
+        _ if text == "all" => Ok(sbp_messages::Stream::UNBOUNDED),
         Ok(bytes) if bytes > 0 => Ok(bytes),
         _ => Err("write a number of bytes above 0, or all".to_owned()),
     }

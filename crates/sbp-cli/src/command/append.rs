@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, IsTerminal};
 
-use sbp_client::{Ack, AppendOptions, Records};
+use sbp_client::{AppendOptions, Records};
 use sbp_messages::Stream;
 use sbp_record::StreamSchema;
 use sbp_types::{Offset, StreamId};
@@ -121,19 +121,13 @@ fn send(
     quiet: bool,
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
-    let Ack {
-        base_offset,
-        last_offset,
-        durability,
-        ..
-    } = session.wait(session.client.append(stream, records, options))?;
+    let ack = session.wait(session.client.append(stream, records, options))?;
     // What follows has to be right behind.
-    options.expected_offset = options.expected_offset.map(|_| Offset(last_offset.0 + 1));
+    if options.expected_offset.is_some() {
+        options.expected_offset = ack.last_offset().map(|last| Offset(last.0 + 1));
+    }
     if !quiet {
-        let durability = durability.as_str();
-        terminal.line(format_args!(
-            "stored at {base_offset} to {last_offset}, durability {durability}"
-        ))?;
+        terminal.line(format_args!("{ack}, durability {}", ack.durability.as_str()))?;
         terminal.flush()?;
     }
     Ok(())

@@ -120,7 +120,7 @@ impl Load {
                 let appends: Vec<_> = values.iter().map(|value| writer.append(records([value]))).collect();
                 for (append, value) in appends.into_iter().zip(values) {
                     let ack = append.await.unwrap_or_else(|error| panic!("{value}: {error}"));
-                    promised.push((ack.base_offset, value));
+                    promised.push((ack.base_offset.unwrap(), value));
                     count.send_replace(promised.len());
                 }
             }

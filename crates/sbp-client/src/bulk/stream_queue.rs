@@ -144,8 +144,7 @@ impl StreamQueue {
     fn note_stored(&mut self, batch: Batch, ack: &Ack) -> News {
         let records = i64::from(batch.records);
         self.stored.records += records;
-        let base_offset = Some(ack.base_offset).filter(|base| base.0 >= 0);
-        if let Some(base) = base_offset {
+        if let Some(base) = ack.base_offset {
             let last = Offset(base.0.saturating_add(records - 1));
             self.stored.first = Some(self.stored.first.map_or(base, |first| first.min(base)));
             self.stored.last = self.stored.last.max(Some(last));
@@ -153,7 +152,7 @@ impl StreamQueue {
         let bytes = batch.bytes.len();
         let repeat = (ack.duplicate && batch.sends == 1).then(|| BulkRepeat {
             stream: self.stream,
-            base_offset,
+            base_offset: ack.base_offset,
             records,
             batch: batch.bytes,
         });

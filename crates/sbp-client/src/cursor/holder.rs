@@ -375,9 +375,12 @@ impl Shared {
             ..AppendOptions::default()
         };
         match self.client.append(self.stream, record.encode(), &options).await {
-            Ok(ack) if ack.base_offset == at => Ok(AppendEnd::Stored),
+            Ok(ack) if ack.base_offset == Some(at) => Ok(AppendEnd::Stored),
             Ok(ack) => {
-                let what = format!("a record that was to get offset {at} got {}", ack.base_offset);
+                let got = ack
+                    .base_offset
+                    .map_or_else(|| "none".to_owned(), |offset| offset.to_string());
+                let what = format!("a record that was to get offset {at} got {got}");
                 Err(ClientError::protocol(what))
             }
             Err(error) if error.code() == ErrorCode::PRECONDITION_FAILED => Ok(AppendEnd::Refused),

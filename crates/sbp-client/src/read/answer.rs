@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sbp_frame::Frame;
-use sbp_messages::{FetchResponse, FetchResult, Message};
+use sbp_messages::{FetchResponse, FetchResult, Message, Status};
 use sbp_record::{Batch, BodyEncoding, inspect, split_batches};
 use sbp_types::{Offset, StreamId, TimestampMs};
 
@@ -59,11 +59,62 @@ impl FetchedBatch {
     }
 }
 
-/// One result of an answer, with its part of the payload.
+/// Where an entry that was answered stands in its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FetchedPlace {
+    /// The first batch's first record; without data, the offset that was asked for.
+    pub(crate) base_offset: Offset,
+    /// Where reading goes on.
+    pub(crate) next_offset: Offset,
+    /// The first offset that is kept.
+    pub(crate) start_offset: Offset,
+    /// The confirmed end.
+    pub(crate) high_watermark: Offset,
+    /// The range is sealed and `next_offset` is its end.
+    pub(crate) end_of_range: bool,
+}
+
+/// An entry that was refused.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedEntry {
+    pub(crate) status: Status,
+    /// The first offset that is kept and the confirmed end, if the server says them.
+    pub(crate) bounds: Option<(Offset, Offset)>,
+}
+
+/// What an answer says of one entry. A success without its offsets breaks the protocol.
+pub(crate) fn outcome(result: FetchResult) -> Result<Result<FetchedPlace, RefusedEntry>, Cause> {
+    if !result.status.is_success() {
+        return Ok(Err(RefusedEntry {
+            bounds: result.start_offset.zip(result.high_watermark),
+            status: result.status,
+        }));
+    }
+    let place = || {
+        Some(FetchedPlace {
+            base_offset: result.base_offset?,
+            next_offset: result.next_offset?,
+            start_offset: result.start_offset?,
+            high_watermark: result.high_watermark?,
+            end_of_range: result.end_of_range,
+        })
+    };
+    place()
+        .map(Ok)
+        .ok_or_else(|| violation("does not say where its records are"))
+}
+
+fn violation(what: &str) -> Cause {
+    Cause::Protocol {
+        what: format!("a FETCH answer {what}"),
+    }
+}
+
+/// What an answer says of one entry, with its part of the payload.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) index: usize,
-    pub(crate) result: FetchResult,
+    pub(crate) outcome: Result<FetchedPlace, RefusedEntry>,
     pub(crate) bytes: Bytes,
     /// The frame that `bytes` is a part of.
     pub(crate) frame: Arc<FrameMemory>,
@@ -77,9 +128,6 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<(Vec<Part>, i32), Ca
     }
     let mut payload = frame.payload.into_contiguous();
     let memory = FrameMemory::new(&payload);
-    let violation = |what: &str| Cause::Protocol {
-        what: format!("a FETCH answer {what}"),
-    };
     let mut parts = Vec::with_capacity(answer.fetch_responses.len());
     for result in answer.fetch_responses {
         let length = usize::try_from(result.batch_length).unwrap_or(usize::MAX);
@@ -93,7 +141,7 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<(Vec<Part>, i32), Ca
         let bytes = payload.split_to(length);
         parts.push(Part {
             index,
-            result,
+            outcome: outcome(result)?,
             bytes,
             frame: Arc::clone(&memory),
         });
@@ -109,12 +157,14 @@ pub(crate) fn parts(frame: Frame, entries: usize) -> Result<(Vec<Part>, i32), Ca
 /// goes on at `from`.
 pub(crate) fn goes_on_at(header: &[u8], from: Offset) -> Option<Offset> {
     let answer = FetchResponse::decode(header).ok()?;
-    let [result] = answer.fetch_responses.as_slice() else {
+    let plain = answer.status.is_success() && answer.throttle_time_ms <= 0;
+    let mut results = answer.fetch_responses.into_iter();
+    let (Some(result), None) = (results.next(), results.next()) else {
         return None;
     };
-    let plain = answer.status.is_success() && answer.throttle_time_ms <= 0 && result.status.is_success();
-    let there = result.start_offset <= from && result.next_offset > from && !result.end_of_range;
-    (plain && there).then_some(result.next_offset)
+    let place = outcome(result).ok()?.ok()?;
+    let there = place.start_offset <= from && place.next_offset > from && !place.end_of_range;
+    (plain && there).then_some(place.next_offset)
 }
 
 /// The batches of one result, which must go on exactly at `next` and leave no gap. Records outside `next .. end` are

@@ -119,27 +119,26 @@ impl Client {
             let opened = open(&[0], event).map_err(Stop::Attempt)?;
             server.throttles.note(OpCode::FETCH, opened.throttle_ms, now());
             for (_, part) in opened.parts {
-                let status = &part.result.status;
-                if !status.is_success() {
-                    let cause = Cause::refused(status, 0);
-                    return Err(Stop::Attempt(Failure::new(cause, Some(&opened.endpoint))));
-                }
+                let at = part.outcome.as_ref().map_err(|refused| {
+                    let cause = Cause::refused(&refused.status, 0);
+                    Stop::Attempt(Failure::new(cause, Some(&opened.endpoint)))
+                })?;
                 // What is gone meanwhile is passed over: where records begin says each answer.
-                batches.extend(wanted.take(&part).map_err(Stop::Final)?.batches);
-                last = Some(part.result);
+                batches.extend(wanted.take(&part, at).map_err(Stop::Final)?.batches);
+                last = Some(*at);
             }
             if opened.is_last {
                 break;
             }
         }
         let without_result = || Stop::Final(ClientError::protocol("a FETCH was answered without a result"));
-        let result = last.ok_or_else(without_result)?;
+        let at = last.ok_or_else(without_result)?;
         Ok(Fetched {
             stream,
             batches,
-            next_offset: result.next_offset,
-            start_offset: result.start_offset,
-            high_watermark: result.high_watermark,
+            next_offset: at.next_offset,
+            start_offset: at.start_offset,
+            high_watermark: at.high_watermark,
         })
     }
 }

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use sbp_messages::{FetchInfo, FetchRequest, FetchResult};
+use sbp_messages::{FetchInfo, FetchRequest};
 use sbp_types::{Offset, StreamId, TimestampMs};
 
 use crate::error::ClientError;
 use crate::gap::Gap;
-use crate::read::answer::{FetchedBatch, Part, batches, skip_older};
+use crate::read::answer::{FetchedBatch, FetchedPlace, Part, batches, skip_older};
 
 /// A part of one stream that is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,29 +41,28 @@ impl Wanted {
         self.end.is_some_and(|end| self.from >= end)
     }
 
-    /// What was to be read next and is gone, as an answer says.
-    pub(super) fn gap(&self, result: &FetchResult) -> Option<Gap> {
+    /// What was to be read next and is gone from a stream whose first offset kept is `start`.
+    pub(super) fn gap(&self, start: Offset) -> Option<Gap> {
         let is_resolved = self.time.is_none();
         is_resolved
-            .then(|| Gap::between(self.stream, self.from, result.start_offset))
+            .then(|| Gap::between(self.stream, self.from, start))
             .flatten()
     }
 
     /// Takes an answer that is no refusal: what is still wanted is what follows it. An error leaves everything wanted.
-    pub(super) fn take(&mut self, part: &Part) -> Result<Brought, ClientError> {
-        let result = &part.result;
-        let gap = self.gap(result);
+    pub(super) fn take(&mut self, part: &Part, at: &FetchedPlace) -> Result<Brought, ClientError> {
+        let gap = self.gap(at.start_offset);
         // The first answer resolves where the stream is read from; from then on batches have to go on there.
         let start = if self.from.0 >= 0 && self.time.is_none() {
-            self.from.max(result.start_offset)
+            self.from.max(at.start_offset)
         } else {
-            result.base_offset.max(result.start_offset)
+            at.base_offset.max(at.start_offset)
         };
         let mut found = Vec::new();
         let next = batches(
             self.stream,
             (&part.bytes, &part.frame),
-            result.high_watermark,
+            at.high_watermark,
             start,
             self.end,
             &mut found,
@@ -76,7 +75,7 @@ impl Wanted {
         Ok(Brought {
             gap,
             batches: found,
-            ends_here: part.bytes.is_empty() && result.end_of_range,
+            ends_here: part.bytes.is_empty() && at.end_of_range,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResult, Message};
+use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, Message};
 use sbp_types::{Offset, StreamId, TimestampMs};
 use tokio::task::{JoinError, JoinSet};
 
@@ -16,11 +16,14 @@ use crate::clock::now;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::position::{Position, Positions, Span};
-use crate::read::answer::{first_reaching, parts};
+use crate::read::answer::{FetchedPlace, RefusedEntry, first_reaching, parts};
 use crate::read::plan::{self, Wanted};
 use crate::read::reader::ReaderOptions;
 use crate::read::request::by_server;
 use crate::retry::Repeat;
+
+/// What a server says of an entry.
+type Told = Result<FetchedPlace, RefusedEntry>;
 
 /// Which entry's offset was found, or why it was not.
 type Found = (usize, Result<Offset, ClientError>);
@@ -181,9 +184,9 @@ impl Client {
 
     /// Asks for positions without data, from the earliest offset on or from a time on: each server for the streams that
     /// it has, and the placement driver for those that it has no more.
-    async fn resolve(&self, entries: &[Wanted], timeout: Option<Duration>) -> Result<Each<FetchResult>, ClientError> {
+    async fn resolve(&self, entries: &[Wanted], timeout: Option<Duration>) -> Result<Each<FetchedPlace>, ClientError> {
         let deadline = self.deadline(timeout);
-        let mut resolved: Vec<Option<Result<FetchResult, ClientError>>> = vec![None; entries.len()];
+        let mut resolved: Vec<Option<Result<FetchedPlace, ClientError>>> = vec![None; entries.len()];
         let mut open: Vec<usize> = (0..entries.len()).collect();
         let mut trying: Option<Trying> = None;
         while !open.is_empty() {
@@ -191,21 +194,21 @@ impl Client {
             let mut again = Vec::new();
             for (part, results, server) in self.ask_all(&open, entries, deadline).await? {
                 for (place, result) in part.into_iter().zip(results) {
-                    let Some(&Wanted { stream, .. }) = entries.get(place) else {
+                    let (Some(&Wanted { stream, .. }), Some(slot)) = (entries.get(place), resolved.get_mut(place))
+                    else {
                         continue;
                     };
-                    if is_elsewhere(result.status.code) {
-                        again.push(place);
-                        let cause = Cause::refused(&result.status, 0);
-                        missed = Some((stream, cause.into()));
-                    } else if let Some(slot) = resolved.get_mut(place) {
-                        *slot = Some(if result.status.is_success() {
-                            Ok(result)
-                        } else {
-                            let error = ClientError::entry(&result.status, Some(&server)).with_stream(stream);
+                    match result {
+                        Ok(at) => *slot = Some(Ok(at)),
+                        Err(RefusedEntry { status, .. }) if is_elsewhere(status.code) => {
+                            again.push(place);
+                            missed = Some((stream, Cause::refused(&status, 0).into()));
+                        }
+                        Err(RefusedEntry { status, .. }) => {
+                            let error = ClientError::entry(&status, Some(&server)).with_stream(stream);
                             self.forget(&error, stream);
-                            Err(error)
-                        });
+                            *slot = Some(Err(error));
+                        }
                     }
                 }
             }
@@ -234,7 +237,7 @@ impl Client {
         open: &[usize],
         entries: &[Wanted],
         deadline: Instant,
-    ) -> Result<Vec<(Vec<usize>, Vec<FetchResult>, Arc<str>)>, ClientError> {
+    ) -> Result<Vec<(Vec<usize>, Vec<Told>, Arc<str>)>, ClientError> {
         let mut asking = JoinSet::new();
         let wanted = open
             .iter()
@@ -257,11 +260,7 @@ impl Client {
     }
 
     /// One call for streams that are all at one server.
-    async fn ask_positions(
-        &self,
-        asked: &[Wanted],
-        deadline: Instant,
-    ) -> Result<(Vec<FetchResult>, Arc<str>), ClientError> {
+    async fn ask_positions(&self, asked: &[Wanted], deadline: Instant) -> Result<(Vec<Told>, Arc<str>), ClientError> {
         let Some(first) = asked.first() else {
             return Ok((Vec::new(), Arc::from("")));
         };
@@ -324,14 +323,14 @@ fn is_elsewhere(code: ErrorCode) -> bool {
 }
 
 /// One result for each entry, in their order.
-fn gather(answer: &Answer, entries: usize) -> Result<Vec<FetchResult>, Cause> {
-    let mut found: Vec<Option<FetchResult>> = vec![None; entries];
+fn gather(answer: &Answer, entries: usize) -> Result<Vec<Told>, Cause> {
+    let mut found: Vec<Option<Told>> = vec![None; entries];
     for frame in &answer.frames {
         let (parts, throttle_ms) = parts(frame.clone(), entries)?;
         answer.throttle_ms.set(throttle_ms);
         for part in parts {
             if let Some(place) = found.get_mut(part.index) {
-                *place = Some(part.result);
+                *place = Some(part.outcome);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_frame::OpCode;
-use sbp_messages::{ErrorCode, FetchResult, Status};
+use sbp_messages::{ErrorCode, Status};
 use sbp_types::Offset;
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,7 +20,7 @@ use crate::clock::now;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::position::Span;
-use crate::read::answer::{FetchedBatch, Part, goes_on_at};
+use crate::read::answer::{FetchedBatch, Part, RefusedEntry, goes_on_at};
 use crate::read::plan::{self, ServerRequest, Wanted};
 use crate::read::request::{by_server, open, post_fetch};
 use crate::retry::Repeat;
@@ -464,16 +464,16 @@ impl ReadTask {
 
     /// Takes one result: data of the front span is handed out, other data is kept until its span is at the front.
     fn take(&mut self, place: usize, part: &Part, charge: &mut Charge, endpoint: &Arc<str>) -> Result<(), Stop> {
-        let result = &part.result;
         let Some(span) = self.spans.get_mut(place) else {
             return Ok(());
         };
-        if !result.status.is_success() {
-            return self.refused(place, result, endpoint);
-        }
+        let at = match &part.outcome {
+            Ok(at) => at,
+            Err(refused) => return self.refused(place, refused, endpoint),
+        };
         // Trimmed meanwhile, perhaps inside a batch, which is returned whole.
-        if span.wanted.gap(result).is_some() {
-            return self.gone(place, result, endpoint);
+        if span.wanted.gap(at.start_offset).is_some() {
+            return self.gone(place, Some((at.start_offset, at.high_watermark)), endpoint);
         }
         let mut chunk = Chunk {
             batches: VecDeque::new(),
@@ -481,20 +481,20 @@ impl ReadTask {
         };
         let from = span.wanted.from;
         let final_error = |error: ClientError| Stop::Final(error.with_endpoint(Some(endpoint)));
-        let brought = span.wanted.take(part).map_err(final_error)?;
+        let brought = span.wanted.take(part, at).map_err(final_error)?;
         if brought.batches.is_empty() && place == 0 && from < span.end {
-            if result.end_of_range {
+            if at.end_of_range {
                 // The stream goes on at another server.
                 let cause = Cause::Refused {
                     code: ErrorCode::RANGE_NOT_FOUND,
-                    message: format!("the ranges here end at {}", result.next_offset),
+                    message: format!("the ranges here end at {}", at.next_offset),
                     throttle: Duration::ZERO,
                     leader: None,
                 };
                 return Err(Stop::Attempt(Failure::new(cause, Some(endpoint))));
             }
-            if result.high_watermark < span.end {
-                let what = format!("the stream ends at {} before the span does", result.high_watermark);
+            if at.high_watermark < span.end {
+                let what = format!("the stream ends at {} before the span does", at.high_watermark);
                 let error = ClientError::incomplete(what).with_stream(span.wanted.stream);
                 return Err(final_error(error.with_offset(from)));
             }
@@ -513,30 +513,33 @@ impl ReadTask {
     }
 
     /// A span behind the front that is refused is asked for again when it is at the front; then it counts.
-    fn refused(&self, place: usize, result: &FetchResult, endpoint: &Arc<str>) -> Result<(), Stop> {
+    fn refused(&self, place: usize, refused: &RefusedEntry, endpoint: &Arc<str>) -> Result<(), Stop> {
         if place != 0 {
             return Ok(());
         }
-        if result.status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS {
-            return self.gone(place, result, endpoint);
+        if refused.status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS {
+            return self.gone(place, refused.bounds, endpoint);
         }
-        let cause = Cause::refused(&result.status, 0);
+        let cause = Cause::refused(&refused.status, 0);
         Err(Stop::Attempt(Failure::new(cause, Some(endpoint))))
     }
 
-    /// What the front span needs is not there any more, or not yet.
-    fn gone(&self, place: usize, result: &FetchResult, endpoint: &Arc<str>) -> Result<(), Stop> {
+    /// What the front span needs is not there any more, or not yet: the stream's first offset and its end are `bounds`, if
+    /// the server says them.
+    fn gone(&self, place: usize, bounds: Option<(Offset, Offset)>, endpoint: &Arc<str>) -> Result<(), Stop> {
         let Some(span) = self.spans.get(place).filter(|_| place == 0) else {
             return Ok(());
         };
         let Wanted { stream, from, .. } = span.wanted;
-        let what = format!(
-            "offset {from} is not between {} and {}: the records are gone or not written",
-            result.start_offset, result.high_watermark
-        );
+        let what = match bounds {
+            Some((start, end)) => {
+                format!("offset {from} is not between {start} and {end}: the records are gone or not written")
+            }
+            None => format!("offset {from} is not in the stream: the records are gone or not written"),
+        };
         let status = Status::error(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, what);
         let error = ClientError::entry(&status, Some(endpoint));
-        let error = error.with_gap(span.wanted.gap(result));
+        let error = error.with_gap(bounds.and_then(|(start, _)| span.wanted.gap(start)));
         Err(Stop::Final(error.with_stream(stream).with_offset(from)))
     }
 

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyMapping, PyString};
 use sbp_client::Position;
-use sbp_messages::KeyValue;
+use sbp_messages::{KeyValue, Stream};
 use sbp_record::{Compression, StreamSchema};
 use sbp_types::{Offset, TimestampMs};
 
@@ -209,12 +209,12 @@ fn retention(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     }
 }
 
-/// How many bytes are kept; -1: no bound.
+/// How many bytes are kept, as a request says it.
 fn retention_bytes(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let wrong = || PyValueError::new_err("retention_bytes is a number of bytes from 1, or \"unlimited\"");
     if let Ok(word) = value.cast::<PyString>() {
         return if word.to_str()? == "unlimited" {
-            Ok(-1)
+            Ok(Stream::UNBOUNDED)
         } else {
             Err(wrong())
         };

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::AppendOutcome;
 use sbp_python_macros::stub_docs;
+use sbp_types::Offset;
 
 use crate::errors;
 use crate::requests::{Described, Failure};
@@ -47,12 +48,12 @@ impl Ack {
 
     #[getter]
     fn base_offset(&self) -> i64 {
-        self.inner.base_offset.0
+        number(self.inner.base_offset)
     }
 
     #[getter]
     fn last_offset(&self) -> i64 {
-        self.inner.last_offset.0
+        number(self.inner.last_offset())
     }
 
     #[getter]
@@ -71,7 +72,7 @@ impl Ack {
     }
 
     fn __len__(&self) -> usize {
-        usize::try_from(self.inner.last_offset.0 - self.inner.base_offset.0 + 1).unwrap_or(0)
+        usize::try_from(self.inner.records).unwrap_or(usize::MAX)
     }
 
     fn __bool__(&self) -> bool {
@@ -82,13 +83,18 @@ impl Ack {
         format!(
             "Ack(stream={:?}, base_offset={}, last_offset={}, append_time={}, durability={:?}, duplicate={})",
             self.stream,
-            self.inner.base_offset.0,
-            self.inner.last_offset.0,
+            self.base_offset(),
+            self.last_offset(),
             self.inner.append_time.0,
             self.inner.durability.as_str(),
             if self.inner.duplicate { "True" } else { "False" }
         )
     }
+}
+
+/// An offset as callers see it: -1 where the server does not remember it.
+fn number(offset: Option<Offset>) -> i64 {
+    offset.map_or(-1, |offset| offset.0)
 }
 
 /// What an append's outcome becomes.

@@ -59,7 +59,7 @@ impl DeliveryReport {
 
     fn __repr__(&self) -> String {
         let outcome = match &self.delivery.result {
-            Ok(ack) => format!("stored at {} to {}", ack.base_offset, ack.last_offset),
+            Ok(ack) => ack.to_string(),
             Err(error) => format!("failed: {error}"),
         };
         format!(

@@ -57,7 +57,7 @@ impl StreamInfo {
 
     #[getter]
     fn retention_bytes(&self) -> Option<i64> {
-        Some(self.0.stream.retention_bytes).filter(|bytes| *bytes > 0)
+        self.0.stream.kept_bytes()
     }
 
     #[getter]

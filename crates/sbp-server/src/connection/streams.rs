@@ -109,7 +109,7 @@ pub(super) fn wire_stream(stream: &StreamRecord) -> Stream {
         ack_count: settings.ack_count,
         name: stream.name.as_deref().unwrap_or_default().to_owned(),
         properties: (!settings.properties.is_empty()).then(|| settings.properties.iter().map(property).collect()),
-        retention_bytes: settings.retention_bytes,
+        retention_bytes: settings.retention_bytes.unwrap_or(Stream::UNBOUNDED),
         schema: settings
             .schema
             .as_ref()

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sbp_messages::Stream;
 use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use crate::placement::{RangeRecord, SchemaRecord, Settings, StreamRecord};
@@ -26,7 +27,7 @@ pub(crate) fn encode_stream(stream: &StreamRecord) -> Vec<u8> {
     out.i8(settings.replica_count);
     out.i8(settings.ack_count);
     out.i64(settings.retention_period_ms);
-    out.i64(settings.retention_bytes);
+    out.i64(settings.retention_bytes.unwrap_or(Stream::UNBOUNDED));
     out.option(settings.schema.as_deref(), |out, schema| {
         out.bytes(&schema.ipc);
         out.bytes(&schema.canonical);
@@ -72,7 +73,7 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
         replica_count,
         ack_count,
         retention_period_ms,
-        retention_bytes,
+        retention_bytes: Some(retention_bytes).filter(|bytes| *bytes > 0),
         schema,
         properties,
     };

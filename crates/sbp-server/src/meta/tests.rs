@@ -21,7 +21,7 @@ fn stream(id: i64, name: Option<&str>) -> MetadataChange {
         replica_count: 1,
         ack_count: 1,
         retention_period_ms: 60_000,
-        retention_bytes: -1,
+        retention_bytes: None,
         schema,
         properties: BTreeMap::from([("team".to_owned(), "süß".to_owned()), (String::new(), String::new())]),
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sbp_messages::ErrorCode;
+use sbp_messages::{ErrorCode, Stream};
 
 use super::schema::SchemaRecord;
 use crate::refusal::Refusal;
@@ -17,8 +17,8 @@ pub(crate) struct Settings {
     pub(crate) ack_count: i8,
     /// How many milliseconds a record is kept after its append; 0: for ever.
     pub(crate) retention_period_ms: i64,
-    /// How many bytes are kept; -1: no bound.
-    pub(crate) retention_bytes: i64,
+    /// How many bytes are kept; `None`: no bound.
+    pub(crate) retention_bytes: Option<i64>,
     /// The schema, if the stream has one. Compared by its canonical form, so field metadata does not matter.
     pub(crate) schema: Option<Arc<SchemaRecord>>,
     /// Key-value pairs of the user.
@@ -33,6 +33,7 @@ pub(crate) struct RequestedSettings {
     pub(crate) ack_count: i8,
     /// Always replaces the present value: 0 means "for ever".
     pub(crate) retention_period_ms: i64,
+    /// As on the wire: 0 is the default or the present value, [`Stream::UNBOUNDED`] no bound.
     pub(crate) retention_bytes: i64,
     pub(crate) schema: Option<Arc<SchemaRecord>>,
     pub(crate) properties: Option<BTreeMap<String, String>>,
@@ -66,7 +67,7 @@ impl RequestedSettings {
                 "{ack_count} acknowledgements cannot be had from {replica_count} replicas: ask for 1 to {replica_count}"
             )));
         }
-        if retention_period_ms < 0 || retention_bytes < -1 {
+        if retention_period_ms < 0 || retention_bytes < Stream::UNBOUNDED {
             return Err(Refusal::invalid(format!(
                 "retention of {retention_period_ms} ms and {retention_bytes} bytes: neither may be negative (bytes: -1 is no bound)"
             )));
@@ -84,12 +85,11 @@ impl RequestedSettings {
                 format!("{replica_count} replicas: this version of the server keeps one copy of each record"),
             ));
         }
-        let retention_bytes = if retention_bytes == 0 { -1 } else { retention_bytes };
         Ok(Settings {
             replica_count,
             ack_count,
             retention_period_ms,
-            retention_bytes,
+            retention_bytes: Some(retention_bytes).filter(|bytes| *bytes > 0),
             schema,
             properties: properties.unwrap_or_default(),
         })
@@ -111,7 +111,7 @@ impl RequestedSettings {
             ack_count: or_old(self.ack_count, old.ack_count),
             retention_period_ms: self.retention_period_ms,
             retention_bytes: if self.retention_bytes == 0 {
-                old.retention_bytes
+                old.retention_bytes.unwrap_or(Stream::UNBOUNDED)
             } else {
                 self.retention_bytes
             },

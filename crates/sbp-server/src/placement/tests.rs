@@ -93,7 +93,7 @@ fn a_new_stream_has_defaults_and_an_open_range_at_zero() {
             orders.stream.settings.retention_period_ms,
             orders.stream.settings.retention_bytes
         ),
-        (0, -1)
+        (0, None)
     );
     assert_eq!(
         orders.range.key,

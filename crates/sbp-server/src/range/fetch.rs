@@ -52,8 +52,8 @@ pub(crate) struct Limits {
 /// The offsets in the result of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Positions {
-    /// The first batch returned; without data, the offset the entry resolved to.
-    pub(crate) base_offset: Offset,
+    /// The first batch returned; without data, the offset the entry resolved to; `None` with an error.
+    pub(crate) base_offset: Option<Offset>,
     /// Where the next fetch starts.
     pub(crate) next_offset: Offset,
     /// The stream's first offset that is kept.
@@ -176,7 +176,7 @@ pub(crate) fn judge_fetch(
     let sealed = range.phase == Phase::Sealed;
     let is_last = stream.last().is_some_and(|last| last.index == range.index);
     let positions = Positions {
-        base_offset: entry.offset,
+        base_offset: Some(entry.offset),
         next_offset: entry.offset,
         start_offset: stream.start,
         high_watermark: stream.confirmed_end(),
@@ -258,7 +258,7 @@ impl<'a> View<'a> {
             stream.start
         );
         let bounds = Positions {
-            base_offset: Offset(-1),
+            base_offset: None,
             next_offset: nearer,
             start_offset: stream.start,
             high_watermark: end,

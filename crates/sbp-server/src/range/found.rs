@@ -27,7 +27,8 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(crate) struct FetchOutcome {
     pub(crate) status: Status,
-    pub(crate) positions: Positions,
+    /// `None` with an error that leaves the stream's bounds open.
+    pub(crate) positions: Option<Positions>,
     pub(crate) record_count: i32,
     /// Bytes in `chunks`.
     pub(crate) length: usize,
@@ -38,7 +39,7 @@ impl FetchOutcome {
     pub(crate) fn empty(positions: Positions) -> Self {
         Self {
             status: Status::success(),
-            positions,
+            positions: Some(positions),
             record_count: 0,
             length: 0,
             chunks: SmallVec::new(),
@@ -46,16 +47,12 @@ impl FetchOutcome {
     }
 
     pub(crate) fn refused(refusal: Refusal, bounds: Option<Positions>) -> Self {
-        let unknown = Positions {
-            base_offset: Offset(-1),
-            next_offset: Offset(-1),
-            start_offset: Offset(-1),
-            high_watermark: Offset(-1),
-            end_of_range: false,
-        };
         Self {
             status: refusal.into(),
-            ..Self::empty(bounds.unwrap_or(unknown))
+            positions: bounds,
+            record_count: 0,
+            length: 0,
+            chunks: SmallVec::new(),
         }
     }
 }

@@ -116,7 +116,7 @@ fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget
         }
         Err(error) => {
             let bounds = Positions {
-                base_offset: Offset(-1),
+                base_offset: None,
                 ..positions
             };
             let bounds = match error {
@@ -139,24 +139,27 @@ fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget
 fn gather(
     batches: impl Iterator<Item = StoredBatch>,
     sealed_end: Option<Offset>,
-    positions: Positions,
+    mut positions: Positions,
 ) -> FetchOutcome {
-    let mut outcome = FetchOutcome::empty(positions);
+    let mut length = 0_usize;
     let mut records = 0_i64;
     let mut chunks: SmallVec<[Bytes; 1]> = SmallVec::new();
     for batch in batches {
         if chunks.is_empty() {
-            outcome.positions.base_offset = batch.base_offset;
+            positions.base_offset = Some(batch.base_offset);
         }
-        outcome.positions.next_offset = batch.base_offset.checked_add(batch.count).unwrap_or(batch.base_offset);
-        outcome.length = outcome.length.saturating_add(batch.bytes.len());
+        positions.next_offset = batch.base_offset.checked_add(batch.count).unwrap_or(batch.base_offset);
+        length = length.saturating_add(batch.bytes.len());
         records = records.saturating_add(batch.count);
         chunks.extend(batch.bytes.chunks().iter().cloned());
     }
-    outcome.positions.end_of_range = sealed_end == Some(outcome.positions.next_offset);
-    outcome.record_count = i32::try_from(records).unwrap_or(i32::MAX);
-    outcome.chunks = chunks;
-    outcome
+    positions.end_of_range = sealed_end == Some(positions.next_offset);
+    FetchOutcome {
+        record_count: i32::try_from(records).unwrap_or(i32::MAX),
+        length,
+        chunks,
+        ..FetchOutcome::empty(positions)
+    }
 }
 
 fn find_start(ranges: &RangeServer, stream: StreamId, search: &Search) -> Found {

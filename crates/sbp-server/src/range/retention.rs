@@ -140,7 +140,7 @@ impl RetainedStream {
             ..
         } = hosted.facts;
         let period = u64::try_from(retention_period_ms).ok().filter(|period| *period > 0);
-        let bytes = u64::try_from(retention_bytes).ok().filter(|bytes| *bytes > 0);
+        let bytes = retention_bytes.and_then(|bytes| u64::try_from(bytes).ok());
         if period.is_none() && bytes.is_none() {
             return None;
         }

@@ -58,8 +58,8 @@ pub(crate) struct StreamFacts {
     pub(crate) fingerprints: SmallVec<[u64; 1]>,
     /// How many milliseconds a record is kept after its append; 0: for ever.
     pub(crate) retention_period_ms: i64,
-    /// How many bytes are kept; 0 or less: no bound.
-    pub(crate) retention_bytes: i64,
+    /// How many bytes are kept; `None`: no bound.
+    pub(crate) retention_bytes: Option<i64>,
 }
 
 /// One stream: its settings, the ranges this server holds of it, and its writers.

@@ -455,7 +455,7 @@ fn outside_of_the_bounds_the_nearer_one_is_told() {
     for (offset, nearer) in [(11, 10), (i64::MAX, 10), (-3, 0)] {
         match judged(&table, &fetch(OPAQUE, offset), WAITING) {
             Readiness::Refused(_, Some(bounds)) => {
-                assert_eq!((bounds.base_offset, bounds.next_offset), (Offset(-1), Offset(nearer)));
+                assert_eq!((bounds.base_offset, bounds.next_offset), (None, Offset(nearer)));
                 assert_eq!((bounds.start_offset, bounds.high_watermark), (Offset(0), Offset(10)));
             }
             other => panic!("{other:?}"),

@@ -187,7 +187,7 @@ mod tests {
                 replica_count: 1,
                 ack_count: 1,
                 retention_period_ms: retention,
-                retention_bytes: -1,
+                retention_bytes: None,
                 schema: None,
                 properties: BTreeMap::new(),
             },

@@ -56,7 +56,7 @@ pub(crate) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
             replica_count: stream.replica_nums,
             ack_count: stream.ack_count,
             retention_period_ms: stream.retention_period_ms,
-            retention_bytes: stream.retention_bytes,
+            retention_bytes: stream.kept_bytes(),
             schema: schema.map(Arc::new),
             properties: Default::default(),
         },

@@ -530,21 +530,14 @@ fn in_order<'a>(entries: &[AppendEntry], answer: &'a AppendResponse) -> Result<S
     ordered.collect()
 }
 
-/// The offset in an [`Ack`] that has none.
-const UNKNOWN: Offset = Offset(-1);
-
 /// What is known of a batch that is stored.
 fn acknowledged(entry: &AppendEntry, result: &AppendResult, context: &Context) -> Ack {
-    // A repeat from before the server's window has a place that is forgotten.
-    let (base, records) = match result.base_offset.filter(|base| *base >= Offset::ZERO) {
-        Some(base) => (base, i64::from(entry.records)),
-        None => (UNKNOWN, i64::from(entry.records.min(1))),
-    };
     Ack {
         stream: entry.stream,
-        base_offset: base,
-        last_offset: Offset(base.0.saturating_add(records).saturating_sub(1)),
-        next_offset: result.next_offset.unwrap_or(UNKNOWN),
+        // A repeat from before the server's window has a place that is forgotten.
+        base_offset: result.base_offset.filter(|base| *base >= Offset::ZERO),
+        records: entry.records,
+        next_offset: result.next_offset,
         append_time: result.stream_append_time_ms,
         durability: context.durability(),
         duplicate: result.duplicate,

@@ -1,13 +1,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sbp_messages::{FetchInfo, FetchResult};
+use sbp_messages::FetchInfo;
 use sbp_types::{Offset, StreamId, TimestampMs};
 
-use super::{Wanted, by_server, request};
+use super::{Brought, Wanted, by_server, request};
+use crate::error::ClientError;
 use crate::pinned::FrameMemory;
-use crate::read::answer::Part;
 use crate::read::answer::tests::batch;
+use crate::read::answer::{FetchedPlace, Part};
 
 fn wanted(stream: i64, from: i64, end: Option<i64>) -> Wanted {
     Wanted {
@@ -105,15 +106,21 @@ fn answer(start: i64, bases: &[i64]) -> Part {
     let bytes = Bytes::from(bases.iter().flat_map(|&base| batch(base, 10)).collect::<Vec<u8>>());
     Part {
         index: 0,
-        result: FetchResult {
+        outcome: Ok(FetchedPlace {
             start_offset: Offset(start),
             base_offset: Offset(bases.first().copied().unwrap_or(start)),
+            next_offset: Offset(bases.last().map_or(start, |base| base + 10)),
             high_watermark: Offset(100),
-            ..FetchResult::default()
-        },
+            end_of_range: false,
+        }),
         frame: FrameMemory::new(&bytes),
         bytes,
     }
+}
+
+/// What is brought by an answer that is no refusal.
+fn taken(wanted: &mut Wanted, part: &Part) -> Result<Brought, ClientError> {
+    wanted.take(part, part.outcome.as_ref().unwrap())
 }
 
 /// What an answer brings, and what it leaves.
@@ -144,7 +151,7 @@ fn what_an_answer_leaves_is_what_follows_it() {
         (0, Some(20), 30, vec![], (Some((0, 30)), vec![], 30, true)),
     ] {
         let mut wanted = wanted(1, from, end);
-        let brought = wanted.take(&answer(start, &bases)).unwrap();
+        let brought = taken(&mut wanted, &answer(start, &bases)).unwrap();
         let step = Step {
             gap: brought.gap.map(|gap| (gap.from.0, gap.to.0)),
             records: brought.batches.iter().map(|batch| (batch.from.0, batch.to.0)).collect(),
@@ -169,7 +176,7 @@ fn what_an_answer_leaves_is_what_follows_it() {
 fn an_answer_with_a_hole_leaves_everything_wanted() {
     let before = wanted(1, 0, None);
     let mut wanted = before;
-    let error = wanted.take(&answer(0, &[10])).unwrap_err();
+    let error = taken(&mut wanted, &answer(0, &[10])).unwrap_err();
     assert!(error.to_string().contains("records are missing"), "{error}");
     assert_eq!(wanted, before);
 }
@@ -180,7 +187,7 @@ fn a_time_is_asked_for_until_the_first_answer() {
         time: Some(TimestampMs(i64::MAX)),
         ..wanted(1, Offset::EARLIEST.0, None)
     };
-    let brought = wanted.take(&answer(0, &[])).unwrap();
+    let brought = taken(&mut wanted, &answer(0, &[])).unwrap();
     assert!(brought.gap.is_none() && brought.batches.is_empty());
     assert_eq!((wanted.from, wanted.time), (Offset(0), None));
 }

@@ -9,7 +9,7 @@ use sbp_types::{Offset, StreamId, TimestampMs};
 use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
-use crate::read::answer::Part;
+use crate::read::answer::{Part, RefusedEntry};
 use crate::read::plan::{Brought, Wanted};
 use crate::retry::{CallFacts, Decision, Half, Repeat, Target, Wait, decide, duration_of};
 
@@ -74,23 +74,27 @@ impl Followed {
 
     /// Takes an answer that is no refusal for the moment. The error stops following.
     pub(super) fn take(&mut self, part: &Part, endpoint: &Arc<str>) -> Result<Brought, ClientError> {
-        let status = &part.result.status;
-        if !status.is_success() {
-            let out_of_bounds = status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS;
-            let gap = self.wanted.gap(&part.result).filter(|_| out_of_bounds);
-            let Some(gap) = gap else {
-                return Err(self.refused(status, endpoint));
-            };
-            self.wanted.from = gap.to;
-            self.succeeded();
-            return Ok(Brought {
-                gap: Some(gap),
-                ..Brought::default()
-            });
+        match &part.outcome {
+            Ok(at) => {
+                self.succeeded();
+                let brought = self.wanted.take(part, at);
+                brought.map_err(|error| error.with_endpoint(Some(endpoint)))
+            }
+            Err(RefusedEntry { status, bounds }) => {
+                let out_of_bounds = status.code == ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS;
+                let bounds = bounds.filter(|_| out_of_bounds);
+                let gap = bounds.and_then(|(start, _)| self.wanted.gap(start));
+                let Some(gap) = gap else {
+                    return Err(self.refused(status, endpoint));
+                };
+                self.wanted.from = gap.to;
+                self.succeeded();
+                Ok(Brought {
+                    gap: Some(gap),
+                    ..Brought::default()
+                })
+            }
         }
-        self.succeeded();
-        let brought = self.wanted.take(part);
-        brought.map_err(|error| error.with_endpoint(Some(endpoint)))
     }
 
     fn refused(&self, status: &Status, endpoint: &Arc<str>) -> ClientError {

@@ -305,9 +305,10 @@ impl TailTask {
             return Ok(());
         };
         followed.asked = None;
-        let status = &part.result.status;
-        if !status.is_success() && codes::rule(status.code).retry != Retry::Never {
-            let failure = Failure::new(Cause::refused(status, 0), Some(endpoint));
+        if let Err(refused) = &part.outcome
+            && codes::rule(refused.status.code).retry != Retry::Never
+        {
+            let failure = Failure::new(Cause::refused(&refused.status, 0), Some(endpoint));
             return self.fail(place, &failure).map(drop);
         }
         let brought = followed.take(part, endpoint)?;

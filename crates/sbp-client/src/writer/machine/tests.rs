@@ -61,9 +61,9 @@ pub(crate) fn stored(offset: i64, duplicate: bool) -> AttemptEnd {
     AttemptEnd {
         outcome: Ok(Ack {
             stream: StreamId(1),
-            base_offset: Offset(offset),
-            last_offset: Offset(offset),
-            next_offset: Offset(offset + 1),
+            base_offset: Some(Offset(offset)).filter(|base| *base >= Offset::ZERO),
+            records: 1,
+            next_offset: Some(Offset(offset + 1)),
             append_time: TimestampMs(0),
             durability: Durability::Fsync,
             duplicate,
@@ -89,7 +89,7 @@ fn told(machine: &mut Machine<u32>) -> Told {
     let mut all = Vec::new();
     while let Some(action) = machine.poll_action() {
         if let Action::Tell(who, result) = action {
-            let result = result.map(|ack| ack.base_offset.0);
+            let result = result.map(|ack| ack.base_offset.unwrap().0);
             all.push((who, result.map_err(|error: ClientError| (error.kind(), error.code()))));
         }
     }

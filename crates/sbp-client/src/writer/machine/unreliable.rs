@@ -136,7 +136,9 @@ impl Run {
         while let Some(action) = self.machine.poll_action() {
             match action {
                 Action::Tell((id, _), result) => {
-                    let result = result.map(|ack| ack.base_offset.0).map_err(|error| error.kind());
+                    let result = result
+                        .map(|ack| ack.base_offset.unwrap().0)
+                        .map_err(|error| error.kind());
                     assert!(self.outcomes.insert(id, result).is_none(), "batch {id} is told twice");
                 }
                 Action::Refresh => self.machine.handle_refreshed(),

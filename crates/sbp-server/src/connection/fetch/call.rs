@@ -204,11 +204,11 @@ impl FetchCall {
             request_index: slot.info.request_index,
             batch_length: i32::try_from(length).unwrap_or(i32::MAX),
             status,
-            base_offset: positions.base_offset,
-            next_offset: positions.next_offset,
-            start_offset: positions.start_offset,
-            high_watermark: positions.high_watermark,
-            end_of_range: positions.end_of_range,
+            base_offset: positions.and_then(|known| known.base_offset),
+            next_offset: positions.map(|known| known.next_offset),
+            start_offset: positions.map(|known| known.start_offset),
+            high_watermark: positions.map(|known| known.high_watermark),
+            end_of_range: positions.is_some_and(|known| known.end_of_range),
             record_count,
         };
         self.ready.push(ReadyResult { result, length, chunks });

@@ -111,7 +111,7 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
                 ..Default::default()
             },
             Settings {
-                retention_bytes: -1,
+                retention_bytes: None,
                 ..old.settings.clone()
             },
         ),

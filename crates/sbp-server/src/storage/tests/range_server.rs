@@ -108,7 +108,7 @@ fn record(id: StreamId) -> Arc<StreamRecord> {
             replica_count: 1,
             ack_count: 1,
             retention_period_ms: 0,
-            retention_bytes: -1,
+            retention_bytes: None,
             schema: None,
             properties: BTreeMap::new(),
         },
