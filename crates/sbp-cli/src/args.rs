@@ -415,7 +415,8 @@ pub(crate) struct Embedded {
 
 /// A level, or a filter as `tracing` knows them.
 fn parse_filter(text: &str) -> Result<String, String> {
-    let is_level = text.parse::<LevelFilter>().is_ok();
+    // Nothing at all is a level to the library: that of errors.
+    let is_level = !text.is_empty() && text.parse::<LevelFilter>().is_ok();
     if !is_level && !text.contains('=') && !text.starts_with("sbp") {
         return Err("the levels are error, warn, info, debug, trace and off".to_owned());
     }

@@ -1,9 +1,9 @@
 //! What readers and tails ask for, and what they make of the answers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sbp_client::codes;
-use sbp_client::{Client, ErrorKind, Position, ReaderOptions, Span, TailOptions};
+use sbp_client::{Client, ErrorKind, FetchEntry, FetchOptions, Position, ReaderOptions, Span, TailOptions};
 use sbp_e2e::batches::batch;
 use sbp_e2e::frames::answer_bytes;
 use sbp_e2e::scripted::{Peer, client, listener};
@@ -434,4 +434,38 @@ async fn no_more_is_asked_for_than_there_is_memory_set_aside() {
     assert_eq!(request.fetch_requests[0].fetch_offset, taken.last().unwrap().to);
     drop(peer);
     wait_for_more.abort();
+}
+
+#[tokio::test]
+async fn a_pause_that_the_answer_to_one_fetch_asks_for_is_kept() {
+    const PAUSE: Duration = Duration::from_secs(1);
+    let (listener, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&listener).await;
+        let (first, request) = fetch(&mut peer).await;
+        let answer = FetchResponse {
+            throttle_time_ms: 1_000,
+            ..response([result(&request.fetch_requests[0], &[], 0, 0)])
+        };
+        peer.answer(&first, &answer, &[], true).await;
+        let answered_at = Instant::now();
+        let (second, _) = fetch(&mut peer).await;
+        let waited = answered_at.elapsed();
+        peer.answer(&second, &answer, &[], true).await;
+        (peer, waited)
+    };
+    let entry = FetchEntry {
+        stream: STREAM,
+        from: Position::At(Offset(0)),
+        end: None,
+        batch_max_bytes: 0,
+    };
+    let fetches = async {
+        for _ in 0..2 {
+            client.fetch_one(entry, FetchOptions::default()).await.unwrap();
+        }
+    };
+    let ((), (_peer, waited)) = bounded(async { tokio::join!(fetches, server) }).await;
+    assert!(waited >= PAUSE, "{waited:?}");
 }

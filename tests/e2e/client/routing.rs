@@ -3,10 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sbp_client::codes;
-use sbp_client::{
-    AppendOptions, Client, ClientConfig, ErrorKind, FetchEntry, FetchOptions, Position, ReaderOptions, Span,
-    WriterOptions,
-};
+use sbp_client::{AppendOptions, Client, ClientConfig, ErrorKind, ReaderOptions, Span, WriterOptions};
 use sbp_e2e::batches::told;
 use sbp_e2e::scripted::{Peer, client, entry_refused, listener, stored};
 use sbp_e2e::wait::bounded;
@@ -18,7 +15,6 @@ use sbp_messages::{
     RangeServer, ReplicaServer, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult, Status, Stream,
 };
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
-use smallvec::smallvec;
 
 const STREAM: StreamId = StreamId(3);
 
@@ -485,45 +481,6 @@ async fn a_pause_that_is_asked_for_with_success_is_kept() {
     let ((), (_peer, waits)) = bounded(async { tokio::join!(calls, server) }).await;
     assert_eq!(waits[0], (OpCode::DELETE_STREAMS, false));
     assert!(waits[1].1 && waits[2].1, "{waits:?}");
-}
-
-#[tokio::test]
-async fn a_pause_that_the_answer_to_one_fetch_asks_for_is_kept() {
-    const PAUSE: Duration = Duration::from_secs(1);
-    let (listener, address) = listener().await;
-    let client = client(&address);
-    let server = async {
-        let mut peer = Peer::greeted(&listener).await;
-        let result = FetchResult {
-            stream_id: STREAM,
-            ..FetchResult::default()
-        };
-        let answer = FetchResponse {
-            throttle_time_ms: 1_000,
-            fetch_responses: smallvec![result],
-            ..FetchResponse::default()
-        };
-        let first = peer.frame().await;
-        peer.answer(&first, &answer, &[], true).await;
-        let answered_at = Instant::now();
-        let second = peer.frame().await;
-        let waited = answered_at.elapsed();
-        peer.answer(&second, &answer, &[], true).await;
-        (peer, waited)
-    };
-    let entry = FetchEntry {
-        stream: STREAM,
-        from: Position::At(Offset(0)),
-        end: None,
-        batch_max_bytes: 0,
-    };
-    let fetches = async {
-        for _ in 0..2 {
-            client.fetch_one(entry, FetchOptions::default()).await.unwrap();
-        }
-    };
-    let ((), (_peer, waited)) = bounded(async { tokio::join!(fetches, server) }).await;
-    assert!(waited >= PAUSE, "{waited:?}");
 }
 
 #[tokio::test]
