@@ -8,6 +8,15 @@ use sbp_messages::check_address;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress(String);
 
+/// How one talks to a server, as it stands in front of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// `sbp://`: without TLS.
+    Plain,
+    /// `sbps://`: with TLS.
+    Tls,
+}
+
 /// Why a server address could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -21,8 +30,8 @@ pub enum AddressError {
     /// The port is not a number from 1 to 65535.
     #[error("server address {0:?} has no valid port; a port is a number from 1 to 65535")]
     BadPort(String),
-    /// It is written as an URL.
-    #[error("server address {address:?} begins with {scheme:?}; leave that out and write {plain:?}")]
+    /// It is written as an URL of another kind.
+    #[error("server address {address:?} begins with {scheme:?}; write {plain:?}, or sbps://{plain} for TLS")]
     Scheme {
         /// What was given.
         address: String,
@@ -31,6 +40,24 @@ pub enum AddressError {
         /// What was probably meant.
         plain: String,
     },
+    /// Something stands behind the port.
+    #[error("server address {address:?} has something behind the port; write {plain:?}")]
+    Path {
+        /// What was given.
+        address: String,
+        /// What was probably meant.
+        plain: String,
+    },
+    /// Some servers are to be talked to with TLS and some without.
+    #[error(
+        "some of these servers are written with sbps:// and some with sbp://; a client uses TLS with all or with none"
+    )]
+    Mixed,
+    /// TLS is set up, and the address says not to use it.
+    #[error(
+        "server address {0:?} says sbp://, which is without TLS, and TLS is set up; write sbps://, or leave the settings out"
+    )]
+    PlainWithTls(String),
     /// There is no host in front of the port.
     #[error("server address {0:?} has no host; write host:port, for example 127.0.0.1:12378")]
     NoHost(String),
@@ -44,11 +71,13 @@ impl ServerAddress {
     /// [`AddressError`] naming what is missing.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let text = text.trim();
-        if let Some((scheme, rest)) = text.split_once("://") {
-            return Err(AddressError::Scheme {
+        if text.contains("://") {
+            return Err(foreign(text));
+        }
+        if let Some((plain, _)) = text.split_once('/') {
+            return Err(AddressError::Path {
                 address: text.to_owned(),
-                scheme: format!("{scheme}://"),
-                plain: rest.split('/').next().unwrap_or_default().to_owned(),
+                plain: plain.to_owned(),
             });
         }
         let (host, port) = text
@@ -73,15 +102,22 @@ impl ServerAddress {
         Self::parse(text).ok()
     }
 
-    /// Reads several, separated by commas; repeated ones are kept once.
+    /// Reads several, separated by commas, each with `sbps://` or `sbp://` in front of it or with neither; repeated ones are
+    /// kept once. Returns what stood in front of any of them too: it holds for all.
     ///
     /// # Errors
     ///
-    /// [`AddressError`] for the first that cannot be read, or when there is none.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, AddressError> {
+    /// [`AddressError`] for the first that cannot be read, when there is none, or when they contradict each other.
+    pub fn parse_list(text: &str) -> Result<(Vec<Self>, Option<Scheme>), AddressError> {
         let mut servers = Vec::new();
-        for part in text.split(',').filter(|part| !part.trim().is_empty()) {
-            let server = Self::parse(part)?;
+        let mut scheme = None;
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (said, rest) = split_scheme(part)?;
+            if scheme.is_some() && said.is_some() && scheme != said {
+                return Err(AddressError::Mixed);
+            }
+            scheme = scheme.or(said);
+            let server = Self::parse(rest)?;
             if !servers.contains(&server) {
                 servers.push(server);
             }
@@ -89,7 +125,7 @@ impl ServerAddress {
         if servers.is_empty() {
             Err(AddressError::Empty)
         } else {
-            Ok(servers)
+            Ok((servers, scheme))
         }
     }
 
@@ -97,6 +133,26 @@ impl ServerAddress {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// What stands in front of an address, and the rest of it.
+fn split_scheme(text: &str) -> Result<(Option<Scheme>, &str), AddressError> {
+    match text.split_once("://") {
+        None => Ok((None, text)),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("sbp") => Ok((Some(Scheme::Plain), rest)),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("sbps") => Ok((Some(Scheme::Tls), rest)),
+        Some(_) => Err(foreign(text)),
+    }
+}
+
+/// That an address is an URL of another kind.
+fn foreign(text: &str) -> AddressError {
+    let (scheme, rest) = text.split_once("://").unwrap_or_default();
+    AddressError::Scheme {
+        address: text.to_owned(),
+        scheme: format!("{scheme}://"),
+        plain: rest.split('/').next().unwrap_or_default().to_owned(),
     }
 }
 
@@ -108,11 +164,12 @@ impl fmt::Display for ServerAddress {
 
 #[cfg(test)]
 mod tests {
-    use super::{AddressError, ServerAddress};
+    use super::{AddressError, Scheme, ServerAddress};
 
     #[test]
     fn lists_are_split_trimmed_and_without_repeats() {
-        let servers = ServerAddress::parse_list(" a:1, b:2,a:1 ,").unwrap();
+        let (servers, scheme) = ServerAddress::parse_list(" a:1, b:2,a:1 ,").unwrap();
+        assert_eq!(scheme, None);
         assert_eq!(
             servers.iter().map(ServerAddress::as_str).collect::<Vec<_>>(),
             ["a:1", "b:2"]
@@ -120,11 +177,36 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_in_front_of_one_holds_for_all() {
+        for (text, expected) in [
+            ("sbps://a:1,b:2", Some(Scheme::Tls)),
+            ("a:1, SBPS://b:2", Some(Scheme::Tls)),
+            ("sbp://a:1,b:2", Some(Scheme::Plain)),
+            ("a:1,b:2", None),
+        ] {
+            let (servers, scheme) = ServerAddress::parse_list(text).unwrap();
+            assert_eq!(scheme, expected, "{text}");
+            assert_eq!(
+                servers.iter().map(ServerAddress::as_str).collect::<Vec<_>>(),
+                ["a:1", "b:2"]
+            );
+        }
+        assert_eq!(
+            ServerAddress::parse_list("sbps://a:1,sbp://b:2"),
+            Err(AddressError::Mixed)
+        );
+    }
+
+    #[test]
     fn an_url_is_told_from_an_address() {
+        let path = AddressError::Path {
+            address: "h:1/stream".into(),
+            plain: "h:1".into(),
+        };
+        assert_eq!(ServerAddress::parse_list("sbp://h:1/stream"), Err(path));
         for (text, scheme, plain) in [
             ("http://127.0.0.1:12378", "http://", "127.0.0.1:12378"),
             ("PLAINTEXT://broker:9092", "PLAINTEXT://", "broker:9092"),
-            ("sbp://h:1/stream", "sbp://", "h:1"),
         ] {
             let error = ServerAddress::parse_list(text).unwrap_err();
             let told = AddressError::Scheme {

@@ -60,6 +60,9 @@ sbp_messages::error_codes! {
     9019 STREAM_REPLACED Never not_done
         "another stream has the number of the one that was meant: the server lost its data, or was set up anew"
         "ask for the stream by its name, and decide where to begin: offsets kept for the old one mean nothing in it"
+    9020 TLS_FAILED Never not_done
+        "TLS failed: one side does not accept the other's certificate, or only one of them speaks TLS"
+        "correct the certificates, the address or the TLS settings; the message names what is wrong"
 }
 
 /// The rule of any code: of this side's here, of a server's in its own table.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use sbp_transport::BackOff;
+use std::sync::Arc;
 
-use crate::address::{AddressError, ServerAddress};
+use sbp_transport::{BackOff, ClientTls, ClientTlsFiles, TlsFileError};
+
+use crate::address::{AddressError, Scheme, ServerAddress};
 
 /// Everything a [`Client`](crate::Client) can be told. [`ClientConfig::new`] fills in the defaults, which suit a process
 /// that talks to one server; change fields before the client is built.
@@ -12,6 +14,8 @@ use crate::address::{AddressError, ServerAddress};
 pub struct ClientConfig {
     /// Bootstrap servers, tried in turn; never empty.
     pub servers: Vec<ServerAddress>,
+    /// TLS with all servers, also those that they lead to. `None`: with none.
+    pub tls: Option<Arc<ClientTls>>,
     /// What the client calls itself in HEARTBEAT: shown in the server's log, free text, at most 255 bytes.
     pub client_id: String,
     /// How long a call may take when the caller does not say; also sent to the server. Never infinite.
@@ -38,6 +42,18 @@ pub struct ClientConfig {
     pub batch_max_bytes: u32,
     /// How long the server may hold a tail's FETCH when there is nothing to return; at most 60 s.
     pub tail_wait: Duration,
+}
+
+/// Why a client cannot be configured so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No server is named, or one cannot be read.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// A certificate or key for TLS cannot be used.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsFileError),
 }
 
 /// Bounds of the retry loop. Waiting times are "full jitter": uniform between zero and a bound that doubles from
@@ -81,14 +97,34 @@ impl RetryPolicy {
 }
 
 impl ClientConfig {
-    /// The defaults, for the servers named in `servers`: `host:port`, several separated by commas.
+    /// The defaults, for the servers named in `servers`: `host:port`, several separated by commas. With `sbps://` in front of
+    /// one TLS is used with all, and the authorities are trusted that the machine trusts.
     ///
     /// # Errors
     ///
-    /// [`AddressError`] when no server is named or one cannot be read.
-    pub fn new(servers: &str) -> Result<Self, AddressError> {
+    /// [`ConfigError`] when no server is named or one cannot be read.
+    pub fn new(servers: &str) -> Result<Self, ConfigError> {
+        Self::with_tls(servers, None)
+    }
+
+    /// As [`ClientConfig::new`], with TLS as `tls` says, where that is given: also with servers that have nothing in front of
+    /// their address.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when a server cannot be read, when a file of `tls` cannot be used, or when an address says `sbp://`
+    /// and `tls` is given.
+    pub fn with_tls(servers: &str, tls: Option<ClientTlsFiles>) -> Result<Self, ConfigError> {
+        let text = servers;
+        let (servers, scheme) = ServerAddress::parse_list(text)?;
+        let files = match (scheme, tls) {
+            (Some(Scheme::Plain), Some(_)) => return Err(AddressError::PlainWithTls(text.to_owned()).into()),
+            (Some(Scheme::Tls), None) => Some(ClientTlsFiles::default()),
+            (_, tls) => tls,
+        };
         Ok(Self {
-            servers: ServerAddress::parse_list(servers)?,
+            servers,
+            tls: files.map(ClientTls::new).transpose()?,
             client_id: format!("sbp-native/{} pid {}", env!("CARGO_PKG_VERSION"), std::process::id()),
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),

@@ -143,6 +143,7 @@ impl ClientError {
             // The last attempt did nothing for certain, one before it may have: its answer was lost.
             Cause::NotStarted
             | Cause::Unreachable { .. }
+            | Cause::Tls { .. }
             | Cause::Unsupported { .. }
             | Cause::Invalid { .. }
             | Cause::Closed
@@ -152,6 +153,7 @@ impl ClientError {
             }
             Cause::NotStarted => (ErrorKind::Rejected, ErrorCode::SHUTTING_DOWN),
             Cause::Unreachable { .. } => (ErrorKind::Unreachable, codes::CONNECTION_FAILED),
+            Cause::Tls { .. } => (ErrorKind::Unreachable, codes::TLS_FAILED),
             Cause::Unsupported { .. } => (ErrorKind::Unsupported, codes::FEATURE_NOT_OFFERED),
             Cause::Invalid { .. } => (ErrorKind::Invalid, codes::BAD_ARGUMENT),
             Cause::Closed => (ErrorKind::Closed, codes::CLOSED),

@@ -52,6 +52,12 @@ pub(crate) enum Cause {
         /// No server has ever been reached and the configured rounds are over.
         hopeless: bool,
     },
+    /// The two sides do not talk to each other over TLS, and will not until somebody changes something.
+    #[error("{reason}")]
+    Tls {
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// The answer breaks the protocol.
     #[error("the server's answer breaks the protocol: {what}")]
     Protocol {
@@ -147,6 +153,7 @@ impl Cause {
             Self::Protocol { .. } => true,
             Self::NotStarted
             | Self::Unreachable { .. }
+            | Self::Tls { .. }
             | Self::Unsupported { .. }
             | Self::Invalid { .. }
             | Self::Closed => false,

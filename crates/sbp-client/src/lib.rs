@@ -55,15 +55,16 @@ mod submission;
 mod unique;
 mod writer;
 
-pub use address::{AddressError, ServerAddress};
+pub use address::{AddressError, Scheme, ServerAddress};
 pub use append::{AppendOptions, Records};
 pub use batching::{BatchWriter, BatchWriterOptions, Deliveries, Delivery, Pushed, Record};
 pub use bulk::{BulkEvent, BulkOptions, BulkRepeat, BulkStored, BulkWriter};
 pub use call::Each;
 pub use client::Client;
 pub use clock::wall_clock;
-pub use config::{ClientConfig, RetryPolicy};
+pub use config::{ClientConfig, ConfigError, RetryPolicy};
 pub use cursor::{CURSOR_PREFIX, CommittedPlace, Cursor, CursorOptions};
+pub use sbp_transport::{ClientTlsFiles, TlsFileError};
 
 pub use error::{ClientError, ErrorKind};
 pub use features::{Durability, Features};

@@ -144,6 +144,7 @@ fn about(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
             may_have_been_done: twice,
         },
         Cause::Unreachable { hopeless: true, .. }
+        | Cause::Tls { .. }
         | Cause::Unsupported { .. }
         | Cause::Invalid { .. }
         | Cause::Closed => Decision::NOT_DONE,

@@ -324,7 +324,10 @@ impl World {
                 "a server holds more calls than it may"
             );
             let reason = end.reason.clone();
-            let is_fault = matches!(reason, Some(CloseReason::Violation(_) | CloseReason::NotSbp));
+            let is_fault = matches!(
+                reason,
+                Some(CloseReason::Violation(_) | CloseReason::NotSbp | CloseReason::SpeaksTls)
+            );
             assert!(self.meddled || !is_fault, "well-behaved sessions came to {reason:?}");
         }
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sbp_log::Durability;
+use sbp_transport::{ClientTlsFiles, ServerTlsFiles};
 
 /// Which of the two roles a server has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,14 @@ pub struct ServerConfig {
     /// `host:port` to listen on. Port 0 lets the system choose one; [`Server::address`](crate::Server::address) tells
     /// which.
     pub listen: String,
+    /// TLS on the address listened on. `None`: it is plain.
+    pub tls: Option<ServerTlsFiles>,
+    /// A second `host:port` to listen on without TLS, on loopback: for programs on the same machine. Only with `tls`.
+    pub plain_listen: Option<String>,
+    /// TLS towards the other servers of a cluster. `None`: plain.
+    pub peer_tls: Option<ClientTlsFiles>,
+    /// How long a client may take for the handshake of TLS before its connection is closed.
+    pub handshake_timeout: Duration,
     /// `host:port` that clients are told to dial. `None`: the address listened on.
     pub advertise: Option<String>,
     /// What an acknowledgement promises.
@@ -89,6 +98,10 @@ impl Default for ServerConfig {
             roles: Roles::Both,
             data_dir: None,
             listen: "127.0.0.1:0".to_owned(),
+            tls: None,
+            plain_listen: None,
+            peer_tls: None,
+            handshake_timeout: Duration::from_secs(10),
             advertise: None,
             durability: Durability::Fsync,
             insecure_listen: false,

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use sbp_transport::TlsFileError;
+
 /// Why [`Server::start`](crate::Server::start) failed. Every message names the thing and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,6 +34,9 @@ pub enum StartError {
         /// The address asked for.
         address: String,
     },
+    /// A certificate or key for TLS cannot be used.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsFileError),
     /// Another server owns the directory.
     #[error("{} is in use by another server: stop that one, or choose another data directory", .path.display())]
     DirectoryLocked {

@@ -21,6 +21,7 @@ mod log_rate_limiter;
 mod meta;
 mod node;
 mod offer;
+mod origin;
 mod peer;
 mod placement;
 mod range;
@@ -42,5 +43,6 @@ pub use histogram::Durations;
 pub use sbp_log::Durability;
 #[cfg(feature = "testing")]
 pub use sbp_log::ForgetWriters;
+pub use sbp_transport::{ClientTlsFiles, ServerTlsFiles, TlsFileError};
 pub use server::Server;
 pub use stats::ServerStats;

@@ -2,23 +2,26 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use sbp_session::{Session, SessionConfig};
-use sbp_transport::{Descriptors, Driven, Memory, Socket, accept_options, drive_until_settled, mailbox};
+use sbp_session::{CloseReason, Session, SessionConfig};
+use sbp_transport::{
+    Descriptors, Driven, Inbox, Link, Memory, ServerTls, Socket, accept_options, drive_until_settled, mailbox,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use crate::connection::{Connection, ConnectionHandle};
+use crate::connection::{Connection, ConnectionCommand, ConnectionHandle};
 use crate::connections::{Connections, OpenConnection};
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::node::Node;
+use crate::origin::Origin;
 
 /// The first pause when the system has no resources to accept a connection; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -45,15 +48,27 @@ pub(crate) struct Acceptor {
     pub(crate) session: SessionConfig,
     pub(crate) max_connections: usize,
     pub(crate) max_connections_per_address: usize,
+    /// TLS, on the listeners that have it.
+    pub(crate) tls: Option<Arc<ServerTls>>,
+    pub(crate) handshake_timeout: Duration,
     pub(crate) exhausted: LogRateLimiter,
     pub(crate) too_many: LogRateLimiter,
+    pub(crate) no_handshake: LogRateLimiter,
     /// Permits to move to the serving thread, [`HANDOVERS`] in all.
     pub(crate) handover: Arc<Semaphore>,
 }
 
+/// A listener, and whether it speaks TLS where the server can.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    pub(crate) listener: TcpListener,
+    pub(crate) is_plain: bool,
+}
+
 impl Acceptor {
     /// Accepts until told to stop; then closes the listener.
-    pub(crate) async fn run(self, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+    pub(crate) async fn run(self: Arc<Self>, entrance: Entrance, mut stop: watch::Receiver<bool>) {
+        let Entrance { listener, is_plain } = entrance;
         let registered = self.descriptors.register(listener.as_raw_fd());
         let mut pause = FIRST_PAUSE;
         loop {
@@ -65,7 +80,9 @@ impl Acceptor {
             match accepted {
                 Ok((stream, peer)) => {
                     pause = FIRST_PAUSE;
-                    self.serve(stream, peer.ip().to_canonical());
+                    let address = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                    let stop = (!is_plain).then(|| stop.clone());
+                    self.serve(stream, address, stop);
                 }
                 Err(error) if is_exhausted(&error) => {
                     // The connection stays in the kernel's queue, so trying again at once would spin.
@@ -89,15 +106,17 @@ impl Acceptor {
         listener.accept().await
     }
 
-    fn serve(&self, stream: TcpStream, address: IpAddr) {
+    /// Serves a connection in a task of its own. `stop` ends its handshake, where there is one.
+    fn serve(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, stop: Option<watch::Receiver<bool>>) {
         self.node.counters.connections_accepted.add(1);
+        let ip = address.ip();
         let counts = [
             (self.connections.count(), self.max_connections),
-            (self.connections.count_from(address), self.max_connections_per_address),
+            (self.connections.count_from(ip), self.max_connections_per_address),
         ];
         if let Some((_, limit)) = counts.iter().find(|(count, limit)| count >= limit) {
             if let Some(left_out) = self.too_many.due(Instant::now()) {
-                tracing::warn!(limit, %address, left_out, "too many connections; closing the new one");
+                tracing::warn!(limit, address = %ip, left_out, "too many connections; closing the new one");
             }
             self.node.counters.connections_closed.add(1);
             return;
@@ -106,28 +125,91 @@ impl Acceptor {
             tracing::debug!(%error, "cannot set a connection's options");
         }
         let (mailbox, inbox) = mailbox();
-        let (handle, open) = self.connections.open(address, |id| ConnectionHandle { id, mailbox });
-        let session = Session::new(self.session.clone(), Instant::now());
-        let application = Connection::new(Arc::clone(&self.node), handle);
+        let (handle, open) = self.connections.open(ip, |id| ConnectionHandle { id, mailbox });
         let socket = Socket::new(stream, &self.descriptors);
         let guard = ConnectionGuard {
             node: Arc::clone(&self.node),
             open,
         };
-        let (home, memory, handover) = (self.home.clone(), Arc::clone(&self.memory), Arc::clone(&self.handover));
+        let acceptor = Arc::clone(self);
         tokio::spawn(async move {
-            match drive_until_settled(socket, session, application, inbox, &memory).await {
-                Driven::Over(_reason) => guard.leave(),
-                Driven::Settled(settled) => {
-                    let handed_over = handover.acquire_owned().await;
-                    home.spawn(async move {
-                        let driven = settled.drive(Socket::rehome);
-                        after_first_poll(driven, || drop(handed_over)).await;
-                        guard.leave();
-                    });
+            let arrived = match (&acceptor.tls, stop) {
+                // On the heap, and gone when it is over: a handshake takes more room than all else that a connection is.
+                (Some(tls), Some(stop)) => Box::pin(acceptor.shake_hands(tls, socket, address, stop)).await,
+                _ => Some((
+                    Link::plain(socket),
+                    Origin {
+                        address,
+                        peer_name: None,
+                    },
+                )),
+            };
+            match arrived {
+                None => guard.leave(),
+                Some((link, origin)) => {
+                    let application = Connection::new(Arc::clone(&acceptor.node), handle, origin);
+                    acceptor.drive(link, application, inbox, guard).await;
                 }
             }
         });
+    }
+
+    /// The handshake of TLS: within its time, and not after the server was told to stop. Who fails is logged, so that the
+    /// side which can do something about it is told too.
+    async fn shake_hands(
+        &self,
+        tls: &ServerTls,
+        socket: Socket,
+        address: SocketAddr,
+        mut stop: watch::Receiver<bool>,
+    ) -> Option<(Link, Origin)> {
+        let accepted = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stopped| *stopped) => return None,
+            accepted = Link::accept(socket, tls, self.handshake_timeout) => accepted,
+        };
+        match accepted {
+            Ok(accepted) => {
+                let peer_name = accepted.peer_name;
+                Some((accepted.link, Origin { address, peer_name }))
+            }
+            Err(failure) => {
+                if let Some(left_out) = self.no_handshake.due(Instant::now()) {
+                    tracing::warn!(%address, %failure, left_out, "no TLS with a client");
+                }
+                None
+            }
+        }
+    }
+
+    /// Runs a connection: here until its first request, then on the serving thread.
+    async fn drive(
+        &self,
+        link: Link,
+        application: Connection,
+        inbox: Inbox<ConnectionCommand>,
+        guard: ConnectionGuard,
+    ) {
+        let address = application.origin().address;
+        let session = Session::new(self.session.clone(), Instant::now());
+        match drive_until_settled(link, session, application, inbox, &self.memory).await {
+            Driven::Over(reason) => {
+                if matches!(reason, CloseReason::SpeaksTls)
+                    && let Some(left_out) = self.no_handshake.due(Instant::now())
+                {
+                    tracing::warn!(%address, left_out, "a client speaks TLS to an address without TLS");
+                }
+                guard.leave();
+            }
+            Driven::Settled(settled) => {
+                let handed_over = Arc::clone(&self.handover).acquire_owned().await;
+                self.home.spawn(async move {
+                    let driven = settled.drive(Link::rehome);
+                    after_first_poll(driven, || drop(handed_over)).await;
+                    guard.leave();
+                });
+            }
+        }
     }
 }
 

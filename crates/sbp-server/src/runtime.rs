@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use sbp_log::{Durability, FileSystem, LogConfig, RealFileSystem, SystemClock};
 use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status, check_address};
 use sbp_session::SessionConfig;
-use sbp_transport::{Descriptors, ListenError, Memory, Registered, listen};
+use sbp_transport::{ClientTls, Descriptors, ListenError, Memory, Registered, ServerTls, listen};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
@@ -21,7 +21,7 @@ use crate::connections::Connections;
 use crate::data_dir::{DataDir, fit_to_disk};
 use crate::error::{ShutdownError, StartError};
 use crate::identity::Identity;
-use crate::listener::{Acceptor, HANDOVERS};
+use crate::listener::{Acceptor, Entrance, HANDOVERS};
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::node::{ConnectionLimits, Node};
 use crate::offer::Offer;
@@ -49,6 +49,8 @@ pub(crate) struct ServerRuntime {
     reception: Runtime,
     stop: watch::Sender<bool>,
     pub(crate) local: SocketAddr,
+    pub(crate) plain: Option<SocketAddr>,
+    pub(crate) tls: Option<Arc<ServerTls>>,
     pub(crate) node: Arc<Node>,
     /// The range server with the log, which owns the directory.
     owner: Arc<RangeServer>,
@@ -66,6 +68,8 @@ impl ServerRuntime {
     pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
         let began = Instant::now();
         check_listen_address(config)?;
+        let tls = config.tls.clone().map(ServerTls::new).transpose()?;
+        let peer_tls = config.peer_tls.clone().map(ClientTls::new).transpose()?;
         let runtime = start_runtime("sbp-server-io")?;
         let reception = start_runtime("sbp-reception")?;
         // Before the directory is opened, so that a port in use is reported at once and nothing is changed.
@@ -74,6 +78,7 @@ impl ServerRuntime {
             .local_addr()
             .map_err(StartError::io("read the address listened on"))?;
         check_advertised(config, local)?;
+        let plain = bind_plain(&reception, config)?;
         let data_dir =
             DataDir::new(config.data_dir.as_deref()).map_err(StartError::io("make a temporary directory"))?;
         let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
@@ -84,6 +89,7 @@ impl ServerRuntime {
             runtime: &runtime,
             descriptors: &descriptors,
             advertise: &advertise,
+            peer_tls: &peer_tls,
         };
         let session = session_config(config);
         let (node, owner) = open_node(&context, &session, log_config(config, &data_dir))?;
@@ -93,7 +99,7 @@ impl ServerRuntime {
             .collect();
         let connections = Arc::new(Connections::default());
         let (stop, stopped) = watch::channel(false);
-        let acceptor = Acceptor {
+        let acceptor = Arc::new(Acceptor {
             home: runtime.handle().clone(),
             memory: Memory::new(config.max_held_bytes),
             node: Arc::clone(&node),
@@ -102,11 +108,20 @@ impl ServerRuntime {
             session,
             max_connections: config.max_connections,
             max_connections_per_address: config.max_connections_per_address,
+            tls: tls.clone(),
+            handshake_timeout: config.handshake_timeout,
             exhausted: LogRateLimiter::default(),
             too_many: LogRateLimiter::default(),
+            no_handshake: LogRateLimiter::default(),
             handover: Arc::new(Semaphore::new(HANDOVERS)),
-        };
-        reception.spawn(acceptor.run(listener, stopped));
+        });
+        let (plain, beside) = plain.unzip();
+        let is_plain = tls.is_none();
+        let entrances = std::iter::once(Entrance { listener, is_plain });
+        for entrance in entrances.chain(beside) {
+            reception.spawn(Arc::clone(&acceptor).run(entrance, stopped.clone()));
+        }
+        drop(acceptor);
         start_background_tasks(&runtime, &node, config, data_dir.path());
         let (grace, durability) = (config.shutdown_grace, config.durability);
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
@@ -115,6 +130,8 @@ impl ServerRuntime {
             reception,
             stop,
             local,
+            plain,
+            tls,
             node,
             owner,
             connections,
@@ -351,6 +368,39 @@ fn bind(runtime: &Runtime, address: &str) -> Result<TcpListener, StartError> {
             StartError::BadAddress { address: given, reason }
         }
     })
+}
+
+/// Listens without TLS beside the address that has it: on loopback, where nobody listens in.
+fn bind_plain(runtime: &Runtime, config: &ServerConfig) -> Result<Option<(SocketAddr, Entrance)>, StartError> {
+    let Some(address) = &config.plain_listen else {
+        return Ok(None);
+    };
+    let bad = |reason: &str| StartError::BadAddress {
+        address: address.clone(),
+        reason: reason.to_owned(),
+    };
+    if config.tls.is_none() {
+        return Err(bad(
+            "a second address without TLS goes with TLS on the first one, and there is none",
+        ));
+    }
+    let mut resolved = address.to_socket_addrs().map_err(|error| bad(&error.to_string()))?;
+    if !resolved.all(|candidate| candidate.ip().is_loopback()) {
+        return Err(bad(
+            "without TLS the second address has to be on loopback, as 127.0.0.1 is",
+        ));
+    }
+    let listener = bind(runtime, address)?;
+    let local = listener
+        .local_addr()
+        .map_err(StartError::io("read the address listened on"))?;
+    Ok(Some((
+        local,
+        Entrance {
+            listener,
+            is_plain: true,
+        },
+    )))
 }
 
 /// Refuses addresses that other machines can reach, unless the user allows them: there is no authentication yet.

@@ -13,12 +13,14 @@ use crate::error::{ShutdownError, StartError};
 use crate::failure::{Health, ServerFailure};
 use crate::runtime::ServerRuntime;
 use crate::stats::ServerStats;
-use sbp_transport::Descriptors;
+use sbp_transport::{Descriptors, ServerTls, TlsFileError};
 
 /// A running server. Dropping it shuts it down.
 pub struct Server {
     address: String,
     local: SocketAddr,
+    plain: Option<SocketAddr>,
+    tls: Option<Arc<ServerTls>>,
     health: Arc<Health>,
     descriptors: Arc<Descriptors>,
     /// The process that started the server. A forked process inherits this value but not the server's threads.
@@ -47,6 +49,8 @@ impl Server {
         Ok(Self {
             address: runtime.node.identity.advertise.clone(),
             local: runtime.local,
+            plain: runtime.plain,
+            tls: runtime.tls.clone(),
             health: Arc::clone(&runtime.node.health),
             descriptors: Arc::clone(&runtime.descriptors),
             process: std::process::id(),
@@ -64,6 +68,35 @@ impl Server {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// The second socket address listened on, which is without TLS, where one was asked for.
+    #[must_use]
+    pub fn plain_addr(&self) -> Option<SocketAddr> {
+        self.plain
+    }
+
+    /// Whether [`Server::address`] speaks TLS.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The server's certificate in words: whom it names, who issued it, and from when to when it counts. `None` without
+    /// TLS.
+    #[must_use]
+    pub fn certificate(&self) -> Option<String> {
+        self.tls.as_ref().map(|tls| tls.certificate())
+    }
+
+    /// Reads the files of certificates and keys again where they have changed; connections stay. The server looks at them by
+    /// itself whenever somebody connects, at most once a second.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsFileError`] names the file that cannot be used; the certificates from before stay in use.
+    pub fn reload_certificates(&self) -> Result<(), TlsFileError> {
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
     }
 
     /// Why the server refuses appends, once the log or the metadata store has failed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sbp_log::LogConfig;
 use sbp_messages::{ClientRole, RangeServer as RangeServerName};
-use sbp_transport::Descriptors;
+use sbp_transport::{ClientTls, Descriptors};
 use sbp_types::ServerId;
 use tokio::runtime::{Handle, Runtime};
 
@@ -39,13 +39,16 @@ pub(crate) struct StartContext<'a> {
     pub(crate) descriptors: &'a Arc<Descriptors>,
     /// The address that others are told to dial.
     pub(crate) advertise: &'a str,
+    /// TLS towards other servers.
+    pub(crate) peer_tls: &'a Option<Arc<ClientTls>>,
 }
 
 impl StartContext<'_> {
     fn remote_servers(&self) -> Arc<RemoteServers> {
         let hello = greeting(ClientRole::PLACEMENT_DRIVER, None);
         let runtime = self.runtime.handle().clone();
-        Arc::new(RemoteServers::new(hello, runtime, Arc::clone(self.descriptors)))
+        let (descriptors, tls) = (Arc::clone(self.descriptors), self.peer_tls.clone());
+        Arc::new(RemoteServers::new(hello, runtime, descriptors, tls))
     }
 
     /// A channel to the placement driver, with this server's identity if it has one.
@@ -57,6 +60,7 @@ impl StartContext<'_> {
             hello: greeting(ClientRole::RANGE_SERVER, me),
             heartbeat_interval: self.config.report_interval,
             connect_timeout: CONNECT_TIMEOUT,
+            tls: self.peer_tls.clone(),
         };
         PeerChannel::new(config, self.runtime.handle().clone(), Arc::clone(self.descriptors))
     }

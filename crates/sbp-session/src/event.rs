@@ -196,6 +196,9 @@ pub enum CloseReason {
     /// The first bytes received are not a frame of this protocol.
     #[error("the peer does not speak the Streaming Batch Protocol")]
     NotSbp,
+    /// The first bytes received are those of TLS.
+    #[error("the peer speaks TLS, and this side of the connection is plain")]
+    SpeaksTls,
     /// The peer did not say who it is, or not so that it was believed.
     #[error("the peer was not authenticated within {0:?}")]
     NotAuthenticated(Duration),
@@ -226,7 +229,7 @@ impl CloseReason {
     pub fn is_peers_fault(&self) -> bool {
         matches!(
             self,
-            Self::Violation(_) | Self::NotSbp | Self::NotAuthenticated(_) | Self::TooManyOrphans
+            Self::Violation(_) | Self::NotSbp | Self::SpeaksTls | Self::NotAuthenticated(_) | Self::TooManyOrphans
         )
     }
 }

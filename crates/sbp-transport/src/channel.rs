@@ -4,24 +4,18 @@
 //! same for all who dial is here. Work, state and connections are behind one lock, so that nothing is handed to a
 //! connection that has just been replaced.
 
-use std::{
-    fmt::Debug,
-    pin::pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt::Debug, pin::pin, sync::Arc, time::Instant};
 
 use sbp_locks::{Mutex, MutexGuard};
 use sbp_session::{CloseReason, Session, SessionConfig};
-use tokio::{net::TcpStream, runtime::Handle, sync::Notify, time::sleep_until};
+use tokio::{runtime::Handle, sync::Notify, time::sleep_until};
 
 use crate::application::Application;
-use crate::descriptors::Descriptors;
-use crate::dial::{DialError, dial};
+use crate::dial::DialError;
+use crate::link::{Link, LinkSettings};
 use crate::mailbox::{Mailbox, SleepingDriver, mailbox};
 use crate::reconnect::{Next, Reconnect, ReconnectPolicy};
 use crate::shared_driver::drive_shared;
-use crate::socket::Socket;
 use crate::stats::TransportStats;
 
 /// Work of a channel that no connection has.
@@ -77,9 +71,8 @@ pub trait ChannelOwner: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct ReconnectingChannel<Q: ChannelQueue> {
     addresses: Vec<Arc<str>>,
-    connect_timeout: Duration,
+    links: LinkSettings,
     runtime: Handle,
-    sockets: Arc<Descriptors>,
     state: Mutex<ChannelState<Q>>,
     /// Woken when the channel is closed, when a task of it has ended, and for what waits in the queue.
     changed: Notify,
@@ -112,23 +105,20 @@ pub struct ReadyConnection<Q: ChannelQueue> {
 }
 
 impl<Q: ChannelQueue> ReconnectingChannel<Q> {
-    /// A channel without a connection. `addresses`: `host:port` each, as many as the policy says; `connect_timeout`: how
-    /// long one attempt to connect may take; `ever_reached`: that there is a peer is known from elsewhere. Its tasks run on
-    /// `runtime`, and `sockets` remembers its sockets.
+    /// A channel without a connection. `addresses`: `host:port` each, as many as the policy says; `ever_reached`:
+    /// that there is a peer is known from elsewhere. Its tasks run on `runtime`.
     #[must_use]
     pub fn new(
         addresses: Vec<Arc<str>>,
-        connect_timeout: Duration,
+        links: LinkSettings,
         policy: ReconnectPolicy,
         ever_reached: bool,
         runtime: Handle,
-        sockets: Arc<Descriptors>,
     ) -> Self {
         Self {
             addresses,
-            connect_timeout,
+            links,
             runtime,
-            sockets,
             state: Mutex::new(ChannelState {
                 reconnect: Reconnect::new(policy, ever_reached),
                 queue: Q::default(),
@@ -157,10 +147,10 @@ impl<Q: ChannelQueue> ReconnectingChannel<Q> {
         &self.runtime
     }
 
-    /// What remembers its sockets.
+    /// How its connections are made.
     #[must_use]
-    pub fn sockets(&self) -> &Arc<Descriptors> {
-        &self.sockets
+    pub fn links(&self) -> &LinkSettings {
+        &self.links
     }
 
     /// Has a task make a connection, where one is wanted and neither it nor such a task is there. `owner` is that of this
@@ -315,7 +305,7 @@ impl<O: ChannelOwner> Task<O> {
                     match self.dial(address).await {
                         None => return,
                         Some(Err(error)) => self.0.dial_failed(&error),
-                        Some(Ok(socket)) => return self.serve(socket, address).await,
+                        Some(Ok(link)) => return self.serve(link, address).await,
                     }
                 }
             }
@@ -333,8 +323,8 @@ impl<O: ChannelOwner> Task<O> {
     }
 
     /// Connects while looking after what waits. `None`: nobody wants the connection any more.
-    async fn dial(&self, address: &str) -> Option<Result<TcpStream, DialError>> {
-        let mut dialling = pin!(dial(address, self.channel().connect_timeout));
+    async fn dial(&self, address: &str) -> Option<Result<Link, DialError>> {
+        let mut dialling = pin!(Link::dial(address, &self.channel().links));
         loop {
             let changed = self.channel().changed.notified();
             let look_again = self.0.look_after_queue();
@@ -350,7 +340,7 @@ impl<O: ChannelOwner> Task<O> {
     }
 
     /// Runs one connection to its end.
-    async fn serve(&self, socket: TcpStream, address: &Arc<str>) {
+    async fn serve(&self, link: Link, address: &Arc<str>) {
         let channel = self.channel();
         let (mailbox, inbox) = mailbox();
         // Closed while this task dialled.
@@ -360,7 +350,7 @@ impl<O: ChannelOwner> Task<O> {
         let listed = Listed { channel, generation };
         let session = Session::new(self.0.session_config(), now());
         let connection = Arc::clone(&self.0).connection(address, generation);
-        drive_shared(Socket::new(socket, &channel.sockets), session, connection, inbox).await;
+        drive_shared(link, session, connection, inbox).await;
         drop(listed);
         self.0.connection_ended(generation, mailbox.stats());
         let mut state = channel.lock();

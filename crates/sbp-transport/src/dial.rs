@@ -10,6 +10,7 @@ use tokio::{
 };
 
 use crate::socket::accept_options;
+use crate::tls::TlsFailure;
 
 /// The head start of an address before the next one is tried beside it (RFC 8305, section 5).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -44,6 +45,23 @@ pub enum DialError {
         /// The time given.
         timeout: Duration,
     },
+    /// Connected, but the two sides do not talk to each other over TLS.
+    #[error("TLS with {address}: {failure}")]
+    Tls {
+        /// The address asked for.
+        address: String,
+        /// Why not.
+        #[source]
+        failure: TlsFailure,
+    },
+}
+
+impl DialError {
+    /// Whether it will be the same the next time, until somebody changes a certificate, an address or a setting.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Tls { failure, .. } if failure.is_final())
+    }
 }
 
 /// Connects to `address`, which is `host:port`, within `timeout`, name resolution included.

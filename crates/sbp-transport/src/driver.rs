@@ -39,7 +39,7 @@ const FEW_COMMANDS: usize = 8;
 /// How long a connection waits for memory before it looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long a closed socket is still read, so that the peer gets our last bytes and not a reset.
-const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// How long a connection without a socket may wait for what its peer has started.
 const LAST_WORK: Duration = Duration::from_secs(30);
 
@@ -166,7 +166,7 @@ async fn finish_work<A: Application>(mut driver: Box<Driver<A>>) -> CloseReason 
 
 /// Ends the sending direction and reads until the peer has ended the other: closing a socket with unread bytes would
 /// make the system take back what was just written.
-async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO) -> io::Result<()> {
+pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO) -> io::Result<()> {
     poll_fn(|context| Pin::new(&mut *io).poll_shutdown(context)).await?;
     // On the heap: an array would be a part of every connection's task from its beginning on.
     let mut scratch = vec![0; 4096];
@@ -188,6 +188,8 @@ pub(crate) struct Driver<A: Application> {
     read_parked: bool,
     /// The same for writing.
     write_parked: bool,
+    /// What was written may not have left this process yet: TLS keeps what the socket does not take.
+    unflushed: bool,
     /// The turn before had company: commands, or several events whose waiters will likely send more.
     was_busy: bool,
     /// This task stepped back once for the commands that now wait.
@@ -211,6 +213,7 @@ impl<A: Application> Driver<A> {
             timer_at: None,
             read_parked: false,
             write_parked: false,
+            unflushed: false,
             was_busy: false,
             yielded: false,
             until_settled: false,
@@ -375,6 +378,17 @@ impl<A: Application> Driver<A> {
     }
 
     fn write<IO: AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>, now: Instant) {
+        self.write_frames(io, context, now);
+        if self.unflushed && !self.write_parked {
+            match Pin::new(io).poll_flush(context) {
+                Poll::Pending => self.write_parked = true,
+                Poll::Ready(Ok(())) => self.unflushed = false,
+                Poll::Ready(Err(error)) => self.session.handle_transport_error(error, now),
+            }
+        }
+    }
+
+    fn write_frames<IO: AsyncWrite + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>, now: Instant) {
         while !self.write_parked && self.session.transmit_len() > 0 {
             let written = {
                 let mut slices = [IoSlice::new(&[]); SLICES];
@@ -390,7 +404,10 @@ impl<A: Application> Driver<A> {
                     self.session
                         .handle_transport_error(io::ErrorKind::WriteZero.into(), now);
                 }
-                Poll::Ready(Ok(count)) => self.session.handle_written(count, now),
+                Poll::Ready(Ok(count)) => {
+                    self.unflushed = true;
+                    self.session.handle_written(count, now);
+                }
                 Poll::Ready(Err(error)) => self.session.handle_transport_error(error, now),
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! [`drive`] is the one task of a connection: it reads, writes, keeps the time and takes commands from a [`Mailbox`],
 //! and calls an [`Application`] for everything that needs knowledge of messages. [`dial()`] and [`listen()`] make sockets,
-//! and [`Descriptors`] remembers which are open, for the sake of forked children. A [`ReconnectingChannel`] does all of that
+//! and [`Descriptors`] remembers which are open, for the sake of forked children. A [`Link`] is such a
+//! socket, with TLS around what goes through it or without. A [`ReconnectingChannel`] does all of that
 //! for whoever wants one lasting way to a peer.
 
 mod application;
@@ -10,6 +11,7 @@ mod channel;
 mod descriptors;
 mod dial;
 mod driver;
+mod link;
 mod listen;
 mod mailbox;
 mod memory;
@@ -17,12 +19,14 @@ mod reconnect;
 mod shared_driver;
 mod socket;
 mod stats;
+mod tls;
 
 pub use application::Application;
 pub use channel::{ChannelOwner, ChannelQueue, ChannelState, ReadyConnection, ReconnectingChannel};
 pub use descriptors::{Descriptors, Registered};
 pub use dial::{DialError, dial};
 pub use driver::{Driven, Settled, drive, drive_until_settled};
+pub use link::{Accepted, Link, LinkSettings};
 pub use listen::{ListenError, listen};
 pub use mailbox::{Inbox, Mailbox, SleepingDriver, mailbox};
 pub use memory::Memory;
@@ -31,3 +35,4 @@ pub use sbp_session::CloseReason;
 pub use shared_driver::drive_shared;
 pub use socket::{Socket, accept_options};
 pub use stats::TransportStats;
+pub use tls::{ClientTls, ClientTlsFiles, ServerTls, ServerTlsFiles, TlsFailure, TlsFileError};

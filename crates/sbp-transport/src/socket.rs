@@ -65,9 +65,15 @@ impl Socket {
     /// # Errors
     /// What the system says; the socket is then closed.
     pub fn rehome(mut self) -> io::Result<Self> {
+        self.rehome_in_place()?;
+        Ok(self)
+    }
+
+    /// As [`Self::rehome`], for a socket that something else is built upon.
+    pub(crate) fn rehome_in_place(&mut self) -> io::Result<()> {
         let stream = self.stream.take().ok_or_else(gone)?.into_std()?;
         self.stream = Some(TcpStream::from_std(stream)?);
-        Ok(self)
+        Ok(())
     }
 
     fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {

@@ -9,6 +9,7 @@
 
 pub mod admin;
 pub mod batches;
+pub mod certificates;
 pub mod clients;
 pub mod frames;
 pub mod peer;

@@ -49,7 +49,8 @@ impl Serving {
         self.wait()
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 

@@ -127,7 +127,7 @@ impl Channel {
 
     /// The sockets of the channel's connections: of the one that takes work, and of those that drain.
     pub(crate) fn sockets(&self) -> &Arc<Descriptors> {
-        self.connections.sockets()
+        &self.connections.links().sockets
     }
 
     /// Finds out where appends belong, after a while.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sbp_messages::{ErrorCode, GoAway, Status};
 use sbp_session::SessionConfig;
 use sbp_transport::{
-    Attempts, ChannelOwner, Descriptors, DialError, ReconnectPolicy, ReconnectingChannel, TransportStats,
+    Attempts, ChannelOwner, Descriptors, DialError, LinkSettings, ReconnectPolicy, ReconnectingChannel, TransportStats,
 };
 use tokio::runtime::Handle;
 
@@ -47,14 +47,12 @@ pub(super) fn connections(
         forgets_when_idle: false,
     };
     let addresses = servers.iter().map(|server| Arc::from(server.as_str())).collect();
-    ReconnectingChannel::new(
-        addresses,
-        config.connect_timeout,
-        policy,
-        ever_reached,
-        runtime,
+    let links = LinkSettings {
+        timeout: config.connect_timeout,
+        tls: config.tls.clone(),
         sockets,
-    )
+    };
+    ReconnectingChannel::new(addresses, links, policy, ever_reached, runtime)
 }
 
 impl ChannelOwner for Channel {
@@ -88,7 +86,7 @@ impl ChannelOwner for Channel {
             // Other servers are tried first.
             return;
         }
-        let hopeless = self.gives_up(attempts, failures);
+        let hopeless = error.is_final() || self.gives_up(attempts, failures);
         let ever_reached = attempts.ever_reached();
         if hopeless {
             // The next call begins anew.
@@ -96,7 +94,7 @@ impl ChannelOwner for Channel {
         }
         // Appends wait for a connection as long as they have time: they are in order here, and nobody else keeps that.
         // Only where the server may be elsewhere by now they wait for that to be found out, in order too.
-        let moves = self.led_here && !state.queue.is_draining();
+        let moves = self.led_here && !state.queue.is_draining() && !error.is_final();
         let appends = if hopeless || moves {
             state.queue.take_appends()
         } else {
@@ -110,7 +108,11 @@ impl ChannelOwner for Channel {
         };
         drop(state);
         let reason = error.to_string();
-        let failure = self.unsent(Cause::Unreachable { reason, hopeless });
+        let failure = self.unsent(if error.is_final() {
+            Cause::Tls { reason }
+        } else {
+            Cause::Unreachable { reason, hopeless }
+        });
         for command in others {
             self.fail(command, &failure);
         }
@@ -155,6 +157,18 @@ impl ChannelOwner for Channel {
 }
 
 impl Channel {
+    /// A server refuses all connections for a reason that lasts: what waits here is told.
+    pub(super) fn refuse_waiting(&self, cause: Cause) {
+        let (appends, others) = {
+            let mut state = self.connections.lock();
+            (state.queue.take_appends(), std::mem::take(&mut state.queue.others))
+        };
+        let failure = self.unsent(cause);
+        for command in others.into_iter().chain(appends.into_iter().map(Command::Appends)) {
+            self.fail(command, &failure);
+        }
+    }
+
     /// Why something failed that no single server is to blame for.
     fn unsent(&self, cause: Cause) -> Failure {
         Failure::new(cause, Some(&Arc::from(self.connections.name())))

@@ -23,6 +23,7 @@ use super::range_server;
 use super::replier::Replier;
 use super::streams;
 use crate::node::Node;
+use crate::origin::Origin;
 use crate::range::Requester;
 use crate::refusal::Refusal;
 use crate::reject::reject_status;
@@ -32,6 +33,7 @@ use crate::reject::reject_status;
 pub(crate) struct Connection {
     node: Arc<Node>,
     handle: Arc<ConnectionHandle>,
+    origin: Origin,
     /// The same handle, as the range server uses it.
     requester: Arc<dyn Requester>,
     replier: Replier,
@@ -55,11 +57,12 @@ struct Work {
 }
 
 impl Connection {
-    pub(crate) fn new(node: Arc<Node>, handle: Arc<ConnectionHandle>) -> Self {
+    pub(crate) fn new(node: Arc<Node>, handle: Arc<ConnectionHandle>, origin: Origin) -> Self {
         Self {
             node,
             requester: Arc::clone(&handle) as Arc<dyn Requester>,
             handle,
+            origin,
             replier: Replier::default(),
             work: Work::default(),
             peer_role: ClientRole::UNSPECIFIED,
@@ -67,6 +70,11 @@ impl Connection {
             greeting: None,
             has_asked: false,
         }
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// The requests under way, with the parts of the connection that are needed to answer them.
@@ -155,7 +163,8 @@ impl Connection {
             Ok(Some(server)) => self.present = Some(server),
             Ok(None) => {}
             Err(refusal) => {
-                tracing::warn!(connection = id, why = %refusal.message, "a range server is not registered");
+                let from = &self.origin;
+                tracing::warn!(connection = id, %from, why = %refusal.message, "a range server is not registered");
                 let answer = node.offer.refusal(request, refusal.into());
                 self.replier.finish(session, frame.call_id, &answer);
                 return Ok(());

@@ -38,7 +38,7 @@ impl PeerChannel {
             ..self.shared.config.clone()
         };
         let channel = &self.shared.channel;
-        Self::new(config, channel.runtime().clone(), Arc::clone(channel.sockets()))
+        Self::new(config, channel.runtime().clone(), Arc::clone(&channel.links().sockets))
     }
 
     /// Asks the peer, and waits for all frames of its answer. Sent again on another connection when one is lost, so only

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use sbp_messages::HeartbeatRequest;
 use sbp_session::CloseReason;
-use sbp_transport::{BackOff, ChannelQueue, Descriptors, ReconnectPolicy, ReconnectingChannel};
+use sbp_transport::{
+    BackOff, ChannelQueue, ClientTls, Descriptors, LinkSettings, ReconnectPolicy, ReconnectingChannel,
+};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -31,6 +33,8 @@ pub(crate) struct PeerConfig {
     pub(crate) heartbeat_interval: Duration,
     /// How long dialling, and the answer to a greeting, may take.
     pub(crate) connect_timeout: Duration,
+    /// How the peer is talked to where it speaks TLS.
+    pub(crate) tls: Option<Arc<ClientTls>>,
     /// Whether to stay connected while no call is under way.
     pub(crate) stays: bool,
 }
@@ -84,9 +88,12 @@ impl Shared {
             forgets_when_idle: true,
         };
         let addresses = config.addresses.iter().map(|address| Arc::from(address.as_str()));
-        let timeout = config.connect_timeout;
-        let channel =
-            ReconnectingChannel::<PeerQueue>::new(addresses.collect(), timeout, policy, false, runtime, sockets);
+        let links = LinkSettings {
+            timeout: config.connect_timeout,
+            tls: config.tls.clone(),
+            sockets,
+        };
+        let channel = ReconnectingChannel::<PeerQueue>::new(addresses.collect(), links, policy, false, runtime);
         channel.lock().queue.stays = config.stays;
         let shared = Arc::new(Self {
             config,

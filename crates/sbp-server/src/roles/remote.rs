@@ -11,7 +11,7 @@ use sbp_messages::{
     HeartbeatRequest, MAX_ENTRIES, Range, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, Stream,
     StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
-use sbp_transport::Descriptors;
+use sbp_transport::{ClientTls, Descriptors};
 use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 
@@ -32,6 +32,7 @@ pub(crate) struct RemoteServers {
     hello: HeartbeatRequest,
     runtime: Handle,
     descriptors: Arc<Descriptors>,
+    tls: Option<Arc<ClientTls>>,
     servers: Mutex<HashMap<ServerId, Arc<RemoteServer>>>,
 }
 
@@ -46,11 +47,17 @@ struct RemoteServer {
 
 impl RemoteServers {
     /// `hello` is the HEARTBEAT that begins each connection.
-    pub(crate) fn new(hello: HeartbeatRequest, runtime: Handle, descriptors: Arc<Descriptors>) -> Self {
+    pub(crate) fn new(
+        hello: HeartbeatRequest,
+        runtime: Handle,
+        descriptors: Arc<Descriptors>,
+        tls: Option<Arc<ClientTls>>,
+    ) -> Self {
         Self {
             hello,
             runtime,
             descriptors,
+            tls,
             servers: Mutex::default(),
         }
     }
@@ -67,6 +74,7 @@ impl RangeServers for RemoteServers {
             hello: self.hello.clone(),
             heartbeat_interval: HEARTBEAT_INTERVAL,
             connect_timeout: CONNECT_TIMEOUT,
+            tls: self.tls.clone(),
             stays: false,
         };
         let channel = PeerChannel::new(config, self.runtime.clone(), Arc::clone(&self.descriptors));

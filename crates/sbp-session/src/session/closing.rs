@@ -94,12 +94,13 @@ impl Session {
         }
     }
 
-    /// As [`Session::end_for`], but without a GOAWAY to a peer that never sent a complete frame.
+    /// As [`Session::end_for`], but without a GOAWAY to a peer that never sent a complete frame. One that speaks TLS gets
+    /// it: that the answer is plain is how it finds out that this side does not.
     pub(super) fn end_foreign_or(&mut self, violation: Violation) {
-        if self.stats.frames_in == 0 {
-            self.end_now(CloseReason::NotSbp);
-        } else {
-            self.end_for(violation);
+        match violation {
+            _ if self.stats.frames_in > 0 => self.end_for(violation),
+            Violation::FrameLength(length) if begins_tls(length) => self.end_with_word(CloseReason::SpeaksTls),
+            _ => self.end_now(CloseReason::NotSbp),
         }
     }
 
@@ -163,4 +164,10 @@ impl Session {
         // close.
         let _ = self.push(head, header, &[]);
     }
+}
+
+/// Whether the four bytes of a length begin a record of TLS instead: an alert or a message of its handshake, of any version.
+fn begins_tls(length: u32) -> bool {
+    let [kind, major, ..] = length.to_be_bytes();
+    matches!(kind, 0x15 | 0x16) && major == 3
 }

@@ -9,7 +9,7 @@ use std::{
 
 use sbp_session::{CloseReason, Event, Session, SessionConfig};
 use sbp_transport::{
-    Application, BackOff, ChannelOwner, ChannelQueue, Descriptors, ReconnectPolicy, ReconnectingChannel,
+    Application, BackOff, ChannelOwner, ChannelQueue, Descriptors, LinkSettings, ReconnectPolicy, ReconnectingChannel,
 };
 use tokio::{net::TcpListener, runtime::Handle, time::timeout};
 
@@ -62,9 +62,14 @@ impl Owner {
             forgets_when_idle: false,
         };
         let addresses = addresses.iter().map(|address| Arc::from(*address)).collect();
-        let (runtime, sockets) = (Handle::current(), Descriptors::new(16));
+        let runtime = Handle::current();
+        let links = LinkSettings {
+            timeout: LIMIT,
+            tls: None,
+            sockets: Descriptors::new(16),
+        };
         Arc::new(Self {
-            channel: ReconnectingChannel::new(addresses, LIMIT, policy, false, runtime, sockets),
+            channel: ReconnectingChannel::new(addresses, links, policy, false, runtime),
             heard: Mutex::default(),
         })
     }
@@ -82,7 +87,7 @@ impl Owner {
         timeout(LIMIT, self.channel.wait_closed())
             .await
             .expect("a task goes on");
-        assert!(self.channel.sockets().snapshot().is_empty(), "a socket is open");
+        assert!(self.channel.links().sockets.snapshot().is_empty(), "a socket is open");
     }
 }
 

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use sbp_frame::Frame;
 use sbp_messages::{AppendResponse, FetchRequest, Message, Retry};
 use sbp_session::{CallFailure, CloseReason, Event, SendError, Session};
-use sbp_transport::Application;
+use sbp_transport::{Application, TlsFailure};
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -72,6 +72,8 @@ pub(crate) struct Connection {
     /// Calls that need to know what the peer can do, until it has said.
     held: Vec<Command>,
     hello: hello::Hello,
+    /// Why no other connection will do better, where that is known.
+    refused: Option<Cause>,
     phase: Phase,
 }
 
@@ -106,6 +108,7 @@ impl Connection {
             requests: 0,
             appends: AppendPipeline::default(),
             held: Vec::new(),
+            refused: None,
             phase: Phase::Open,
         }
     }
@@ -382,10 +385,10 @@ impl Connection {
         self.fail_held(&text);
         let left: Vec<_> = self.calls.drain().collect();
         for call in left {
-            let cause = Cause::ConnectionLost {
+            let cause = self.refused.clone().unwrap_or_else(|| Cause::ConnectionLost {
                 sent: true,
                 reason: text.clone(),
-            };
+            });
             match call {
                 InFlight::Append { id, .. } => self.appends.failed(&self.context, id, cause),
                 call => call.fail(self.context.failure(cause)),
@@ -428,6 +431,12 @@ impl Application for Connection {
             Event::Closing { reason } => {
                 tracing::debug!(endpoint = %self.context.endpoint, %reason, "connection closes");
                 self.context.channel.connection_closes(&reason);
+                self.refused = lasting_refusal(&reason);
+                if let Some(cause) = &self.refused {
+                    for command in std::mem::take(&mut self.held) {
+                        command.fail(self.context.failure(cause.clone()));
+                    }
+                }
                 self.drain();
             }
             Event::Reject {
@@ -501,6 +510,9 @@ impl Application for Connection {
             self.phase = Phase::Draining { appends_over: true };
             self.context.channel.clone().appends_drained(self.generation);
         }
+        if let Some(cause) = self.refused.take() {
+            self.context.channel.refuse_waiting(cause);
+        }
     }
 }
 
@@ -561,12 +573,29 @@ fn call_failure(failure: &CallFailure, sent: bool, closed: Option<&CloseReason>)
     match failure {
         CallFailure::DeadlineExceeded => Cause::deadline(sent),
         CallFailure::NotStarted => Cause::NotStarted,
-        CallFailure::ConnectionClosed => Cause::ConnectionLost {
-            sent,
-            reason: closed.map_or_else(|| failure.to_string(), ToString::to_string),
-        },
+        CallFailure::ConnectionClosed => closed
+            .and_then(lasting_refusal)
+            .unwrap_or_else(|| Cause::ConnectionLost {
+                sent,
+                reason: closed.map_or_else(|| failure.to_string(), ToString::to_string),
+            }),
         other => Cause::Protocol {
             what: other.to_string(),
         },
     }
+}
+
+/// That a server wants no connection made like this one: it has refused the client's certificate, or speaks TLS where the
+/// client does not. Nothing that was sent has been read by it.
+fn lasting_refusal(reason: &CloseReason) -> Option<Cause> {
+    let reason = match reason {
+        CloseReason::SpeaksTls => {
+            "the server speaks TLS, and this connection is plain; write sbps://host:port".to_owned()
+        }
+        CloseReason::Transport(error) => {
+            format!("TLS: {}", TlsFailure::of(error).filter(|failure| failure.is_final())?)
+        }
+        _ => return None,
+    };
+    Some(Cause::Tls { reason })
 }

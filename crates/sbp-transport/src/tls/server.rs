@@ -1,0 +1,198 @@
+//! The side that accepts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use super::certificate::{describe, first_name};
+use super::client::resolver;
+use super::failure::{End, Shown, TlsFailure, handshake_failure};
+use super::files::{Reloading, TlsFileError, authorities, certified_key};
+use super::{ALPN, provider};
+use crate::socket::Socket;
+
+/// What a server's side of TLS is made of: names of files in PEM format.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerTlsFiles {
+    /// The server's certificate, followed by those that lead from it to an authority.
+    pub cert: PathBuf,
+    /// The key of `cert`, not encrypted.
+    pub key: PathBuf,
+    /// The authorities that may have issued a client's certificate: a client has to show one. `None`: none is asked for.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// A server's side of TLS. Its files are read again when they change; connections that are there stay.
+#[derive(Debug)]
+pub struct ServerTls {
+    files: ServerTlsFiles,
+    loaded: Reloading<Loaded>,
+}
+
+/// What the files hold.
+#[derive(Debug)]
+struct Loaded {
+    resolver: Arc<dyn ResolvesServerCert>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+    /// The server's certificate in words.
+    own: String,
+}
+
+/// A client whose handshake is complete.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) stream: TlsStream<Socket>,
+    /// Who it is by its certificate.
+    pub(crate) peer_name: Option<Arc<str>>,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsFileError`] names the file and what is wrong with it.
+    pub fn new(files: ServerTlsFiles) -> Result<Arc<Self>, TlsFileError> {
+        let mut named = vec![files.cert.clone(), files.key.clone()];
+        named.extend(files.client_ca.clone());
+        let loaded = Reloading::new(named, || load(&files))?;
+        Ok(Arc::new(Self { files, loaded }))
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn files(&self) -> &ServerTlsFiles {
+        &self.files
+    }
+
+    /// The server's certificate in words.
+    #[must_use]
+    pub fn certificate(&self) -> String {
+        self.loaded.current(|| load(&self.files)).own.clone()
+    }
+
+    /// Reads the files again if they have changed. They are looked at for new connections too, at most once a second.
+    ///
+    /// # Errors
+    /// [`TlsFileError`]; what there was stays in use.
+    pub fn reload(&self) -> Result<(), TlsFileError> {
+        self.loaded.reload(|| load(&self.files))
+    }
+
+    /// Shakes hands with a client. Takes as long as the client does. The socket comes back with a failure, because to drop it
+    /// at once could take back what was just written to say why.
+    pub(crate) async fn accept(&self, socket: Socket) -> Result<Accepted, (TlsFailure, Socket)> {
+        let loaded = self.loaded.current(|| load(&self.files));
+        let shown = Shown::default();
+        let config = match config(&loaded, &shown) {
+            Ok(config) => config,
+            Err(error) => return Err((TlsFailure::passing(error.to_string()), socket)),
+        };
+        let accepting = TlsAcceptor::from(Arc::new(config)).accept(socket).into_fallible();
+        match accepting.await {
+            Ok(stream) => {
+                let (_, connection) = stream.get_ref();
+                let certificate = connection.peer_certificates().and_then(<[_]>::first);
+                let peer_name = certificate.and_then(|shown| first_name(shown)).map(Arc::from);
+                Ok(Accepted { stream, peer_name })
+            }
+            Err((error, socket)) => Err((handshake_failure(&error, End::Server, &shown), socket)),
+        }
+    }
+}
+
+fn load(files: &ServerTlsFiles) -> Result<Loaded, TlsFileError> {
+    let key = certified_key(&files.cert, &files.key)?;
+    let own = key.end_entity_cert().map(|own| describe(own)).unwrap_or_default();
+    let clients = match &files.client_ca {
+        None => None,
+        Some(path) => {
+            let built = WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider()).build();
+            let built = built.map_err(|error| TlsFileError::Unusable {
+                path: path.clone(),
+                reason: error.to_string(),
+            })?;
+            Some(built)
+        }
+    };
+    Ok(Loaded {
+        resolver: Arc::new(resolver(key)),
+        clients,
+        own,
+    })
+}
+
+/// The configuration of one connection: what its client shows is noted for it alone.
+fn config(loaded: &Loaded, shown: &Shown) -> Result<ServerConfig, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = match &loaded.clients {
+        Some(verifier) => builder.with_client_cert_verifier(Arc::new(Noting {
+            verifier: Arc::clone(verifier),
+            shown: shown.clone(),
+        })),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::clone(&loaded.resolver));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// Judges as another one does, and remembers what it was shown.
+#[derive(Debug)]
+struct Noting {
+    verifier: Arc<dyn ClientCertVerifier>,
+    shown: Shown,
+}
+
+impl ClientCertVerifier for Noting {
+    fn offer_client_auth(&self) -> bool {
+        self.verifier.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.verifier.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.verifier.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.shown.note(end_entity);
+        self.verifier.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
