@@ -3,6 +3,7 @@
 mod cursor;
 mod proxy;
 mod stream;
+mod tls;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tracing_subscriber::filter::LevelFilter;
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use proxy::Proxy;
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
+pub(crate) use tls::{ClientTls, ServerTls, Tls, TlsAction, TlsDev};
 
 use crate::when::{parse_duration, parse_position};
 
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Ping(Ping),
     /// Measure rates, latencies and costs.
     Bench(Bench),
+    /// Make certificates to try TLS with.
+    Tls(Tls),
     /// Stand between clients and a server, and make the network misbehave.
     Proxy(Proxy),
 }
@@ -81,7 +85,8 @@ pub(crate) enum LogFormat {
 /// Where the server is, and how long to wait for it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Connection {
-    /// Servers to connect to, tried in turn: host:port, several separated by commas.
+    /// Servers to connect to, tried in turn: host:port, several separated by commas. With sbps:// in front of one, TLS is
+    /// used with all.
     #[arg(
         long,
         env = "SBP_SERVERS",
@@ -92,6 +97,8 @@ pub(crate) struct Connection {
     /// How long one call may take: 30s, 500ms.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) tls: ClientTls,
 }
 
 #[derive(Args, Debug)]
@@ -102,12 +109,14 @@ Examples:
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
                                                        stores the ranges that the placement driver gives it
+  sbp serve --data-dir ./data --tls-cert server.crt --tls-key server.key --tls-client-ca ca.crt
+                                                       TLS, for clients with a certificate of that authority
 
 A range server registers with its placement driver under the address it advertises, and asks it for a number the first
 time. Clients are given the address of the placement driver, which tells them who holds what.
 
-Prints `listening on HOST:PORT` when it is ready. SIGINT or SIGTERM ends it cleanly; SIGKILL loses nothing that was
-acknowledged. It exits with an error when its log has failed, because nothing can be made durable from then on.
+Prints `listening on HOST:PORT` when it is ready, with sbps:// in front of it where it speaks TLS. SIGINT or SIGTERM
+ends it cleanly; SIGKILL loses nothing that was acknowledged. It exits with an error when its log has failed, because nothing can be made durable from then on.
 
 What it does, finds and refuses it logs to standard error: `--log warn` for less, `--log-format json` for programs.")]
 pub(crate) struct Serve {
@@ -149,6 +158,8 @@ pub(crate) struct Serve {
     /// Bytes that all connections together may hold: requests in progress, answers that nobody took yet.
     #[arg(long, default_value_t = 1 << 30, value_name = "BYTES")]
     pub(crate) max_held_bytes: u64,
+    #[command(flatten)]
+    pub(crate) tls: ServerTls,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_schema::ArrowError;
-use sbp_client::{AddressError, ClientError};
+use sbp_client::{ClientError, ConfigError};
 use sbp_record::{BatchError, SchemaError};
 use sbp_server::{ServerFailure, ShutdownError, StartError};
 
@@ -14,7 +14,7 @@ use sbp_server::{ServerFailure, ShutdownError, StartError};
 #[non_exhaustive]
 pub(crate) enum CliError {
     #[error(transparent)]
-    Address(#[from] AddressError),
+    Config(#[from] ConfigError),
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]

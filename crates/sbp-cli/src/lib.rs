@@ -61,6 +61,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Fetch(fetch) => command::fetch::run(&fetch, terminal),
         Command::Ping(ping) => command::ping::run(&ping, terminal),
         Command::Bench(bench) => bench::run(bench, terminal),
+        Command::Tls(tls) => command::tls::run(tls, terminal),
         Command::Proxy(proxy) => command::proxy::run(proxy, terminal),
     }
 }

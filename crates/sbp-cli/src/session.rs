@@ -21,7 +21,7 @@ pub(crate) struct Session {
 impl Session {
     /// A client for the servers that were named; nothing is connected yet.
     pub(crate) fn new(connection: &Connection) -> Result<Self, CliError> {
-        let mut config = ClientConfig::new(&connection.servers)?;
+        let mut config = ClientConfig::with_tls(&connection.servers, connection.tls.files())?;
         config.timeout = connection.timeout;
         config.client_id = format!("sbp command, pid {}", std::process::id());
         let runtime = Builder::new_multi_thread()

@@ -9,3 +9,4 @@ pub(crate) mod proxy;
 pub(crate) mod range;
 pub(crate) mod serve;
 pub(crate) mod stream;
+pub(crate) mod tls;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
-use sbp_server::{Roles, Server, ServerConfig};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use sbp_client::{ConfigError, Scheme, ServerAddress};
+use sbp_server::{ClientTlsFiles, Roles, Server, ServerConfig};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Durability, Role, Serve};
@@ -14,8 +15,19 @@ use crate::terminal::Terminal;
 pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError> {
     // Before the server starts: a signal that arrives while it recovers ends it as soon as it is up.
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::system("watch signals"))?;
+    let tls = serve.tls.files();
+    if tls.is_some() {
+        // Without certificates to read again, it ends a program as ever.
+        signals.add_signal(SIGHUP).map_err(CliError::system("watch signals"))?;
+    }
+    // One with both roles mostly has no other servers to talk to: without an authority for them none is looked for.
+    let names_authority = |files: &ClientTlsFiles| serve.role != Role::Both || files.ca.is_some();
+    let peer_tls = serve.tls.peer_files().filter(names_authority);
     let server = Arc::new(Server::start(ServerConfig {
-        roles: roles(serve.role, serve.placement_driver)?,
+        roles: roles(serve.role, &serve.placement_driver, peer_tls.is_some())?,
+        tls,
+        plain_listen: serve.tls.plain_listen,
+        peer_tls,
         data_dir: Some(serve.data_dir),
         listen: serve.listen,
         advertise: serve.advertise,
@@ -27,7 +39,11 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         max_held_bytes: serve.max_held_bytes,
         ..ServerConfig::default()
     })?);
-    terminal.line(format_args!("listening on {}", server.address()))?;
+    let scheme = if server.has_tls() { "sbps://" } else { "" };
+    terminal.line(format_args!("listening on {scheme}{}", server.address()))?;
+    if let Some(plain) = server.plain_addr() {
+        terminal.line(format_args!("listening on {plain} without TLS"))?;
+    }
     terminal.flush()?;
 
     let handle = signals.handle();
@@ -35,14 +51,17 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         let server = Arc::clone(&server);
         move || {
             // Ends without a signal when the handle is closed below.
-            match signals.forever().next() {
-                Some(signal) => {
-                    let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
-                    tracing::info!(signal = name, "asked to end");
-                    server.shutdown()
+            for signal in signals.forever() {
+                if signal == SIGHUP {
+                    // What is wrong with them is logged where they are read.
+                    let _ = server.reload_certificates();
+                    continue;
                 }
-                None => Ok(()),
+                let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+                tracing::info!(signal = name, "asked to end");
+                return server.shutdown();
             }
+            Ok(())
         }
     });
     let watcher = watcher.map_err(CliError::system("start a thread"))?;
@@ -58,10 +77,26 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
     }
 }
 
-/// The roles that were asked for.
-fn roles(role: Role, placement_driver: Vec<String>) -> Result<Roles, CliError> {
+/// The roles that were asked for. `tls`: other servers are talked to over TLS.
+fn roles(role: Role, placement_driver: &[String], tls: bool) -> Result<Roles, CliError> {
     match role {
-        Role::RangeServer => Ok(Roles::RangeServer { placement_driver }),
+        Role::RangeServer => {
+            let (addresses, scheme) =
+                ServerAddress::parse_list(&placement_driver.join(",")).map_err(ConfigError::from)?;
+            match scheme {
+                Some(Scheme::Tls) if !tls => Err(CliError::Usage(
+                    "--placement-driver says sbps://, and this server has no --tls-cert and --tls-key".to_owned(),
+                )),
+                Some(Scheme::Plain) if tls => Err(CliError::Usage(
+                    "--placement-driver says sbp://, which is without TLS, and this server has --tls-cert: servers of a \
+                     cluster use TLS with all others or with none"
+                        .to_owned(),
+                )),
+                _ => Ok(Roles::RangeServer {
+                    placement_driver: addresses.iter().map(ToString::to_string).collect(),
+                }),
+            }
+        }
         _ if !placement_driver.is_empty() => Err(CliError::Usage(
             "--placement-driver is for --role range-server".to_owned(),
         )),

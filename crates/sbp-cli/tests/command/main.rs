@@ -8,6 +8,7 @@ mod manage;
 mod proxy;
 mod records;
 mod roles;
+mod tls;
 
 use std::io::Write;
 use std::path::Path;
@@ -22,6 +23,15 @@ fn sbp(arguments: &[&str]) -> Command {
         .env_remove("SBP_SERVERS")
         .env_remove("SBP_LOG")
         .env_remove("SBP_LOG_FORMAT");
+    for variable in [
+        "SBP_TLS_CA",
+        "SBP_TLS_CERT",
+        "SBP_TLS_KEY",
+        "SBP_TLS_SERVER_NAME",
+        "SSL_CERT_FILE",
+    ] {
+        command.env_remove(variable);
+    }
     command
 }
 
