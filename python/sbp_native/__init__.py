@@ -42,6 +42,7 @@ from ._native import (
     Server,
     Stream,
     StreamInfo,
+    Tls,
     Writer,
     __version__,
     connect,
@@ -83,6 +84,7 @@ from .errors import (
     StreamNotFoundError,
     StreamReplacedError,
     ThrottledError,
+    TlsError,
     UnavailableError,
     UnsupportedError,
     WriterFencedError,
@@ -91,6 +93,7 @@ from .errors import (
 __all__ = [
     # Talking to a server.
     "connect",
+    "Tls",
     "aio",
     "Client",
     "AsyncClient",
@@ -147,6 +150,7 @@ __all__ = [
     "RangeSealedError",
     "OffsetOutOfRangeError",
     "ThrottledError",
+    "TlsError",
     "BackPressureError",
     "UnavailableError",
     "ConnectionFailedError",

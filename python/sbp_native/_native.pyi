@@ -293,6 +293,50 @@ class ClusterInfo:
     def __ne__(self, other: object, /) -> bool: ...
 
 @final
+class Tls:
+    """How a client, or a server, uses TLS: names of files in PEM format. They are read again when they change.
+
+    A client trusts the authorities in ``ca``, or without it those that the machine trusts. ``cert`` and ``key`` are the
+    certificate that it shows to servers that ask for one, and its private key, not encrypted. ``server_name`` is the
+    name that the server's certificate has to be for, if it is not the one that is connected to.
+
+    A server (``Server(tls=...)``) shows ``cert``; with ``ca`` it asks every client for a certificate of one of those
+    authorities.
+
+    A pickle of it has the names of the files, never what is in them.
+
+    >>> tls = sbp.Tls(ca="ca.crt", cert="client.crt", key="client.key")
+    >>> tls
+    Tls(ca="ca.crt", cert="client.crt", key="client.key")
+    """
+
+    def __new__(
+        cls,
+        *,
+        ca: str | PathLike[str] | None = None,
+        cert: str | PathLike[str] | None = None,
+        key: str | PathLike[str] | None = None,
+        server_name: str | None = None,
+    ) -> Self:
+        """The files are looked for when a client or a server is made. ``ValueError`` for ``cert`` without ``key``."""
+    @property
+    def ca(self) -> str | None:
+        """The file with the authorities that are trusted."""
+    @property
+    def cert(self) -> str | None:
+        """The file with the certificate that is shown."""
+    @property
+    def key(self) -> str | None:
+        """The file with its private key."""
+    @property
+    def server_name(self) -> str | None:
+        """The name that a server's certificate has to be for."""
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
 class Relative:
     """A place counted from an end of a stream: so many records behind the earliest, or before the end.
 
@@ -447,6 +491,8 @@ class Server:
         max_connections: int | None = None,
         retention_interval: float | None = None,
         shutdown_grace: float | None = None,
+        tls: Tls | None = None,
+        plain_listen: str | None = None,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
@@ -455,14 +501,21 @@ class Server:
         seconds, retention is looked at (30); ``shutdown_grace`` how long, in seconds, closing waits for calls that were
         started (10).
 
+        With ``tls`` the server speaks TLS and nothing else: ``Tls(cert=, key=)``, and with ``ca=`` every client has to
+        show a certificate that one of those authorities has issued. The files are read again when they change.
+        ``plain_listen`` is a second ``host:port``, on loopback, without TLS.
+
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``.
         """
     @property
     def address(self) -> str:
-        """``host:port`` for clients: the advertised one, or the one listened on."""
+        """``host:port`` for clients: the advertised one, or the one listened on; with TLS, ``sbps://host:port``."""
     @property
     def listening(self) -> str:
         """``host:port`` listened on."""
+    @property
+    def plain_listening(self) -> str | None:
+        """``host:port`` listened on without TLS beside the other, where ``plain_listen`` asked for one."""
     @property
     def error(self) -> BaseException | None:
         """Why the server takes no more appends, once its log has failed; ``None`` while all is well."""
@@ -1599,6 +1652,7 @@ def connect(
     max_attempts: int | None = None,
     retry_backoff: float | None = None,
     wait: float | None = None,
+    tls: Tls | None = None,
 ) -> Client:
     """Connects to the first of ``servers`` that answers: ``"host:port"``, several separated by commas, or a list.
 
@@ -1615,7 +1669,11 @@ def connect(
     A server that cannot be connected to may be starting: until one was reached for the first time, it is tried again
     for ``wait`` seconds (5), and at least twice.
 
-    Raises ``ConnectionFailedError``.
+    With ``sbps://`` in front of a server, or with ``tls``, the client talks to all servers over TLS, also to those that
+    it is sent to. Without ``tls`` it trusts the authorities that the machine trusts. Without ``servers``, the variables
+    ``SBP_TLS_CA``, ``SBP_TLS_CERT``, ``SBP_TLS_KEY`` and ``SBP_TLS_SERVER_NAME`` say what ``tls`` does not.
+
+    Raises ``ConnectionFailedError``; as ``TlsError``, at once, where a certificate is not accepted.
 
     >>> with sbp.connect([server.address], timeout=5) as client:
     ...     stream = client.create_stream("orders")
@@ -1633,6 +1691,7 @@ def aio_connect(
     max_attempts: int | None = None,
     retry_backoff: float | None = None,
     wait: float | None = None,
+    tls: Tls | None = None,
 ) -> AsyncClient:
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 

@@ -42,6 +42,7 @@ __all__ = [
     "BackPressureError",
     "UnavailableError",
     "ConnectionFailedError",
+    "TlsError",
     "StorageFullError",
     "DataCorruptedError",
     "DataLossError",
@@ -208,6 +209,10 @@ class UnavailableError(RejectedError):
 
 class ConnectionFailedError(UnavailableError, ConnectionError):
     """No server could be reached."""
+
+
+class TlsError(ConnectionFailedError):
+    """One side does not accept the other's certificate, or only one of them speaks TLS."""
 
 
 class StorageFullError(RejectedError):

@@ -27,7 +27,8 @@ Keyed KeyedWriter LogFailedError NotFoundError OffsetOutOfRangeError Operation O
 PayloadTooLargeError PortTakenError Positions PreconditionFailedError ProtocolError Proxy RangeInfo RangeNotFoundError
 RangeSealedError Record RejectedError Relative SbpError SchemaMismatchError SequenceError Server ServerConfigError
 ServerError ServerStartError StorageFullError Stream StreamInfo StreamNotFoundError StreamReplacedError
-ThrottledError UnavailableError UnsupportedError Writer WriterFencedError __version__ aio connect errors keyed
+ThrottledError Tls TlsError UnavailableError UnsupportedError Writer WriterFencedError __version__ aio connect
+errors keyed
 """.split()
 
 
@@ -213,6 +214,7 @@ TREE = """
     BackPressureError ThrottledError -
     UnavailableError RejectedError -
     ConnectionFailedError UnavailableError ConnectionError
+    TlsError ConnectionFailedError -
     StorageFullError RejectedError -
     DataCorruptedError RejectedError -
     DataLossError RejectedError -

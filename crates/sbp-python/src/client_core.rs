@@ -21,6 +21,7 @@ use crate::process::fork::{self, Generation, Holder};
 use crate::process::runtime;
 use crate::requests::{Described, Failure, Key};
 use crate::time::{duration, seconds};
+use crate::tls::Tls;
 
 /// What clients of this process have on their way, also those that are gone. Only locked while attached.
 static UNANSWERED: Mutex<Vec<Unanswered>> = Mutex::new(Vec::new());
@@ -70,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) retry_backoff: Option<f64>,
     /// How long a service that was never reached is waited for, in seconds.
     pub(crate) wait: Option<f64>,
+    /// TLS with the servers.
+    pub(crate) tls: Option<Tls>,
 }
 
 impl Settings {
@@ -94,6 +97,7 @@ impl Settings {
         keywords.set_item("max_attempts", self.max_attempts)?;
         keywords.set_item("retry_backoff", self.retry_backoff)?;
         keywords.set_item("wait", self.wait)?;
+        keywords.set_item("tls", self.tls.clone())?;
         Ok(keywords)
     }
 }
@@ -101,8 +105,10 @@ impl Settings {
 impl ClientCore {
     /// A client that is not connected yet.
     pub(crate) fn new(py: Python<'_>, settings: Settings) -> PyResult<Arc<Self>> {
-        let mut config =
-            ClientConfig::new(&settings.servers).map_err(|error| errors::invalid(py, &error.to_string()))?;
+        let tls = settings.tls.as_ref().map(Tls::client);
+        // Outside of the interpreter lock: files are read, the machine's own list of authorities among them.
+        let config = py.detach(|| ClientConfig::with_tls(&settings.servers, tls));
+        let mut config = config.map_err(|error| errors::invalid(py, &error.to_string()))?;
         config.timeout = seconds(settings.timeout)?;
         config.connect_timeout = config.connect_timeout.min(config.timeout);
         if let Some(id) = &settings.client_id {

@@ -27,6 +27,7 @@ mod results;
 mod service;
 mod spark;
 mod time;
+mod tls;
 mod writer;
 
 use pyo3::prelude::*;
@@ -67,6 +68,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<service::proxy::ProxyRule>()?;
     module.add_class::<arguments::relative_position::Relative>()?;
     module.add_class::<service::server::Server>()?;
+    module.add_class::<tls::Tls>()?;
     module.add_class::<spark::span_reader::SpanReader>()?;
     module.add_class::<api::batches::Batches>()?;
     module.add_class::<api::stream::Stream>()?;

@@ -19,6 +19,7 @@ use crate::process::blocking::block_on;
 use crate::read::source::{self, ReadRequest};
 use crate::requests::{self, Key, StreamChange};
 use crate::time::timestamp;
+use crate::tls::Tls;
 
 impl Client {
     /// What it shares with its streams.
@@ -46,7 +47,8 @@ macro_rules! connect_function {
         #[pyfunction]
         #[pyo3(signature = (
             servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
-            max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None, wait = None
+            max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None, wait = None,
+            tls = None,
         ))]
         #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
         pub(crate) fn $name(
@@ -61,7 +63,10 @@ macro_rules! connect_function {
             max_attempts: Option<u32>,
             retry_backoff: Option<f64>,
             wait: Option<f64>,
+            tls: Option<Tls>,
         ) -> PyResult<$class> {
+            // Who takes the servers from the environment takes how to talk to them from there.
+            let tls = tls.or_else(|| if servers.is_none() { Tls::of_environment() } else { None });
             let settings = Settings {
                 servers: arguments::servers(servers)?,
                 timeout,
@@ -73,6 +78,7 @@ macro_rules! connect_function {
                 max_attempts,
                 retry_backoff,
                 wait,
+                tls,
             };
             $class::connect(py, settings)
         }

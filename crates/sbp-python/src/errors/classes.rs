@@ -42,6 +42,7 @@ pub(crate) fn of(code: ErrorCode) -> &'static str {
         codes::BACK_PRESSURE => "BackPressureError",
         ErrorCode::PD_NOT_LEADER | ErrorCode::PD_NO_AVAILABLE_RS | ErrorCode::SHUTTING_DOWN => "UnavailableError",
         codes::CONNECTION_FAILED => "ConnectionFailedError",
+        codes::TLS_FAILED => "TlsError",
         ErrorCode::INSUFFICIENT_STORAGE => "StorageFullError",
         ErrorCode::RS_DATA_CORRUPTED | codes::CORRUPT_ON_ARRIVAL => "DataCorruptedError",
         codes::DATA_LOSS => "DataLossError",

@@ -54,6 +54,7 @@ fn class_of(error: &ClientError) -> &'static str {
                 "IndeterminateError"
             }
         }
+        _ if error.code() == codes::TLS_FAILED => class,
         ErrorKind::Unreachable | ErrorKind::ConnectionLost => "ConnectionFailedError",
         _ => class,
     }
@@ -64,7 +65,9 @@ pub(crate) fn from_start(py: Python<'_>, error: &StartError) -> PyErr {
     let code = match error {
         StartError::PortTaken { .. } => codes::PORT_TAKEN,
         StartError::DirectoryLocked { .. } => codes::DIRECTORY_LOCKED,
-        StartError::BadAddress { .. } | StartError::InsecureListen { .. } => codes::BAD_SERVER_CONFIG,
+        StartError::BadAddress { .. } | StartError::InsecureListen { .. } | StartError::Tls(_) => {
+            codes::BAD_SERVER_CONFIG
+        }
         _ => codes::SERVER_NOT_STARTED,
     };
     local(py, code, &with_causes(error))
@@ -85,6 +88,11 @@ pub(crate) fn from_proxy(py: Python<'_>, error: &ProxyError) -> PyErr {
 /// The exception for a server whose log has failed: it takes no more appends, or could not be closed.
 pub(crate) fn log_failed(py: Python<'_>, error: &dyn std::error::Error) -> PyErr {
     local(py, ErrorCode::LOG_FAILED, &with_causes(error))
+}
+
+/// The exception for something that an embedded server cannot be.
+pub(crate) fn bad_server_config(py: Python<'_>, message: &str) -> PyErr {
+    local(py, codes::BAD_SERVER_CONFIG, message)
 }
 
 /// The exception for an argument that no server could accept.

@@ -18,6 +18,7 @@ use crate::interpreter::once::interned;
 use crate::process::fork::{self, Generation, Holder};
 use crate::process::logging;
 use crate::time;
+use crate::tls::Tls;
 
 impl Holder for sbp_server::Server {
     fn descriptors(&self) -> Vec<RawFd> {
@@ -112,13 +113,19 @@ impl Server {
     }
 }
 
+/// As clients write it.
+fn address(server: &sbp_server::Server) -> String {
+    let scheme = if server.has_tls() { "sbps://" } else { "" };
+    format!("{scheme}{}", server.address())
+}
+
 #[stub_docs]
 #[pymethods]
 impl Server {
     #[new]
     #[pyo3(signature = (
         data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
-        max_connections = None, retention_interval = None, shutdown_grace = None,
+        max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -131,6 +138,8 @@ impl Server {
         max_connections: Option<usize>,
         retention_interval: Option<f64>,
         shutdown_grace: Option<f64>,
+        tls: Option<Tls>,
+        plain_listen: Option<String>,
     ) -> PyResult<Self> {
         let durability = match durability {
             "fsync" => Durability::Fsync,
@@ -147,6 +156,8 @@ impl Server {
             advertise,
             durability,
             insecure_listen,
+            tls: tls.map(|tls| tls.server(py)).transpose()?,
+            plain_listen,
             ..ServerConfig::default()
         };
         if let Some(count) = max_connections {
@@ -175,14 +186,20 @@ impl Server {
         if !self.made_by.is_current()
             && let State::Running(embedded) = &*self.state.lock()
         {
-            return Ok(embedded.address().to_owned());
+            return Ok(address(embedded));
         }
-        Ok(self.running(py)?.address().to_owned())
+        let embedded = self.running(py)?;
+        Ok(address(&embedded))
     }
 
     #[getter]
     fn listening(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.running(py)?.local_addr().to_string())
+    }
+
+    #[getter]
+    fn plain_listening(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.running(py)?.plain_addr().map(|address| address.to_string()))
     }
 
     #[getter]
@@ -248,7 +265,7 @@ impl Server {
         match &*self.state.lock() {
             State::Configured(_) => "<sbp_native.Server not started>".to_owned(),
             State::Starting => "<sbp_native.Server starting>".to_owned(),
-            State::Running(embedded) => format!("<sbp_native.Server {} running>", embedded.address()),
+            State::Running(embedded) => format!("<sbp_native.Server {} running>", address(embedded)),
             State::Closed => "<sbp_native.Server closed>".to_owned(),
         }
     }
