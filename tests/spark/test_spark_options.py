@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 
 import pytest
 
+from sbp_native import Tls
 from sbp_native.spark.errors import SbpOptionError, SbpSparkError, explained, nearest
 from sbp_native.spark.options import EARLIEST, LATEST, OPTIONS, Place, Places, SbpOptions, Use
 
@@ -118,6 +120,30 @@ def test_settings_of_the_client() -> None:
     assert "client.*" in options.given
 
 
+def test_tls() -> None:
+    given = {"tlsCa": " ca.pem ", "tlsCert": "c.pem", "TLSKEY": "k.pem", "tlsServerName": "a"}
+    options = parse(**given | {"servers": "sbps://a:1, b:2"})
+    assert options.servers == "sbps://a:1,b:2"
+    settings = options.connect_settings()
+    assert settings["tls"] == Tls(ca="ca.pem", cert="c.pem", key="k.pem", server_name="a")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "tls" not in parse(servers="sbps://a:1").connect_settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"tlsCert": "c.pem"}, "'tlsCert' does nothing without 'tlsKey'"),
+        ({"tlsKey": "k.pem"}, "'tlsKey' does nothing without 'tlsCert'"),
+        ({"tlsCa": " "}, "'tlsCa' is ' ': it must not be empty"),
+        ({"tlsCa": "ca.pem", "servers": "sbp://a:1"}, "sbp://, which is without TLS"),
+    ],
+)
+def test_tls_that_cannot_be_meant(given: dict[str, str], what: str) -> None:
+    with pytest.raises(SbpOptionError, match=re.escape(what)):
+        parse(**given)
+
+
 def test_sizes_durations_and_flags() -> None:
     options = parse(
         minOffsetsPerTrigger="5",
@@ -163,8 +189,9 @@ def test_every_option_is_good_for_something(name: str) -> None:
         ({"subscribePattern": "a"}, "it is called 'streamsPattern' here"),
         ({"assign": "a"}, "a stream has no partitions; name the streams in 'streams'"),
         ({"fetchOffset.numRetries": "3"}, "it is called 'maxAttempts' here"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "connections have neither TLS nor tokens yet"),
-        ({"token": "x"}, "connections have neither TLS nor tokens yet"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "connections have no tokens yet"),
+        ({"token": "x"}, "connections have no tokens yet"),
+        ({"kafka.ssl.truststore.location": "x"}, "'sbps://' in front of a server, and files in PEM format: 'tlsCa'"),
         (
             {"kafka.max.poll.records": "5"},
             "it belongs to Kafka's client; settings of ours are 'client.maxInFlightBytes'",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
+from .. import Tls
 from . import places, values
 from .errors import INVALID_VALUE, MISPLACED_OPTION, UNKNOWN_OPTION, SbpOptionError, nearest
 from .places import EARLIEST, LATEST, Place, Places
@@ -56,7 +57,21 @@ _TIME: Final = "ms since 1970, ISO 8601 (UTC unless it names a zone), or a dista
 
 #: Every option, as it is spelled. The option table of the documentation is made from this one.
 OPTIONS: Final[dict[str, Option]] = {
-    "servers": Option(_ALL, "required", "`host:port`, several separated by commas"),
+    "servers": Option(
+        _ALL,
+        "required",
+        "`host:port`, several separated by commas; `sbps://` in front of one uses TLS with all",
+    ),
+    "tlsCa": Option(
+        _ALL,
+        "those of the machine",
+        "a file of certificates, in PEM format: authorities that may have issued the servers'. This and the next two "
+        "are names of files, on the driver's machine and on every worker's; what is in them goes nowhere. TLS is "
+        "used when any of the four is given",
+    ),
+    "tlsCert": Option(_ALL, "", "with `tlsKey`: the file of the certificate to show to servers that ask for one"),
+    "tlsKey": Option(_ALL, "", "with `tlsCert`: the file of its private key, not encrypted"),
+    "tlsServerName": Option(_ALL, "the one connected to", "the name that the servers' certificates have to be for"),
     "path": Option(_ALL, "", "what `load(...)`, `save(...)` and `start(...)` give: the streams, or the target"),
     "streams": Option(_READS, "", "the streams by name or id, separated by commas; the same as `load(...)`"),
     "streamsPattern": Option(
@@ -176,6 +191,8 @@ _CLIENT: Final = {
     "maxPinnedBytes": "max_pinned_bytes",
     "heartbeatInterval": "heartbeat_interval",
 }
+#: The settings of `sbp_native.Tls`, by the options that reach them.
+_TLS: Final = {"tlsCa": "ca", "tlsCert": "cert", "tlsKey": "key", "tlsServerName": "server_name"}
 _CLIENT_ELSEWHERE: Final = {"clientid": "clientName", "timeout": "timeout", "servers": "servers"}
 
 #: What Kafka users type, and what to type here.
@@ -236,6 +253,8 @@ class SbpOptions:
     max_attempts: int | None = None
     retry_backoff: float | None = None
     client: Mapping[str, int | float] = field(default_factory=dict)
+    #: The keywords of `sbp_native.Tls`: names of files, and never what is in them.
+    tls: Mapping[str, str] = field(default_factory=dict)
     worker_gc_freeze: bool = True
     given: frozenset[str] = frozenset()
 
@@ -282,6 +301,7 @@ class SbpOptions:
             max_attempts=values.number("maxAttempts", given),
             retry_backoff=values.duration("retryBackoffMs", given, "ms"),
             client=_client_settings(given),
+            tls=_tls(given),
             worker_gc_freeze=values.flag("workerGcFreeze", given) is not False,
             given=frozenset("client.*" if name.startswith("client.") else name for name in given),
         )
@@ -339,6 +359,8 @@ class SbpOptions:
         ):
             if value is not None:
                 settings[keyword] = value
+        if self.tls:
+            settings["tls"] = Tls(**self.tls)
         return settings
 
     def _check_together(self) -> None:
@@ -356,11 +378,18 @@ class SbpOptions:
             ("maxTriggerDelay", "minOffsetsPerTrigger"),
             ("txnAppId", "txnVersion"),
             ("txnVersion", "txnAppId"),
+            ("tlsCert", "tlsKey"),
+            ("tlsKey", "tlsCert"),
         ):
             if one in given and other not in given:
                 raise SbpOptionError(
                     INVALID_VALUE, f"option {one!r} does nothing without {other!r}: give both, or none"
                 )
+        if self.tls and "sbp://" in self.servers:
+            raise SbpOptionError(
+                INVALID_VALUE,
+                "option 'servers' says sbp://, which is without TLS: write sbps://, or leave out 'tls...'",
+            )
         if "onDataLoss" in given and self.fail_on_data_loss:
             raise SbpOptionError(
                 INVALID_VALUE, "option 'onDataLoss' does nothing while a read fails on loss: add failOnDataLoss=false"
@@ -416,6 +445,17 @@ def _client_settings(given: Mapping[str, str]) -> dict[str, int | float]:
     return settings
 
 
+def _tls(given: Mapping[str, str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for name, keyword in _TLS.items():
+        if name in given:
+            value = given[name].strip()
+            if not value:
+                raise values.refuse(name, given[name], "it must not be empty")
+            settings[keyword] = value
+    return settings
+
+
 def _compression(given: Mapping[str, str]) -> Literal["lz4", "zstd"] | None:
     word = values.word("compression", given, ("none", "lz4", "zstd"))
     return None if word in (None, "none") else cast("Literal['lz4', 'zstd']", word)
@@ -429,8 +469,12 @@ def _instead_of(key: str) -> str:
         return _NOT_HERE[lower]
     if "group" in lower and "id" in lower:
         return "there are no consumer groups; a reader's place is an offset, kept in Spark's checkpoint"
-    if lower == "token" or lower.startswith(("tls.", "kafka.security.", "kafka.sasl.", "kafka.ssl.")):
-        return "connections have neither TLS nor tokens yet; leave it out"
+    if lower.startswith(("tls.", "kafka.ssl.", "kafka.security.")):
+        return "TLS is 'sbps://' in front of a server, and files in PEM format: " + ", ".join(
+            f"'{name}'" for name in _TLS
+        )
+    if lower == "token" or lower.startswith("kafka.sasl."):
+        return "connections have no tokens yet; leave it out"
     if lower.startswith("kafka."):
         return "it belongs to Kafka's client; settings of ours are " + ", ".join(f"'client.{name}'" for name in _CLIENT)
     return nearest(key, OPTIONS)

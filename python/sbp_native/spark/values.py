@@ -24,14 +24,15 @@ def refuse(name: str, text: str, wanted: str) -> SbpOptionError:
 
 
 def address(text: str) -> str:
-    """One `host:port`."""
-    scheme, slashes, plain = text.partition("://")
-    if slashes:
+    """One `host:port`, perhaps with `sbp://` or `sbps://` in front of it."""
+    scheme, slashes, plain = text.rpartition("://")
+    if slashes and scheme.lower() not in ("sbp", "sbps"):
         raise SbpOptionError(
             INVALID_VALUE,
-            f"option 'servers' holds {text!r}: leave out '{scheme}://' and write {plain.partition('/')[0]!r}",
+            f"option 'servers' holds {text!r}: leave out '{scheme}://' and write {plain.partition('/')[0]!r}, or "
+            "'sbps://' for TLS",
         )
-    host, colon, port = text.rpartition(":")
+    host, colon, port = plain.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise SbpOptionError(INVALID_VALUE, f"option 'servers' holds {text!r}, which is not 'host:port'")
     return text
