@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 mod cursor;
+mod directory;
 mod proxy;
 mod stream;
 mod tls;
@@ -14,6 +15,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use cursor::{Cursor, CursorAction};
+pub(crate) use directory::Verify;
 pub(crate) use proxy::Proxy;
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
 pub(crate) use tls::{ClientTls, ServerTls, Tls, TlsAction, TlsDev};
@@ -71,6 +73,8 @@ pub(crate) enum Command {
     Tls(Tls),
     /// Stand between clients and a server, and make the network misbehave.
     Proxy(Proxy),
+    /// Check every checksum in a data directory that no server uses.
+    Verify(Verify),
 }
 
 /// How a line of the log is written.

@@ -43,6 +43,12 @@ pub(crate) enum CliError {
     Output(#[source] io::Error),
     #[error("cannot {what}: {source}")]
     System { what: &'static str, source: io::Error },
+    #[error(
+        "{directory} is damaged in {faults} place(s): what is named above cannot be read, everything else can; restore \
+         a backup, or start on it and read around the damage",
+        directory = directory.display()
+    )]
+    Damaged { directory: PathBuf, faults: usize },
     #[error("{0}")]
     Usage(String),
 }
@@ -56,6 +62,14 @@ impl CliError {
     /// Columns could not be converted.
     pub(crate) fn columns(error: ArrowError) -> Self {
         Self::Usage(error.to_string())
+    }
+
+    /// The exit code of a command that ends with this.
+    pub(crate) fn exit_code(&self) -> i32 {
+        match self {
+            Self::Damaged { .. } => 3,
+            _ => 1,
+        }
     }
 
     /// Whether the reader of our output has gone, which ends a command quietly.

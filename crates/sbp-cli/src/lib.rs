@@ -24,11 +24,8 @@ use crate::args::{Cli, Command};
 use crate::error::CliError;
 use crate::terminal::Terminal;
 
-/// The command failed; the reason was written to standard error.
-const FAILED: i32 = 1;
-
 /// Runs the command with `args`, of which the first is the program's name. Returns the exit code: 0 for success, 1 for
-/// a failure, 2 for arguments that make no sense.
+/// a failure, 2 for arguments that make no sense, 3 for a data directory that is damaged.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -45,7 +42,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
         Err(error) if error.is_closed_pipe() => 0,
         Err(error) => {
             terminal.complain(&error);
-            FAILED
+            error.exit_code()
         }
     }
 }
@@ -63,5 +60,6 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Bench(bench) => bench::run(bench, terminal),
         Command::Tls(tls) => command::tls::run(tls, terminal),
         Command::Proxy(proxy) => command::proxy::run(proxy, terminal),
+        Command::Verify(verify) => command::verify::run(&verify, terminal),
     }
 }

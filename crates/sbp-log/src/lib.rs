@@ -24,6 +24,7 @@ mod segments;
 mod state;
 mod stats;
 mod upkeep;
+mod verify;
 mod write;
 mod writers;
 
@@ -40,4 +41,5 @@ pub use observer::{GroupObserver, SyncObserver};
 pub use recovered::{Damage, DamagedInterval, RangeEnd, Recovered};
 pub use stats::LogStats;
 pub use upkeep::scrub::Scrubbed;
+pub use verify::{Fault, Verification, Verified};
 pub use writers::{WRITER_WINDOW, WriterBatch, WriterKey, WriterState};

@@ -35,6 +35,7 @@ mod start;
 mod stats;
 mod storage;
 mod sync_watch;
+mod verify;
 
 pub use config::{Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
@@ -46,3 +47,4 @@ pub use sbp_log::ForgetWriters;
 pub use sbp_transport::{ClientTlsFiles, ServerTlsFiles, TlsFileError};
 pub use server::Server;
 pub use stats::ServerStats;
+pub use verify::{DirectoryFault, DirectoryReport, LostRecords, verify};

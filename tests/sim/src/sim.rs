@@ -161,7 +161,7 @@ impl SimFileSystem {
 
 impl FileSystem for SimFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        if mode != OpenMode::Existing {
+        if !matches!(mode, OpenMode::Existing | OpenMode::Reading) {
             self.1.wait(Operation::Create, path);
         }
         let mut disk = self.0.lock();
@@ -170,8 +170,8 @@ impl FileSystem for SimFileSystem {
         }
         let there = disk.names.get(path).copied();
         let node = match (there, mode) {
-            (Some(node), OpenMode::Existing | OpenMode::OrCreate) => node,
-            (None, OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
+            (Some(node), OpenMode::Reading | OpenMode::Existing | OpenMode::OrCreate) => node,
+            (None, OpenMode::Reading | OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
             (there, OpenMode::OrCreate | OpenMode::Truncate) => {
                 let verdict = disk.begin(Operation::Create, path);
                 if let OperationOutcome::Fail(error) = verdict {
@@ -270,6 +270,13 @@ impl FileSystem for SimFileSystem {
         }
         if !disk.locks.insert(path.to_owned()) {
             return Err(io::ErrorKind::WouldBlock.into());
+        }
+        // Whether the empty file survives makes no difference to anybody.
+        if !disk.names.contains_key(path) {
+            let node = disk.new_node();
+            disk.nodes.insert(node, Node::synced(Vec::new()));
+            disk.names.insert(path.to_owned(), node);
+            disk.synced_names.insert(path.to_owned(), node);
         }
         Ok(Box::new(SimLock {
             disk: self.0.clone(),

@@ -10,3 +10,4 @@ pub(crate) mod range;
 pub(crate) mod serve;
 pub(crate) mod stream;
 pub(crate) mod tls;
+pub(crate) mod verify;

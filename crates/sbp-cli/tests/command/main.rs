@@ -4,6 +4,7 @@
 
 mod cursor;
 mod logs;
+mod directory;
 mod manage;
 mod proxy;
 mod records;

@@ -85,6 +85,16 @@ pub(crate) enum Unreadable {
     Newer(u32),
 }
 
+impl Unreadable {
+    /// What is wrong, for a structure whose version may be damaged rather than newer.
+    pub(crate) fn what(&self) -> &'static str {
+        match self {
+            Self::Bad(what) => what,
+            Self::Newer(_) => "its version is unknown and its checksum is wrong",
+        }
+    }
+}
+
 impl From<TryGetError> for Unreadable {
     fn from(_short: TryGetError) -> Self {
         Self::Bad("too short")
@@ -119,6 +129,12 @@ pub(crate) fn open_envelope_of<'a>(
         return Err(Unreadable::Bad("checksum is wrong"));
     }
     Ok((version, fields))
+}
+
+/// Whether the last four bytes are the checksum of all others.
+pub(crate) fn is_sealed(bytes: &[u8]) -> bool {
+    let parts = bytes.split_last_chunk::<4>();
+    parts.is_some_and(|(summed, sum)| crc32c(summed) == u32::from_le_bytes(*sum))
 }
 
 /// Begins a structure that [`open_envelope`] accepts.

@@ -17,6 +17,8 @@ pub use real::RealFileSystem;
 /// What [`FileSystem::open`] does if the file exists or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
+    /// The file must exist, and is only read. Works where nothing may be written.
+    Reading,
     /// The file must exist.
     Existing,
     /// The file is created if it does not exist, and keeps its contents if it does.

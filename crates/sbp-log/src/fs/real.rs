@@ -28,6 +28,7 @@ impl FileSystem for RealFileSystem {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
         match mode {
+            OpenMode::Reading => options.write(false),
             OpenMode::Existing => &mut options,
             OpenMode::OrCreate => options.create(true).truncate(false),
             OpenMode::Truncate => options.create(true).truncate(true),
@@ -73,15 +74,23 @@ impl FileSystem for RealFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
+        let mut options = fs::OpenOptions::new();
+        let made = options.read(true).write(true).create(true).truncate(false).open(path);
+        let file = match made {
+            // The lock needs no writing; who is to write will be told soon enough.
+            Err(error) if is_read_only(&error) => fs::File::open(path)?,
+            made => made?,
+        };
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(RealLock(file)))
     }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+    )
 }
 
 fn create_dir_if_missing(directory: &Path) -> io::Result<()> {

@@ -72,7 +72,7 @@ fn number(name: &str, prefix: &str) -> Option<u64> {
 
 /// Reads a small file; `None` if it does not exist.
 pub(crate) fn read_small(fs: &dyn FileSystem, path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match fs.open(path, OpenMode::Existing) {
+    let file = match fs.open(path, OpenMode::Reading) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

@@ -11,4 +11,5 @@ mod failures;
 mod model;
 mod power_loss;
 mod retention;
+mod verify;
 mod writers;

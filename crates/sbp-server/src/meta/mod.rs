@@ -1,11 +1,13 @@
 //! Durable metadata: the records of the placement driver, and the ranges that the range server holds.
 
 mod codec;
+mod copy;
 mod redb_store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use redb_store::RedbStore;
+pub(crate) use copy::{Copied, read_copy};
+pub(crate) use redb_store::{FILE, RedbStore};
 
 use std::fmt::Debug;
 

@@ -13,7 +13,7 @@ use super::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::{Change, ServerRecord};
 
 /// The file's name in the data directory.
-const FILE: &str = "metadata.redb";
+pub(crate) const FILE: &str = "metadata.redb";
 /// The file's name until it is complete.
 const ASIDE: &str = "metadata.redb.tmp";
 /// The newest format of tables and records that this version can read.
@@ -95,7 +95,7 @@ impl RedbStore {
 }
 
 /// Checks the format, and creates the tables of a new store. Returns the number of transactions so far.
-fn prepare(database: &Database) -> Result<u64, MetadataError> {
+pub(super) fn prepare(database: &Database) -> Result<u64, MetadataError> {
     let transaction = database.begin_write()?;
     let (found, commits) = {
         let numbers = transaction.open_table(NUMBERS)?;
@@ -122,47 +122,52 @@ fn prepare(database: &Database) -> Result<u64, MetadataError> {
     Ok(commits)
 }
 
+/// Everything in a database.
+pub(super) fn load(database: &Database) -> Result<Vec<MetadataChange>, MetadataError> {
+    let transaction = database.begin_read()?;
+    let mut changes = Vec::new();
+    if let Some(starts) = transaction.open_table(NUMBERS)?.get(STARTS_KEY)? {
+        changes.push(MetadataChange::Started(starts.value()));
+    }
+    if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_STREAM_KEY)? {
+        let next = i64::try_from(next.value()).map_err(|_| unreadable("the next stream id"))?;
+        changes.push(MetadataChange::Placement(Change::NextStreamId(StreamId(next))));
+    }
+    if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_SERVER_KEY)? {
+        let next = i32::try_from(next.value()).map_err(|_| unreadable("the next server id"))?;
+        changes.push(MetadataChange::Placement(Change::NextServerId(ServerId(next))));
+    }
+    changes.extend(load_servers(&transaction)?);
+    for row in transaction.open_table(STREAMS)?.iter()? {
+        let (id, bytes) = row?;
+        let id = StreamId(id.value());
+        let stream = codec::decode_stream(id, bytes.value()).ok_or_else(|| unreadable(format!("stream {id}")))?;
+        changes.push(MetadataChange::Placement(Change::PutStream(Arc::new(stream))));
+    }
+    for row in transaction.open_table(RANGES)?.iter()? {
+        let (key, bytes) = row?;
+        let key = range_key(key.value());
+        let range = codec::decode_range(key, bytes.value()).ok_or_else(|| unreadable(format!("range {key}")))?;
+        changes.push(MetadataChange::Placement(Change::PutRange(Arc::new(range))));
+    }
+    for row in transaction.open_table(TOMBSTONES)?.iter()? {
+        changes.push(MetadataChange::Placement(Change::PutTombstone(StreamId(
+            row?.0.value(),
+        ))));
+    }
+    for row in transaction.open_table(HELD)?.iter()? {
+        let (key, bytes) = row?;
+        let key = range_key(key.value());
+        let held =
+            codec::decode_held(key, bytes.value()).ok_or_else(|| unreadable(format!("range {key}, held here")))?;
+        changes.push(MetadataChange::Hold(held));
+    }
+    Ok(changes)
+}
+
 impl MetadataStore for RedbStore {
     fn load(&self) -> Result<Vec<MetadataChange>, MetadataError> {
-        let transaction = self.database()?.begin_read()?;
-        let mut changes = Vec::new();
-        if let Some(starts) = transaction.open_table(NUMBERS)?.get(STARTS_KEY)? {
-            changes.push(MetadataChange::Started(starts.value()));
-        }
-        if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_STREAM_KEY)? {
-            let next = i64::try_from(next.value()).map_err(|_| unreadable("the next stream id"))?;
-            changes.push(MetadataChange::Placement(Change::NextStreamId(StreamId(next))));
-        }
-        if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_SERVER_KEY)? {
-            let next = i32::try_from(next.value()).map_err(|_| unreadable("the next server id"))?;
-            changes.push(MetadataChange::Placement(Change::NextServerId(ServerId(next))));
-        }
-        changes.extend(load_servers(&transaction)?);
-        for row in transaction.open_table(STREAMS)?.iter()? {
-            let (id, bytes) = row?;
-            let id = StreamId(id.value());
-            let stream = codec::decode_stream(id, bytes.value()).ok_or_else(|| unreadable(format!("stream {id}")))?;
-            changes.push(MetadataChange::Placement(Change::PutStream(Arc::new(stream))));
-        }
-        for row in transaction.open_table(RANGES)?.iter()? {
-            let (key, bytes) = row?;
-            let key = range_key(key.value());
-            let range = codec::decode_range(key, bytes.value()).ok_or_else(|| unreadable(format!("range {key}")))?;
-            changes.push(MetadataChange::Placement(Change::PutRange(Arc::new(range))));
-        }
-        for row in transaction.open_table(TOMBSTONES)?.iter()? {
-            changes.push(MetadataChange::Placement(Change::PutTombstone(StreamId(
-                row?.0.value(),
-            ))));
-        }
-        for row in transaction.open_table(HELD)?.iter()? {
-            let (key, bytes) = row?;
-            let key = range_key(key.value());
-            let held =
-                codec::decode_held(key, bytes.value()).ok_or_else(|| unreadable(format!("range {key}, held here")))?;
-            changes.push(MetadataChange::Hold(held));
-        }
-        Ok(changes)
+        load(self.database()?)
     }
 
     fn commit(&mut self, changes: &[MetadataChange]) -> Result<(), MetadataError> {

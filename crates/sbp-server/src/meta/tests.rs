@@ -137,3 +137,43 @@ fn a_stream_of_the_first_version_is_read_without_an_identity() {
     );
     assert_eq!(codec::decode_stream(StreamId(2), &[&first[..], &[0]].concat()), None);
 }
+
+/// Every flipped byte of the file is noticed, or changes nothing: it lies in a page that is not used, or in what the
+/// database remembers of the transaction before.
+#[test]
+fn a_flipped_byte_is_noticed_or_means_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let files: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
+    let mut store = RedbStore::open(&files, directory.path()).unwrap();
+    for number in 1..40 {
+        let changes = [
+            stream(number, Some(&format!("name-{number}"))),
+            range(number, 0, None),
+            held(number, 0),
+        ];
+        store.commit(&changes).unwrap();
+    }
+    let open = std::fs::read(directory.path().join(FILE)).unwrap();
+    drop(store);
+    let closed = std::fs::read(directory.path().join(FILE)).unwrap();
+    for (what, bytes) in [("open", open), ("closed", closed)] {
+        let good = read_copy(bytes.clone()).unwrap();
+        assert_eq!((good.changes.len(), good.newest), (3 * 39, true), "{what}");
+        assert!(good.whole, "{what}");
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let header = 0..512;
+        let some = (0..400).map(|_| random.usize(..bytes.len()));
+        let mut noticed = 0;
+        for position in header.chain(some) {
+            let mut flipped = bytes.clone();
+            flipped[position] ^= 1 << (position % 8);
+            match read_copy(flipped) {
+                Err(_) => noticed += 1,
+                Ok(copied) if !copied.newest || copied.whole != good.whole => noticed += 1,
+                Ok(copied) => assert!(copied.changes == good.changes, "{what}, byte {position}, seed {seed}"),
+            }
+        }
+        assert!(noticed > 20, "{what}: {noticed}");
+    }
+}

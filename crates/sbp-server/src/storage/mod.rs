@@ -312,15 +312,15 @@ fn tell_recovery(recovered: &Recovered, began: Instant) {
 
 /// The contents of the metadata store.
 #[derive(Default)]
-struct Stored {
-    state: PlacementState,
-    held: Vec<HeldRange>,
+pub(crate) struct Stored {
+    pub(crate) state: PlacementState,
+    pub(crate) held: Vec<HeldRange>,
     /// How often the directory was started, as the metadata remembers.
-    starts: u64,
+    pub(crate) starts: u64,
 }
 
 /// Applies the stored changes of both roles.
-fn install(changes: Vec<MetadataChange>) -> Stored {
+pub(crate) fn install(changes: Vec<MetadataChange>) -> Stored {
     let mut stored = Stored::default();
     for change in changes {
         match change {
@@ -338,7 +338,7 @@ fn install(changes: Vec<MetadataChange>) -> Stored {
 /// Every record of the log must belong to a range in the metadata, to a range that was trimmed away before its stream's
 /// first one, or to a stream remembered as deleted. And the log, which counts each start before the metadata does, must
 /// have counted more starts.
-fn check_together(
+pub(crate) fn check_together(
     directory: &Path,
     state: &PlacementState,
     held: &[HeldRange],
@@ -396,7 +396,7 @@ fn recovered_range(held: &HeldRange, end: Option<&RangeEnd>, unlisted_damage: bo
     }
 }
 
-fn log_error(directory: &Path, error: OpenError) -> StartError {
+pub(crate) fn log_error(directory: &Path, error: OpenError) -> StartError {
     let path = directory.to_owned();
     match error {
         OpenError::Locked { directory } => StartError::DirectoryLocked { path: directory },
@@ -409,7 +409,7 @@ fn log_error(directory: &Path, error: OpenError) -> StartError {
     }
 }
 
-fn metadata_error(directory: &Path, error: MetadataError) -> StartError {
+pub(crate) fn metadata_error(directory: &Path, error: MetadataError) -> StartError {
     let path = directory.to_owned();
     match error {
         MetadataError::NewerFormat { found, supported } => StartError::NewerFormat { path, found, supported },
