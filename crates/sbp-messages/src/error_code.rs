@@ -158,7 +158,8 @@ impl ErrorCode {
             "ask one that does, or upgrade it"
         2502 RS_DATA_CORRUPTED Elsewhere not_done
             "the server's disk holds damaged data at this place"
-            "start behind the damage; where the stream has several copies, read another one"
+            "read on behind the damage, or from another server where the stream has several copies; have `sbp verify` name all of it, \
+             and restore a backup where there is one"
         2503 SHUTTING_DOWN Now not_done
             "the server is going away and did not begin"
             "try again when it, or another one, is up"

@@ -128,7 +128,7 @@ fn read_metadata(
     let Copied { changes, newest, whole } = copied;
     if !whole {
         report.fault(
-            path,
+            path.clone(),
             length,
             "the metadata: a checksum is wrong; the records in it can be read".to_owned(),
         );

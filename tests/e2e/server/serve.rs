@@ -618,6 +618,11 @@ fn damage_is_told_and_what_lies_around_it_is_served() {
         (result.status.code, result.next_offset),
         (ErrorCode::RS_DATA_CORRUPTED, Some(Offset(2)))
     );
+    let said = &result.status.message;
+    assert!(
+        said.contains("damaged from offset 1 to 2 in segment-0000000000000001; `sbp verify`"),
+        "{said}"
+    );
     assert!(payload.is_empty());
     assert_eq!(peer.fetch_all(stream, 2), [(2, "behind the damage".into())]);
     assert_eq!(peer.store(stream, b"life goes on"), 3);

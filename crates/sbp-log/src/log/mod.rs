@@ -298,6 +298,23 @@ impl<T: Send + 'static> Log<T> {
         damage.map(|&(from, to)| DamagedInterval { key, from, to }).collect()
     }
 
+    /// The names of the files that hold a range's records from `from` to `to`, or the records next to these where damage
+    /// hides which file that is. For people.
+    #[must_use]
+    pub fn files_of(&self, key: RangeKey, from: Offset, to: Offset) -> Vec<String> {
+        let state = self.shared.state.read();
+        let runs = state.index.get(key).into_iter().flat_map(|range| &range.runs);
+        let near = runs.filter(|run| run.first <= to && from <= run.end);
+        let mut files: Vec<_> = near
+            .map(|run| match state.compacted.contains_key(&run.segment) {
+                true => files::SegmentId::Compacted(run.segment).file_name(),
+                false => files::SegmentId::Chain(run.segment).file_name(),
+            })
+            .collect();
+        files.dedup();
+        files
+    }
+
     /// The number of ranges with damaged offsets.
     #[must_use]
     pub fn damaged_ranges(&self) -> usize {

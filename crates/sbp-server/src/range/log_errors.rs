@@ -2,6 +2,7 @@
 
 use sbp_log::{LogError, ReadError};
 use sbp_messages::ErrorCode;
+use sbp_types::{Offset, RangeKey};
 
 use crate::refusal::Refusal;
 
@@ -25,10 +26,24 @@ pub(crate) fn is_final(error: &LogError) -> bool {
 }
 
 /// The refusal of a fetch whose batches the log cannot read.
-pub(crate) fn read_refusal(error: &ReadError) -> Refusal {
-    let code = match error {
-        ReadError::Released { .. } => ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS,
-        _ => ErrorCode::RS_DATA_CORRUPTED,
-    };
-    Refusal::new(code, error.to_string())
+pub(crate) fn read_refusal(
+    error: &ReadError,
+    files_of: impl FnOnce(RangeKey, Offset, Offset) -> Vec<String>,
+) -> Refusal {
+    match error {
+        ReadError::Released { .. } => Refusal::new(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, error.to_string()),
+        ReadError::Damaged { key, from, to } => {
+            let files = files_of(*key, *from, *to).join(" or ");
+            let place = if files.is_empty() {
+                files
+            } else {
+                format!(" in {files}")
+            };
+            let message = format!(
+                "{error}{place}; `sbp verify` on the server's data directory, while that is stopped, names all damage"
+            );
+            Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message)
+        }
+        _ => Refusal::new(ErrorCode::RS_DATA_CORRUPTED, error.to_string()),
+    }
 }

@@ -52,7 +52,7 @@ impl ReadJob {
                 LogRead::Batches(read) => ranges
                     .log
                     .read_hot(read.key, read.from, read.max_bytes.min(budget), true)
-                    .map(|batches| finish_read(read, batches, &mut budget)),
+                    .map(|batches| finish_read(ranges, read, batches, &mut budget)),
                 LogRead::Start(..) => None,
             };
             match outcome {
@@ -86,10 +86,15 @@ fn read_batches(ranges: &RangeServer, read: &Read, budget: &mut usize) -> FetchO
         return FetchOutcome::empty(read.positions);
     }
     let batches = ranges.log.read(read.key, read.from, read.max_bytes.min(*budget), true);
-    finish_read(read, batches, budget)
+    finish_read(ranges, read, batches, budget)
 }
 
-fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget: &mut usize) -> FetchOutcome {
+fn finish_read(
+    ranges: &RangeServer,
+    read: &Read,
+    batches: Result<Vec<StoredBatch>, ReadError>,
+    budget: &mut usize,
+) -> FetchOutcome {
     let Read {
         key,
         from,
@@ -131,9 +136,13 @@ fn finish_read(read: &Read, batches: Result<Vec<StoredBatch>, ReadError>, budget
                 },
                 _ => bounds,
             };
-            FetchOutcome::refused(read_refusal(&error), Some(bounds))
+            FetchOutcome::refused(refusal(ranges, &error), Some(bounds))
         }
     }
+}
+
+fn refusal(ranges: &RangeServer, error: &ReadError) -> Refusal {
+    read_refusal(error, |key, from, to| ranges.log.files_of(key, from, to))
 }
 
 fn gather(
@@ -170,7 +179,7 @@ fn find_start(ranges: &RangeServer, stream: StreamId, search: &Search) -> Found 
                 return Found::Start(found.max(search.from));
             }
             Ok(_) => {}
-            Err(error) => return Found::Answer(FetchOutcome::refused(read_refusal(&error), None)),
+            Err(error) => return Found::Answer(FetchOutcome::refused(refusal(ranges, &error), None)),
         }
     }
     match search.otherwise {
