@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod cursor;
-mod logs;
 mod directory;
+mod logs;
 mod manage;
 mod proxy;
 mod records;
