@@ -114,7 +114,7 @@ class Ack:
         """The stream's id."""
     @property
     def base_offset(self) -> int:
-        """The first record's offset; -1 for a batch that was stored before, so long ago that the server forgot where."""
+        """The first record's offset; -1 for a batch that was stored before, so long ago that nobody knows where."""
     @property
     def last_offset(self) -> int:
         """The last record's offset; -1 where ``base_offset`` is."""
@@ -493,6 +493,8 @@ class Server:
         shutdown_grace: float | None = None,
         tls: Tls | None = None,
         plain_listen: str | None = None,
+        http: str | None = None,
+        metrics_per_stream: bool = False,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
@@ -505,6 +507,10 @@ class Server:
         show a certificate that one of those authorities has issued. The files are read again when they change.
         ``plain_listen`` is a second ``host:port``, on loopback, without TLS.
 
+        ``http`` is the ``host:port`` (port 0: any) at which the server answers HTTP: a status page at ``/``,
+        ``/status.json``, ``/metrics`` for Prometheus, ``/health/live`` and ``/health/ready``. With
+        ``metrics_per_stream`` the metrics have offsets, bytes and writers of each stream.
+
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``.
         """
     @property
@@ -516,6 +522,9 @@ class Server:
     @property
     def plain_listening(self) -> str | None:
         """``host:port`` listened on without TLS beside the other, where ``plain_listen`` asked for one."""
+    @property
+    def http_address(self) -> str | None:
+        """``host:port`` of the status page and the metrics; ``None`` without ``http``."""
     @property
     def error(self) -> BaseException | None:
         """Why the server takes no more appends, once its log has failed; ``None`` while all is well."""

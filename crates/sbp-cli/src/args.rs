@@ -3,6 +3,7 @@
 mod cursor;
 mod directory;
 mod proxy;
+mod server;
 mod stream;
 mod tls;
 
@@ -17,6 +18,7 @@ use tracing_subscriber::filter::LevelFilter;
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use directory::Verify;
 pub(crate) use proxy::Proxy;
+pub(crate) use server::{ClusterAction, Server, ServerAction, Watched};
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
 pub(crate) use tls::{ClientTls, ServerTls, Tls, TlsAction, TlsDev};
 
@@ -57,8 +59,10 @@ pub(crate) enum Command {
     Stream(Stream),
     /// List ranges: where a stream's records are.
     Range(Range),
-    /// Show the members of the placement driver.
+    /// Show the members of the placement driver, and which range servers are up.
     Cluster(Cluster),
+    /// Show the figures of a server: what it has done, and how long things took.
+    Server(Server),
     /// Show and set named cursors: where jobs go on.
     Cursor(Cursor),
     /// Append records from standard input, arguments or a file.
@@ -110,6 +114,7 @@ pub(crate) struct Connection {
 Examples:
   sbp serve --data-dir ./data
   sbp serve --data-dir ./data --listen 127.0.0.1:0     any free port; it is printed
+  sbp serve --data-dir ./data --http 127.0.0.1:12380   a status page, metrics and health for a browser and Prometheus
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
                                                        stores the ranges that the placement driver gives it
@@ -150,6 +155,13 @@ pub(crate) struct Serve {
     /// Listen where other machines can connect, although there is no authentication yet.
     #[arg(long)]
     pub(crate) insecure_listen: bool,
+    /// Answer HTTP at this address: a status page for people, /status.json, /metrics for Prometheus, /health/live and
+    /// /health/ready. Port 0 takes any free one; it is printed.
+    #[arg(long, env = "SBP_HTTP", value_name = "HOST:PORT")]
+    pub(crate) http: Option<String>,
+    /// Have /metrics tell of each stream: offsets, bytes, writers. As many lines as there are streams.
+    #[arg(long, requires = "http")]
+    pub(crate) metrics_per_stream: bool,
     /// How often to look for records that are older, or more, than their stream keeps.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) retention_interval: Duration,

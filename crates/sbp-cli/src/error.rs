@@ -21,6 +21,8 @@ pub(crate) enum CliError {
     Start(#[from] StartError),
     #[error(transparent)]
     Proxy(#[from] sbp_proxy::ProxyError),
+    #[error(transparent)]
+    Ask(#[from] sbp_http::AskError),
     #[error("the server stopped because {0}")]
     Failed(Arc<ServerFailure>),
     #[error("the server ended, but not cleanly: {0}")]

@@ -53,6 +53,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Stream(stream) => command::stream::run(stream, terminal),
         Command::Range(range) => command::range::run(range, terminal),
         Command::Cluster(cluster) => command::cluster::run(&cluster, terminal),
+        Command::Server(server) => command::server::run(&server, terminal),
         Command::Cursor(cursor) => command::cursor::run(cursor, terminal),
         Command::Append(append) => command::append::run(append, terminal),
         Command::Fetch(fetch) => command::fetch::run(&fetch, terminal),

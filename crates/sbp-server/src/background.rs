@@ -37,6 +37,19 @@ pub(crate) async fn watch_itself(node: Weak<Node>, directory: PathBuf, every: Du
     }
 }
 
+/// How often the lag of the serving thread is measured.
+const LAG_EVERY: Duration = Duration::from_millis(250);
+
+/// Measures how late the serving thread gets to what is due.
+pub(crate) async fn measure_lag(node: Weak<Node>) {
+    loop {
+        let due = Instant::now() + LAG_EVERY;
+        tokio::time::sleep_until(due).await;
+        let Some(node) = node.upgrade() else { return };
+        node.counters.loop_lag_seconds.observe(due.elapsed(), 1);
+    }
+}
+
 /// Finds out regularly which streams are due for a trim, and requests the trims.
 pub(crate) async fn trim_what_is_due(node: Weak<Node>, every: Duration) {
     let mut ticks = ticks(every);
@@ -50,6 +63,8 @@ pub(crate) async fn trim_what_is_due(node: Weak<Node>, every: Duration) {
         };
         // Retention may read from the disk.
         let due = tokio::task::spawn_blocking(move || {
+            // So that a disk that has room again is known to have it, even if nobody appends.
+            ranges.log.look_for_room();
             // Frees the space that the last trims released; cheap when there were none.
             if let Err(error) = ranges.log.reclaim() {
                 tracing::warn!(%error, "space released by trims cannot be freed now");

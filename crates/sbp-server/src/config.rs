@@ -6,6 +6,8 @@ use std::time::Duration;
 use sbp_log::Durability;
 use sbp_transport::{ClientTlsFiles, ServerTlsFiles};
 
+use crate::monitor::Monitor;
+
 /// Which of the two roles a server has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Roles {
@@ -82,6 +84,8 @@ pub struct ServerConfig {
     pub scrub_interval: Duration,
     /// How often a range server tells its placement driver that it is up, and reports its load.
     pub report_interval: Duration,
+    /// Where the server can be looked at, from its start on.
+    pub monitor: Monitor,
     /// Bytes per log segment. `None`: the log's default, smaller in a temporary directory.
     pub segment_bytes: Option<u64>,
     /// The file system to use instead of the machine's: one that a test can slow down, fill or break.
@@ -116,6 +120,7 @@ impl Default for ServerConfig {
             retention_interval: Duration::from_secs(30),
             scrub_interval: Duration::from_secs(60),
             report_interval: Duration::from_secs(3),
+            monitor: Monitor::default(),
             segment_bytes: None,
             #[cfg(feature = "testing")]
             files: None,

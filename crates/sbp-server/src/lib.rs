@@ -11,6 +11,7 @@ mod background;
 mod config;
 mod connection;
 mod connections;
+mod cursors;
 mod data_dir;
 mod error;
 mod failure;
@@ -19,7 +20,10 @@ mod identity;
 mod listener;
 mod log_rate_limiter;
 mod meta;
+mod metrics;
+mod monitor;
 mod node;
+mod observed;
 mod offer;
 mod origin;
 mod peer;
@@ -33,6 +37,7 @@ mod runtime;
 mod server;
 mod start;
 mod stats;
+mod status;
 mod storage;
 mod sync_watch;
 mod verify;
@@ -41,10 +46,16 @@ pub use config::{Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
 pub use histogram::Durations;
+pub use monitor::Monitor;
+pub use runtime::check_listen_address;
 pub use sbp_log::Durability;
 #[cfg(feature = "testing")]
 pub use sbp_log::ForgetWriters;
 pub use sbp_transport::{ClientTlsFiles, ServerTlsFiles, TlsFileError};
 pub use server::Server;
 pub use stats::ServerStats;
+pub use status::{
+    Cluster, Counts, CursorRow, DamagedRecords, Gauges, Latencies, Member, Phase, Problem, Query, RangeRow, Readiness,
+    Refused, Replica, Snapshot, Status, StreamDetail, StreamRow, Streams,
+};
 pub use verify::{DirectoryFault, DirectoryReport, LostRecords, verify};

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
-use crate::background::{scrub_what_is_sealed, trim_what_is_due, watch_itself};
+use crate::background::{measure_lag, scrub_what_is_sealed, trim_what_is_due, watch_itself};
 use crate::config::{Roles, ServerConfig};
 use crate::connections::Connections;
 use crate::data_dir::{DataDir, fit_to_disk};
@@ -23,13 +23,16 @@ use crate::error::{ShutdownError, StartError};
 use crate::identity::Identity;
 use crate::listener::{Acceptor, Entrance, HANDOVERS};
 use crate::log_rate_limiter::LogRateLimiter;
+use crate::monitor::Monitor;
 use crate::node::{ConnectionLimits, Node};
+use crate::observed::Observed;
 use crate::offer::Offer;
 use crate::range::{RangeServer, Readers};
 use crate::refusals::Refusals;
 use crate::roles::keep_in_touch;
 use crate::start::{OpenedRoles, StartContext};
 use crate::stats::{Counters, ServerStats, seconds_since};
+use crate::status::Phase;
 use crate::storage::StorageParts;
 
 /// How much longer than the grace connections may take to write their last bytes.
@@ -61,13 +64,15 @@ pub(crate) struct ServerRuntime {
     data_dir: DataDir,
     grace: Duration,
     durability: Durability,
+    monitor: Monitor,
+    observed: Arc<Observed>,
 }
 
 impl ServerRuntime {
     /// Starts all parts.
     pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
         let began = Instant::now();
-        check_listen_address(config)?;
+        check_listen_address(&config.listen, config.insecure_listen)?;
         let tls = config.tls.clone().map(ServerTls::new).transpose()?;
         let peer_tls = config.peer_tls.clone().map(ClientTls::new).transpose()?;
         let runtime = start_runtime("sbp-server-io")?;
@@ -92,6 +97,7 @@ impl ServerRuntime {
             peer_tls: &peer_tls,
         };
         let session = session_config(config);
+        config.monitor.enter(Phase::Recovering);
         let (node, owner) = open_node(&context, &session, log_config(config, &data_dir))?;
         let locks = lock_descriptors(data_dir.path())
             .into_iter()
@@ -124,8 +130,22 @@ impl ServerRuntime {
         drop(acceptor);
         start_background_tasks(&runtime, &node, config, data_dir.path());
         let (grace, durability) = (config.shutdown_grace, config.durability);
+        let observed = Arc::new(Observed {
+            node: Arc::clone(&node),
+            owner: Arc::clone(&owner),
+            connections: Arc::clone(&connections),
+            role: config.roles.name(),
+            durability: durability.name(),
+            data_dir: data_dir.path().to_owned(),
+        });
+        let monitor = config.monitor.clone();
+        let weak: Weak<Observed> = Arc::downgrade(&observed);
+        monitor.show(weak);
+        monitor.enter(Phase::Serving);
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
+            monitor,
+            observed,
             runtime,
             reception,
             stop,
@@ -182,8 +202,11 @@ impl ServerRuntime {
             mut data_dir,
             grace,
             locks,
+            monitor,
+            observed,
             ..
         } = self;
+        monitor.enter(Phase::Draining);
         let began = Instant::now();
         let (open, seconds) = (connections.count(), grace.as_secs_f64());
         tracing::info!(
@@ -210,12 +233,14 @@ impl ServerRuntime {
         if let Some(readers) = &node.readers {
             readers.stop();
         }
+        drop(observed);
         // Before the log closes the descriptors: their numbers can be those of other files right after that, which a child
         // forked at that moment must not close. A child that has copies of the locks does not hold them any longer than
         // this process, which unlocks them.
         drop(locks);
         let closed = close_log(node, owner);
         let path = data_dir.path().to_owned();
+        monitor.enter(Phase::Ended);
         data_dir
             .clean_up()
             .map_err(|source| ShutdownError::Temporary { path, source })?;
@@ -240,7 +265,7 @@ fn tell_start(config: &ServerConfig, local: SocketAddr, advertise: &str, data_di
         "starting"
     );
     if config.durability == Durability::None {
-        tracing::warn!("durability is none: what is acknowledged can be lost with the machine's power");
+        tracing::info!("durability is none: what is acknowledged can be lost with the machine's power");
     }
     if !local.ip().is_loopback() {
         tracing::warn!(listen = %local, "other machines can connect, and nobody is asked who he is");
@@ -303,6 +328,7 @@ fn open_node(
 
 /// Starts the regular tasks of the server.
 fn start_background_tasks(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, directory: &Path) {
+    runtime.spawn(measure_lag(Arc::downgrade(node)));
     if node.ranges.is_some() {
         runtime.spawn(trim_what_is_due(Arc::downgrade(node), config.retention_interval));
         runtime.spawn(scrub_what_is_sealed(Arc::downgrade(node), config.scrub_interval));
@@ -404,13 +430,16 @@ fn bind_plain(runtime: &Runtime, config: &ServerConfig) -> Result<Option<(Socket
 }
 
 /// Refuses addresses that other machines can reach, unless the user allows them: there is no authentication yet.
-fn check_listen_address(config: &ServerConfig) -> Result<(), StartError> {
-    if config.insecure_listen {
+///
+/// # Errors
+///
+/// [`StartError::InsecureListen`], or that it is no address.
+pub fn check_listen_address(address: &str, insecure_listen: bool) -> Result<(), StartError> {
+    if insecure_listen {
         return Ok(());
     }
-    let address = &config.listen;
     let bad = |error: std::io::Error| StartError::BadAddress {
-        address: address.clone(),
+        address: address.to_owned(),
         reason: error.to_string(),
     };
     let mut resolved = address.to_socket_addrs().map_err(bad)?;
@@ -418,7 +447,7 @@ fn check_listen_address(config: &ServerConfig) -> Result<(), StartError> {
         Ok(())
     } else {
         Err(StartError::InsecureListen {
-            address: address.clone(),
+            address: address.to_owned(),
         })
     }
 }

@@ -68,8 +68,18 @@ pub(crate) struct Counters {
     /// FETCH entries answered with an error.
     pub(crate) fetches_refused: Counter,
     pub(crate) bytes_fetched: Counter,
+    /// How long APPEND entries took that were stored.
+    pub(crate) append_seconds: Histogram,
+    /// How long FETCHes took that did not wait for data.
+    pub(crate) fetch_seconds: Histogram,
+    /// How long it took from an APPEND's arrival to the end of a FETCH that waited for it.
+    pub(crate) end_to_end_seconds: Histogram,
     /// How long the disk took for each sync of the log.
     pub(crate) sync_seconds: Histogram,
+    /// How long changes of streams and ranges took.
+    pub(crate) metadata_seconds: Histogram,
+    /// How late timers went off in the thread that serves connections.
+    pub(crate) loop_lag_seconds: Histogram,
 }
 
 /// Seconds with three digits behind the point, for the log.

@@ -7,7 +7,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use sbp_client::Position;
 
-use super::Connection;
+use super::{ClusterAction, Connection};
 use crate::when::{millis, parse_duration, parse_position};
 
 #[derive(Args, Debug)]
@@ -150,7 +150,10 @@ pub(crate) enum RangeAction {
 }
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Cluster {
+    #[command(subcommand)]
+    pub(crate) action: Option<ClusterAction>,
     #[command(flatten)]
     pub(crate) connection: Connection,
     /// One JSON object per line instead of a table.

@@ -2,12 +2,15 @@
 
 use serde_json::json;
 
-use crate::args::Cluster;
+use crate::args::{Cluster, ClusterAction};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(asked: &Cluster, terminal: &mut Terminal) -> Result<(), CliError> {
+    if let Some(ClusterAction::Status(watched)) = &asked.action {
+        return super::server::cluster_status(watched, terminal);
+    }
     let session = Session::new(&asked.connection)?;
     let cluster = session.wait(session.client.describe_cluster(None))?;
     if asked.json {

@@ -8,6 +8,7 @@ pub(crate) mod ping;
 pub(crate) mod proxy;
 pub(crate) mod range;
 pub(crate) mod serve;
+pub(crate) mod server;
 pub(crate) mod stream;
 pub(crate) mod tls;
 pub(crate) mod verify;

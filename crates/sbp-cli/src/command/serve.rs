@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::thread;
 
 use sbp_client::{ConfigError, Scheme, ServerAddress};
-use sbp_server::{ClientTlsFiles, Roles, Server, ServerConfig};
+use sbp_http::{HttpConfig, ObservedServer};
+use sbp_server::{ClientTlsFiles, Roles, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -23,7 +24,13 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
     // One with both roles mostly has no other servers to talk to: without an authority for them none is looked for.
     let names_authority = |files: &ClientTlsFiles| serve.role != Role::Both || files.ca.is_some();
     let peer_tls = serve.tls.peer_files().filter(names_authority);
-    let server = Arc::new(Server::start(ServerConfig {
+    let insecure_listen = serve.insecure_listen;
+    let http = serve.http.map(|listen| HttpConfig {
+        listen,
+        insecure_listen,
+        per_stream: serve.metrics_per_stream,
+    });
+    let config = ServerConfig {
         roles: roles(serve.role, &serve.placement_driver, peer_tls.is_some())?,
         tls,
         plain_listen: serve.tls.plain_listen,
@@ -32,17 +39,21 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         listen: serve.listen,
         advertise: serve.advertise,
         durability: durability(serve.durability),
-        insecure_listen: serve.insecure_listen,
+        insecure_listen,
         retention_interval: serve.retention_interval,
         max_connections: serve.max_connections,
         max_connections_per_address: serve.max_connections_per_address,
         max_held_bytes: serve.max_held_bytes,
         ..ServerConfig::default()
-    })?);
+    };
+    let server = Arc::new(ObservedServer::start(config, http.as_ref())?);
     let scheme = if server.has_tls() { "sbps://" } else { "" };
     terminal.line(format_args!("listening on {scheme}{}", server.address()))?;
     if let Some(plain) = server.plain_addr() {
         terminal.line(format_args!("listening on {plain} without TLS"))?;
+    }
+    if let Some(address) = server.http_addr() {
+        terminal.line(format_args!("status page on http://{address}/"))?;
     }
     terminal.flush()?;
 

@@ -10,6 +10,7 @@ mod proxy;
 mod records;
 mod roles;
 mod tls;
+mod watch;
 
 use std::io::Write;
 use std::path::Path;
@@ -23,7 +24,8 @@ fn sbp(arguments: &[&str]) -> Command {
         .args(arguments)
         .env_remove("SBP_SERVERS")
         .env_remove("SBP_LOG")
-        .env_remove("SBP_LOG_FORMAT");
+        .env_remove("SBP_LOG_FORMAT")
+        .env_remove("SBP_HTTP");
     for variable in [
         "SBP_TLS_CA",
         "SBP_TLS_CERT",

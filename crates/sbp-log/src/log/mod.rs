@@ -315,6 +315,18 @@ impl<T: Send + 'static> Log<T> {
         files
     }
 
+    /// The first `limit` damaged intervals of all ranges, ordered.
+    #[must_use]
+    pub fn all_damage(&self, limit: usize) -> Vec<DamagedInterval> {
+        let state = self.shared.state.read();
+        let damaged = state.index.iter().filter(|(_, range)| !range.damage.is_empty());
+        let each = damaged.flat_map(|(key, range)| range.damage.iter().map(move |&(from, to)| (key, from, to)));
+        let mut all: Vec<_> = each.map(|(key, from, to)| DamagedInterval { key, from, to }).collect();
+        all.sort_unstable();
+        all.truncate(limit);
+        all
+    }
+
     /// The number of ranges with damaged offsets.
     #[must_use]
     pub fn damaged_ranges(&self) -> usize {
@@ -351,8 +363,13 @@ impl<T: Send + 'static> Log<T> {
         let _first = self.shared.sync_observer.set(observer);
     }
 
-    /// Whether appends are refused because the disk has no room for another segment. Tried again by appends, once a
-    /// second.
+    /// Tries again to make the next segment, if the disk had no room for it. Appends that need it try by themselves, once
+    /// a second.
+    pub fn look_for_room(&self) {
+        self.shared.prepared.retry();
+    }
+
+    /// Whether the disk had no room for the next segment when it was last tried: appends that need it are refused.
     #[must_use]
     pub fn disk_is_full(&self) -> bool {
         self.shared.prepared.is_full()

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use sbp_http::{HttpConfig, ObservedServer};
 use sbp_locks::Mutex;
 use sbp_python_macros::stub_docs;
 use sbp_server::{Durability, ServerConfig};
@@ -20,7 +21,7 @@ use crate::process::logging;
 use crate::time;
 use crate::tls::Tls;
 
-impl Holder for sbp_server::Server {
+impl Holder for ObservedServer {
     fn descriptors(&self) -> Vec<RawFd> {
         Self::descriptors(self)
     }
@@ -31,14 +32,20 @@ impl Holder for sbp_server::Server {
     }
 }
 
+/// What is to be started.
+struct Configuration {
+    server: ServerConfig,
+    http: Option<HttpConfig>,
+}
+
 /// Where a server stands. `Configured → Starting → Running → Closed`; a start that fails leads back to `Configured`, and
 /// closing leads to `Closed` from everywhere.
 enum State {
     /// Made on the thread of a running event loop, which must not wait for a disk: it is started when it is entered.
-    Configured(Box<ServerConfig>),
+    Configured(Box<Configuration>),
     /// A thread starts it.
     Starting,
-    Running(Arc<sbp_server::Server>),
+    Running(Arc<ObservedServer>),
     Closed,
 }
 
@@ -53,7 +60,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// The server, which is started if it was not.
-    fn running(&self, py: Python<'_>) -> PyResult<Arc<sbp_server::Server>> {
+    fn running(&self, py: Python<'_>) -> PyResult<Arc<ObservedServer>> {
         self.made_by.check(py, "server")?;
         logging::install(py)?;
         let config = {
@@ -75,7 +82,7 @@ impl Server {
                 }
             }
         };
-        let started = py.detach(|| sbp_server::Server::start((*config).clone()));
+        let started = py.detach(|| ObservedServer::start(config.server.clone(), config.http.as_ref()));
         let mut state = self.state.lock();
         let wanted = matches!(*state, State::Starting);
         match started {
@@ -102,7 +109,7 @@ impl Server {
     }
 
     /// Ends it for good; what has to be shut down, if this process made it.
-    fn take(&self) -> Option<Arc<sbp_server::Server>> {
+    fn take(&self) -> Option<Arc<ObservedServer>> {
         if !self.made_by.is_current() {
             return None;
         }
@@ -126,6 +133,7 @@ impl Server {
     #[pyo3(signature = (
         data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
         max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None,
+        http = None, metrics_per_stream = false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -140,6 +148,8 @@ impl Server {
         shutdown_grace: Option<f64>,
         tls: Option<Tls>,
         plain_listen: Option<String>,
+        http: Option<String>,
+        metrics_per_stream: bool,
     ) -> PyResult<Self> {
         let durability = match durability {
             "fsync" => Durability::Fsync,
@@ -170,8 +180,14 @@ impl Server {
         if let Some(grace) = time::duration(shutdown_grace)? {
             config.shutdown_grace = grace;
         }
+        let http = http.map(|listen| HttpConfig {
+            listen,
+            insecure_listen,
+            per_stream: metrics_per_stream,
+        });
+        let configuration = Configuration { server: config, http };
         let server = Self {
-            state: Mutex::new(State::Configured(Box::new(config))),
+            state: Mutex::new(State::Configured(Box::new(configuration))),
             made_by: fork::current(),
         };
         if !imports::in_running_loop(py)? {
@@ -200,6 +216,11 @@ impl Server {
     #[getter]
     fn plain_listening(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self.running(py)?.plain_addr().map(|address| address.to_string()))
+    }
+
+    #[getter]
+    fn http_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.running(py)?.http_addr().map(|address| address.to_string()))
     }
 
     #[getter]

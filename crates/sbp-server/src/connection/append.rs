@@ -64,7 +64,7 @@ impl Appends {
         let mut payload = Batches::new(&frame.payload);
         for info in &request.append_requests {
             let chunks = payload.take(usize::try_from(info.batch_length).unwrap_or(0));
-            let job = read_entry(call, info, chunks);
+            let job = read_entry(call, received, info, chunks);
             self.turn.push(AppendJob { expires, ..job });
         }
         Ok(())
@@ -80,15 +80,18 @@ impl Appends {
         if let Ok(ranges) = turn.node.ranges() {
             ranges.append(turn.requester, &mut self.turn, &mut done);
         }
-        self.handle_done(turn, &mut done);
+        if !done.is_empty() {
+            self.handle_done(turn, &mut done, Instant::now());
+        }
         self.done = done;
     }
 
-    /// Sends the answers for batches that were synced or refused.
-    pub(super) fn handle_done(&mut self, turn: &mut Turn<'_>, done: &mut Vec<AppendDone>) {
+    /// Sends the answers for batches that were synced or refused; `ended` is now.
+    pub(super) fn handle_done(&mut self, turn: &mut Turn<'_>, done: &mut Vec<AppendDone>, ended: Instant) {
         if done.is_empty() {
             return;
         }
+        count_times(turn, done, ended);
         let now = turn.node.clock.now();
         let mut throttle_time_ms = turn.node.ranges().map_or(0, |ranges| ranges.throttle_ms());
         for done in done.drain(..) {
@@ -142,6 +145,19 @@ impl Appends {
     }
 }
 
+/// Counts how long the stored batches took. Those that arrived together, as most do, are counted together.
+fn count_times(turn: &Turn<'_>, done: &[AppendDone], ended: Instant) {
+    let same = |one: &AppendDone, next: &AppendDone| one.entry.arrived == next.entry.arrived;
+    for together in done.chunk_by(same) {
+        let stored = together.iter().filter(|done| done.outcome.is_ok()).count();
+        if let (1.., Some(first)) = (stored, together.first()) {
+            let took = ended.saturating_duration_since(first.entry.arrived);
+            let count = u64::try_from(stored).unwrap_or(u64::MAX);
+            turn.node.counters.append_seconds.observe(took, count);
+        }
+    }
+}
+
 fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
     let AppendDone { entry, outcome } = done;
     let result = AppendResult {
@@ -169,7 +185,7 @@ fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
 }
 
 /// Reads the head of one batch and makes the job to append it.
-fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> AppendJob {
+fn read_entry(call: CallId, arrived: Instant, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> AppendJob {
     let length = chunks.iter().map(Bytes::len).sum();
     let mut job = AppendJob {
         call,
@@ -188,6 +204,7 @@ fn read_entry(call: CallId, info: &AppendInfo, chunks: SmallVec<[Bytes; 1]>) -> 
             }),
         },
         max_timestamp: TimestampMs(0),
+        arrived,
         expires: None,
         chunks,
     };

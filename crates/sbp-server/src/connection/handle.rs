@@ -31,7 +31,11 @@ pub(crate) enum ConnectionCommand {
     Appended(Vec<AppendDone>),
     /// Streams that fetches of this connection wait for have changed. The connection's registration for each is used up
     /// by this.
-    Advanced(Vec<StreamId>),
+    Advanced {
+        streams: Vec<StreamId>,
+        /// When the first of the appends arrived that changed them, if appends did.
+        arrived: Option<Instant>,
+    },
     /// A reader thread has finished a read.
     Read { call: CallId, done: ReadDone },
     /// A change of metadata is durable or was refused as a whole.
@@ -60,13 +64,17 @@ impl ConnectionHandle {
 
 impl Requester for ConnectionHandle {
     fn notify(&self, notification: Notification) {
-        let Notification { appended, advanced } = notification;
+        let Notification {
+            appended,
+            advanced: streams,
+            arrived,
+        } = notification;
         let mut commands = Vec::with_capacity(2);
         if !appended.is_empty() {
             commands.push(ConnectionCommand::Appended(appended));
         }
-        if !advanced.is_empty() {
-            commands.push(ConnectionCommand::Advanced(advanced));
+        if !streams.is_empty() {
+            commands.push(ConnectionCommand::Advanced { streams, arrived });
         }
         let _gone = self.mailbox.post_all(&mut commands);
     }

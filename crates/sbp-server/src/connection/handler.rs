@@ -199,8 +199,8 @@ impl Application for Connection {
         let (work, mut turn) = self.turn(session, now);
         let turn = &mut turn;
         match command {
-            ConnectionCommand::Appended(mut done) => work.appends.handle_done(turn, &mut done),
-            ConnectionCommand::Advanced(streams) => work.fetches.handle_advanced(turn, &streams),
+            ConnectionCommand::Appended(mut done) => work.appends.handle_done(turn, &mut done, now),
+            ConnectionCommand::Advanced { streams, arrived } => work.fetches.handle_advanced(turn, &streams, arrived),
             ConnectionCommand::Read { call, done } => work.fetches.handle_read(turn, call, done),
             ConnectionCommand::Changed { call, answer } => work.metadata.handle_changed(turn, call, answer),
             ConnectionCommand::Ends { call, keys, ends } => work.metadata.handle_ends(turn, call, &keys, &ends),

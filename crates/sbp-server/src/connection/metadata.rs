@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use sbp_frame::{CallId, Frame, OpCode};
 use sbp_messages::{
@@ -22,7 +23,7 @@ use crate::refusal::{Refusal, value_and_status};
 #[derive(Debug, Default)]
 pub(super) struct MetadataCalls {
     /// Changes that the metadata thread has not done.
-    changes: HashMap<CallId, (OpCode, ChangeAnswer)>,
+    changes: HashMap<CallId, (OpCode, Instant, ChangeAnswer)>,
     /// Answers that wait for the ends of the ranges that they show.
     answers: HashMap<CallId, (Ends, Answer<Ends>)>,
 }
@@ -48,15 +49,17 @@ impl MetadataCalls {
         if !placement.submit(job) {
             return Err(Refusal::shutting_down().into());
         }
-        self.changes.insert(call, (frame.opcode, answer));
+        self.changes.insert(call, (frame.opcode, turn.now, answer));
         Ok(())
     }
 
     /// Answers a change that the metadata thread has done, or first asks the servers of open ranges for their ends.
     pub(super) fn handle_changed(&mut self, turn: &mut Turn<'_>, call: CallId, reply: Result<Outcomes, Refusal>) {
-        let Some((opcode, answer)) = self.changes.remove(&call) else {
+        let Some((opcode, since, answer)) = self.changes.remove(&call) else {
             return;
         };
+        let took = turn.now.saturating_duration_since(since);
+        turn.node.counters.metadata_seconds.observe(took, 1);
         let asked = reply.and_then(|reply| {
             let outcomes = reply.iter().filter_map(|result| result.as_ref().ok());
             let ends = Ends::ask(turn, call, outcomes.filter_map(Outcome::range_that_may_have_grown))?;

@@ -96,6 +96,16 @@ impl PeerChannel {
         connections
     }
 
+    /// Whether there is a connection on which the peer answers.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.shared.is_standing()
+    }
+
+    /// What went wrong last, if a connection was lost or not made.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        self.shared.last_failure()
+    }
+
     /// Ends the connection after what was asked is answered; what waits for one is told.
     pub(crate) fn close(&self) {
         self.shared.close();

@@ -227,6 +227,7 @@ impl Application for PeerConnection {
 
     fn handle_closed(&mut self, reason: &CloseReason) {
         tracing::debug!(address = %self.address, %reason, "the connection to a peer ended");
+        self.channel.ended(self.generation, reason);
         for (_, call) in self.calls.drain() {
             if let InFlight::Call { reply, .. } = call {
                 tell(reply, Ended::Lost(reason.to_string()));

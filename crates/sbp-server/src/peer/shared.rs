@@ -1,6 +1,7 @@
 //! What a channel to a peer shares with its connections: whom it leads to, and the calls that no connection has.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sbp_messages::HeartbeatRequest;
@@ -46,6 +47,8 @@ pub(super) struct Shared {
     pub(super) channel: ReconnectingChannel<PeerQueue>,
     /// The number of the connection on which the peer has answered the greeting; 0 before the first.
     pub(super) greeted: watch::Sender<u64>,
+    /// The number of the connection on which the peer answers now; 0 when there is none.
+    standing: AtomicU64,
 }
 
 /// Calls that no connection has.
@@ -99,6 +102,7 @@ impl Shared {
             config,
             channel,
             greeted: watch::Sender::new(0),
+            standing: AtomicU64::new(0),
         });
         shared.channel.ensure_connecting(&shared, &mut shared.channel.lock());
         shared
@@ -119,11 +123,30 @@ impl Shared {
     /// The peer has answered the greeting on this connection.
     pub(super) fn greeted(&self, generation: u64) {
         self.channel.lock().reconnect.attempts.reached();
+        let before = self.standing.swap(generation, Ordering::Relaxed);
+        if self.config.stays && before == 0 {
+            tracing::info!(peer = self.channel.name(), "connected to a server");
+        }
         self.greeted.send_if_modified(|last| {
             let new = *last < generation;
             *last = (*last).max(generation);
             new
         });
+    }
+
+    /// A connection has ended. If it was the one on which the peer answered, the peer is lost until the next one stands.
+    pub(super) fn ended(&self, generation: u64, reason: &CloseReason) {
+        let relaxed = Ordering::Relaxed;
+        let lost = self.standing.compare_exchange(generation, 0, relaxed, relaxed).is_ok();
+        if lost && self.config.stays && !self.channel.lock().reconnect.is_closed() {
+            self.note_failure(reason.to_string());
+            tracing::warn!(peer = self.channel.name(), %reason, "lost the connection to a server; dialling it again");
+        }
+    }
+
+    /// Whether the peer answers.
+    pub(super) fn is_standing(&self) -> bool {
+        self.standing.load(Ordering::Relaxed) != 0
     }
 
     /// The peer has refused the greeting, which is as good as no connection.

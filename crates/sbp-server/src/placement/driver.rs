@@ -69,7 +69,10 @@ impl PlacementDriver {
 
     /// Notes a HEARTBEAT of a range server.
     pub(crate) fn heard(&self, server: ServerId, connection: i64) {
-        self.registry.lock().heard(server, connection, Instant::now());
+        let is_new = self.registry.lock().heard(server, connection, Instant::now());
+        if is_new {
+            tracing::info!(%server, "a range server is up");
+        }
         self.send(Event::Settle(server));
     }
 
@@ -80,7 +83,16 @@ impl PlacementDriver {
 
     /// Notes that a connection to a range server has closed.
     pub(crate) fn closed(&self, server: ServerId, connection: i64) {
-        self.registry.lock().closed(server, connection);
+        let is_gone = self.registry.lock().closed(server, connection);
+        if is_gone {
+            tracing::warn!(%server, connection, "a range server is gone: its ranges cannot be used until it is back");
+        }
+    }
+
+    /// Whether the range server is up, and the load that it last reported.
+    pub(crate) fn presence(&self, server: ServerId) -> (bool, ServerLoad) {
+        let registry = self.registry.lock();
+        (registry.is_up(server, Instant::now()), registry.load(server))
     }
 
     /// The range server, if it is up and its address is known.

@@ -57,10 +57,20 @@ impl Registry {
     }
 
     /// Notes that a connection has closed. Without its last connection the server is down.
-    pub(crate) fn closed(&mut self, server: ServerId, connection: i64) {
-        if let Some(presence) = self.servers.get_mut(&server) {
-            presence.connections.remove(&connection);
-        }
+    /// Returns true if this was its last one.
+    pub(crate) fn closed(&mut self, server: ServerId, connection: i64) -> bool {
+        let Some(presence) = self.servers.get_mut(&server) else {
+            return false;
+        };
+        presence.connections.remove(&connection) && presence.connections.is_empty()
+    }
+
+    /// The load that the server last reported.
+    pub(crate) fn load(&self, server: ServerId) -> ServerLoad {
+        self.servers
+            .get(&server)
+            .map(|presence| presence.load)
+            .unwrap_or_default()
     }
 
     /// Whether the server is up.

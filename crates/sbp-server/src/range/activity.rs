@@ -2,6 +2,7 @@
 
 use super::server::RangeServer;
 use super::stream::Phase;
+use crate::histogram::Durations;
 
 /// Figures about the ranges held. Counts are since the server's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,10 @@ pub(crate) struct RangeActivity {
     pub(crate) fetches: u64,
     /// FETCH entries answered with an error.
     pub(crate) fetches_refused: u64,
+    /// How long APPEND entries took that were stored.
+    pub(crate) append_times: Durations,
+    /// How long FETCHes took that did not wait for data.
+    pub(crate) fetch_times: Durations,
 }
 
 impl RangeServer {
@@ -31,6 +36,8 @@ impl RangeServer {
             appends_refused: counters.appends_refused.value(),
             fetches: counters.fetches.value(),
             fetches_refused: counters.fetches_refused.value(),
+            append_times: counters.append_seconds.snapshot(),
+            fetch_times: counters.fetch_seconds.snapshot(),
             damaged_ranges: u64::try_from(self.log.damaged_ranges()).unwrap_or(u64::MAX),
             ..RangeActivity::default()
         };

@@ -20,6 +20,8 @@ pub(crate) struct AppendJob {
     pub(crate) request_index: i32,
     pub(crate) entry: AppendEntry,
     pub(crate) max_timestamp: TimestampMs,
+    /// When the connection's task had read it.
+    pub(crate) arrived: Instant,
     /// The deadline that the peer gave, after which the append must not be started.
     pub(crate) expires: Option<Instant>,
     /// The batch as it was received.
@@ -33,6 +35,16 @@ pub(crate) enum LogContext {
     Append(AppendContext),
     /// The entry was a barrier: everything that the range accepted before its seal has ended.
     Drained(RangeKey),
+}
+
+impl LogContext {
+    /// When the append arrived, if it is one.
+    pub(super) fn arrived(&self) -> Option<Instant> {
+        match self {
+            Self::Append(context) => Some(context.entry.arrived),
+            Self::Drained(_) => None,
+        }
+    }
 }
 
 /// How to answer an append, and what to undo if it fails.
@@ -109,6 +121,7 @@ impl AppendJob {
             call: self.call,
             request_index: self.request_index,
             stream: self.entry.stream,
+            arrived: self.arrived,
         }
     }
 

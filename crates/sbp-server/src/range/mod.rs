@@ -47,7 +47,7 @@ pub(crate) use read::{LogRead, ReadJob};
 pub(crate) use readers::Readers;
 pub(crate) use requester::{Notification, Requester};
 pub(crate) use server::RangeServer;
-pub(crate) use stream::{HeldRange, Phase, RangeState, StreamFacts};
+pub(crate) use stream::{HeldRange, HostedStream, Phase, RangeState, StreamFacts};
 pub(crate) use tombstones::SWEEP;
 pub(crate) use upstream::Upstream;
 pub(crate) use writers::WriterSequence;

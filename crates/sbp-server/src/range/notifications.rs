@@ -1,6 +1,7 @@
 //! Notifications to requesters, collected so that each requester is woken once.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::outcome::AppendDone;
 use super::requester::{Notification, Requester};
@@ -33,6 +34,13 @@ impl Notifications {
     /// Adds an append of a requester that has ended.
     pub(super) fn push(&mut self, requester: Arc<dyn Requester>, done: AppendDone) {
         self.to(requester).appended.push(done);
+    }
+
+    /// Notes when the first of the appends arrived by which streams have changed.
+    pub(super) fn arrived(&mut self, first: Option<Instant>) {
+        for (_, notification) in &mut self.addressed {
+            notification.arrived = first;
+        }
     }
 
     /// Takes out the ended appends of a requester on whose own thread this runs, so that it need not be woken for them.

@@ -50,6 +50,9 @@ impl RangeHub {
         let mut notifications = Notifications::default();
         let failed = outcome.as_ref().err().map(|error| log_errors::append_refusal(error));
         let seals = self.settle(&contexts, failed.as_ref(), &mut notifications);
+        // Of the requesters that are told so far, fetches of theirs wait for what these appends brought.
+        let arrivals = contexts.iter().filter_map(LogContext::arrived);
+        notifications.arrived(arrivals.min());
         let (mut records, mut batches) = (0_u64, 0);
         for context in contexts {
             let LogContext::Append(context) = context else { continue };

@@ -1,5 +1,7 @@
 //! The outcome of an entry of an APPEND.
 
+use std::time::Instant;
+
 use sbp_frame::CallId;
 use sbp_types::{Offset, StreamId};
 
@@ -11,6 +13,8 @@ pub(crate) struct EntryId {
     pub(crate) call: CallId,
     pub(crate) request_index: i32,
     pub(crate) stream: StreamId,
+    /// When the connection's task had read it.
+    pub(crate) arrived: Instant,
 }
 
 impl EntryId {

@@ -84,6 +84,11 @@ impl Readers {
         i32::try_from(pause.as_millis()).unwrap_or(i32::MAX)
     }
 
+    /// How many jobs wait for a thread.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.orders.lock().waiting.len()
+    }
+
     /// Ends the threads once the queued jobs are done.
     pub(crate) fn stop(&self) {
         self.shared.orders.lock().stopped = true;

@@ -1,6 +1,7 @@
 //! The interface through which a range server answers.
 
 use std::fmt::Debug;
+use std::time::Instant;
 
 use sbp_frame::CallId;
 use sbp_types::StreamId;
@@ -35,6 +36,8 @@ pub(crate) struct Notification {
     pub(crate) appended: Vec<AppendDone>,
     /// Streams that have changed, for which its FETCHes were registered. Each registration is used up by this.
     pub(crate) advanced: Vec<StreamId>,
+    /// When the first of the appends arrived that changed them, if appends did.
+    pub(crate) arrived: Option<Instant>,
 }
 
 impl Notification {

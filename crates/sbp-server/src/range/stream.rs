@@ -87,6 +87,11 @@ impl HostedStream {
         self.last().map_or(self.start, |range| range.confirmed)
     }
 
+    /// How many idempotent writers are remembered.
+    pub(crate) fn writer_count(&self) -> usize {
+        self.writers.len()
+    }
+
     /// An idempotent writer, unless it is unknown.
     pub(super) fn writer(&self, id: WriterId) -> Option<&Writer> {
         self.writers.get(&id)

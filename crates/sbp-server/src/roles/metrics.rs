@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use sbp_messages::ReportMetricsRequest;
 
+use crate::histogram::Durations;
 use crate::range::RangeActivity;
 
 /// The figures at one moment.
@@ -29,7 +30,7 @@ struct Process {
 impl Sample {
     /// Takes the figures now. Those that the system does not tell are 0.
     pub(crate) fn take(directory: &Path, activity: RangeActivity) -> Self {
-        let free = rustix::fs::statvfs(directory).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        let (free, _) = disk_bytes(directory);
         Self {
             at: Instant::now(),
             process: Process::look(),
@@ -57,6 +58,8 @@ impl Sample {
             network_fetch_rate: narrow(rate(ranges.fetches, ranges_then.fetches)),
             network_failed_append_rate: narrow(rate(ranges.appends_refused, ranges_then.appends_refused)),
             network_failed_fetch_rate: narrow(rate(ranges.fetches_refused, ranges_then.fetches_refused)),
+            network_append_avg_latency: mean(&ranges.append_times, &ranges_then.append_times),
+            network_fetch_avg_latency: mean(&ranges.fetch_times, &ranges_then.fetch_times),
             range_active_cnt: narrow(ranges.open_ranges),
             // With one copy of each record, a damaged range is one that lacks a copy.
             range_missing_replica_cnt: narrow(ranges.damaged_ranges),
@@ -65,14 +68,27 @@ impl Sample {
     }
 }
 
+/// Free bytes and size of the disk that has the directory; 0 if the system does not tell.
+pub(crate) fn disk_bytes(directory: &Path) -> (u64, u64) {
+    rustix::fs::statvfs(directory).map_or((0, 0), |disk| {
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        (bytes(disk.f_bavail), bytes(disk.f_blocks))
+    })
+}
+
+/// Memory of this process.
+pub(crate) fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| resident_pages(&text)).unwrap_or(0);
+    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+    pages.saturating_mul(page)
+}
+
 impl Process {
     fn look() -> Self {
-        let pages = std::fs::read_to_string("/proc/self/statm").ok();
-        let pages = pages.and_then(|text| resident_pages(&text)).unwrap_or(0);
-        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
         Self {
-            resident_bytes: pages.saturating_mul(page),
+            resident_bytes: resident_bytes(),
             read_bytes: counter(&io, "read_bytes").unwrap_or(0),
             written_bytes: counter(&io, "write_bytes").unwrap_or(0),
         }
@@ -90,6 +106,12 @@ fn counter(io: &str, name: &str) -> Option<u64> {
     lines.find(|(found, _)| *found == name)?.1.trim().parse().ok()
 }
 
+/// The mean of the durations that were counted since `before`, in milliseconds, rounded up; 0 if there were none.
+fn mean(now: &Durations, before: &Durations) -> i16 {
+    let nanos = now.since(before).mean().as_nanos();
+    narrow(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
 fn wide(figure: u64) -> i64 {
     i64::try_from(figure).unwrap_or(i64::MAX)
 }
@@ -104,6 +126,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::histogram::Histogram;
 
     #[test]
     fn the_systems_words_are_read() {
@@ -119,6 +142,31 @@ mod tests {
         let sample = Sample::take(Path::new("."), RangeActivity::default());
         assert!(sample.process.resident_bytes > 1 << 20, "{sample:?}");
         assert!(sample.free_bytes > 0, "{sample:?}");
+    }
+
+    #[test]
+    fn latencies_are_means_of_what_happened_since_the_last_report() {
+        let times = Histogram::default();
+        times.observe(Duration::from_secs(9), 5);
+        let before = times.snapshot();
+        assert_eq!(mean(&before, &before), 0, "nothing since");
+        times.observe(Duration::from_micros(2_100), 3);
+        times.observe(Duration::from_micros(4_000), 1);
+        let now = times.snapshot();
+        assert_eq!(mean(&now, &before), 3, "2.575 ms");
+        let activity = |append_times| RangeActivity {
+            append_times,
+            fetch_times: append_times,
+            ..RangeActivity::default()
+        };
+        let sample = |activity| Sample::take(Path::new("."), activity);
+        let report = sample(activity(now)).since(&sample(activity(before)), sbp_messages::RangeServer::default());
+        assert_eq!(
+            (report.network_append_avg_latency, report.network_fetch_avg_latency),
+            (3, 3)
+        );
+        times.observe(Duration::from_hours(1), 1);
+        assert_eq!(mean(&times.snapshot(), &now), i16::MAX);
     }
 
     #[test]

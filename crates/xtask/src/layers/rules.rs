@@ -32,7 +32,7 @@ pub(super) const RULES: [(&str, &str); 11] = [
 
 /// What each crate of ours may use among ours, by name. A crate that is not listed may use nothing, and is reported.
 #[rustfmt::skip]
-pub(super) const EDGES: [(&str, &str); 20] = [
+pub(super) const EDGES: [(&str, &str); 21] = [
     ("sbp-types", ""),
     ("sbp-locks", ""),
     ("sbp-buffers", ""),
@@ -45,9 +45,10 @@ pub(super) const EDGES: [(&str, &str); 20] = [
     ("sbp-log", "sbp-types sbp-locks sbp-buffers"),
     ("sbp-client", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport"),
     ("sbp-server", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport sbp-log"),
-    ("sbp-cli", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-proxy"),
+    ("sbp-http", "sbp-transport sbp-server"),
+    ("sbp-cli", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-proxy"),
     ("sbp-proxy", "sbp-locks sbp-frame sbp-transport"),
-    ("sbp-python", "sbp-types sbp-locks sbp-buffers sbp-messages sbp-record sbp-client sbp-server sbp-cli sbp-proxy sbp-python-macros"),
+    ("sbp-python", "sbp-types sbp-locks sbp-buffers sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-cli sbp-proxy sbp-python-macros"),
     ("sbp-python-macros", ""),
     ("sbp-fuzz", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-sim"),
     ("xtask", ""),
@@ -105,6 +106,7 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 4] = [
             "sbp-transport",
             "sbp-client",
             "sbp-server",
+            "sbp-http",
             "sbp-cli",
             "sbp-proxy",
             "sbp-python",

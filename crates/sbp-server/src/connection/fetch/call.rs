@@ -13,6 +13,7 @@ use crate::range::{
     judge_fetch, resolve_start,
 };
 use crate::refusal::Refusal;
+use crate::stats::Counters;
 
 /// The most payload bytes of an answer, over all its frames, when the request names no limit.
 const DEFAULT_MAX_BYTES: usize = 32 << 20;
@@ -28,6 +29,10 @@ pub(super) struct FetchCall {
     min_bytes: u64,
     /// The payload bytes that the call may still return.
     budget: usize,
+    /// When the connection's task had read it.
+    since: Instant,
+    /// When the first append arrived that the call was woken for.
+    pub(super) arrived: Option<Instant>,
     /// When the remaining entries are answered with whatever is there.
     pub(super) deadline: Instant,
     /// The weight of a read that is under way on a reader thread. Until it is done, nothing else happens to the call.
@@ -79,8 +84,8 @@ pub(super) struct Plan {
 }
 
 impl FetchCall {
-    /// A call that has just arrived; its waiting time ends at `deadline`.
-    pub(super) fn new(request: &FetchRequest, deadline: Instant) -> Self {
+    /// A call that has just arrived.
+    pub(super) fn new(request: &FetchRequest, now: Instant) -> Self {
         let slots: SmallVec<[Slot; 1]> = request
             .fetch_requests
             .iter()
@@ -98,11 +103,25 @@ impl FetchCall {
                 Ok(0) | Err(_) => DEFAULT_MAX_BYTES,
                 Ok(bytes) => bytes,
             },
-            deadline,
+            since: now,
+            arrived: None,
+            deadline: now + request.max_wait(),
             reading: None,
             waits: false,
             stalled: false,
             ready: Vec::new(),
+        }
+    }
+
+    /// Counts how long the call took, which has ended: since it arrived, or since an append arrived that it waited for.
+    pub(super) fn count_time(&self, counters: &Counters, has_data: bool) {
+        if !has_data {
+            return;
+        }
+        match self.arrived {
+            Some(arrived) => counters.end_to_end_seconds.observe(arrived.elapsed(), 1),
+            None if !self.waits => counters.fetch_seconds.observe(self.since.elapsed(), 1),
+            None => {}
         }
     }
 

@@ -35,14 +35,14 @@ impl Fetches {
     pub(crate) fn handle_request(&mut self, turn: &mut Turn<'_>, frame: &Frame) -> Result<(), DecodeError> {
         let request = FetchRequest::decode(&frame.header)?;
         request.validate()?;
-        let deadline = turn.now + request.max_wait();
-        self.calls.insert(frame.call_id, FetchCall::new(&request, deadline));
+        let call = FetchCall::new(&request, turn.now);
+        self.calls.insert(frame.call_id, call);
         self.advance(turn, frame.call_id);
         Ok(())
     }
 
     /// Streams that calls wait for have changed.
-    pub(crate) fn handle_advanced(&mut self, turn: &mut Turn<'_>, streams: &[StreamId]) {
+    pub(crate) fn handle_advanced(&mut self, turn: &mut Turn<'_>, streams: &[StreamId], arrived: Option<Instant>) {
         let mut calls: Vec<CallId> = streams
             .iter()
             .flat_map(|stream| self.waiting.remove(stream).unwrap_or_default())
@@ -53,6 +53,7 @@ impl Fetches {
         for call in calls {
             if let Some(state) = self.calls.get_mut(&call) {
                 state.notice(streams);
+                state.arrived = state.arrived.or(arrived);
             }
             self.advance(turn, call);
         }
@@ -252,6 +253,9 @@ impl Fetches {
             .counters
             .bytes_fetched
             .add(state.ready.iter().map(|ready| ready.length).sum());
+        if end {
+            state.count_time(&turn.node.counters, with_data != 0);
+        }
         let throttle_ms = || {
             turn.node
                 .readers

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use sbp_frame::CallId;
@@ -155,6 +155,7 @@ pub(super) fn job(request_index: i32, bytes: usize) -> AppendJob {
             }),
         },
         max_timestamp: TimestampMs(0),
+        arrived: Instant::now(),
         expires: None,
         chunks: smallvec![batch.freeze()],
     }

@@ -1,0 +1,56 @@
+//! Asking a server for its figures, as the command line does.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use axum::http::header::HOST;
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// The longest answer that is read.
+const LONGEST: usize = 16 << 20;
+
+/// Why a server did not tell its figures.
+#[derive(Debug, thiserror::Error)]
+#[error("http://{address}/status.json: {reason}; give the address of --http, and start the server with it")]
+pub struct AskError {
+    address: String,
+    reason: String,
+}
+
+/// The text of `/status.json` of the server that answers HTTP at `host:port`.
+///
+/// # Errors
+///
+/// Nobody answers there in time, or not as a server of ours does.
+pub async fn ask_status(address: &str, within: Duration) -> Result<String, AskError> {
+    let failed = |reason: String| AskError {
+        address: address.to_owned(),
+        reason,
+    };
+    match timeout(within, answer(address)).await {
+        Ok(answer) => answer.map_err(|error| failed(error.to_string())),
+        Err(_) => Err(failed(format!("no answer in {within:?}"))),
+    }
+}
+
+async fn answer(address: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    let request = Request::get("/status.json").header(HOST, address).body(Body::empty())?;
+    let asked = async move {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body = axum::body::to_bytes(Body::new(response.into_body()), LONGEST).await?;
+        match status.is_success() {
+            true => Ok(String::from_utf8(body.into())?),
+            false => Err(format!("the answer is {status}").into()),
+        }
+    };
+    // The connection moves the bytes while the answer is waited for.
+    let (answer, _ended) = tokio::join!(asked, connection);
+    answer
+}

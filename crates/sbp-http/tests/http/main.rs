@@ -1,0 +1,104 @@
+//! What one sees of a server over HTTP.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod bounds;
+mod paths;
+mod troubles;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use sbp_e2e::wait::LIMIT;
+use sbp_http::{HttpConfig, ObservedServer};
+use sbp_server::ServerConfig;
+use serde_json::Value;
+
+/// Listens anywhere on loopback.
+fn anywhere() -> HttpConfig {
+    HttpConfig {
+        listen: "127.0.0.1:0".to_owned(),
+        insecure_listen: false,
+        per_stream: true,
+    }
+}
+
+fn start(config: ServerConfig) -> ObservedServer {
+    ObservedServer::start(config, Some(&anywhere())).unwrap()
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Answer {
+    code: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+fn read_answer(mut stream: TcpStream) -> Answer {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer {
+        code,
+        head: head.to_lowercase(),
+        body: body.to_owned(),
+    }
+}
+
+/// Asks as one program, with a host and a path.
+fn ask_as(address: SocketAddr, host: &str, path: &str) -> Answer {
+    let mut stream = connect(address);
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    read_answer(stream)
+}
+
+fn get(address: SocketAddr, path: &str) -> Answer {
+    ask_as(address, &address.to_string(), path)
+}
+
+fn ask(server: &ObservedServer, path: &str) -> Answer {
+    get(server.http_addr().unwrap(), path)
+}
+
+fn status(server: &ObservedServer) -> Value {
+    let answer = ask(server, "/status.json");
+    assert_eq!(answer.code, 200, "{answer:?}");
+    answer.json()
+}
+
+/// The value of a metric, with its labels as they are written.
+fn metric(server: &ObservedServer, name: &str) -> f64 {
+    let text = ask(server, "/metrics").body;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

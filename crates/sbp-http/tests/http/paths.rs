@@ -1,0 +1,209 @@
+//! The paths, and what they say in each phase of a server's life.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sbp_e2e::batches::raw_batch;
+use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
+use sbp_e2e::servers::{config, quick_config};
+use sbp_frame::OpCode;
+use sbp_http::{HttpServer, ObservedServer};
+use sbp_server::{Monitor, ServerConfig, StartError};
+use sbp_sim::{Operation, SimFileSystem};
+
+use super::{anywhere, ask, ask_as, get, metric, start, status, until};
+
+#[test]
+fn every_path_answers_and_says_what_browsers_may_do() {
+    let server = start(quick_config(None, "127.0.0.1:0"));
+    for (path, media_type, part) in [
+        ("/", "text/html", "<title>sbp</title>"),
+        ("/style.css", "text/css", "prefers-color-scheme: dark"),
+        ("/script.js", "text/javascript", "use strict"),
+        ("/icon.svg", "image/svg+xml", "<svg"),
+        ("/metrics", "application/openmetrics-text", "# EOF"),
+        ("/health/live", "text/plain", "alive"),
+        ("/health/ready", "application/json", "\"ready\":true"),
+        ("/status.json", "application/json", "\"phase\":\"serving\""),
+    ] {
+        let answer = ask(&server, path);
+        assert_eq!(answer.code, 200, "{path}");
+        assert!(
+            answer.head.contains(&format!("content-type: {media_type}")),
+            "{path}: {}",
+            answer.head
+        );
+        assert!(answer.body.contains(part), "{path}: {}", answer.body);
+        assert!(
+            answer
+                .head
+                .contains("content-security-policy: default-src 'none'; script-src 'self'")
+        );
+        assert!(answer.head.contains("x-content-type-options: nosniff"));
+        assert!(!answer.head.contains("unsafe-inline"), "{path}");
+    }
+    assert_eq!(ask(&server, "/nothing").code, 404);
+    assert_eq!(ask(&server, "/status.json?limit=many").code, 400);
+    let search = "a".repeat(256);
+    assert_eq!(ask(&server, &format!("/status.json?search={search}")).code, 400);
+}
+
+#[test]
+fn the_page_loads_nothing_from_elsewhere_and_makes_no_markup_of_text() {
+    let files = [
+        include_str!("../../src/page/index.html"),
+        include_str!("../../src/page/style.css"),
+        include_str!("../../src/page/script.js"),
+    ];
+    for file in files {
+        let text = file.replace("http://www.w3.org/2000/svg", "");
+        for other in [
+            "http:",
+            "https:",
+            "//cdn",
+            "@import",
+            "url(",
+            "innerHTML =",
+            "outerHTML",
+            "insertAdjacent",
+            "eval(",
+        ] {
+            assert!(!text.contains(other), "{other}");
+        }
+        assert!(
+            !text.contains("style=\"") && !text.contains("onclick=\""),
+            "nothing inline"
+        );
+    }
+}
+
+#[test]
+fn a_page_of_others_cannot_ask_a_server_on_loopback() {
+    let server = start(quick_config(None, "127.0.0.1:0"));
+    let address = server.http_addr().unwrap();
+    assert_eq!(ask_as(address, "evil.example", "/status.json").code, 421);
+    assert_eq!(ask_as(address, "localhost:1", "/status.json").code, 200);
+}
+
+#[test]
+fn an_address_that_others_can_reach_is_refused_and_a_taken_one_too() {
+    let mut http = anywhere();
+    http.listen = "0.0.0.0:0".to_owned();
+    let refused = HttpServer::start(&http, Monitor::default());
+    assert!(matches!(refused, Err(StartError::InsecureListen { .. })), "{refused:?}");
+    http.insecure_listen = true;
+    let listener = HttpServer::start(&http, Monitor::default()).unwrap();
+    http.listen = listener.local_addr().to_string();
+    let refused = ObservedServer::start(ServerConfig::default(), Some(&http));
+    assert!(matches!(refused, Err(StartError::PortTaken { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_server_is_ready_once_it_has_recovered_and_until_it_drains() {
+    let disk = SimFileSystem::new();
+    let monitor = Monitor::default();
+    let config = ServerConfig {
+        files: Some(Arc::new(disk.clone())),
+        monitor: monitor.clone(),
+        segment_bytes: Some(1 << 20),
+        ..config(Some(Path::new("/data")))
+    };
+    let held = disk.hold(Operation::Sync, "");
+    let mut http = anywhere();
+    // The port has to be known before the start returns.
+    let free = HttpServer::start(&http, Monitor::default()).unwrap().local_addr();
+    http.listen = free.to_string();
+    let starting = std::thread::spawn(move || ObservedServer::start(config, Some(&http)).unwrap());
+    held.wait_until_reached();
+    let ready = get(free, "/health/ready");
+    assert_eq!(ready.code, 503);
+    assert_eq!(ready.json()["phase"], "recovering");
+    assert_eq!(get(free, "/health/live").code, 200);
+    assert!(get(free, "/status.json").json()["server"].is_null());
+    let metrics = get(free, "/metrics").body;
+    assert!(
+        metrics.contains("sbp_ready 0\n") && metrics.contains("sbp_recovering 1\n"),
+        "{metrics}"
+    );
+    drop(held);
+    let server = starting.join().unwrap();
+    assert_eq!(get(free, "/health/ready").code, 200);
+
+    // A read that waits keeps the server draining until it has its answer.
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    let held = disk.hold(Operation::Sync, "segment-");
+    let batch = raw_batch(b"last");
+    peer.send(&append_request(&[(stream, batch.len())]), &batch);
+    held.wait_until_reached();
+    let server = Arc::new(server);
+    let closing = std::thread::spawn({
+        let server = Arc::clone(&server);
+        move || server.shutdown().unwrap()
+    });
+    until("draining", || get(free, "/health/ready").json()["phase"] == "draining");
+    let ready = get(free, "/health/ready");
+    assert_eq!(ready.code, 503);
+    assert!(get(free, "/metrics").body.contains("sbp_draining 1\n"));
+    drop(held);
+    closing.join().unwrap();
+    let ended = get(free, "/health/ready");
+    assert_eq!((ended.code, ended.json()["phase"].as_str()), (503, Some("ended")));
+    drop(server);
+    assert!(std::net::TcpStream::connect(free).is_err(), "the listener is joined");
+}
+
+#[test]
+fn what_is_appended_and_fetched_is_counted() {
+    let server = start(config(None));
+    let mut peer = Peer::connect(&server);
+    let orders = peer.create("shop/orders");
+    peer.create("other");
+    for n in 0..5 {
+        assert_eq!(peer.store(orders, b"0123456789"), n);
+    }
+    assert_eq!(peer.fetch_all(orders, 0).len(), 5);
+    let now = status(&server);
+    let counts = &now["server"]["counts"];
+    assert_eq!((&counts["appends"], &counts["append_records"]), (&5.into(), &5.into()));
+    assert_eq!(now["server"]["latencies"]["append"]["count"], 5);
+    assert!(now["server"]["latencies"]["sync"]["count"].as_u64().unwrap() >= 5);
+    assert_eq!(now["server"]["latencies"]["metadata"]["count"], 2);
+    let fetched = now["server"]["latencies"]["fetch"]["count"].as_u64().unwrap();
+    assert!(fetched >= 1, "{now}");
+    assert!(metric(&server, "sbp_append_bytes_total") > 50.0);
+    assert!((metric(&server, "sbp_append_records_total") - 5.0).abs() < f64::EPSILON);
+    assert!((metric(&server, "sbp_append_seconds_bucket{le=\"+Inf\"}") - 5.0).abs() < f64::EPSILON);
+    assert!(metric(&server, "sbp_append_seconds_sum") > 0.0);
+    let label = format!("sbp_stream_end_offset{{stream=\"{orders}\",name=\"shop/orders\"}}");
+    assert!((metric(&server, &label) - 5.0).abs() < f64::EPSILON);
+
+    let found = ask(&server, "/status.json?search=SHOP%2F&limit=7").json();
+    let streams = &found["server"]["streams"];
+    assert_eq!(
+        (streams["matched"].as_u64(), streams["list"][0]["name"].as_str()),
+        (Some(1), Some("shop/orders"))
+    );
+    assert_eq!(streams["list"][0]["end"], 5);
+    let detail = ask(&server, &format!("/status.json?stream={orders}")).json();
+    let stream = &detail["server"]["stream"];
+    assert_eq!(stream["range_list"][0]["state"], "open");
+    assert_eq!(stream["range_list"][0]["replicas"][0]["up"], true);
+    assert_eq!(stream["end"], 5);
+}
+
+#[test]
+fn what_a_waiting_fetch_is_given_is_counted_end_to_end() {
+    let server = start(config(None));
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    let mut tail = Peer::connect(&server);
+    let fetch = tail.send(&fetch_request(20_000, 1, &[from(stream, 0)]), b"");
+    let ping = tail.send_raw(OpCode::PING, b"", b"");
+    assert_eq!(tail.recv().call_id, ping, "the fetch waits");
+    peer.store(stream, b"first");
+    assert_eq!(tail.recv().call_id, fetch);
+    until("the fetch", || {
+        status(&server)["server"]["latencies"]["end_to_end"]["count"] == 1
+    });
+}

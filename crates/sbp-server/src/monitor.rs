@@ -1,0 +1,130 @@
+//! How others look at a server, from before it recovers until after it has ended.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use sbp_locks::Mutex;
+
+use crate::failure::ServerFailure;
+use crate::metrics;
+use crate::status::{Phase, Problem, Query, Readiness, Snapshot, Status};
+
+/// A view of a server. Give it to the server in its configuration; clones are the same view.
+///
+/// It can be asked from any thread and at any time, before the server is started and after it has ended too. Asking
+/// takes locks of the server for moments, and never waits for its disk.
+#[derive(Clone)]
+pub struct Monitor {
+    shared: Arc<Mutex<State>>,
+    began: Instant,
+}
+
+struct State {
+    phase: Phase,
+    figures: Option<Weak<dyn Figures>>,
+}
+
+/// What a running server shows of itself.
+pub(crate) trait Figures: Send + Sync {
+    /// Everything, with the streams that were asked for.
+    fn snapshot(&self, query: &Query) -> Snapshot;
+    /// What an operator should look at.
+    fn problems(&self) -> Vec<Problem>;
+    /// Why the server is read-only, if it is.
+    fn failure(&self) -> Option<Arc<ServerFailure>>;
+}
+
+impl Default for Monitor {
+    fn default() -> Self {
+        let state = State {
+            phase: Phase::Starting,
+            figures: None,
+        };
+        Self {
+            shared: Arc::new(Mutex::new(state)),
+            began: Instant::now(),
+        }
+    }
+}
+
+impl Monitor {
+    /// The server has come to this phase.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.shared.lock().phase = phase;
+    }
+
+    /// From now on the server can be looked at.
+    pub(crate) fn show(&self, figures: Weak<dyn Figures>) {
+        self.shared.lock().figures = Some(figures);
+    }
+
+    /// Where the server stands.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.shared.lock().phase
+    }
+
+    fn look(&self) -> (Phase, Option<Arc<dyn Figures>>) {
+        let state = self.shared.lock();
+        (state.phase, state.figures.as_ref().and_then(Weak::upgrade))
+    }
+
+    /// Whether the server can be sent work.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let (phase, figures) = self.look();
+        readiness(phase, figures.as_deref())
+    }
+
+    /// Everything about the server.
+    #[must_use]
+    pub fn status(&self, query: &Query) -> Status {
+        let (phase, figures) = self.look();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            time_ms: i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX),
+            uptime: self.began.elapsed(),
+            readiness: readiness(phase, figures.as_deref()),
+            server: figures.map(|figures| figures.snapshot(query)),
+        }
+    }
+
+    /// The figures in the text format of OpenMetrics, which Prometheus reads; with `per_stream` those of each stream
+    /// too.
+    #[must_use]
+    pub fn metrics(&self, per_stream: bool) -> String {
+        let limit = if per_stream { usize::MAX } else { 0 };
+        let query = Query {
+            limit,
+            ..Query::default()
+        };
+        metrics::encode(self.status(&query))
+    }
+}
+
+fn readiness(phase: Phase, figures: Option<&dyn Figures>) -> Readiness {
+    let failed = figures.and_then(Figures::failure);
+    let mut problems: Vec<_> = failed
+        .iter()
+        .map(|failure| Problem {
+            kind: "failed",
+            text: failure.to_string(),
+        })
+        .collect();
+    problems.extend(figures.map(Figures::problems).unwrap_or_default());
+    Readiness {
+        ready: phase == Phase::Serving && failed.is_none(),
+        phase,
+        problems,
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Monitor")
+            .field("phase", &self.phase())
+            .finish_non_exhaustive()
+    }
+}

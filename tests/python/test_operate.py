@@ -1,0 +1,84 @@
+"""The dashboard and the alerts name what a server tells, and each alert has its section."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+import sbp_native as sbp
+
+OPERATE = Path(__file__).resolve().parents[2] / "docs" / "operate"
+#: What Prometheus adds to the name of a family.
+PARTS = re.compile(r"_(total|bucket|sum|count|info)$")
+NAME = re.compile(r"\bsbp_[a-z_]+")
+
+
+def scrape(address: str | None) -> set[str]:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+        text = answer.read().decode()
+    assert text.endswith("# EOF\n")
+    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The metrics of a server with both roles, and of a range server."""
+    with sbp.Server(durability="none", http="127.0.0.1:0", metrics_per_stream=True) as server:
+        with sbp.connect(server.address) as client:
+            client.create_stream("orders")
+        command = [str(Path(sys.executable).with_name("sbp")), "serve", "--log", "error", "--listen", "127.0.0.1:0"]
+        command += ["--http", "127.0.0.1:0", "--data-dir", str(tmp_path_factory.mktemp("rs"))]
+        command += ["--role", "range-server", "--placement-driver", server.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            address = process.stdout.readline().split("//")[1].rstrip("/\n")
+            found = scrape(server.http_address) | scrape(address)
+            process.terminate()
+    return found
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((OPERATE / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def expressions() -> dict[str, str]:
+    """What is asked of Prometheus, by where."""
+    asked = {rule["alert"]: rule["expr"] for rule in rules()}
+    for panel in json.loads((OPERATE / "dashboard.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            asked[f"{panel['title']} {target['refId']}"] = target["expr"]
+    return asked
+
+
+def test_what_is_asked_for_is_told(families: set[str]) -> None:
+    asked = expressions()
+    assert len(asked) > 30
+    for where, expression in asked.items():
+        names = [name for name in NAME.findall(expression) if name != "sbp_"]
+        assert names or "up{" in expression, where
+        for name in names:
+            assert PARTS.sub("", name) in families, f"{where} asks for {name}"
+
+
+def test_the_page_names_every_metric_and_no_other(families: set[str]) -> None:
+    named = set(NAME.findall((OPERATE / "watching.md").read_text())) - {"sbp_native"}
+    assert {PARTS.sub("", name) for name in named} == families
+
+
+def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
+    sections = re.findall(r"^## (\S+)$", (OPERATE / "alerts.md").read_text(), re.MULTILINE)
+    assert sections == [rule["alert"] for rule in rules()]
+    for rule in rules():
+        assert rule["annotations"]["runbook"] == f"alerts.md#{rule['alert'].lower()}"
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+        assert rule["annotations"]["summary"]

@@ -1,0 +1,302 @@
+"""The status page in a real browser: headless Chromium, driven through its WebDriver."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+import sbp_native as sbp
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("browser")]
+
+#: Where pictures for the documentation go, if they are wanted.
+PICTURES = os.environ.get("SBP_PICTURES")
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs Debian's chromium and chromium-driver; .ci/run installs them")
+    options = Options()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--no-proxy-server", "--lang=en"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=Service(driver)) as chrome:
+        yield chrome
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome) -> Iterator[Page]:
+    shown = Page(browser)
+    shown.resize(1280, 900)
+    shown.prefer("light")
+    yield shown
+    told = complaints(browser)
+    browser.get("about:blank")
+    assert not told, "the page has complained, or its policy has stopped something"
+
+
+def complaints(browser: webdriver.Chrome) -> list[str]:
+    """What the browser has complained about since it was last asked."""
+    told = browser.get_log("browser")  # type: ignore[no-untyped-call]
+    return [str(entry["message"]) for entry in told if entry["level"] == "SEVERE"]
+
+
+class Page:
+    """What a person does with the page."""
+
+    def __init__(self, browser: webdriver.Chrome) -> None:
+        self.browser = browser
+
+    def open(self, address: str | None, path: str = "/") -> None:
+        self.browser.get(f"http://{address}{path}")
+        self.until(lambda: "serving" in self.text("state-text"))
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        """Waits for what the page shows a moment later."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(StaleElementReferenceException):
+                if is_so():
+                    return
+            assert time.monotonic() < deadline, self.browser.find_element(By.TAG_NAME, "body").text
+            time.sleep(0.05)
+
+    def element(self, name: str) -> WebElement:
+        return self.browser.find_element(By.ID, name)
+
+    def text(self, name: str) -> str:
+        return self.element(name).text
+
+    def rows(self, table: str) -> list[str]:
+        return [" ".join(row.text.split()) for row in self.browser.find_elements(By.CSS_SELECTOR, f"#{table} tbody tr")]
+
+    def figure(self, tile: str) -> float:
+        """The number in a tile; 0 where it shows none yet."""
+        shown = re.match(r"[\d.,]+", self.browser.find_element(By.CSS_SELECTOR, f"#tile-{tile} .value").text)
+        return float(shown.group().replace(",", "")) if shown else 0.0
+
+    def press(self, *keys: str) -> None:
+        self.browser.switch_to.active_element.send_keys(*keys)
+
+    def focused(self) -> str:
+        return str(
+            self.browser.execute_script("return document.activeElement.id || document.activeElement.textContent")
+        )
+
+    def resize(self, width: int, height: int) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def prefer(self, scheme: str) -> None:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def picture(self, name: str) -> None:
+        if PICTURES:
+            self.browser.save_screenshot(str(Path(PICTURES) / f"{name}.png"))
+
+
+@pytest.fixture
+def watched() -> Iterator[sbp.Server]:
+    with sbp.Server(durability="none", http="127.0.0.1:0") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def appending(server: sbp.Server, name: str) -> Iterator[None]:
+    """Appends to a stream, again and again, until the block ends."""
+    stop = threading.Event()
+
+    def append() -> None:
+        with sbp.connect(server.address) as client:
+            stream = client.stream(name)
+            while not stop.is_set():
+                stream.append([b"x" * 200] * 20)
+                time.sleep(0.002)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_streams_are_searched_and_shown_by_keyboard(page: Page, watched: sbp.Server) -> None:
+    with sbp.connect(watched.address) as client:
+        for number in range(120):
+            client.create_stream(f"sensors/{number:03}")
+        orders = client.create_stream("shop/orders")
+        for _ in range(3):
+            orders.append(b"x" * 1_000)
+    page.open(watched.http_address)
+    page.until(lambda: len(page.rows("stream-table")) == 100)
+    assert "100 of 121 shown" in page.text("stream-note")
+    page.press("/")
+    assert page.focused() == "search"
+    page.press("ORDERS")
+    page.until(lambda: len(page.rows("stream-table")) == 1)
+    assert page.rows("stream-table")[0].startswith("shop/orders 0 \N{EN DASH} 3")
+    page.press(Keys.TAB)  # to the table, which can be scrolled
+    page.press(Keys.TAB)
+    assert page.focused() == "shop/orders"
+    page.press(Keys.ENTER)
+    page.until(lambda: page.element("detail").is_displayed() and page.text("detail-title") == "shop/orders")
+    (line,) = page.rows("range-table")
+    assert line.startswith("0 open 0 \N{EN DASH} 3"), line
+    assert watched.address in line
+    page.until(lambda: page.focused() == "detail")
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.element("detail").is_displayed())
+    page.until(lambda: page.focused() == "shop/orders")
+    page.element("search").send_keys(Keys.CONTROL, "a")
+    page.element("search").send_keys("nothing like it")
+    page.until(lambda: page.rows("stream-table") == ["No stream fits."])
+
+
+def test_rates_move_while_an_append_runs(page: Page, watched: sbp.Server) -> None:
+    with sbp.connect(watched.address) as client:
+        client.create_stream("busy")
+    page.open(watched.http_address)
+    page.until(lambda: page.rows("stream-table") and page.figure("append-records") == 0)
+    with appending(watched, "busy"):
+        page.until(lambda: page.figure("append-records") > 100)
+        ends = page.rows("stream-table")
+        page.until(lambda: page.rows("stream-table") != ends)
+        page.until(lambda: "µs" in page.rows("latency")[0] or "ms" in page.rows("latency")[0])
+    page.until(lambda: page.figure("append-records") == 0)
+
+
+def test_hostile_text_is_text(page: Page, watched: sbp.Server) -> None:
+    hostile = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    with sbp.connect(watched.address) as client:
+        stream = client.create_stream("target")
+        stream.append(b"x")
+        commit = {
+            "version": 1,
+            "holder": "h",
+            "commit": 1,
+            "positions": [{"stream": stream.id, "name": hostile, "next": 0}],
+        }
+        client.create_stream("_sbp/cursors/evil").append(json.dumps(commit).encode())
+    page.open(watched.http_address)
+    page.until(lambda: page.rows("cursor-table"))
+    (line,) = page.rows("cursor-table")
+    assert hostile in line
+    assert line.endswith("0 1"), line
+    page.element("search").send_keys(hostile)
+    page.until(lambda: page.rows("stream-table") == ["No stream fits."])
+    page.open(watched.http_address, f"/?search={hostile}&stream=<script>")
+    assert page.browser.title != "owned"
+    assert not page.browser.find_elements(By.CSS_SELECTOR, "main img, main script")
+
+
+def test_lag_of_a_cursor_is_shown(page: Page, watched: sbp.Server) -> None:
+    with sbp.connect(watched.address) as client:
+        stream = client.create_stream("orders")
+        stream.append([b"x"] * 10)
+        cursor = client.cursor("billing", ["orders"])
+        cursor.commit({"orders": 4})
+    page.open(watched.http_address)
+    page.until(lambda: page.rows("cursor-table") == ["billing orders 4 6"])
+
+
+@contextlib.contextmanager
+def serve(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
+    """``sbp serve`` as a process: itself, its address, and that of its page."""
+    command = [str(Path(sys.executable).with_name("sbp")), "serve", "--log", "error", "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen([*command, "--durability", "none", *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        page = process.stdout.readline().split("//")[1].rstrip("/\n") if "--http" in arguments else None
+        yield process, address, page
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_a_killed_range_server_shows(page: Page, tmp_path: Path) -> None:
+    driver = ("--role", "placement-driver", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "pd"))
+    with serve(*driver) as (_, address, where):
+        role = ("--role", "range-server", "--placement-driver", address, "--data-dir")
+        with serve(*role, str(tmp_path / "a")) as (killed, at, _), serve(*role, str(tmp_path / "b")) as (_, other, _):
+            with sbp.connect(address) as client:
+                for number in range(4):
+                    client.create_stream(f"s{number}")
+            page.open(where, "/?stream=1")
+            page.until(lambda: all(" up " in line for line in page.rows("server-table")))
+            assert len(page.rows("server-table")) == 2
+            killed.send_signal(signal.SIGKILL)
+            killed.wait()
+            page.until(lambda: [line for line in page.rows("server-table") if at in line and " down " in line])
+            assert [line for line in page.rows("server-table") if other in line and " up " in line]
+            page.until(lambda: at in page.text("problems"))
+            assert page.text("state-text") == "serving, with problems"
+            page.until(lambda: page.rows("range-table"))
+            shown = page.rows("range-table")[0]
+            assert (f"{at} (down)" in shown) or (other in shown), shown
+            page.picture("status-page-trouble")
+
+
+def test_a_server_that_is_gone_shows(page: Page) -> None:
+    with sbp.Server(durability="none", http="127.0.0.1:0") as server:
+        page.open(server.http_address)
+    page.until(lambda: page.text("state-text") == "no answer")
+    assert "from before" in page.text("problems")
+    assert any("CONNECTION_REFUSED" in told for told in complaints(page.browser))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width", "height"), [("light", 1280, 1180), ("dark", 1280, 1180), ("light", 390, 844)]
+)
+def test_it_fits_screens_and_follows_the_scheme(
+    page: Page, scheme: str, width: int, height: int, tmp_path: Path
+) -> None:
+    page.resize(width, height)
+    page.prefer(scheme)
+    with sbp.Server(tmp_path / "data", http="127.0.0.1:0") as server, sbp.connect(server.address) as client:
+        for name in ("clicks", "flights/arrivals", "flights/departures", "orders", "payments", "sensors/cellar"):
+            client.create_stream(name).append([b"x" * 300] * 200)
+        client.cursor("billing", ["orders"]).commit({"orders": 120})
+        client.cursor("dashboards", ["clicks"]).commit({"clicks": 200})
+        with client.writer("payments") as writer:
+            writer.append(b"12.50")
+        with pytest.raises(sbp.errors.SbpError):
+            client.stream("missing").append(b"x")
+        with appending(server, "clicks"):
+            page.open(server.http_address)
+            seconds = 12 if PICTURES else 2
+            page.until(lambda: page.figure("append-records") > 0)
+            time.sleep(seconds)  # the curves of the picture
+            page.picture(f"status-page-{'phone' if width < 600 else scheme}")
+            ground = page.browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+            assert ground == ("rgb(246, 247, 245)" if scheme == "light" else "rgb(17, 22, 20)")
+            wide = page.browser.execute_script("return document.scrollingElement.scrollWidth - innerWidth")
+            assert wide <= 0, "nothing but tables is scrolled sideways"
