@@ -130,21 +130,10 @@ impl ServerRuntime {
         drop(acceptor);
         start_background_tasks(&runtime, &node, config, data_dir.path());
         let (grace, durability) = (config.shutdown_grace, config.durability);
-        let observed = Arc::new(Observed {
-            node: Arc::clone(&node),
-            owner: Arc::clone(&owner),
-            connections: Arc::clone(&connections),
-            role: config.roles.name(),
-            durability: durability.name(),
-            data_dir: data_dir.path().to_owned(),
-        });
-        let monitor = config.monitor.clone();
-        let weak: Weak<Observed> = Arc::downgrade(&observed);
-        monitor.show(weak);
-        monitor.enter(Phase::Serving);
+        let observed = observe(config, &node, &owner, &connections, data_dir.path());
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
-            monitor,
+            monitor: config.monitor.clone(),
             observed,
             runtime,
             reception,
@@ -249,6 +238,28 @@ impl ServerRuntime {
         }
         closed
     }
+}
+
+/// Lets the monitor of the configuration look at the server, which serves now.
+fn observe(
+    config: &ServerConfig,
+    node: &Arc<Node>,
+    owner: &Arc<RangeServer>,
+    connections: &Arc<Connections>,
+    directory: &Path,
+) -> Arc<Observed> {
+    let observed = Arc::new(Observed {
+        node: Arc::clone(node),
+        owner: Arc::clone(owner),
+        connections: Arc::clone(connections),
+        role: config.roles.name(),
+        durability: config.durability.name(),
+        data_dir: directory.to_owned(),
+    });
+    let weak: Weak<Observed> = Arc::downgrade(&observed);
+    config.monitor.show(weak);
+    config.monitor.enter(Phase::Serving);
+    observed
 }
 
 /// Logs what is about to be started.
