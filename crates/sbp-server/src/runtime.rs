@@ -129,7 +129,6 @@ impl ServerRuntime {
         }
         drop(acceptor);
         start_background_tasks(&runtime, &node, config, data_dir.path());
-        let (grace, durability) = (config.shutdown_grace, config.durability);
         let observed = observe(config, &node, &owner, &connections, data_dir.path());
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
@@ -147,8 +146,8 @@ impl ServerRuntime {
             descriptors,
             locks,
             data_dir,
-            grace,
-            durability,
+            grace: config.shutdown_grace,
+            durability: config.durability,
         })
     }
 
