@@ -2,6 +2,7 @@
 
 mod cursor;
 mod directory;
+mod pages;
 mod proxy;
 mod server;
 mod stream;
@@ -17,6 +18,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use directory::Verify;
+pub(crate) use pages::{Completions, Man};
 pub(crate) use proxy::Proxy;
 pub(crate) use server::{ClusterAction, Server, ServerAction, Watched};
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
@@ -79,6 +81,10 @@ pub(crate) enum Command {
     Proxy(Proxy),
     /// Check every checksum in a data directory that no server uses.
     Verify(Verify),
+    /// Print what a shell needs to complete this command.
+    Completions(Completions),
+    /// Write manual pages.
+    Man(Man),
 }
 
 /// How a line of the log is written.
@@ -115,6 +121,7 @@ Examples:
   sbp serve --data-dir ./data
   sbp serve --data-dir ./data --listen 127.0.0.1:0     any free port; it is printed
   sbp serve --data-dir ./data --http 127.0.0.1:12380   a status page, metrics and health for a browser and Prometheus
+  sbp serve --config /etc/sbp/sbp.toml                 settings from a file
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
                                                        stores the ranges that the placement driver gives it
@@ -127,8 +134,17 @@ time. Clients are given the address of the placement driver, which tells them wh
 Prints `listening on HOST:PORT` when it is ready, with sbps:// in front of it where it speaks TLS. SIGINT or SIGTERM
 ends it cleanly; SIGKILL loses nothing that was acknowledged. It exits with an error when its log has failed, because nothing can be made durable from then on.
 
+Each flag can also be a variable (--data-dir is $SBP_DATA_DIR), and a line of the file that --config names; a flag wins
+over its variable, and that over the file. `sbp serve --print-config` shows what is in force.
+
 What it does, finds and refuses it logs to standard error: `--log warn` for less, `--log-format json` for programs.")]
 pub(crate) struct Serve {
+    /// A TOML file of settings under the names of the flags: `data-dir = "/var/lib/sbp"`. Flags and variables win.
+    #[arg(long, env = "SBP_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print the settings in force and where each comes from, as such a file, and do not serve.
+    #[arg(long)]
+    pub(crate) print_config: bool,
     /// Where log and metadata live; created when it does not exist.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,

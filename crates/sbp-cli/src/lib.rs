@@ -13,31 +13,35 @@ mod json;
 mod logging;
 mod output;
 mod session;
+mod settings;
 mod terminal;
 mod when;
 
 use std::ffi::OsString;
 
-use clap::Parser;
-
 use crate::args::{Cli, Command};
 use crate::error::CliError;
+use crate::settings::{Asked, Refused};
 use crate::terminal::Terminal;
 
 /// Runs the command with `args`, of which the first is the program's name. Returns the exit code: 0 for success, 1 for
 /// a failure, 2 for arguments that make no sense, 3 for a data directory that is damaged.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
-        Err(refusal) => {
+    let mut terminal = Terminal::new();
+    let done = match settings::parse(args) {
+        Ok(Asked::Run(cli)) => {
+            logging::start(&cli);
+            dispatch(*cli, &mut terminal)
+        }
+        Ok(Asked::Print(text)) => terminal.line(text.trim_end()),
+        Err(Refused::File(error)) => Err(error),
+        Err(Refused::Arguments(refusal)) => {
             // Help and version are "errors" to clap, with an exit code of 0. A closed pipe is nobody's fault.
             let _ = refusal.print();
             return refusal.exit_code();
         }
     };
-    logging::start(&cli);
-    let mut terminal = Terminal::new();
-    match dispatch(cli, &mut terminal) {
+    match done {
         Ok(()) => 0,
         Err(error) if error.is_closed_pipe() => 0,
         Err(error) => {
@@ -62,5 +66,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Tls(tls) => command::tls::run(tls, terminal),
         Command::Proxy(proxy) => command::proxy::run(proxy, terminal),
         Command::Verify(verify) => command::verify::run(&verify, terminal),
+        Command::Completions(completions) => command::pages::completions(&completions, settings::command(), terminal),
+        Command::Man(man) => command::pages::man(&man, settings::command_without_help(), terminal),
     }
 }

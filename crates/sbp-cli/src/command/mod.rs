@@ -4,6 +4,7 @@ pub(crate) mod append;
 pub(crate) mod cluster;
 pub(crate) mod cursor;
 pub(crate) mod fetch;
+pub(crate) mod pages;
 pub(crate) mod ping;
 pub(crate) mod proxy;
 pub(crate) mod range;

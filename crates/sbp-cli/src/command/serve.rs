@@ -6,6 +6,7 @@ use std::thread;
 use sbp_client::{ConfigError, Scheme, ServerAddress};
 use sbp_http::{HttpConfig, ObservedServer};
 use sbp_server::{ClientTlsFiles, Roles, ServerConfig};
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -56,6 +57,10 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         terminal.line(format_args!("status page on http://{address}/"))?;
     }
     terminal.flush()?;
+    tell_systemd(&[
+        NotifyState::Ready,
+        NotifyState::Status(&format!("serving at {}", server.address())),
+    ]);
 
     let handle = signals.handle();
     let watcher = thread::Builder::new().name("sbp-signals".to_owned()).spawn({
@@ -70,6 +75,7 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
                 }
                 let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
                 tracing::info!(signal = name, "asked to end");
+                tell_systemd(&[NotifyState::Stopping]);
                 return server.shutdown();
             }
             Ok(())
@@ -85,6 +91,13 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
     match failure {
         Some(failure) => Err(CliError::Failed(failure)),
         None => Ok(ended?),
+    }
+}
+
+/// Tells systemd how the server is, where that has started it (`Type=notify`); nobody otherwise.
+fn tell_systemd(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "cannot tell systemd how the server is");
     }
 }
 

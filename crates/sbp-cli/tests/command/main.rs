@@ -6,9 +6,11 @@ mod cursor;
 mod directory;
 mod logs;
 mod manage;
+mod pages;
 mod proxy;
 mod records;
 mod roles;
+mod settings;
 mod tls;
 mod watch;
 
