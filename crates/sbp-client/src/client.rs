@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
+use sbp_messages::HeartbeatResponse;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::call::answers::single;
 use crate::call::{self, Plan, Trying, Where};
 use crate::channel::Channel;
 use crate::channel::ClientStats;
-use crate::channel::command::{Command, Need, Ping};
+use crate::channel::command::{Answer, Command, Need, Ping};
+use crate::channel::connection::identity::is_denial;
 use crate::channel::credit::ReceiveCredit;
 use crate::clock::now;
 use crate::config::ClientConfig;
@@ -114,7 +117,13 @@ impl Client {
         };
         let hello = crate::channel::connection::hello::Hello::new(&self.core.config.client_id);
         let header = bytes::Bytes::copy_from_slice(hello.request());
-        call::call(self.pool(), plan, |_left| header.clone(), |_answer| Ok(())).await
+        let judge = |answer: &Answer| match single(answer, |hello: HeartbeatResponse| ((), hello.status)) {
+            // The server is there, and does not serve this client.
+            Err(cause) if is_denial(&cause) => Err(cause),
+            // Anything else shows that it is there.
+            _ => Ok(()),
+        };
+        call::call(self.pool(), plan, |_left| header.clone(), judge).await
     }
 
     /// Measures one round trip with PING, connecting if need be. Beyond a burst of a hundred, at most fifty a second go out,

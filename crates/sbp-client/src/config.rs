@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sbp_transport::{BackOff, ClientTls, ClientTlsFiles, TlsFileError};
 
 use crate::address::{AddressError, Scheme, ServerAddress};
+use crate::token::TokenSource;
 
 /// Everything a [`Client`](crate::Client) can be told. [`ClientConfig::new`] fills in the defaults, which suit a process
 /// that talks to one server; change fields before the client is built.
@@ -18,6 +19,8 @@ pub struct ClientConfig {
     pub tls: Option<Arc<ClientTls>>,
     /// What the client calls itself in HEARTBEAT: shown in the server's log, free text, at most 255 bytes.
     pub client_id: String,
+    /// Says who the client is, to servers that ask.
+    pub token: Option<TokenSource>,
     /// How long a call may take when the caller does not say; also sent to the server. Never infinite.
     pub timeout: Duration,
     /// How long one attempt to connect may take, name resolution included.
@@ -126,6 +129,7 @@ impl ClientConfig {
             servers,
             tls: files.map(ClientTls::new).transpose()?,
             client_id: format!("sbp-native/{} pid {}", env!("CARGO_PKG_VERSION"), std::process::id()),
+            token: None,
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             heartbeat_interval: Duration::from_secs(30),

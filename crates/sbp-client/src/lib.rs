@@ -52,6 +52,7 @@ mod position;
 mod read;
 mod retry;
 mod submission;
+mod token;
 mod unique;
 mod writer;
 
@@ -82,5 +83,6 @@ pub use submission::{
     AppendEntry, AppendOp, AppendResultOf, AppendsInFlight, Body, CompletionSink, Reply, Submissions,
 };
 
+pub use token::{TokenFuture, TokenSource};
 pub use unique::unique_writer_id;
 pub use writer::{Writer, WriterOptions};

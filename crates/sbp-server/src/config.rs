@@ -36,6 +36,14 @@ impl Roles {
     }
 }
 
+/// Who may do what on a server.
+#[derive(Clone, Debug)]
+pub struct AccessConfig {
+    /// The file of names, grants and what is kept of tokens; see [`AuthFile`](crate::access::AuthFile). It is read again
+    /// within a second of each change, while the server runs.
+    pub file: PathBuf,
+}
+
 /// The configuration of a [`Server`](crate::Server). Change what is to differ from [`ServerConfig::default`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -58,7 +66,10 @@ pub struct ServerConfig {
     pub advertise: Option<String>,
     /// What an acknowledgement promises.
     pub durability: Durability,
-    /// Allows `listen` to name an address other machines can reach, although there is no authentication yet.
+    /// Who may do what. `None`: everybody who can connect may do everything.
+    pub access: Option<AccessConfig>,
+    /// Allows `listen` to name an address other machines can reach, although whoever can connect may do everything, or
+    /// can read along.
     pub insecure_listen: bool,
     /// How long requests without a timeout of their own may take before they are started.
     pub default_timeout: Duration,
@@ -108,6 +119,7 @@ impl Default for ServerConfig {
             handshake_timeout: Duration::from_secs(10),
             advertise: None,
             durability: Durability::Fsync,
+            access: None,
             insecure_listen: false,
             default_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),

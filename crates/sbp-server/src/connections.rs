@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sbp_locks::{Condvar, Mutex};
 
+use crate::access::Access;
 use crate::connection::{ConnectionCommand, ConnectionHandle};
+
+/// How often the file of names is looked at.
+const LOOK_AT_ACCESS: Duration = Duration::from_secs(1);
 
 /// All open connections, so that each can be told when the server shuts down.
 #[derive(Debug, Default)]
@@ -71,6 +75,13 @@ impl Connections {
         }
     }
 
+    /// Has all connections look again at who their peers are and what these may do.
+    pub(crate) fn access_changed(&self) {
+        for handle in self.state.lock().open.values() {
+            handle.post(ConnectionCommand::AccessChanged);
+        }
+    }
+
     /// Waits until no connection is open; false when that takes longer than `timeout`.
     pub(crate) fn wait_until_closed(&self, timeout: Duration) -> bool {
         let mut state = self.state.lock();
@@ -78,6 +89,24 @@ impl Connections {
             .changed
             .wait_while_for(&mut state, |state| !state.open.is_empty(), timeout);
         !result.timed_out()
+    }
+}
+
+/// Reads the file of names again when it has changed, and has all connections look again then. Ends with the server.
+pub(crate) async fn watch_access(access: Weak<Access>, connections: Weak<Connections>) {
+    loop {
+        tokio::time::sleep(LOOK_AT_ACCESS).await;
+        let Some(access) = access.upgrade() else { return };
+        // The disk may be slow.
+        let reloaded = tokio::task::spawn_blocking(move || access.reload()).await;
+        let Some(connections) = connections.upgrade() else {
+            return;
+        };
+        match reloaded {
+            Ok(Ok(true)) => connections.access_changed(),
+            Ok(Ok(false)) | Err(_) => {}
+            Ok(Err(error)) => tracing::error!(%error, "who was known before stays known, with the same rights"),
+        }
     }
 }
 

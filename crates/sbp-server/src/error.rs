@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use sbp_transport::TlsFileError;
 
+use crate::access::AccessError;
+
 /// Why [`Server::start`](crate::Server::start) failed. Every message names the thing and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -25,10 +27,14 @@ pub enum StartError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file of names and grants cannot be used.
+    #[error("cannot tell who may do what: {0}")]
+    Access(#[from] AccessError),
     /// Other machines could reach the address, and `insecure_listen` is not set.
     #[error(
-        "{address} can be reached from other machines and the server has no authentication yet: listen on 127.0.0.1, \
-         or say insecure_listen (--insecure-listen) if the network is trusted"
+        "{address} can be reached from other machines, and whoever reaches it could do everything, or read along: listen \
+         on 127.0.0.1; or say who may do what and encrypt, with a file of tokens (--auth) and a certificate (--tls-cert, \
+         --tls-key); or say insecure_listen (--insecure-listen) if the network is trusted"
     )]
     InsecureListen {
         /// The address asked for.

@@ -7,6 +7,7 @@
 //! Inside, the two roles are pure state machines with everything that blocks around them: the placement driver decides
 //! over streams, names and ranges, the range server over offsets and waiting fetches.
 
+pub mod access;
 mod background;
 mod config;
 mod connection;
@@ -42,7 +43,7 @@ mod storage;
 mod sync_watch;
 mod verify;
 
-pub use config::{Roles, ServerConfig};
+pub use config::{AccessConfig, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
 pub use histogram::Durations;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use sbp_log::Clock;
 use sbp_messages::ErrorCode;
+use sbp_types::StreamId;
 
+use crate::access::{Access, Moment};
 use crate::failure::Health;
 use crate::identity::Identity;
 use crate::log_rate_limiter::LogRateLimiter;
@@ -34,6 +36,8 @@ pub(crate) struct ConnectionLimits {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) identity: Identity,
+    /// Who may do what; `None`: everybody everything.
+    pub(crate) access: Option<Arc<Access>>,
     pub(crate) offer: Offer,
     pub(crate) limits: ConnectionLimits,
     /// `None` in a process that is only a range server.
@@ -53,6 +57,17 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// The name of a stream, if this process knows the stream and it has one.
+    pub(crate) fn name_of(&self, stream: StreamId) -> Option<Arc<str>> {
+        let placement = self.placement.as_ref()?;
+        placement.read(|state| state.name_of(stream).map(Arc::from))
+    }
+
+    /// The time now, as the file of names tells it.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment::from_millis(self.clock.now().0)
+    }
+
     /// The placement driver in this process.
     ///
     /// # Errors

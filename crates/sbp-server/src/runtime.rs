@@ -9,15 +9,17 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use sbp_log::{Durability, FileSystem, LogConfig, RealFileSystem, SystemClock};
 use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status, check_address};
-use sbp_session::SessionConfig;
+use sbp_session::{Authentication, SessionConfig};
 use sbp_transport::{ClientTls, Descriptors, ListenError, Memory, Registered, ServerTls, listen};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
+use crate::access::Access;
 use crate::background::{measure_lag, scrub_what_is_sealed, trim_what_is_due, watch_itself};
 use crate::config::{Roles, ServerConfig};
-use crate::connections::Connections;
+use crate::connection::goodbye;
+use crate::connections::{Connections, watch_access};
 use crate::data_dir::{DataDir, fit_to_disk};
 use crate::error::{ShutdownError, StartError};
 use crate::identity::Identity;
@@ -72,9 +74,12 @@ impl ServerRuntime {
     /// Starts all parts.
     pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
         let began = Instant::now();
-        check_listen_address(&config.listen, config.insecure_listen)?;
+        // Where who asks is known and nobody reads along, other machines may connect.
+        let is_guarded = config.access.is_some() && config.tls.is_some();
+        check_listen_address(&config.listen, config.insecure_listen || is_guarded)?;
         let tls = config.tls.clone().map(ServerTls::new).transpose()?;
         let peer_tls = config.peer_tls.clone().map(ClientTls::new).transpose()?;
+        let access = open_access(config)?;
         let runtime = start_runtime("sbp-server-io")?;
         let reception = start_runtime("sbp-reception")?;
         // Before the directory is opened, so that a port in use is reported at once and nothing is changed.
@@ -98,7 +103,7 @@ impl ServerRuntime {
         };
         let session = session_config(config);
         config.monitor.enter(Phase::Recovering);
-        let (node, owner) = open_node(&context, &session, log_config(config, &data_dir))?;
+        let (node, owner) = open_node(&context, &session, log_config(config, &data_dir), access)?;
         let locks = lock_descriptors(data_dir.path())
             .into_iter()
             .map(|fd| descriptors.register(fd))
@@ -129,6 +134,9 @@ impl ServerRuntime {
         }
         drop(acceptor);
         start_background_tasks(&runtime, &node, config, data_dir.path());
+        if let Some(access) = &node.access {
+            runtime.spawn(watch_access(Arc::downgrade(access), Arc::downgrade(&connections)));
+        }
         let observed = observe(config, &node, &owner, &connections, data_dir.path());
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
@@ -277,9 +285,15 @@ fn tell_start(config: &ServerConfig, local: SocketAddr, advertise: &str, data_di
     if config.durability == Durability::None {
         tracing::info!("durability is none: what is acknowledged can be lost with the machine's power");
     }
-    if !local.ip().is_loopback() {
+    if !local.ip().is_loopback() && config.access.is_none() {
         tracing::warn!(listen = %local, "other machines can connect, and nobody is asked who he is");
     }
+}
+
+/// Opens the file that says who may do what.
+fn open_access(config: &ServerConfig) -> Result<Option<Arc<Access>>, StartError> {
+    let access = config.access.as_ref().map(|access| Access::open(&access.file));
+    Ok(access.transpose()?.map(Arc::new))
 }
 
 /// Opens the configured roles, and builds what connections need.
@@ -287,6 +301,7 @@ fn open_node(
     context: &StartContext<'_>,
     session: &SessionConfig,
     log: LogConfig,
+    access: Option<Arc<Access>>,
 ) -> Result<(Arc<Node>, Arc<RangeServer>), StartError> {
     let config = context.config;
     let parts = StorageParts {
@@ -321,6 +336,7 @@ fn open_node(
     let readers = readers.map_err(StartError::io("start a reader thread"))?;
     let node = Arc::new(Node {
         identity,
+        access,
         offer,
         limits,
         placement,
@@ -439,7 +455,7 @@ fn bind_plain(runtime: &Runtime, config: &ServerConfig) -> Result<Option<(Socket
     )))
 }
 
-/// Refuses addresses that other machines can reach, unless the user allows them: there is no authentication yet.
+/// Refuses addresses that other machines can reach, unless the user allows them.
 ///
 /// # Errors
 ///
@@ -519,6 +535,18 @@ fn session_config(config: &ServerConfig) -> SessionConfig {
     let status = Status::error(ErrorCode::INVALID_REQUEST, "the connection broke the protocol");
     GoAway { status, grace_ms: 0 }.encode(&mut Encoder::new(), &mut header);
     session.violation_header = header.freeze();
+    if config.access.is_some() {
+        let mut header = BytesMut::new();
+        let goodbye = GoAway {
+            status: goodbye(),
+            grace_ms: 0,
+        };
+        goodbye.encode(&mut Encoder::new(), &mut header);
+        session.authentication = Some(Authentication {
+            goodbye: header.freeze(),
+            ..Authentication::default()
+        });
+    }
     session
 }
 

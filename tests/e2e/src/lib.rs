@@ -7,6 +7,7 @@
     reason = "a test that cannot go on fails where it stands"
 )]
 
+pub mod access;
 pub mod admin;
 pub mod batches;
 pub mod certificates;

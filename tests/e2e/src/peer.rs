@@ -88,6 +88,14 @@ impl Peer {
         self.recv_or_end().expect("the server closed the connection")
     }
 
+    /// Waits for the answer to a call, which must come in one frame.
+    pub fn answer(&mut self, call: CallId) -> Frame {
+        let frame = self.recv();
+        assert_eq!(frame.call_id, call);
+        assert_eq!(frame.flags, Flags::RESPONSE | Flags::END, "{:?}", system_error(&frame));
+        frame
+    }
+
     /// Sends a request and returns its answer, which must come in one frame.
     pub fn call<Q: Message, A: Message>(&mut self, request: &Q, payload: &[u8]) -> (A, Bytes) {
         let call = self.send(request, payload);

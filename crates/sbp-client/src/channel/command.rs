@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sbp_frame::{Frame, OpCode};
+use sbp_messages::Token;
 use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Fetch(Box<Fetch>),
     /// Have a writer send what its callers gave it.
     Pump(Arc<dyn AttemptSink>),
+    /// The token that the connection has asked for, or why there is none.
+    Token(Result<Token, String>),
     /// Finish what is on its way, then close.
     Close,
     /// Take nothing new any more; what waits here goes to another connection.
@@ -40,7 +43,7 @@ impl Command {
             Self::Call(call) => Some(call.deadline),
             Self::Ping(ping) => Some(ping.deadline),
             Self::Fetch(fetch) => Some(fetch.deadline),
-            Self::Appends(_) | Self::Pump(_) | Self::Close | Self::Drain => None,
+            Self::Appends(_) | Self::Pump(_) | Self::Token(_) | Self::Close | Self::Drain => None,
         }
     }
 
@@ -53,13 +56,18 @@ impl Command {
         }
     }
 
+    /// Whether it is sent as soon as it comes. Appends wait for the peer's features anyway.
+    pub(crate) fn is_for_the_peer(&self) -> bool {
+        matches!(self, Self::Call(_) | Self::Ping(_) | Self::Fetch(_))
+    }
+
     /// Tells its caller that it failed; one that is gone has given up on it. Appends are told by their channel.
     pub(crate) fn fail(self, failure: Failure) {
         match self {
             Self::Call(call) => drop(call.reply.send(Err(failure))),
             Self::Ping(ping) => drop(ping.reply.send(Err(failure))),
             Self::Fetch(fetch) => fetch.fail(failure),
-            Self::Appends(_) | Self::Pump(_) | Self::Close | Self::Drain => {}
+            Self::Appends(_) | Self::Pump(_) | Self::Token(_) | Self::Close | Self::Drain => {}
         }
     }
 }

@@ -189,6 +189,15 @@ impl Channel {
         None
     }
 
+    /// Tells one connection something, if it still takes work.
+    pub(crate) fn post_to(&self, generation: u64, command: Command) {
+        let mut state = self.connections.lock();
+        if state.reconnect.ready_mut(generation).is_some() {
+            // An error means that it has just ended.
+            drop(state.post(command));
+        }
+    }
+
     /// Has the connection run a writer's pump. Given back where there is no connection.
     pub(crate) fn post_pump(&self, writer: Arc<dyn AttemptSink>) -> Result<(), Command> {
         let state = self.connections.lock();

@@ -11,7 +11,7 @@ use sbp_types::TimestampMs;
 use smallvec::{SmallVec, smallvec};
 
 use super::handle::Turn;
-use crate::range::{AppendDone, AppendEntry, AppendJob, HeadFacts, WriterSequence};
+use crate::range::{AppendDone, AppendEntry, AppendJob, EntryId, HeadFacts, WriterSequence};
 use crate::refusal::Refusal;
 
 /// The APPENDs of one connection.
@@ -26,6 +26,8 @@ pub(super) struct Appends {
     short: Vec<(CallId, Instant)>,
     /// Calls with several entries that are not all answered yet. A call with one entry is not kept here.
     open: HashMap<CallId, OpenCall>,
+    /// The batches of this turn that the peer may not append.
+    forbidden: Vec<AppendDone>,
     /// An empty buffer, kept for its capacity.
     done: Vec<AppendDone>,
 }
@@ -41,7 +43,8 @@ const SHORT_TIMEOUT_MS: u128 = 1_000;
 
 impl Appends {
     /// Reads a request and keeps its batches. They are handed to the range server when the turn ends.
-    pub(super) fn handle_request(&mut self, frame: Frame, received: Instant) -> Result<(), sbp_messages::DecodeError> {
+    pub(super) fn handle_request(&mut self, turn: &Turn<'_>, frame: &Frame) -> Result<(), sbp_messages::DecodeError> {
+        let received = turn.now;
         let request = AppendRequest::decode(&frame.header)?;
         request.validate(frame.payload.len())?;
         let call = frame.call_id;
@@ -64,6 +67,10 @@ impl Appends {
         let mut payload = Batches::new(&frame.payload);
         for info in &request.append_requests {
             let chunks = payload.take(usize::try_from(info.batch_length).unwrap_or(0));
+            if let Err(refusal) = turn.check_stream(OpCode::APPEND, info.stream_id) {
+                self.forbidden.push(forbidden(call, received, info, refusal));
+                continue;
+            }
             let job = read_entry(call, received, info, chunks);
             self.turn.push(AppendJob { expires, ..job });
         }
@@ -72,14 +79,17 @@ impl Appends {
 
     /// Hands the turn's batches to the range server, and sends the answers that are known at once.
     pub(super) fn finish_turn(&mut self, turn: &mut Turn<'_>) {
-        if self.turn.is_empty() {
+        if self.turn.is_empty() && self.forbidden.is_empty() {
             return;
         }
         self.drop_expired(turn);
         let mut done = std::mem::take(&mut self.done);
-        if let Ok(ranges) = turn.node.ranges() {
+        if let Ok(ranges) = turn.node.ranges()
+            && !self.turn.is_empty()
+        {
             ranges.append(turn.requester, &mut self.turn, &mut done);
         }
+        done.append(&mut self.forbidden);
         if !done.is_empty() {
             self.handle_done(turn, &mut done, Instant::now());
         }
@@ -138,6 +148,7 @@ impl Appends {
         for (call, deadline) in self.short.drain(..) {
             if now >= deadline {
                 self.turn.retain(|job| job.call != call);
+                self.forbidden.retain(|done| done.entry.call != call);
                 self.open.remove(&call);
                 turn.refuse_call(call, OpCode::APPEND, Refusal::expired());
             }
@@ -236,6 +247,19 @@ fn read_entry(call: CallId, arrived: Instant, info: &AppendInfo, chunks: SmallVe
         Err(error) => job.entry.head = Err(head_refusal(info, &error)),
     }
     job
+}
+
+/// The outcome of an entry that its peer may not append.
+fn forbidden(call: CallId, arrived: Instant, info: &AppendInfo, refusal: Refusal) -> AppendDone {
+    AppendDone {
+        entry: EntryId {
+            call,
+            request_index: info.request_index,
+            stream: info.stream_id,
+            arrived,
+        },
+        outcome: Err(refusal.into()),
+    }
 }
 
 fn head_refusal(info: &AppendInfo, error: &BatchError) -> Refusal {

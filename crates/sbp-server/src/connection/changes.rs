@@ -11,9 +11,10 @@ use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::ends::Ends;
 use super::fault::Fault;
-use super::handle::Answer;
+use super::handle::{Answer, Turn};
 use super::results::EntryResult;
 use super::streams::{existing_stream, new_stream, stream_update, trimmed_stream, wire_stream, with_id, with_name};
+use crate::access::Subject;
 use crate::node::Node;
 use crate::placement::{NewRange, Outcome, Outcomes, Request, SealFor};
 use crate::refusal::Refusal;
@@ -28,47 +29,69 @@ pub(super) struct Change {
     pub(super) answer: ChangeAnswer,
 }
 
-/// Decodes a request.
-pub(super) fn read_change(frame: &Frame) -> Result<Change, Fault> {
+/// Decodes a request, and refuses the entries that the peer may not ask for.
+pub(super) fn read_change(turn: &Turn<'_>, frame: &Frame) -> Result<Change, Fault> {
+    let opcode = frame.opcode;
+    let may = |stream: StreamId| turn.check_stream(opcode, stream);
+    let may_name = |name: &str| turn.gate.check_name(opcode, Subject::NewName, name);
     let ids = |streams: &[Stream]| streams.iter().map(|stream| stream.stream_id).collect();
     let (timeout_ms, request, answer) = match frame.opcode {
         OpCode::CREATE_STREAMS => {
             let CreateStreamsRequest { timeout_ms, streams } = decode(frame, CreateStreamsRequest::validate)?;
             let names = streams.iter().map(|stream| stream.name.clone()).collect();
-            let wanted = streams.into_iter().map(new_stream).collect();
+            let wanted = streams.into_iter().map(|stream| {
+                may_name(&stream.name)?;
+                new_stream(stream)
+            });
+            let wanted = wanted.collect();
             (timeout_ms, Request::CreateStreams(wanted), for_each(names, created))
         }
         OpCode::UPDATE_STREAMS => {
             let UpdateStreamsRequest { timeout_ms, streams } = decode(frame, UpdateStreamsRequest::validate)?;
             let answer = for_each(ids(&streams), updated);
-            let wanted = streams.into_iter().map(stream_update).collect();
+            let wanted = streams.into_iter().map(|stream| {
+                may(stream.stream_id)?;
+                if !stream.name.is_empty() {
+                    may_name(&stream.name)?;
+                }
+                stream_update(stream)
+            });
+            let wanted = wanted.collect();
             (timeout_ms, Request::UpdateStreams(wanted), answer)
         }
         OpCode::DELETE_STREAMS => {
             let DeleteStreamsRequest { timeout_ms, streams } = decode(frame, DeleteStreamsRequest::validate)?;
-            let wanted = streams.iter().map(|stream| existing_stream(stream.stream_id));
+            let wanted = streams.iter().map(|stream| {
+                may(stream.stream_id)?;
+                existing_stream(stream.stream_id)
+            });
             let wanted = Request::DeleteStreams(wanted.collect());
             (timeout_ms, wanted, for_each(ids(&streams), deleted))
         }
         OpCode::TRIM_STREAMS => {
             let request = decode(frame, TrimStreamsRequest::validate)?;
             let ids = request.trimmed_streams.iter().map(|trim| trim.stream_id).collect();
-            let wanted = request.trimmed_streams.into_iter().map(trimmed_stream).collect();
+            let wanted = request.trimmed_streams.into_iter().map(|trim| {
+                may(trim.stream_id)?;
+                trimmed_stream(trim)
+            });
+            let wanted = wanted.collect();
             (request.timeout_ms, Request::TrimStreams(wanted), for_each(ids, trimmed))
         }
         OpCode::SEAL_RANGES => {
             let request = decode(frame, SealRangesRequest::validate)?;
             let ids = request.ranges.iter().map(|range| range.stream_id).collect();
-            let wanted = request
-                .ranges
-                .iter()
-                .map(|range| Refusal::check(range.fault()).map(|()| *range));
+            let wanted = request.ranges.iter().map(|range| {
+                may(range.stream_id)?;
+                Refusal::check(range.fault()).map(|()| *range)
+            });
             let wanted = Request::SealRanges(seal_for(request.kind)?, wanted.collect());
             (request.timeout_ms, wanted, for_each(ids, sealed))
         }
         OpCode::CREATE_RANGE => {
             let CreateRangeRequest { timeout_ms, range } = decode(frame, CreateRangeRequest::validate)?;
-            let wanted = new_range(&range.unwrap_or_default());
+            let range = range.unwrap_or_default();
+            let wanted = may(range.stream_id).and_then(|()| new_range(&range));
             (timeout_ms, Request::CreateRange(wanted), answer_range_created())
         }
         OpCode::ALLOCATE_ID => {

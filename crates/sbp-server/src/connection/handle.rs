@@ -11,6 +11,7 @@ use sbp_transport::Mailbox;
 use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::replier::Replier;
+use crate::access::Gate;
 use crate::node::Node;
 use crate::placement::Outcomes;
 use crate::range::{AppendDone, Notification, ReadDone, Requester};
@@ -51,6 +52,8 @@ pub(crate) enum ConnectionCommand {
     },
     /// A range server in a process without the placement driver has done what the peer asked for.
     Answered { call: CallId, answer: Answer<()> },
+    /// Who is known, or what somebody may do, has changed.
+    AccessChanged,
     /// The server is shutting down.
     GoAway,
 }
@@ -96,12 +99,19 @@ pub(crate) struct Turn<'a> {
     pub(super) handle: &'a Arc<ConnectionHandle>,
     /// The same handle, as the range server uses it.
     pub(super) requester: &'a Arc<dyn Requester>,
+    /// What the peer may do.
+    pub(super) gate: &'a Gate,
     /// The role that the peer gave.
     pub(super) asker: ClientRole,
     pub(super) now: Instant,
 }
 
 impl Turn<'_> {
+    /// Whether the peer may do this to the stream with this id.
+    pub(super) fn check_stream(&self, opcode: OpCode, stream: StreamId) -> Result<(), Refusal> {
+        self.gate.check_id(opcode, stream, |stream| self.node.name_of(stream))
+    }
+
     /// Sends the only or last frame of an answer.
     pub(super) fn finish<M: Message>(&mut self, call: CallId, message: &M) {
         self.replier.finish(self.session, call, message);

@@ -8,7 +8,7 @@ use sbp_messages::{
     ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, GoAway,
     HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, Status, SyncRangesRequest,
 };
-use sbp_session::{CloseReason, Event, Session};
+use sbp_session::{CloseReason, Event, RejectReason, Session};
 use sbp_transport::Application;
 use sbp_types::ServerId;
 
@@ -18,10 +18,12 @@ use super::cluster;
 use super::fault::Fault;
 use super::fetch::Fetches;
 use super::handle::{ConnectionCommand, ConnectionHandle, Turn};
+use super::identification::Identification;
 use super::metadata::MetadataCalls;
 use super::range_server;
 use super::replier::Replier;
 use super::streams;
+use crate::access::Gate;
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::range::Requester;
@@ -31,13 +33,16 @@ use crate::reject::reject_status;
 /// One connection, with the requests of its peer that are not answered yet.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    node: Arc<Node>,
-    handle: Arc<ConnectionHandle>,
+    pub(super) node: Arc<Node>,
+    pub(super) handle: Arc<ConnectionHandle>,
     origin: Origin,
     /// The same handle, as the range server uses it.
     requester: Arc<dyn Requester>,
-    replier: Replier,
-    work: Work,
+    pub(super) replier: Replier,
+    pub(super) work: Work,
+    /// What the peer may do.
+    pub(super) gate: Gate,
+    pub(super) identification: Identification,
     /// The role that the peer gave in its first HEARTBEAT.
     peer_role: ClientRole,
     /// The range server at the other end, if the peer has sent a HEARTBEAT as one.
@@ -50,9 +55,9 @@ pub(crate) struct Connection {
 
 /// The requests that are not answered yet.
 #[derive(Debug, Default)]
-struct Work {
+pub(super) struct Work {
     appends: Appends,
-    fetches: Fetches,
+    pub(super) fetches: Fetches,
     metadata: MetadataCalls,
 }
 
@@ -65,6 +70,8 @@ impl Connection {
             origin,
             replier: Replier::default(),
             work: Work::default(),
+            gate: Gate::default(),
+            identification: Identification::default(),
             peer_role: ClientRole::UNSPECIFIED,
             present: None,
             greeting: None,
@@ -78,13 +85,14 @@ impl Connection {
     }
 
     /// The requests under way, with the parts of the connection that are needed to answer them.
-    fn turn<'a>(&'a mut self, session: &'a mut Session, now: Instant) -> (&'a mut Work, Turn<'a>) {
+    pub(super) fn turn<'a>(&'a mut self, session: &'a mut Session, now: Instant) -> (&'a mut Work, Turn<'a>) {
         let turn = Turn {
             session,
             replier: &mut self.replier,
             node: &self.node,
             handle: &self.handle,
             requester: &self.requester,
+            gate: &self.gate,
             asker: self.peer_role,
             now,
         };
@@ -110,8 +118,9 @@ impl Connection {
 
     fn dispatch(&mut self, session: &mut Session, now: Instant, frame: Frame) -> Result<(), Fault> {
         if frame.opcode == OpCode::HEARTBEAT {
-            return self.handle_heartbeat(session, &frame);
+            return self.handle_heartbeat(session, now, &frame);
         }
+        self.gate.check_request(frame.opcode)?;
         let call = frame.call_id;
         let (work, mut turn) = self.turn(session, now);
         let (node, turn) = (turn.node, &mut turn);
@@ -123,7 +132,7 @@ impl Connection {
         match frame.opcode {
             OpCode::APPEND => {
                 node.ranges()?;
-                Ok(work.appends.handle_request(frame, now)?)
+                Ok(work.appends.handle_request(turn, &frame)?)
             }
             OpCode::FETCH => {
                 node.ranges()?;
@@ -156,8 +165,17 @@ impl Connection {
         }
     }
 
-    fn handle_heartbeat(&mut self, session: &mut Session, frame: &Frame) -> Result<(), Fault> {
+    fn handle_heartbeat(&mut self, session: &mut Session, now: Instant, frame: &Frame) -> Result<(), Fault> {
         let request = decode(frame, HeartbeatRequest::validate)?;
+        let node = Arc::clone(&self.node);
+        if let Err(refusal) = self.identify(session, now, &request) {
+            let answer = node.offer.refusal(request, refusal.into());
+            self.replier.finish(session, frame.call_id, &answer);
+            if self.identification.is_hopeless() {
+                session.close();
+            }
+            return Ok(());
+        }
         let (node, id) = (&self.node, self.handle.id);
         match cluster::handle_presence(node, id, &request) {
             Ok(Some(server)) => self.present = Some(server),
@@ -205,6 +223,7 @@ impl Application for Connection {
             ConnectionCommand::Changed { call, answer } => work.metadata.handle_changed(turn, call, answer),
             ConnectionCommand::Ends { call, keys, ends } => work.metadata.handle_ends(turn, call, &keys, &ends),
             ConnectionCommand::Answered { call, answer } => answer.give(turn, call, ()),
+            ConnectionCommand::AccessChanged => self.look_again(session, now),
             ConnectionCommand::GoAway => self.go_away(session, now),
         }
     }
@@ -218,7 +237,10 @@ impl Application for Connection {
                 reason,
                 must_answer: true,
             } => {
-                let status = reject_status(reason);
+                let status = match reason {
+                    RejectReason::NotAuthenticated => self.not_authenticated(),
+                    reason => reject_status(reason),
+                };
                 self.node.refusals.note(opcode, &status, self.handle.id, now);
                 self.replier.refuse(session, raw_call_id, opcode, status);
             }
@@ -247,12 +269,14 @@ impl Application for Connection {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.work.fetches.poll_timeout()
+        let fetches = self.work.fetches.poll_timeout();
+        fetches.into_iter().chain(self.identification.poll_timeout()).min()
     }
 
     fn handle_timeout(&mut self, session: &mut Session, now: Instant) {
         let (work, mut turn) = self.turn(session, now);
         work.fetches.handle_timeout(&mut turn);
+        self.check_expiry(session, now);
     }
 
     fn held_bytes(&self) -> usize {
@@ -260,7 +284,8 @@ impl Application for Connection {
     }
 
     fn is_settled(&self) -> bool {
-        self.has_asked
+        // Who is not known stays with those who only come and go.
+        self.has_asked && self.is_known()
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {

@@ -39,7 +39,7 @@ impl MetadataCalls {
             timeout_ms,
             request,
             answer,
-        } = read_change(frame)?;
+        } = read_change(turn, frame)?;
         let (handle, call) = (Arc::clone(turn.handle), frame.call_id);
         let job = MetadataJob {
             done: Box::new(move |answer| handle.post(ConnectionCommand::Changed { call, answer })),
@@ -88,7 +88,7 @@ impl MetadataCalls {
             ..
         } = request;
         let placement = turn.node.placement()?;
-        let page = placement.read(|state| list_ranges(state, &criteria, limit, &continuation))?;
+        let page = placement.read(|state| list_ranges(state, &criteria, limit, &continuation, turn.gate))?;
         let ListedPage { results, continuation } = page;
         let ends = Ends::ask(turn, call, all(results.iter().map(|listed| &listed.ranges)))?;
         let answer = Answer::new(move |turn: &mut Turn<'_>, call, ends: Ends| {
@@ -115,7 +115,13 @@ impl MetadataCalls {
         request: &DescribeRangesRequest,
     ) -> Result<(), Fault> {
         let found: Vec<_> = turn.node.placement()?.read(|state| {
-            let find = |range: &RangeId| (range.stream_id, find_range(state, range));
+            let find = |range: &RangeId| {
+                let stream = range.stream_id;
+                let allowed = turn
+                    .gate
+                    .check_id(OpCode::DESCRIBE_RANGES, stream, |id| state.name_of(id));
+                (stream, allowed.and_then(|()| find_range(state, range)))
+            };
             request.ranges.iter().map(find).collect()
         });
         let ranges = found.iter().filter_map(|(_, found)| found.as_deref().ok());

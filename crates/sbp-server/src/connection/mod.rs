@@ -12,6 +12,7 @@ mod fault;
 mod fetch;
 mod handle;
 mod handler;
+mod identification;
 mod metadata;
 mod range_server;
 mod replier;
@@ -20,3 +21,4 @@ mod streams;
 
 pub(crate) use handle::{ConnectionCommand, ConnectionHandle};
 pub(crate) use handler::Connection;
+pub(crate) use identification::goodbye;

@@ -46,6 +46,7 @@ pub(super) fn handle_request(role: &Arc<RangeRole>, turn: &Turn<'_>, frame: &Fra
                 let message = "a range server seals on behalf of range servers only; ask its placement driver";
                 return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message).into());
             }
+            turn.gate.check_server()?;
             tokio::spawn(later.seal(request));
         }
         OpCode::SYNC_RANGES => {
@@ -58,7 +59,8 @@ pub(super) fn handle_request(role: &Arc<RangeRole>, turn: &Turn<'_>, frame: &Fra
         }
         OpCode::DESCRIBE_RANGES => {
             let request = decode(frame, DescribeRangesRequest::validate)?;
-            later.answer(request.ranges.iter().map(|id| later.describe(id)).collect());
+            let describe = |id: &RangeId| later.describe(id, turn.check_stream(OpCode::DESCRIBE_RANGES, id.stream_id));
+            later.answer(request.ranges.iter().map(describe).collect());
         }
         other => {
             let message = format!("{other} is not served by a range server; ask its placement driver");
@@ -138,8 +140,8 @@ impl Later {
         self.answer(results);
     }
 
-    fn describe(&self, id: &RangeId) -> DescribeRangeResult {
-        let described = self.key(id).and_then(|key| {
+    fn describe(&self, id: &RangeId, allowed: Result<(), Refusal>) -> DescribeRangeResult {
+        let described = allowed.and_then(|()| self.key(id)).and_then(|key| {
             let held = self.role.held_of(key.stream)?;
             let held = held.into_iter().find(|held| held.key == key);
             let held = held.ok_or_else(|| Refusal::range_not_here(key))?;

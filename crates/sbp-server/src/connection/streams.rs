@@ -79,7 +79,7 @@ pub(super) fn with_name(name: String) -> Stream {
 /// Answers DESCRIBE_STREAMS.
 pub(super) fn handle_describe(turn: &mut Turn<'_>, call: CallId, request: DescribeStreamsRequest) -> Result<(), Fault> {
     let placement = turn.node.placement()?;
-    let (found, continuation) = placement.read(|state| describe_streams(state, request))?;
+    let (found, continuation) = placement.read(|state| describe_streams(state, request, turn.gate))?;
     let results = found.into_iter().map(|described| {
         let (stream, status) = match described {
             Described::Found(stream) => (wire_stream(&stream), Status::success()),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sbp_frame::OpCode;
 use sbp_messages::RangeCriteria;
 use sbp_types::RangeKey;
 
@@ -9,6 +10,7 @@ use super::page_size;
 use super::records::RangeRecord;
 use super::state::PlacementState;
 use super::token::{RangePlace, read_range_token, write_range_token};
+use crate::access::Gate;
 use crate::refusal::Refusal;
 
 /// The ranges that match one criterion, as far as they are on this page.
@@ -27,13 +29,14 @@ pub(crate) struct ListedPage {
     pub(crate) continuation: Vec<u8>,
 }
 
-/// Lists at most `limit` ranges, criterion by criterion. A criterion whose ranges do not fit is continued on the next
+/// Lists at most `limit` ranges, criterion by criterion, as far as `gate` lets their sender see. A criterion whose ranges do not fit is continued on the next
 /// page.
 pub(crate) fn list_ranges(
     state: &PlacementState,
     criteria: &[RangeCriteria],
     limit: i32,
     token: &[u8],
+    gate: &Gate,
 ) -> Result<ListedPage, Refusal> {
     let RangePlace {
         criterion: first,
@@ -55,7 +58,7 @@ pub(crate) fn list_ranges(
             break;
         }
         let behind = after.take();
-        let ranges = match matching(state, criterion, behind) {
+        let ranges = match matching(state, criterion, behind, gate) {
             Err(refusal) => Err(refusal),
             Ok(mut matching) => {
                 let shown: Vec<_> = matching.by_ref().take(room).cloned().collect();
@@ -81,18 +84,23 @@ fn matching<'a>(
     state: &'a PlacementState,
     criteria: &RangeCriteria,
     after: Option<RangeKey>,
+    gate: &Gate,
 ) -> Result<Box<dyn Iterator<Item = &'a Arc<RangeRecord>> + 'a>, Refusal> {
     let server = criteria.range_server.as_ref().map(|server| server.server_id);
     let on_server = move |range: &&Arc<RangeRecord>| server.is_none_or(|server| range.servers.contains(&server));
     match (criteria.stream_id, server) {
         (None, None) => Err(Refusal::invalid("a criterion names a stream, a range server, or both")),
         (Some(stream), _) => {
+            gate.check_id(OpCode::LIST_RANGES, stream, |id| state.name_of(id))?;
             if state.stream(stream).is_none() {
                 return Err(Refusal::no_stream(stream));
             }
             let behind = move |range: &&Arc<RangeRecord>| after.is_none_or(|after| range.key > after);
             Ok(Box::new(state.ranges_of(stream).filter(behind).filter(on_server)))
         }
-        (None, Some(_)) => Ok(Box::new(state.ranges_after(after).filter(on_server))),
+        (None, Some(_)) => {
+            gate.check_all_streams(OpCode::LIST_RANGES)?;
+            Ok(Box::new(state.ranges_after(after).filter(on_server)))
+        }
     }
 }

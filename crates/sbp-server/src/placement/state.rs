@@ -135,6 +135,11 @@ impl PlacementState {
         self.streams.get(&id)
     }
 
+    /// The name of the stream with this id, if there is one and it has a name.
+    pub(crate) fn name_of(&self, id: StreamId) -> Option<&str> {
+        self.stream(id)?.name.as_deref()
+    }
+
     /// The stream with this name.
     pub(crate) fn stream_named(&self, name: &str) -> Option<&Arc<StreamRecord>> {
         self.streams.get(self.names.get(name)?)

@@ -9,6 +9,7 @@ use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity
 use super::apply::{Command, apply};
 use super::choose::Candidate;
 use super::*;
+use crate::access::Gate;
 use crate::refusal::Refusal;
 
 mod changes;
@@ -308,7 +309,7 @@ fn streams_are_described_by_id_then_name_in_request_order() {
         continuation: b"ignored".as_slice().into(),
         ..Default::default()
     };
-    let (found, next) = describe_streams(&state, query).unwrap();
+    let (found, next) = describe_streams(&state, query, &Gate::default()).unwrap();
     assert!(matches!(&found[0], Described::Found(stream) if stream.id == StreamId(3)));
     assert!(matches!(&found[1], Described::UnknownId(StreamId(9), refusal) if refusal.code == ErrorCode::NOT_FOUND));
     assert!(matches!(&found[2], Described::Found(stream) if stream.id == StreamId(1)));
@@ -327,7 +328,7 @@ fn all_streams_come_in_pages() {
                 continuation: continuation.into(),
                 ..Default::default()
             };
-            let (found, next) = describe_streams(&state, query).unwrap();
+            let (found, next) = describe_streams(&state, query, &Gate::default()).unwrap();
             ids.extend(found.into_iter().map(|described| match described {
                 Described::Found(stream) => stream.id.0,
                 other => panic!("{other:?}"),
@@ -358,7 +359,11 @@ fn what_is_no_token_is_refused() {
             continuation: token.clone().into(),
             ..Default::default()
         };
-        assert_eq!(describe_streams(&state, query).unwrap_err(), foreign, "{token:?}");
+        assert_eq!(
+            describe_streams(&state, query, &Gate::default()).unwrap_err(),
+            foreign,
+            "{token:?}"
+        );
     }
     let by_stream = [criteria(Some(StreamId(1)), None)];
     for token in [
@@ -368,7 +373,7 @@ fn what_is_no_token_is_refused() {
         vec![0x51; 9],
     ] {
         assert_eq!(
-            list_ranges(&state, &by_stream, 0, &token).unwrap_err(),
+            list_ranges(&state, &by_stream, 0, &token, &Gate::default()).unwrap_err(),
             foreign,
             "{token:?}"
         );
@@ -389,7 +394,7 @@ fn ranges_are_listed_by_stream_by_server_and_by_both() {
         (criteria(Some(StreamId(9)), here), Err(ErrorCode::NOT_FOUND)),
     ];
     for (criterion, expected) in cases {
-        let page = list_ranges(&state, std::slice::from_ref(&criterion), 0, b"").unwrap();
+        let page = list_ranges(&state, std::slice::from_ref(&criterion), 0, b"", &Gate::default()).unwrap();
         let got = page.results[0]
             .ranges
             .as_ref()
@@ -427,7 +432,7 @@ fn criteria(stream_id: Option<StreamId>, server: Option<ServerId>) -> RangeCrite
 fn collect(state: &PlacementState, criteria: &[RangeCriteria], limit: i32) -> Vec<(usize, RangeKey)> {
     let (mut all, mut token) = (vec![], vec![]);
     for _page in 0..100 {
-        let page = list_ranges(state, criteria, limit, &token).unwrap();
+        let page = list_ranges(state, criteria, limit, &token, &Gate::default()).unwrap();
         let before = all.len();
         for listed in page.results {
             all.extend(listed.ranges.unwrap().iter().map(|range| (listed.criterion, range.key)));

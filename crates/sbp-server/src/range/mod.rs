@@ -41,7 +41,7 @@ pub(crate) use fetch::{FetchEntry, Limits, Readiness, Start, judge_fetch, resolv
 pub(crate) use found::{FetchOutcome, Found, ReadDone};
 pub(crate) use hub::RangeHub;
 pub(crate) use job::AppendJob;
-pub(crate) use outcome::AppendDone;
+pub(crate) use outcome::{AppendDone, EntryId};
 pub(crate) use ranges::Ranges;
 pub(crate) use read::{LogRead, ReadJob};
 pub(crate) use readers::Readers;

@@ -388,6 +388,20 @@ impl AppendPipeline {
         self.queue_deadline = earliest;
     }
 
+    /// Ends all that were not given to the session, because no server would take them.
+    pub(super) fn fail_waiting(&mut self, context: &Context, cause: &Cause) {
+        let mut waiting = Vec::new();
+        for &key in &self.queue {
+            let Some(batch) = self.batches.get(key) else { continue };
+            waiting.extend((batch.next..batch.submissions.ops.len()).map(|op| AppendId { batch: key, op }));
+        }
+        for id in waiting {
+            if find(&mut self.batches, id).is_some_and(|op| !op.reply.is_told()) {
+                self.fail(context, id, cause.clone(), None);
+            }
+        }
+    }
+
     /// Delivers what the turn completed, and gives the channel what must go on elsewhere. With `leave`, the whole queue too.
     pub(super) fn finish_turn(&mut self, context: &Context, leave: bool) {
         if leave {

@@ -37,6 +37,12 @@ impl Hello {
         hello
     }
 
+    /// Says with the next request, and with no other, who the client is.
+    pub(super) fn set_token(&mut self, token: Token) {
+        self.request.token = token;
+        self.encode();
+    }
+
     fn encode(&mut self) {
         self.header.clear();
         self.request.encode(&mut Encoder::new(), &mut self.header);

@@ -7,6 +7,7 @@ mod appends;
 mod completion;
 mod entries;
 pub(crate) mod hello;
+pub(crate) mod identity;
 mod in_flight;
 mod unasked;
 
@@ -23,6 +24,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use self::appends::AppendPipeline;
+use self::identity::{Identity, is_denial};
 use self::in_flight::{InFlight, request, token};
 use crate::channel::Channel;
 use crate::channel::command::{Answer, Call, Command, Fetch, Need, Ping};
@@ -74,6 +76,9 @@ pub(crate) struct Connection {
     hello: hello::Hello,
     /// Why no other connection will do better, where that is known.
     refused: Option<Cause>,
+    identity: Identity,
+    /// Why the server does not serve this client.
+    denied: Option<Cause>,
     phase: Phase,
 }
 
@@ -107,6 +112,8 @@ impl Connection {
             calls: Slab::new(),
             requests: 0,
             appends: AppendPipeline::default(),
+            identity: Identity::Unsaid,
+            denied: None,
             held: Vec::new(),
             refused: None,
             phase: Phase::Open,
@@ -143,6 +150,14 @@ impl Connection {
     fn admit(&mut self, command: Command) -> Option<Command> {
         let needs = command.needs();
         let failure = match &self.context.features {
+            // Nothing is served before the HEARTBEAT with the token, which is not sent yet.
+            _ if let Some(cause) = self.denied.as_ref().filter(|_| command.is_for_the_peer()) => {
+                self.context.failure(cause.clone())
+            }
+            _ if self.waits_for_token() && command.is_for_the_peer() => {
+                self.held.push(command);
+                return None;
+            }
             _ if needs == Need::Nothing => return Some(command),
             None if self.phase == Phase::Open => {
                 self.held.push(command);
@@ -283,6 +298,8 @@ impl Connection {
         }
         match answer {
             Ok(features) => self.know(session, now, features, true),
+            // The server does not know this client, or does not serve it.
+            Err(cause) if is_denial(&cause) => self.be_denied(cause),
             // Refused for the moment: what the peer can do, another connection will show.
             Err(Cause::Refused { code, message, .. }) if codes::rule(code).retry != Retry::Never => {
                 self.greeting_failed(format!("the server refused HEARTBEAT for now: {message}"));
@@ -408,6 +425,7 @@ impl Application for Connection {
             Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
             Command::Ping(ping) => self.start_ping(session, now, ping),
             Command::Pump(writer) => writer.pump(),
+            Command::Token(token) => self.handle_token(session, now, token),
             Command::Close => self.start_closing(now),
             Command::Drain => self.drain(),
         }
@@ -426,7 +444,7 @@ impl Application for Connection {
                 let cause = call_failure(&failure, bytes_sent, session.close_reason());
                 self.handle_call_failed(session, now, place(user), cause);
             }
-            Event::HeartbeatDue => self.send_heartbeat(session, now),
+            Event::HeartbeatDue => self.say_hello(session, now),
             Event::PeerGoAway { .. } => self.drain(),
             Event::Closing { reason } => {
                 tracing::debug!(endpoint = %self.context.endpoint, %reason, "connection closes");
@@ -444,7 +462,13 @@ impl Application for Connection {
                 opcode,
                 reason,
                 must_answer: true,
-            } => unasked::refuse(session, raw_call_id, opcode, reason),
+            } => {
+                unasked::refuse(session, raw_call_id, opcode, reason);
+                if opcode == hello::OPCODE {
+                    // The server asks who this is: the token is about to expire.
+                    self.ask_for_token(session, now);
+                }
+            }
             // A session that dialled lets no request through.
             Event::Request(_) | Event::Reject { .. } => {}
             Event::Pong { user, rtt } => match self.calls.try_remove(place(user)) {
@@ -459,6 +483,9 @@ impl Application for Connection {
     }
 
     fn finish_turn(&mut self, session: &mut Session, now: Instant) {
+        if let Some(cause) = &self.denied {
+            self.appends.fail_waiting(&self.context, cause);
+        }
         let leave = session.is_going_away() || matches!(self.phase, Phase::Draining { .. });
         if leave {
             self.drain();

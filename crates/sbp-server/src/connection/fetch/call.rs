@@ -125,6 +125,16 @@ impl FetchCall {
         }
     }
 
+    /// Refuses the entries of the streams that `check` refuses.
+    pub(super) fn refuse_entries(&mut self, check: impl Fn(StreamId) -> Result<(), Refusal>) {
+        for index in 0..self.slots.len() {
+            let Some(slot) = self.slots.get(index) else { continue };
+            if let Err(refusal) = check(slot.info.stream_id) {
+                self.answer(index, FetchOutcome::refused(refusal, None));
+            }
+        }
+    }
+
     /// Streams that the call waits for have changed: their entries are judged again.
     pub(super) fn notice(&mut self, streams: &[StreamId]) {
         let streams_of_slots = self.slots.iter().map(|slot| slot.info.stream_id);

@@ -35,7 +35,10 @@ impl Fetches {
     pub(crate) fn handle_request(&mut self, turn: &mut Turn<'_>, frame: &Frame) -> Result<(), DecodeError> {
         let request = FetchRequest::decode(&frame.header)?;
         request.validate()?;
-        let call = FetchCall::new(&request, turn.now);
+        let mut call = FetchCall::new(&request, turn.now);
+        if !turn.gate.is_open() {
+            call.refuse_entries(|stream| turn.check_stream(OpCode::FETCH, stream));
+        }
         self.calls.insert(frame.call_id, call);
         self.advance(turn, frame.call_id);
         Ok(())

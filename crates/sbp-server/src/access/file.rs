@@ -1,0 +1,361 @@
+//! The file of names on the disk: read by a server while it runs, and changed by `sbp token`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use sbp_locks::{Mutex, RwLock};
+use sbp_messages::Token;
+
+use super::entry::{BadLine, Entry, read_entries, write_entry};
+use super::moment::Moment;
+use super::principal::{Denied, Known, Principal};
+
+/// Why the file of names cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The file cannot be read or written.
+    #[error("cannot {what} {}: {source}", .path.display())]
+    Io {
+        /// The step that failed.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Others than its owner may change the file.
+    #[error(
+        "{} may be changed by others than its owner, who could let anybody in: say chmod 600 {}",
+        .path.display(),
+        .path.display()
+    )]
+    WritableByOthers {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line cannot be used.
+    #[error("{}, {line}", .path.display())]
+    BadLine {
+        /// The file.
+        path: PathBuf,
+        /// Which, and why.
+        line: BadLine,
+    },
+    /// Another program is changing the file.
+    #[error("{} exists: another program is changing {}; delete it if none is", .lock.display(), .path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// What the other program writes.
+        lock: PathBuf,
+    },
+}
+
+impl AccessError {
+    fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io {
+            what,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// The file of names: one JSON object on each line.
+#[derive(Debug)]
+pub struct AuthFile {
+    path: PathBuf,
+    /// All lines, also those that are no entries.
+    lines: Vec<String>,
+    /// The new text. While it exists, nobody else changes the file.
+    lock: PathBuf,
+    written: bool,
+}
+
+impl AuthFile {
+    /// Reads the entries of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessError`] when it is not there, may be changed by others, or has a line that cannot be used.
+    pub fn read(path: &Path) -> Result<Vec<Entry>, AccessError> {
+        Ok(read_file(path)?.0)
+    }
+
+    /// Begins a change of the file, which need not exist. Until it is [written](Self::write) or dropped, other programs
+    /// that change it are told that it is busy.
+    ///
+    /// # Errors
+    ///
+    /// As [`AuthFile::read`], and when another program is changing the file.
+    pub fn change(path: &Path) -> Result<Self, AccessError> {
+        let mut lock = path.as_os_str().to_owned();
+        lock.push(".new");
+        let lock = PathBuf::from(lock);
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&lock);
+        match made {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let path = path.to_owned();
+                return Err(AccessError::Busy { path, lock });
+            }
+            Err(source) => {
+                return Err(AccessError::Io {
+                    what: "write",
+                    path: lock,
+                    source,
+                });
+            }
+        }
+        let mut file = Self {
+            path: path.to_owned(),
+            lines: Vec::new(),
+            lock,
+            written: false,
+        };
+        match read_file(path) {
+            Ok((_, text)) => file.lines = text.lines().map(str::to_owned).collect(),
+            Err(AccessError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(file)
+    }
+
+    /// Adds an entry.
+    pub fn add(&mut self, entry: &Entry) {
+        self.lines.push(write_entry(entry));
+    }
+
+    /// Removes the entries that `is_meant` picks, and returns how many these were. Other lines stay as they are.
+    pub fn remove(&mut self, is_meant: impl Fn(&Entry) -> bool) -> usize {
+        let before = self.lines.len();
+        self.lines.retain(|line| {
+            let entries = read_entries(line.as_bytes()).unwrap_or_default();
+            !entries.iter().any(&is_meant)
+        });
+        before - self.lines.len()
+    }
+
+    /// Puts the changed file in the place of the old one, durably: whoever reads it sees the old one or the new one. Only
+    /// its owner may read it.
+    ///
+    /// # Errors
+    ///
+    /// The system's; the old file is unchanged then.
+    pub fn write(mut self) -> Result<(), AccessError> {
+        let mut text = self.lines.join("\n");
+        text.push('\n');
+        let mut write = || {
+            let mut file = OpenOptions::new().write(true).truncate(true).open(&self.lock)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&self.lock, &self.path)?;
+            // From here on that name is somebody else's, if anybody's.
+            self.written = true;
+            let directory = match self.path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            File::open(directory)?.sync_all()
+        };
+        let written = write();
+        written.map_err(AccessError::io("write", &self.path))
+    }
+}
+
+impl Drop for AuthFile {
+    fn drop(&mut self) {
+        if !self.written {
+            let _ = fs::remove_file(&self.lock);
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<(Vec<Entry>, String), AccessError> {
+    let file = File::open(path).map_err(AccessError::io("read", path))?;
+    let about = file.metadata().map_err(AccessError::io("read", path))?;
+    if about.permissions().mode() & 0o022 != 0 {
+        return Err(AccessError::WritableByOthers { path: path.to_owned() });
+    }
+    let text = io::read_to_string(file).map_err(AccessError::io("read", path))?;
+    let entries = read_entries(text.as_bytes()).map_err(|line| AccessError::BadLine {
+        path: path.to_owned(),
+        line,
+    })?;
+    Ok((entries, text))
+}
+
+/// What of a file changes with its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    length: u64,
+    changed: Option<SystemTime>,
+    status_changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let about = fs::metadata(path).ok()?;
+        Some(Self {
+            inode: about.ino(),
+            length: about.len(),
+            changed: about.modified().ok(),
+            status_changed: (about.ctime(), about.ctime_nsec()),
+        })
+    }
+}
+
+/// Who is known to a running server.
+#[derive(Debug)]
+pub(crate) struct Access {
+    path: PathBuf,
+    known: RwLock<Arc<Known>>,
+    /// What the file looked like when it was last read; `None`: it could not be read.
+    read: Mutex<Option<Stamp>>,
+}
+
+impl Access {
+    pub(crate) fn open(path: &Path) -> Result<Self, AccessError> {
+        // Before the content, so that a change in between is seen as one.
+        let stamp = Stamp::of(path);
+        let entries = AuthFile::read(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            known: RwLock::new(Arc::new(Known::new(entries))),
+            read: Mutex::new(stamp),
+        })
+    }
+
+    fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known.read())
+    }
+
+    /// Who has this token; without one, who has a certificate with this first name.
+    pub(crate) fn authenticate(
+        &self,
+        token: &Token,
+        certificate: Option<&str>,
+        now: Moment,
+    ) -> Result<Arc<Principal>, Denied> {
+        match certificate {
+            Some(name) if token.is_empty() => self.known().by_certificate(name, now),
+            _ => self.known().by_token(token, now),
+        }
+    }
+
+    /// What is known now of somebody who was known before.
+    pub(crate) fn again(&self, before: &Principal, now: Moment) -> Result<Arc<Principal>, Denied> {
+        self.known().again(before, now)
+    }
+
+    /// Reads the file again if it has changed. `Ok(true)`: who is known may be others now. After an error those known
+    /// before stay known; the error is told once.
+    pub(crate) fn reload(&self) -> Result<bool, AccessError> {
+        let stamp = Stamp::of(&self.path);
+        let mut read = self.read.lock();
+        if stamp == *read {
+            return Ok(false);
+        }
+        *read = stamp;
+        drop(read);
+        let entries = AuthFile::read(&self.path)?;
+        *self.known.write() = Arc::new(Known::new(entries));
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::secret::{TokenDigest, new_token};
+
+    fn entry(name: &str, token: &Token) -> Entry {
+        Entry {
+            name: name.to_owned(),
+            allow: vec!["read:*".parse().expect("a grant")],
+            sha256: Some(TokenDigest::of(token)),
+            certificate: None,
+            subject: None,
+            created: None,
+            expires: None,
+            quota: crate::access::Quota::default(),
+        }
+    }
+
+    fn add(path: &Path, name: &str) -> Token {
+        let token = new_token().expect("random");
+        let mut file = AuthFile::change(path).expect("nobody else changes it");
+        file.add(&entry(name, &token));
+        file.write().expect("written");
+        token
+    }
+
+    #[test]
+    fn a_running_server_learns_of_each_change() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
+        let first = add(&path, "one");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let access = Access::open(&path).expect("readable");
+        let now = Moment::from_secs(0);
+        let who = |token: &Token| access.authenticate(token, None, now).map(|who| who.name.to_string());
+        assert_eq!(who(&first).as_deref(), Ok("one"));
+        assert!(!access.reload().expect("unchanged"));
+
+        let second = add(&path, "two");
+        assert_eq!(who(&second), Err(Denied::UnknownToken), "not read yet");
+        assert!(access.reload().expect("readable"));
+        assert_eq!(who(&second).as_deref(), Ok("two"));
+
+        let mut file = AuthFile::change(&path).expect("nobody else changes it");
+        assert!(matches!(AuthFile::change(&path), Err(AccessError::Busy { .. })));
+        assert_eq!(file.remove(|entry| entry.name == "one"), 1);
+        file.write().expect("written");
+        assert!(access.reload().expect("readable"));
+        assert_eq!(who(&first), Err(Denied::UnknownToken), "revoked");
+        assert_eq!(who(&second).as_deref(), Ok("two"));
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_read_lets_nobody_in_and_nobody_out() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
+        let token = add(&path, "one");
+        let access = Access::open(&path).expect("readable");
+        fs::write(&path, "{").expect("written");
+        let error = access.reload().expect_err("no JSON").to_string();
+        assert!(error.contains("tokens, line 1"), "{error}");
+        assert!(!access.reload().expect("told already"));
+        assert!(access.authenticate(&token, None, Moment::from_secs(0)).is_ok());
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).expect("changed");
+        let error = Access::open(&path).expect_err("writable by others").to_string();
+        assert!(error.contains("chmod 600"), "{error}");
+        let error = Access::open(&directory.path().join("none"))
+            .expect_err("not there")
+            .to_string();
+        assert!(error.contains("cannot read"), "{error}");
+    }
+
+    #[test]
+    fn comments_stay_and_a_change_that_is_not_written_changes_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
+        fs::write(&path, "# ours\n\n").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changed");
+        let mut file = AuthFile::change(&path).expect("nobody else changes it");
+        file.add(&entry("one", &new_token().expect("random")));
+        drop(file);
+        assert_eq!(AuthFile::read(&path).expect("readable"), []);
+        add(&path, "two");
+        let text = fs::read_to_string(&path).expect("there");
+        assert!(text.starts_with("# ours\n\n{"), "{text}");
+    }
+}

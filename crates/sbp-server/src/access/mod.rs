@@ -1,0 +1,26 @@
+//! Who asks, and what it may do.
+//!
+//! Everything that decides is pure: [`Grants`](grant::Grants), [`Known`], [`Gate`], the table of
+//! [`operations`]. [`Access`] is around it: the file of names, and its reading again when it changes.
+
+mod entry;
+mod file;
+mod gate;
+mod grant;
+mod moment;
+mod operations;
+mod principal;
+mod quota;
+mod secret;
+
+pub use self::entry::{BadLine, Entry, read_entries, write_entry};
+pub use self::file::{AccessError, AuthFile};
+pub use self::grant::{BadGrant, Grant, Right};
+pub use self::moment::{BadMoment, Moment};
+pub use self::quota::Quota;
+pub use self::secret::{BadDigest, TokenDigest, new_token};
+
+pub(crate) use self::file::Access;
+pub(crate) use self::gate::Gate;
+pub(crate) use self::operations::Subject;
+pub(crate) use self::principal::Denied;

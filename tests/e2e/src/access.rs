@@ -1,0 +1,103 @@
+//! Files of names, and clients that are known by a token.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sbp_client::{Client, TokenSource};
+use sbp_messages::{ClientRole, HeartbeatRequest, HeartbeatResponse, Message, Token};
+use sbp_server::access::{AuthFile, Entry, Quota, TokenDigest, new_token};
+use sbp_server::{AccessConfig, Server, ServerConfig};
+use tempfile::TempDir;
+
+use crate::clients::client_with;
+use crate::peer::Peer;
+use crate::servers::quick_config;
+
+/// A file of names that a test fills.
+#[derive(Debug)]
+pub struct Names {
+    directory: TempDir,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let names = Self {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        AuthFile::change(&names.path()).unwrap().write().unwrap();
+        names
+    }
+}
+
+impl Names {
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join("names")
+    }
+
+    /// Adds a name with these grants, known by a token.
+    pub fn add(&self, name: &str, allow: &[&str]) -> Token {
+        self.add_with(name, allow, |_| ())
+    }
+
+    /// The same, changed.
+    pub fn add_with(&self, name: &str, allow: &[&str], change: impl FnOnce(&mut Entry)) -> Token {
+        let token = new_token().unwrap();
+        let mut entry = Entry {
+            name: name.to_owned(),
+            allow: allow.iter().map(|grant| grant.parse().unwrap()).collect(),
+            sha256: Some(TokenDigest::of(&token)),
+            certificate: None,
+            subject: None,
+            created: None,
+            expires: None,
+            quota: Quota::default(),
+        };
+        change(&mut entry);
+        let mut file = AuthFile::change(&self.path()).unwrap();
+        file.add(&entry);
+        file.write().unwrap();
+        token
+    }
+
+    /// Takes a name's tokens away.
+    pub fn revoke(&self, name: &str) {
+        let mut file = AuthFile::change(&self.path()).unwrap();
+        assert!(file.remove(|entry| entry.name == name) > 0);
+        file.write().unwrap();
+    }
+
+    /// Starts a server that asks who its clients are.
+    pub fn serve(&self) -> Server {
+        self.serve_with(|_| ())
+    }
+
+    /// The same, changed.
+    pub fn serve_with(&self, change: impl FnOnce(&mut ServerConfig)) -> Server {
+        let mut config = quick_config(None, "127.0.0.1:0");
+        config.access = Some(AccessConfig { file: self.path() });
+        change(&mut config);
+        Server::start(config).unwrap()
+    }
+}
+
+/// A client with this token.
+pub fn client_as(server: &Server, token: &Token) -> Client {
+    let token = token.clone();
+    client_with(server.address(), |config| {
+        config.token = Some(TokenSource::Fixed(token));
+        config.timeout = Duration::from_secs(10);
+    })
+}
+
+/// Says hello with a token, in a role, and returns the answer.
+pub fn hello(peer: &mut Peer, token: &Token, role: ClientRole) -> HeartbeatResponse {
+    let request = HeartbeatRequest {
+        client_role: role,
+        protocol_revision: 1,
+        token: token.clone(),
+        ..HeartbeatRequest::default()
+    };
+    let call = peer.send(&request, &[]);
+    HeartbeatResponse::decode(&peer.answer(call).header).unwrap()
+}
