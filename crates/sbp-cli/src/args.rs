@@ -7,6 +7,7 @@ mod proxy;
 mod server;
 mod stream;
 mod tls;
+mod token;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub(crate) use proxy::Proxy;
 pub(crate) use server::{ClusterAction, Server, ServerAction, Watched};
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
 pub(crate) use tls::{ClientTls, ServerTls, Tls, TlsAction, TlsDev};
+
+pub(crate) use token::{CreateToken, ListTokens, RevokeToken, Token, TokenAction};
 
 use crate::when::{parse_duration, parse_position};
 
@@ -77,6 +80,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Make certificates to try TLS with.
     Tls(Tls),
+    /// Say who may do what on a server: make, list and revoke tokens.
+    Token(Token),
     /// Stand between clients and a server, and make the network misbehave.
     Proxy(Proxy),
     /// Check every checksum in a data directory that no server uses.
@@ -113,6 +118,10 @@ pub(crate) struct Connection {
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) tls: ClientTls,
+    /// A file with the token that says who you are, for servers that ask. Without it, the token in $SBP_TOKEN is used. A
+    /// token is no argument, because others see those.
+    #[arg(long, env = "SBP_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -122,6 +131,7 @@ Examples:
   sbp serve --data-dir ./data --listen 127.0.0.1:0     any free port; it is printed
   sbp serve --data-dir ./data --http 127.0.0.1:12380   a status page, metrics and health for a browser and Prometheus
   sbp serve --config /etc/sbp/sbp.toml                 settings from a file
+  sbp serve --data-dir ./data --auth names.jsonl       asks who its clients are; see sbp token
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
                                                        stores the ranges that the placement driver gives it
@@ -168,7 +178,11 @@ pub(crate) struct Serve {
     /// What an acknowledgement means: after fdatasync, or handed to the operating system.
     #[arg(long, value_enum, default_value_t = Durability::Fsync)]
     pub(crate) durability: Durability,
-    /// Listen where other machines can connect, although there is no authentication yet.
+    /// A file that says who may do what, made with `sbp token create`; without it, everybody who can connect may do
+    /// everything. It is read again within a second of each change.
+    #[arg(long, env = "SBP_AUTH", value_name = "FILE")]
+    pub(crate) auth: Option<PathBuf>,
+    /// Listen where other machines can connect, although they could do everything, or read along.
     #[arg(long)]
     pub(crate) insecure_listen: bool,
     /// Answer HTTP at this address: a status page for people, /status.json, /metrics for Prometheus, /health/live and

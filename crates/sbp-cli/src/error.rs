@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow_schema::ArrowError;
 use sbp_client::{ClientError, ConfigError};
 use sbp_record::{BatchError, SchemaError};
+use sbp_server::access::AccessError;
 use sbp_server::{ServerFailure, ShutdownError, StartError};
 
 /// Why a command failed, in the words that are shown.
@@ -19,6 +20,8 @@ pub(crate) enum CliError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Start(#[from] StartError),
+    #[error(transparent)]
+    Access(#[from] AccessError),
     #[error(transparent)]
     Proxy(#[from] sbp_proxy::ProxyError),
     #[error(transparent)]

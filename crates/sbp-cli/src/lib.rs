@@ -58,6 +58,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Range(range) => command::range::run(range, terminal),
         Command::Cluster(cluster) => command::cluster::run(&cluster, terminal),
         Command::Server(server) => command::server::run(&server, terminal),
+        Command::Token(token) => command::token::run(token, terminal),
         Command::Cursor(cursor) => command::cursor::run(cursor, terminal),
         Command::Append(append) => command::append::run(append, terminal),
         Command::Fetch(fetch) => command::fetch::run(&fetch, terminal),

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use sbp_client::{Client, ClientConfig};
-use sbp_messages::Stream;
+use sbp_client::{Client, ClientConfig, TokenSource};
+use sbp_messages::{Stream, Token};
 use sbp_types::StreamId;
 use tokio::runtime::{Builder, Runtime};
 
@@ -23,6 +23,7 @@ impl Session {
     pub(crate) fn new(connection: &Connection) -> Result<Self, CliError> {
         let mut config = ClientConfig::with_tls(&connection.servers, connection.tls.files())?;
         config.timeout = connection.timeout;
+        config.token = token(connection);
         config.client_id = format!("sbp command, pid {}", std::process::id());
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -51,6 +52,15 @@ impl Session {
             .unwrap_or_else(|| Err(sbp_client::ClientError::invalid("no stream was named")))
             .map_err(CliError::from)
     }
+}
+
+/// What says who the user is.
+fn token(connection: &Connection) -> Option<TokenSource> {
+    let in_file = connection.token_file.clone().map(TokenSource::file);
+    in_file.or_else(|| {
+        let token = std::env::var("SBP_TOKEN").ok().filter(|token| !token.is_empty());
+        token.map(|token| TokenSource::Fixed(Token::new(token)))
+    })
 }
 
 impl Drop for Session {

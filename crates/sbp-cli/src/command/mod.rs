@@ -12,4 +12,5 @@ pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod stream;
 pub(crate) mod tls;
+pub(crate) mod token;
 pub(crate) mod verify;

@@ -5,7 +5,7 @@ use std::thread;
 
 use sbp_client::{ConfigError, Scheme, ServerAddress};
 use sbp_http::{HttpConfig, ObservedServer};
-use sbp_server::{ClientTlsFiles, Roles, ServerConfig};
+use sbp_server::{AccessConfig, ClientTlsFiles, Roles, ServerConfig};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -40,6 +40,7 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         listen: serve.listen,
         advertise: serve.advertise,
         durability: durability(serve.durability),
+        access: serve.auth.map(|file| AccessConfig { file }),
         insecure_listen,
         retention_interval: serve.retention_interval,
         max_connections: serve.max_connections,

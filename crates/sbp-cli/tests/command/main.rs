@@ -12,6 +12,7 @@ mod records;
 mod roles;
 mod settings;
 mod tls;
+mod token;
 mod watch;
 
 use std::io::Write;
@@ -25,6 +26,9 @@ fn sbp(arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .env_remove("SBP_SERVERS")
+        .env_remove("SBP_AUTH")
+        .env_remove("SBP_TOKEN")
+        .env_remove("SBP_TOKEN_FILE")
         .env_remove("SBP_LOG")
         .env_remove("SBP_LOG_FORMAT")
         .env_remove("SBP_HTTP");

@@ -56,6 +56,15 @@ impl fmt::Display for BadLine {
 }
 
 impl Entry {
+    /// Whether a server could read the line.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        self.fault().map_or(Ok(()), |fault| Err(fault.to_owned()))
+    }
+
     fn fault(&self) -> Option<&'static str> {
         let shown_by = [
             self.sha256.is_some(),
