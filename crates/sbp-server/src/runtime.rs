@@ -74,12 +74,9 @@ impl ServerRuntime {
     /// Starts all parts.
     pub(crate) fn start(config: &ServerConfig) -> Result<Self, StartError> {
         let began = Instant::now();
-        // Where who asks is known and nobody reads along, other machines may connect.
-        let is_guarded = config.access.is_some() && config.tls.is_some();
-        check_listen_address(&config.listen, config.insecure_listen || is_guarded)?;
+        check_listen_address(&config.listen, config.insecure_listen || is_guarded(config))?;
         let tls = config.tls.clone().map(ServerTls::new).transpose()?;
         let peer_tls = config.peer_tls.clone().map(ClientTls::new).transpose()?;
-        let access = open_access(config)?;
         let runtime = start_runtime("sbp-server-io")?;
         let reception = start_runtime("sbp-reception")?;
         // Before the directory is opened, so that a port in use is reported at once and nothing is changed.
@@ -103,7 +100,7 @@ impl ServerRuntime {
         };
         let session = session_config(config);
         config.monitor.enter(Phase::Recovering);
-        let (node, owner) = open_node(&context, &session, log_config(config, &data_dir), access)?;
+        let (node, owner) = open_node(&context, &session, log_config(config, &data_dir))?;
         let locks = lock_descriptors(data_dir.path())
             .into_iter()
             .map(|fd| descriptors.register(fd))
@@ -133,10 +130,7 @@ impl ServerRuntime {
             reception.spawn(Arc::clone(&acceptor).run(entrance, stopped.clone()));
         }
         drop(acceptor);
-        start_background_tasks(&runtime, &node, config, data_dir.path());
-        if let Some(access) = &node.access {
-            runtime.spawn(watch_access(Arc::downgrade(access), Arc::downgrade(&connections)));
-        }
+        start_background_tasks(&runtime, &node, &connections, config, data_dir.path());
         let observed = observe(config, &node, &owner, &connections, data_dir.path());
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
@@ -290,6 +284,11 @@ fn tell_start(config: &ServerConfig, local: SocketAddr, advertise: &str, data_di
     }
 }
 
+/// Whether who asks is known and nobody reads along, so that other machines may connect.
+fn is_guarded(config: &ServerConfig) -> bool {
+    config.access.is_some() && config.tls.is_some()
+}
+
 /// Opens the file that says who may do what.
 fn open_access(config: &ServerConfig) -> Result<Option<Arc<Access>>, StartError> {
     let access = config.access.as_ref().map(|access| Access::open(&access.file));
@@ -301,9 +300,9 @@ fn open_node(
     context: &StartContext<'_>,
     session: &SessionConfig,
     log: LogConfig,
-    access: Option<Arc<Access>>,
 ) -> Result<(Arc<Node>, Arc<RangeServer>), StartError> {
     let config = context.config;
+    let access = open_access(config)?;
     let parts = StorageParts {
         files: file_system(config),
         clock: Arc::new(SystemClock::new()),
@@ -353,7 +352,16 @@ fn open_node(
 }
 
 /// Starts the regular tasks of the server.
-fn start_background_tasks(runtime: &Runtime, node: &Arc<Node>, config: &ServerConfig, directory: &Path) {
+fn start_background_tasks(
+    runtime: &Runtime,
+    node: &Arc<Node>,
+    connections: &Arc<Connections>,
+    config: &ServerConfig,
+    directory: &Path,
+) {
+    if let Some(access) = &node.access {
+        runtime.spawn(watch_access(Arc::downgrade(access), Arc::downgrade(connections)));
+    }
     runtime.spawn(measure_lag(Arc::downgrade(node)));
     if node.ranges.is_some() {
         runtime.spawn(trim_what_is_due(Arc::downgrade(node), config.retention_interval));

@@ -3,12 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use sbp_frame::OpCode;
-use sbp_messages::{ClientRole, ErrorCode, GoAway, HeartbeatRequest, Status};
-use sbp_session::{Outgoing, Session};
+use sbp_messages::{ErrorCode, Status};
 
-use super::handler::Connection;
-use crate::access::{Denied, Gate};
+use crate::access::Denied;
 use crate::refusal::Refusal;
 
 /// So many HEARTBEATs that are not believed close the connection.
@@ -20,15 +17,15 @@ const ASK_BEFORE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Identification {
     /// HEARTBEATs that were not believed.
-    refused: u8,
+    pub(super) refused: u8,
     /// Why the last one was not.
-    denied: Option<Refusal>,
-    expiry: Expiry,
+    pub(super) denied: Option<Refusal>,
+    pub(super) expiry: Expiry,
 }
 
 /// When the peer stops being known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Expiry {
+pub(super) enum Expiry {
     /// Not by itself.
     #[default]
     Never,
@@ -53,147 +50,7 @@ impl Identification {
     }
 }
 
-impl Connection {
-    /// Whether the peer is known, or is not asked who it is.
-    pub(super) fn is_known(&self) -> bool {
-        self.node.access.is_none() || !self.gate.is_open()
-    }
-
-    /// Finds out from a HEARTBEAT who the peer is, and lets it in. A HEARTBEAT without a token changes nothing for a peer
-    /// that is known.
-    pub(super) fn identify(
-        &mut self,
-        session: &mut Session,
-        now: Instant,
-        request: &HeartbeatRequest,
-    ) -> Result<(), Refusal> {
-        let Some(access) = &self.node.access else {
-            return Ok(());
-        };
-        // A HEARTBEAT that says nothing new about a peer whose last one was not believed.
-        if let (true, true, Some(denied)) = (
-            request.token.is_empty(),
-            self.gate.is_open(),
-            &self.identification.denied,
-        ) {
-            return Err(denied.clone());
-        }
-        let known = self.gate.principal().filter(|_| request.token.is_empty()).cloned();
-        let found = match known {
-            Some(principal) => Ok(principal),
-            None => access.authenticate(&request.token, self.origin().peer_name.as_deref(), self.node.moment()),
-        };
-        let gate = found
-            .map_err(|denied| unauthorized(&denied))
-            .map(Gate::of)
-            .and_then(|gate| {
-                if matches!(
-                    request.client_role,
-                    ClientRole::PLACEMENT_DRIVER | ClientRole::RANGE_SERVER
-                ) {
-                    gate.check_server()?;
-                }
-                Ok(gate)
-            });
-        match gate {
-            Ok(gate) => {
-                self.let_in(now, gate);
-                self.identification.denied = None;
-                session.set_authenticated();
-                Ok(())
-            }
-            Err(refusal) => {
-                self.identification.refused = self.identification.refused.saturating_add(1);
-                let status = refusal.clone().into();
-                self.node.refusals.note(OpCode::HEARTBEAT, &status, self.handle.id, now);
-                self.identification.denied = Some(refusal.clone());
-                Err(refusal)
-            }
-        }
-    }
-
-    /// Why a request of a peer that is not known is not served: what was wrong with its HEARTBEAT, if it sent one.
-    pub(super) fn not_authenticated(&self) -> Status {
-        let denied = self.identification.denied.clone();
-        denied.unwrap_or_else(|| unauthorized(&Denied::NoToken)).into()
-    }
-
-    /// From now on the peer may do what `gate` lets it.
-    fn let_in(&mut self, now: Instant, gate: Gate) {
-        if gate == self.gate {
-            return;
-        }
-        let expires = gate.principal().and_then(|principal| principal.expires);
-        self.identification.expiry = match expires {
-            None => Expiry::Never,
-            Some(end) => Expiry::At {
-                end: now + end.from_now(self.node.moment()),
-            },
-        };
-        self.gate = gate;
-    }
-
-    /// Somebody may not be known any more, or may do other things.
-    pub(super) fn look_again(&mut self, session: &mut Session, now: Instant) {
-        let (Some(access), Some(before)) = (&self.node.access, self.gate.principal()) else {
-            return;
-        };
-        match access.again(before, self.node.moment()) {
-            Ok(principal) => {
-                let gate = Gate::of(principal);
-                if gate != self.gate {
-                    self.let_in(now, gate);
-                    // What waits was let in by the old rights: whoever still may asks again.
-                    let (work, mut turn) = self.turn(session, now);
-                    work.fetches.end_all(&mut turn);
-                }
-            }
-            Err(denied) => self.throw_out(session, now, &denied),
-        }
-    }
-
-    /// Asks for another token when the peer's is about to expire, and closes the connection when it has.
-    pub(super) fn check_expiry(&mut self, session: &mut Session, now: Instant) {
-        if self.identification.poll_timeout().is_none_or(|due| due > now) {
-            return;
-        }
-        match self.identification.expiry {
-            Expiry::Never => {}
-            Expiry::At { end } => {
-                self.identification.expiry = Expiry::Asked { end };
-                let header = self.replier.encode(&HeartbeatRequest::default());
-                let ask = Outgoing {
-                    opcode: OpCode::HEARTBEAT,
-                    header,
-                    payload: &[],
-                    user: 0,
-                    deadline: Some(end),
-                    receive_charge: 0,
-                };
-                // A connection that is going away takes nothing more, and ends by itself.
-                let _ = session.send_request(now, ask);
-            }
-            Expiry::Asked { .. } => {
-                let at = self.gate.principal().and_then(|principal| principal.expires);
-                let denied = at.map_or(Denied::UnknownToken, Denied::Expired);
-                self.throw_out(session, now, &denied);
-            }
-        }
-    }
-
-    /// The peer is not known any more: nothing of it is served, from now on.
-    fn throw_out(&mut self, session: &mut Session, now: Instant, denied: &Denied) {
-        self.identification.expiry = Expiry::Never;
-        let goodbye = GoAway {
-            status: unauthorized(denied).into(),
-            grace_ms: 0,
-        };
-        session.go_away(self.replier.encode(&goodbye), now);
-        session.close();
-    }
-}
-
-fn unauthorized(denied: &Denied) -> Refusal {
+pub(super) fn unauthorized(denied: &Denied) -> Refusal {
     Refusal::new(ErrorCode::UNAUTHORIZED, denied.to_string())
 }
 

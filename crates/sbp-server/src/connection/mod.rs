@@ -13,6 +13,7 @@ mod fetch;
 mod handle;
 mod handler;
 mod identification;
+mod known_peer;
 mod metadata;
 mod range_server;
 mod replier;
