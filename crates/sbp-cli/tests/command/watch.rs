@@ -68,7 +68,7 @@ fn stats_of_a_server_are_shown_for_people_and_programs() {
         "{shown}"
     );
     let line = |name: &str| {
-        let found = shown.lines().find(|line| line.starts_with(name));
+        let found = shown.lines().find(|line| line.trim_start().starts_with(name));
         found.unwrap_or_else(|| panic!("no {name} in {shown}")).to_owned()
     };
     assert_eq!(line("append records").split_whitespace().last(), Some("1"));
