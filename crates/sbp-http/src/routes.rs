@@ -99,6 +99,7 @@ async fn status(State(answers): State<Answers>, Asked(choice): Asked<Choice>) ->
         search: choice.search,
         limit: choice.limit.unwrap_or(STREAMS).min(MOST_STREAMS),
         stream: choice.stream,
+        cursors: true,
     };
     elsewhere(move || json(&answers.monitor.status(&query))).await
 }

@@ -13,7 +13,7 @@ use crate::status::{Phase, Problem, Query, Readiness, Snapshot, Status};
 /// A view of a server. Give it to the server in its configuration; clones are the same view.
 ///
 /// It can be asked from any thread and at any time, before the server is started and after it has ended too. Asking
-/// takes locks of the server for moments, and never waits for its disk.
+/// takes locks of the server for moments, and waits for its disk only where [cursors](Query::cursors) are asked for.
 #[derive(Clone)]
 pub struct Monitor {
     shared: Arc<Mutex<State>>,

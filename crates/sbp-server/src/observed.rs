@@ -248,7 +248,11 @@ impl Observed {
         Streams {
             matched: count(found.len()),
             list: rows.map(|(name, id)| self.row(*id, name.as_deref())).collect(),
-            cursors: cursors(&self.node, &self.owner),
+            cursors: if query.cursors {
+                cursors(&self.node, &self.owner)
+            } else {
+                Vec::new()
+            },
         }
     }
 

@@ -53,6 +53,8 @@ pub struct Query {
     pub limit: usize,
     /// The stream whose ranges are listed.
     pub stream: Option<i64>,
+    /// Whether named cursors are listed. Each costs a read, of the disk where nobody has committed lately.
+    pub cursors: bool,
 }
 
 /// Everything about a server at one moment.

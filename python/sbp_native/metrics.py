@@ -1,0 +1,87 @@
+"""The figures of clients as metrics for Prometheus, by ``prometheus_client``, which ``sbp-native[prometheus]`` brings.
+
+    import prometheus_client
+    from sbp_native.metrics import ClientCollector
+
+    with sbp_native.connect() as client:
+        prometheus_client.REGISTRY.register(ClientCollector(client, name="billing"))
+
+Servers have metrics of their own: ``sbp serve --http``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
+
+__all__ = ["ClientCollector"]
+
+
+class _Counting(Protocol):
+    def stats(self) -> dict[str, float]: ...
+
+
+#: What ``stats()`` calls it, the metric, and what it is. Counters since the client was made.
+_COUNTERS = (
+    ("calls", "calls", "Calls sent"),
+    ("answers", "answers", "Answers received"),
+    ("bytes_out", "sent_bytes", "Bytes sent"),
+    ("bytes_in", "received_bytes", "Bytes received"),
+    ("bytes_copied", "copied_bytes", "Received bytes that had to be copied"),
+    ("connections", "connections", "Connections made"),
+    ("reads", "reads", "System calls that read"),
+    ("writes", "writes", "System calls that wrote"),
+    ("io_wakeups", "io_wakeups", "Wake-ups of the tasks of connections"),
+    ("round_trips", "round_trips", "Round trips measured"),
+)
+#: As they are now.
+_GAUGES = (
+    ("in_flight", "in_flight_calls", "Calls that are started and not over"),
+    ("bytes_in_flight", "in_flight_bytes", "Bytes of calls that are started and not over"),
+    ("bytes_pinned", "pinned_bytes", "Received bytes that views keep in memory"),
+)
+_QUANTILES = (("0.5", "rtt_p50"), ("0.9", "rtt_p90"), ("0.99", "rtt_p99"), ("1", "rtt_max"))
+
+
+class ClientCollector:
+    """A collector for a registry of ``prometheus_client``: what :meth:`~sbp_native.Client.stats` tells, asked at every
+    scrape. The client may be a blocking one or one of asyncio.
+
+    Counters ``sbp_client_calls_total``, ``answers``, ``sent_bytes``, ``received_bytes``, ``copied_bytes``,
+    ``connections``, ``reads``, ``writes``, ``io_wakeups``, ``round_trips``; gauges ``sbp_client_in_flight_calls``,
+    ``in_flight_bytes``, ``pinned_bytes`` and ``sbp_client_round_trip_seconds`` with the label ``quantile``. All have
+    the label ``client``.
+    """
+
+    def __init__(self, client: _Counting, *, name: str = "") -> None:
+        """``name`` is the label ``client``: clients in one registry need different ones."""
+        self._client = client
+        self._name = name
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now; what a registry calls."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        stats = self._client.stats()
+        labels = [self._name]
+        for key, name, text in _COUNTERS:
+            counter = CounterMetricFamily(f"sbp_client_{name}", text, labels=["client"])
+            counter.add_metric(labels, stats[key])
+            yield counter
+        for key, name, text in _GAUGES:
+            gauge = GaugeMetricFamily(f"sbp_client_{name}", text, labels=["client"])
+            gauge.add_metric(labels, stats[key])
+            yield gauge
+        text = "Round trips: the time that this share of them did not exceed"
+        trips = GaugeMetricFamily("sbp_client_round_trip_seconds", text, labels=["client", "quantile"])
+        for quantile, key in _QUANTILES:
+            trips.add_metric([self._name, quantile], stats[key])
+        yield trips
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: so a registry does not ask the client when this is registered."""
+        return iter(())
