@@ -80,6 +80,7 @@ __all__ = [
     "SpanReader",
     "Stream",
     "StreamInfo",
+    "Tls",
     "Writer",
     "__version__",
     "after_fork_in_child",

@@ -134,6 +134,14 @@ def test_settings_that_contradict_themselves(secured: sbp.Server, made: Path, tm
         sbp.Server(tls=sbp.Tls(cert=made / "server.crt", key=made / "client.key"))
 
 
+def test_a_proxy_says_that_it_reads_frames(secured: sbp.Server) -> None:
+    with pytest.raises(ValueError, match="speaks TLS, and a proxy reads frames"):
+        sbp.Proxy(secured)
+    assert secured.plain_listening is not None
+    with sbp.Proxy(secured.plain_listening) as proxy, sbp.connect(proxy.address) as client:
+        client.ping()
+
+
 def test_a_pickle_names_files_and_holds_no_key(made: Path) -> None:
     tls = showing(made)
     pickled = pickle.dumps(tls)

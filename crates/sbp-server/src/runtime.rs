@@ -90,6 +90,7 @@ impl ServerRuntime {
             DataDir::new(config.data_dir.as_deref()).map_err(StartError::io("make a temporary directory"))?;
         let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
         tell_start(config, local, &advertise, &data_dir);
+        tell_tls(tls.as_deref(), plain.as_ref().map(|(address, _)| *address));
         let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
         let context = StartContext {
             config,
@@ -125,10 +126,7 @@ impl ServerRuntime {
         });
         let (plain, beside) = plain.unzip();
         let is_plain = tls.is_none();
-        let entrances = std::iter::once(Entrance { listener, is_plain });
-        for entrance in entrances.chain(beside) {
-            reception.spawn(Arc::clone(&acceptor).run(entrance, stopped.clone()));
-        }
+        open_doors(&reception, &acceptor, Entrance { listener, is_plain }, beside, &stopped);
         drop(acceptor);
         start_background_tasks(&runtime, &node, &connections, config, data_dir.path());
         let observed = observe(config, &node, &owner, &connections, data_dir.path());
@@ -261,6 +259,32 @@ fn observe(
     config.monitor.show(weak);
     config.monitor.enter(Phase::Serving);
     observed
+}
+
+/// Accepts at each entrance until the server is told to stop.
+fn open_doors(
+    reception: &Runtime,
+    acceptor: &Arc<Acceptor>,
+    main: Entrance,
+    beside: Option<Entrance>,
+    stopped: &watch::Receiver<bool>,
+) {
+    for entrance in std::iter::once(main).chain(beside) {
+        reception.spawn(Arc::clone(acceptor).run(entrance, stopped.clone()));
+    }
+}
+
+/// Logs how clients are talked to.
+fn tell_tls(tls: Option<&ServerTls>, plain: Option<SocketAddr>) {
+    let Some(tls) = tls else { return };
+    let clients = tls.files().client_ca.as_ref().map(|path| path.display().to_string());
+    let plain = plain.map(|address| address.to_string());
+    tracing::info!(
+        certificate = tls.certificate(),
+        clients_of = clients,
+        plain_listen = plain,
+        "TLS is spoken"
+    );
 }
 
 /// Logs what is about to be started.

@@ -14,7 +14,7 @@ use crate::descriptors::Descriptors;
 use crate::dial::{DialError, dial};
 use crate::driver::{LINGER, linger};
 use crate::socket::Socket;
-use crate::tls::{ClientTls, ServerTls, TlsFailure, refusal};
+use crate::tls::{ClientTls, ReadAhead, ServerTls, TlsFailure, refusal};
 
 /// How connections are made.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ enum Kind {
 
 #[derive(Debug)]
 struct TlsLink {
-    stream: TlsStream<Socket>,
+    stream: TlsStream<ReadAhead>,
     /// What has to be known until the server has said something inside TLS; nothing at the side that accepts.
     unproven: Option<Unproven>,
 }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
+mod cluster;
 mod mutual;
 mod setting;
 mod talk;
 mod trust;
+mod versions;

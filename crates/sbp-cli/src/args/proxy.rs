@@ -36,7 +36,8 @@ Examples:
   sbp append orders --servers 127.0.0.1:12379 --data hello
 
 A server tells clients where to connect: start it with --advertise and the proxy's address, or they go around the
-proxy. Prints `listening on HOST:PORT`, and what each rule has done when SIGINT or SIGTERM ends it.")]
+proxy. It reads frames, so it speaks no TLS: put it in front of an address without. Prints `listening on HOST:PORT`, and
+what each rule has done when SIGINT or SIGTERM ends it.")]
 pub(crate) struct Proxy {
     /// The server that connections are passed on to.
     #[arg(long, default_value = "127.0.0.1:12378", value_name = "HOST:PORT")]

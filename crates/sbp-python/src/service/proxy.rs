@@ -55,10 +55,17 @@ fn target_of(target: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
     let Some(target) = target else {
         return Ok(None);
     };
-    match target.cast::<Server>() {
-        Ok(server) => server.getattr(interned!(target.py(), "address"))?.extract().map(Some),
-        Err(_) => target.extract().map(Some),
+    let target: String = match target.cast::<Server>() {
+        Ok(server) => server.getattr(interned!(target.py(), "address"))?.extract()?,
+        Err(_) => target.extract()?,
+    };
+    if target.starts_with("sbps://") {
+        return Err(PyValueError::new_err(format!(
+            "{target} speaks TLS, and a proxy reads frames: give it an address without TLS, such as the plain_listening of a \
+             Server(plain_listen=...)"
+        )));
     }
+    Ok(Some(target))
 }
 
 fn parse(rule: &str) -> PyResult<Rule> {

@@ -97,7 +97,7 @@ impl PeerConnection {
             Err(error @ (SendError::HeaderTooLarge { .. } | SendError::FrameTooLarge(_))) => {
                 tell(reply, Ended::Unusable(error.to_string()));
             }
-            Err(error) => tell(reply, Ended::Lost(error.to_string())),
+            Err(error) => tell(reply, Ended::Lost(why_closed(session, &error))),
         }
     }
 
@@ -164,11 +164,11 @@ impl PeerConnection {
         }
     }
 
-    fn handle_failed(&mut self, user: u64, failure: &CallFailure) {
+    fn handle_failed(&mut self, session: &Session, user: u64, failure: &CallFailure) {
         if let Some(InFlight::Call { reply, .. }) = self.calls.remove(&user) {
             let ended = match failure {
                 CallFailure::OpCodeMismatch { .. } | CallFailure::BadAnswer(_) => Ended::Unusable(failure.to_string()),
-                _ => Ended::Lost(failure.to_string()),
+                _ => Ended::Lost(why_closed(session, failure)),
             };
             tell(reply, ended);
         }
@@ -208,7 +208,7 @@ impl Application for PeerConnection {
     fn handle_event(&mut self, session: &mut Session, now: Instant, event: Event) {
         match event {
             Event::Response { user, frame, end, .. } => self.handle_response(session, user, frame, end),
-            Event::CallFailed { user, failure, .. } => self.handle_failed(user, &failure),
+            Event::CallFailed { user, failure, .. } => self.handle_failed(session, user, &failure),
             Event::HeartbeatDue => self.greet(session, now),
             Event::PeerGoAway { .. } => self.channel.drains(self.generation, None),
             Event::Closing { reason } => self.channel.drains(self.generation, Some(&reason)),
@@ -233,5 +233,13 @@ impl Application for PeerConnection {
                 tell(reply, Ended::Lost(reason.to_string()));
             }
         }
+    }
+}
+
+/// Why the connection ended, where it did; else what a call failed of.
+fn why_closed(session: &Session, failure: &dyn std::fmt::Display) -> String {
+    match session.close_reason() {
+        Some(reason) => reason.to_string(),
+        None => failure.to_string(),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use rustls::pki_types::UnixTime;
 use x509_parser::certificate::X509Certificate;
@@ -58,6 +59,13 @@ pub(super) fn first_name(certificate: &[u8]) -> Option<String> {
         })
     };
     dns.or_else(uri).or_else(email).map(str::to_owned)
+}
+
+/// How long a certificate still counts; nothing where it has expired.
+pub(super) fn time_left(certificate: &[u8]) -> Option<Duration> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let seconds = parsed.validity().not_after.timestamp() - ASN1Time::now().timestamp();
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 /// The moment in words, to the second.

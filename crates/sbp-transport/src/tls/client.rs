@@ -14,6 +14,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use super::certificate::describe;
 use super::failure::{End, Shown, TlsFailure, handshake_failure};
 use super::files::{Reloading, TlsFileError, authorities, certified_key};
+use super::read_ahead::ReadAhead;
 use super::{ALPN, provider};
 use crate::socket::Socket;
 
@@ -50,7 +51,7 @@ struct Loaded {
 /// A connection whose handshake is complete as far as this side knows.
 #[derive(Debug)]
 pub(crate) struct Connected {
-    pub(crate) stream: TlsStream<Socket>,
+    pub(crate) stream: TlsStream<ReadAhead>,
     /// The certificate that was shown, in words.
     pub(crate) own: Option<Arc<str>>,
 }
@@ -90,7 +91,7 @@ impl ClientTls {
             shown: shown.clone(),
         }));
         let own = loaded.own.clone();
-        let connecting = TlsConnector::from(Arc::new(config)).connect(expected, socket);
+        let connecting = TlsConnector::from(Arc::new(config)).connect(expected, ReadAhead::new(socket));
         match connecting.await {
             Ok(stream) => Ok(Connected { stream, own }),
             Err(error) => {

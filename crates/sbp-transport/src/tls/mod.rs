@@ -8,12 +8,14 @@ mod certificate;
 mod client;
 mod failure;
 mod files;
+mod read_ahead;
 mod server;
 
 pub use client::{ClientTls, ClientTlsFiles};
 pub use failure::TlsFailure;
 pub(crate) use failure::refusal;
 pub use files::TlsFileError;
+pub(crate) use read_ahead::ReadAhead;
 pub use server::{ServerTls, ServerTlsFiles};
 
 use std::sync::{Arc, OnceLock};

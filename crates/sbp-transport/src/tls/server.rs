@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -10,12 +11,16 @@ use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVer
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::certificate::{describe, first_name};
+use super::certificate::{describe, first_name, time_left};
 use super::client::resolver;
 use super::failure::{End, Shown, TlsFailure, handshake_failure};
 use super::files::{Reloading, TlsFileError, authorities, certified_key};
+use super::read_ahead::ReadAhead;
 use super::{ALPN, provider};
 use crate::socket::Socket;
+
+/// From this long before its end on a certificate is warned about.
+const RENEW_WITHIN: Duration = Duration::from_secs(14 * 86_400);
 
 /// What a server's side of TLS is made of: names of files in PEM format.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +52,7 @@ struct Loaded {
 /// A client whose handshake is complete.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub(crate) stream: TlsStream<Socket>,
+    pub(crate) stream: TlsStream<ReadAhead>,
     /// Who it is by its certificate.
     pub(crate) peer_name: Option<Arc<str>>,
 }
@@ -86,7 +91,8 @@ impl ServerTls {
 
     /// Shakes hands with a client. Takes as long as the client does. The socket comes back with a failure, because to drop it
     /// at once could take back what was just written to say why.
-    pub(crate) async fn accept(&self, socket: Socket) -> Result<Accepted, (TlsFailure, Socket)> {
+    pub(crate) async fn accept(&self, socket: Socket) -> Result<Accepted, (TlsFailure, ReadAhead)> {
+        let socket = ReadAhead::new(socket);
         let loaded = self.loaded.current(|| load(&self.files));
         let shown = Shown::default();
         let config = match config(&loaded, &shown) {
@@ -109,6 +115,13 @@ impl ServerTls {
 fn load(files: &ServerTlsFiles) -> Result<Loaded, TlsFileError> {
     let key = certified_key(&files.cert, &files.key)?;
     let own = key.end_entity_cert().map(|own| describe(own)).unwrap_or_default();
+    let left = key.end_entity_cert().ok().and_then(|own| time_left(own));
+    if left.is_some_and(|left| left < RENEW_WITHIN) {
+        tracing::warn!(
+            certificate = own,
+            "this server's certificate has expired or soon will: renew it"
+        );
+    }
     let clients = match &files.client_ca {
         None => None,
         Some(path) => {
