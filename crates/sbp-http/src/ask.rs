@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::Request;
-use axum::http::header::HOST;
+use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::{Request, StatusCode};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -26,27 +26,34 @@ pub struct AskError {
 /// # Errors
 ///
 /// Nobody answers there in time, or not as a server of ours does.
-pub async fn ask_status(address: &str, within: Duration) -> Result<String, AskError> {
+/// A server that asks who somebody is wants a `token`; empty: none.
+pub async fn ask_status(address: &str, token: &str, within: Duration) -> Result<String, AskError> {
     let failed = |reason: String| AskError {
         address: address.to_owned(),
         reason,
     };
-    match timeout(within, answer(address)).await {
+    match timeout(within, answer(address, token)).await {
         Ok(answer) => answer.map_err(|error| failed(error.to_string())),
         Err(_) => Err(failed(format!("no answer in {within:?}"))),
     }
 }
 
-async fn answer(address: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+async fn answer(address: &str, token: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
-    let request = Request::get("/status.json").header(HOST, address).body(Body::empty())?;
+    let mut request = Request::get("/status.json").header(HOST, address);
+    if !token.is_empty() {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Body::empty())?;
     let asked = async move {
         let response = sender.send_request(request).await?;
         let status = response.status();
+        let is_refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
         let body = axum::body::to_bytes(Body::new(response.into_body()), LONGEST).await?;
         match status.is_success() {
             true => Ok(String::from_utf8(body.into())?),
+            false if is_refused => Err(format!("{status}: give a token of a name that may read:* or admin:*").into()),
             false => Err(format!("the answer is {status}").into()),
         }
     };

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use axum::response::Response;
@@ -25,6 +25,16 @@ pub(crate) async fn with_headers(mut response: Response) -> Response {
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+/// The token of a request; empty if it has none.
+pub(crate) fn bearer(headers: &HeaderMap) -> &str {
+    let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = value.and_then(|value| value.split_once(' '));
+    match token {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+        _ => "",
+    }
 }
 
 /// Whether a request to a listener on loopback was meant for it: its host is an address or `localhost`. A page of

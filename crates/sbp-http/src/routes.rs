@@ -2,16 +2,16 @@
 
 use axum::Router;
 use axum::extract::{Query as Asked, Request, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use sbp_server::{Monitor, Query};
+use sbp_server::{Monitor, Permission, Query};
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
-use crate::guard::{is_meant_for_loopback, with_headers};
+use crate::guard::{bearer, is_meant_for_loopback, with_headers};
 use crate::page::FILES;
 
 /// The streams of `/status.json` when nobody says how many, and the most.
@@ -66,17 +66,40 @@ async fn refuse_others(State(answers): State<Answers>, request: Request, next: N
     next.run(request).await
 }
 
-async fn metrics(State(answers): State<Answers>) -> Response {
+/// Refuses those who may not see the figures, where the server asks who somebody is.
+fn check(monitor: &Monitor, headers: &HeaderMap) -> Result<(), Response> {
+    let refuse = |code: StatusCode, text: &'static str| (code, [(WWW_AUTHENTICATE, "Bearer")], text).into_response();
+    match monitor.permission(bearer(headers)) {
+        Permission::Granted => Ok(()),
+        Permission::Unknown => Err(refuse(
+            StatusCode::UNAUTHORIZED,
+            "this server asks who somebody is: send Authorization: Bearer TOKEN\n",
+        )),
+        Permission::Forbidden => Err(refuse(
+            StatusCode::FORBIDDEN,
+            "the token is known, and its name needs read:* or admin:* to see the figures of the server\n",
+        )),
+    }
+}
+
+async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
     let Answers {
         monitor, per_stream, ..
     } = answers;
+    if let Err(refused) = check(&monitor, &headers) {
+        return refused;
+    }
     let text = move || ([(CONTENT_TYPE, OPEN_METRICS)], monitor.metrics(per_stream));
     elsewhere(text).await
 }
 
-async fn ready(State(answers): State<Answers>) -> Response {
+async fn ready(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+    let may_know_why = check(&answers.monitor, &headers).is_ok();
     elsewhere(move || {
-        let readiness = answers.monitor.readiness();
+        let mut readiness = answers.monitor.readiness();
+        if !may_know_why {
+            readiness.problems.clear();
+        }
         let code = if readiness.ready {
             StatusCode::OK
         } else {
@@ -87,7 +110,10 @@ async fn ready(State(answers): State<Answers>) -> Response {
     .await
 }
 
-async fn status(State(answers): State<Answers>, Asked(choice): Asked<Choice>) -> Response {
+async fn status(State(answers): State<Answers>, headers: HeaderMap, Asked(choice): Asked<Choice>) -> Response {
+    if let Err(refused) = check(&answers.monitor, &headers) {
+        return refused;
+    }
     if choice.search.len() > LONGEST_SEARCH {
         return (
             StatusCode::BAD_REQUEST,

@@ -56,7 +56,7 @@ pub use sbp_transport::{ClientTlsFiles, ServerTlsFiles, TlsFileError};
 pub use server::Server;
 pub use stats::ServerStats;
 pub use status::{
-    Cluster, Counts, CursorRow, DamagedRecords, Gauges, Latencies, Member, Phase, Problem, Query, RangeRow, Readiness,
-    Refused, Replica, Snapshot, Status, StreamDetail, StreamRow, Streams,
+    Cluster, Counts, CursorRow, DamagedRecords, Gauges, Latencies, Member, Permission, Phase, Problem, Query, RangeRow,
+    Readiness, Refused, Replica, Snapshot, Status, StreamDetail, StreamRow, Streams,
 };
 pub use verify::{DirectoryFault, DirectoryReport, LostRecords, verify};

@@ -8,7 +8,7 @@ use sbp_locks::Mutex;
 
 use crate::failure::ServerFailure;
 use crate::metrics;
-use crate::status::{Phase, Problem, Query, Readiness, Snapshot, Status};
+use crate::status::{Permission, Phase, Problem, Query, Readiness, Snapshot, Status};
 
 /// A view of a server. Give it to the server in its configuration; clones are the same view.
 ///
@@ -31,6 +31,8 @@ pub(crate) trait Figures: Send + Sync {
     fn snapshot(&self, query: &Query) -> Snapshot;
     /// What an operator should look at.
     fn problems(&self) -> Vec<Problem>;
+    /// Whether who has this token may see all of that; empty: no token.
+    fn permission(&self, token: &str) -> Permission;
     /// Why the server is read-only, if it is.
     fn failure(&self) -> Option<Arc<ServerFailure>>;
 }
@@ -68,6 +70,14 @@ impl Monitor {
     fn look(&self) -> (Phase, Option<Arc<dyn Figures>>) {
         let state = self.shared.lock();
         (state.phase, state.figures.as_ref().and_then(Weak::upgrade))
+    }
+
+    /// Whether who has this token may be shown [figures](Self::status), [metrics](Self::metrics) and
+    /// [problems](Self::readiness); empty: no token. As long as the server recovers there is nothing to hide.
+    #[must_use]
+    pub fn permission(&self, token: &str) -> Permission {
+        let (_, figures) = self.look();
+        figures.map_or(Permission::Granted, |figures| figures.permission(token))
     }
 
     /// Whether the server can be sent work.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use sbp_log::DamagedInterval;
+use sbp_messages::Token;
 use sbp_types::{RangeKey, ServerId, StreamId};
 
 use crate::connections::Connections;
@@ -15,8 +16,8 @@ use crate::placement::{PlacementDriver, PlacementState, RangeRecord, StreamRecor
 use crate::range::{HostedStream, Phase, RangeServer};
 use crate::roles::{disk_bytes, resident_bytes};
 use crate::status::{
-    Cluster, Counts, DamagedRecords, Gauges, Latencies, Member, Problem, Query, RangeRow, Refused, Replica, Snapshot,
-    StreamDetail, StreamRow, Streams,
+    Cluster, Counts, DamagedRecords, Gauges, Latencies, Member, Permission, Problem, Query, RangeRow, Refused, Replica,
+    Snapshot, StreamDetail, StreamRow, Streams,
 };
 
 /// The most intervals of damage and ranges of a stream that are listed.
@@ -104,6 +105,17 @@ impl Figures for Observed {
             });
         }
         problems
+    }
+
+    fn permission(&self, token: &str) -> Permission {
+        let Some(access) = &self.node.access else {
+            return Permission::Granted;
+        };
+        match access.authenticate(&Token::new(token), None, self.node.moment()) {
+            Ok(principal) if principal.may_watch() => Permission::Granted,
+            Ok(_) => Permission::Forbidden,
+            Err(_) => Permission::Unknown,
+        }
     }
 
     fn failure(&self) -> Option<Arc<ServerFailure>> {

@@ -44,6 +44,17 @@ pub struct Readiness {
     pub problems: Vec<Problem>,
 }
 
+/// Whether somebody may see the figures of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// The server asks nobody, or this token is of a name that may read or administer all streams.
+    Granted,
+    /// There is no token, or the server does not know it.
+    Unknown,
+    /// The token's name may not read or administer all streams.
+    Forbidden,
+}
+
 /// Which streams a [`Status`] has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {

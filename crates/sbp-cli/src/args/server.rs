@@ -1,5 +1,6 @@
 //! What is asked of a server over HTTP.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -30,6 +31,9 @@ pub(crate) struct Watched {
     /// Where the server answers HTTP: host:port of its --http.
     #[arg(env = "SBP_HTTP", default_value = "127.0.0.1:12380", value_name = "HOST:PORT")]
     pub(crate) address: String,
+    /// A file with the token that says who you are, for servers that ask; without it, the token in $SBP_TOKEN is used.
+    #[arg(long, env = "SBP_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// How long the answer may take: 5s, 500ms.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) timeout: Duration,

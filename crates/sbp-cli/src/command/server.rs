@@ -1,5 +1,7 @@
 //! `sbp server` and `sbp cluster status`: what a server tells over HTTP.
 
+use std::fs;
+
 use serde_json::Value;
 use tokio::runtime::Builder;
 
@@ -74,7 +76,14 @@ pub(crate) fn cluster_status(watched: &Watched, terminal: &mut Terminal) -> Resu
 fn ask(watched: &Watched, terminal: &mut Terminal) -> Result<Option<Value>, CliError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::system("start a runtime"))?;
-    let text = runtime.block_on(sbp_http::ask_status(&watched.address, watched.timeout))?;
+    let token = match &watched.token_file {
+        Some(path) => fs::read_to_string(path).map_err(|source| CliError::File {
+            path: path.clone(),
+            source,
+        })?,
+        None => std::env::var("SBP_TOKEN").unwrap_or_default(),
+    };
+    let text = runtime.block_on(sbp_http::ask_status(&watched.address, token.trim(), watched.timeout))?;
     if watched.json {
         terminal.line(text)?;
         terminal.flush()?;

@@ -413,7 +413,14 @@ async function askOnce() {
   const query = new URLSearchParams({ search: find("search").value.trim(), limit: LISTED });
   if (shown !== null) query.set("stream", shown);
   try {
-    const response = await fetch(`status.json?${query}`, { signal: AbortSignal.timeout(LATE) });
+    const token = sessionStorage.getItem("token");
+    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const response = await fetch(`status.json?${query}`, { headers, signal: AbortSignal.timeout(LATE) });
+    if (response.status === 401 || response.status === 403) {
+      refused(response.status, token !== null);
+      return;
+    }
+    find("door").hidden = true;
     if (!response.ok) throw new Error(`the server answers ${response.status}`);
     const now = await response.json();
     if (answers.length > 0 && now.uptime_seconds < answers[answers.length - 1].uptime_seconds) answers.length = 0;
@@ -424,6 +431,20 @@ async function askOnce() {
     showState("bad", "no answer");
     replace(find("problems"), [make("p", { class: "problem bad" }, `The server does not answer (${error.message}). What is shown is from before.`)]);
   }
+}
+
+/** The server asks who somebody is, and does not know this token or does not let it look. */
+function refused(status, given) {
+  showState("warn", "asks who you are");
+  find("subtitle").textContent = "";
+  find("door").hidden = false;
+  if (given) find("door-note").textContent = status === 403 ? "The token is known, and its name may not see this." : "The server does not know this token.";
+}
+
+function enter() {
+  sessionStorage.setItem("token", find("token").value.trim());
+  find("token").value = "";
+  ask();
 }
 
 /** Shows the details of a stream, or of none. The address of the page says which. */
@@ -445,8 +466,12 @@ function begin() {
   if (stream !== null && /^\d+$/.test(stream)) shown = Number(stream);
   find("search").value = asked.get("search") ?? "";
   find("search").addEventListener("input", ask);
+  find("enter").addEventListener("click", enter);
+  find("token").addEventListener("keydown", (event) => {
+    if (event.key === "Enter") enter();
+  });
   document.addEventListener("keydown", (event) => {
-    const typing = document.activeElement === find("search");
+    const typing = document.activeElement.tagName === "INPUT";
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
       find("search").focus();

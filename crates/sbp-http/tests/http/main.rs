@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod bounds;
+mod known;
 mod paths;
 mod troubles;
 
@@ -70,6 +71,14 @@ fn ask_as(address: SocketAddr, host: &str, path: &str) -> Answer {
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
+    read_answer(stream)
+}
+
+/// Asks with a token.
+fn ask_with(server: &ObservedServer, token: &str, path: &str) -> Answer {
+    let mut stream = connect(server.http_addr().unwrap());
+    let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}");
+    write!(stream, "{head}\r\nConnection: close\r\n\r\n").unwrap();
     read_answer(stream)
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::entry::Entry;
-use super::grant::{Grants, Rights};
+use super::grant::{Grants, Right, Rights};
 use super::moment::Moment;
 use super::quota::Quota;
 use super::secret::TokenDigest;
@@ -31,6 +31,12 @@ pub(crate) enum KnownBy {
 }
 
 impl Principal {
+    /// Whether it may see the figures of the server, which name all streams: who reads or administers all of them does
+    /// so anyhow.
+    pub(crate) fn may_watch(&self) -> bool {
+        self.has_everywhere(Rights::of(&[Right::Read, Right::Admin]))
+    }
+
     /// Whether one of `rights` is held on everything.
     pub(crate) fn has_everywhere(&self, rights: Rights) -> bool {
         self.grants.everywhere().has_any(rights)
