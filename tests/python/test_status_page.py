@@ -265,6 +265,41 @@ def test_a_killed_range_server_shows(page: Page, tmp_path: Path) -> None:
             page.picture("status-page-trouble")
 
 
+def test_a_server_that_asks_who_one_is_wants_a_token(page: Page, tmp_path: Path) -> None:
+    names = str(tmp_path / "names")
+
+    def token(name: str, grant: str) -> str:
+        command = [
+            str(Path(sys.executable).with_name("sbp")),
+            "token",
+            "create",
+            name,
+            "--allow",
+            grant,
+            "--auth",
+            names,
+        ]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    tenant, reader = token("tenant", "read:mine/*"), token("reader", "read:*")
+    arguments = ("--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), "--auth", names)
+    with serve(*arguments) as (_, address, where):
+        page.browser.get(f"http://{where}/")
+        page.until(lambda: page.element("door").is_displayed())
+        assert page.text("state-text") == "asks who you are"
+        page.element("token").send_keys("guessed", Keys.ENTER)
+        page.until(lambda: "does not know" in page.text("door-note"))
+        page.element("token").send_keys(tenant, Keys.ENTER)
+        page.until(lambda: "may not see" in page.text("door-note"))
+        assert address not in page.browser.page_source
+        page.element("token").send_keys(reader)
+        page.element("enter").click()
+        page.until(lambda: page.text("state-text") == "serving")
+        assert not page.element("door").is_displayed()
+        assert page.text("title") == address
+    complaints(page.browser)  # of what was refused
+
+
 def test_a_server_that_is_gone_shows(page: Page) -> None:
     with sbp.Server(durability="none", http="127.0.0.1:0") as server:
         page.open(server.http_address)

@@ -66,16 +66,16 @@ async fn refuse_others(State(answers): State<Answers>, request: Request, next: N
     next.run(request).await
 }
 
-/// Refuses those who may not see the figures, where the server asks who somebody is.
-fn check(monitor: &Monitor, headers: &HeaderMap) -> Result<(), Response> {
+/// The answer to those who may not see the figures, where the server asks who somebody is; `None` to all others.
+fn refusal(monitor: &Monitor, headers: &HeaderMap) -> Option<Response> {
     let refuse = |code: StatusCode, text: &'static str| (code, [(WWW_AUTHENTICATE, "Bearer")], text).into_response();
     match monitor.permission(bearer(headers)) {
-        Permission::Granted => Ok(()),
-        Permission::Unknown => Err(refuse(
+        Permission::Granted => None,
+        Permission::Unknown => Some(refuse(
             StatusCode::UNAUTHORIZED,
             "this server asks who somebody is: send Authorization: Bearer TOKEN\n",
         )),
-        Permission::Forbidden => Err(refuse(
+        Permission::Forbidden => Some(refuse(
             StatusCode::FORBIDDEN,
             "the token is known, and its name needs read:* or admin:* to see the figures of the server\n",
         )),
@@ -86,7 +86,7 @@ async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response
     let Answers {
         monitor, per_stream, ..
     } = answers;
-    if let Err(refused) = check(&monitor, &headers) {
+    if let Some(refused) = refusal(&monitor, &headers) {
         return refused;
     }
     let text = move || ([(CONTENT_TYPE, OPEN_METRICS)], monitor.metrics(per_stream));
@@ -94,7 +94,7 @@ async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response
 }
 
 async fn ready(State(answers): State<Answers>, headers: HeaderMap) -> Response {
-    let may_know_why = check(&answers.monitor, &headers).is_ok();
+    let may_know_why = refusal(&answers.monitor, &headers).is_none();
     elsewhere(move || {
         let mut readiness = answers.monitor.readiness();
         if !may_know_why {
@@ -111,7 +111,7 @@ async fn ready(State(answers): State<Answers>, headers: HeaderMap) -> Response {
 }
 
 async fn status(State(answers): State<Answers>, headers: HeaderMap, Asked(choice): Asked<Choice>) -> Response {
-    if let Err(refused) = check(&answers.monitor, &headers) {
+    if let Some(refused) = refusal(&answers.monitor, &headers) {
         return refused;
     }
     if choice.search.len() > LONGEST_SEARCH {
