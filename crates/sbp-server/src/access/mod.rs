@@ -17,10 +17,10 @@ pub use self::entry::{BadLine, Entry, read_entries, write_entry};
 pub use self::file::{AccessError, AuthFile};
 pub use self::grant::{BadGrant, Grant, Right};
 pub use self::moment::{BadMoment, Moment};
+pub use self::operations::{OperationRow, Subject, operations};
 pub use self::quota::Quota;
 pub use self::secret::{BadDigest, TokenDigest, new_token};
 
 pub(crate) use self::file::Access;
 pub(crate) use self::gate::Gate;
-pub(crate) use self::operations::Subject;
 pub(crate) use self::principal::Denied;

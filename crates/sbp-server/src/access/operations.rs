@@ -6,7 +6,7 @@ use super::grant::{Right, Rights};
 
 /// What an entry of a request is about, as far as the grant depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub enum Subject {
     /// The request as a whole, whoever sends it.
     Request,
     /// The request as a whole, from a server (role 1 or 2 of HEARTBEAT, or what only servers ask).
@@ -17,6 +17,42 @@ pub(crate) enum Subject {
     NewName,
     /// All streams at once.
     AllStreams,
+}
+
+impl Subject {
+    /// What it is, for people.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Request => "the request",
+            Self::FromServer => "the request, as a server",
+            Self::Stream => "a stream",
+            Self::NewName => "a stream's new name",
+            Self::AllStreams => "all streams",
+        }
+    }
+}
+
+/// One row of the table, as pages and tests use it.
+#[derive(Clone, Debug)]
+pub struct OperationRow {
+    /// The operation.
+    pub opcode: OpCode,
+    /// What of it the row is about.
+    pub subject: Subject,
+    /// One of these is needed; none: it is enough to be known.
+    pub rights: Vec<Right>,
+}
+
+/// The table of what each operation needs.
+#[must_use]
+pub fn operations() -> Vec<OperationRow> {
+    let public = |row: &Requirement| OperationRow {
+        opcode: row.opcode,
+        subject: row.subject,
+        rights: row.rights.iter().collect(),
+    };
+    REQUIREMENTS.iter().map(public).collect()
 }
 
 /// One row: an operation, an entry of it, and the rights of which one is needed.
