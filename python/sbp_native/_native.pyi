@@ -494,6 +494,7 @@ class Server:
         shutdown_grace: float | None = None,
         tls: Tls | None = None,
         plain_listen: str | None = None,
+        auth: str | PathLike[str] | None = None,
         http: str | None = None,
         metrics_per_stream: bool = False,
     ) -> Self:
@@ -511,6 +512,9 @@ class Server:
         ``http`` is the ``host:port`` (port 0: any) at which the server answers HTTP: a status page at ``/``,
         ``/status.json``, ``/metrics`` for Prometheus, ``/health/live`` and ``/health/ready``. With
         ``metrics_per_stream`` the metrics have offsets, bytes and writers of each stream.
+
+        ``auth`` is a file that says who may do what, made with ``sbp token create``; it is read again within a second
+        of each change. Without it everybody who can connect may do everything.
 
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``.
         """
@@ -1663,6 +1667,7 @@ def connect(
     retry_backoff: float | None = None,
     wait: float | None = None,
     tls: Tls | None = None,
+    token: str | PathLike[str] | Callable[[], str] | None = None,
 ) -> Client:
     """Connects to the first of ``servers`` that answers: ``"host:port"``, several separated by commas, or a list.
 
@@ -1683,6 +1688,12 @@ def connect(
     it is sent to. Without ``tls`` it trusts the authorities that the machine trusts. Without ``servers``, the variables
     ``SBP_TLS_CA``, ``SBP_TLS_CERT``, ``SBP_TLS_KEY`` and ``SBP_TLS_SERVER_NAME`` say what ``tls`` does not.
 
+    ``token`` says who the client is, to servers that ask: the token, a ``Path`` of a file with it, which is read for
+    each connection, or a function that returns one. The function is called in a thread of its own when a connection is
+    made, and when the server asks because a token is about to expire. Without ``servers``, the variables
+    ``SBP_TOKEN_FILE`` and ``SBP_TOKEN`` say it. A client with a token or a function cannot be pickled. Raises
+    ``AccessDeniedError``, at once, when the server does not know the token.
+
     Raises ``ConnectionFailedError``; as ``TlsError``, at once, where a certificate is not accepted.
 
     >>> with sbp.connect([server.address], timeout=5) as client:
@@ -1702,6 +1713,7 @@ def aio_connect(
     retry_backoff: float | None = None,
     wait: float | None = None,
     tls: Tls | None = None,
+    token: str | PathLike[str] | Callable[[], str] | None = None,
 ) -> AsyncClient:
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 

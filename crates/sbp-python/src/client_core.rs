@@ -22,6 +22,7 @@ use crate::process::runtime;
 use crate::requests::{Described, Failure, Key};
 use crate::time::{duration, seconds};
 use crate::tls::Tls;
+use crate::token::Token;
 
 /// What clients of this process have on their way, also those that are gone. Only locked while attached.
 static UNANSWERED: Mutex<Vec<Unanswered>> = Mutex::new(Vec::new());
@@ -73,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) wait: Option<f64>,
     /// TLS with the servers.
     pub(crate) tls: Option<Tls>,
+    /// What says who the client is, to servers that ask.
+    pub(crate) token: Option<Token>,
 }
 
 impl Settings {
@@ -98,6 +101,7 @@ impl Settings {
         keywords.set_item("retry_backoff", self.retry_backoff)?;
         keywords.set_item("wait", self.wait)?;
         keywords.set_item("tls", self.tls.clone())?;
+        keywords.set_item("token", self.token.as_ref().map(Token::pickled).transpose()?)?;
         Ok(keywords)
     }
 }
@@ -109,6 +113,7 @@ impl ClientCore {
         // Outside of the interpreter lock: files are read, the machine's own list of authorities among them.
         let config = py.detach(|| ClientConfig::with_tls(&settings.servers, tls));
         let mut config = config.map_err(|error| errors::invalid(py, &error.to_string()))?;
+        config.token = settings.token.as_ref().map(Token::source);
         config.timeout = seconds(settings.timeout)?;
         config.connect_timeout = config.connect_timeout.min(config.timeout);
         if let Some(id) = &settings.client_id {

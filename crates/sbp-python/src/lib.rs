@@ -28,6 +28,7 @@ mod service;
 mod spark;
 mod time;
 mod tls;
+mod token;
 mod writer;
 
 use pyo3::prelude::*;

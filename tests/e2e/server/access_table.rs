@@ -60,6 +60,14 @@ fn ask(peer: &mut Peer, row: &OperationRow, token: &Token, stream: StreamId, nam
                 answer.fetch_responses.remove(0).status
             })
         }
+        (OpCode::LIST_RANGES | OpCode::SEAL_RANGES | OpCode::SYNC_RANGES, _)
+        | (OpCode::CREATE_RANGE | OpCode::DESCRIBE_RANGES, _) => ask_about_ranges(peer, row, stream),
+        _ => ask_about_streams(peer, row, about(name)),
+    }
+}
+
+fn ask_about_ranges(peer: &mut Peer, row: &OperationRow, stream: StreamId) -> Status {
+    match (row.opcode, row.subject) {
         (OpCode::LIST_RANGES, subject) => {
             let criterion = match subject {
                 Subject::Stream => of_stream(stream),
@@ -113,7 +121,7 @@ fn ask(peer: &mut Peer, row: &OperationRow, token: &Token, stream: StreamId, nam
                 answer.describe_responses.remove(0).status
             })
         }
-        _ => ask_about_streams(peer, row, about(name)),
+        (opcode, subject) => panic!("{opcode} about {subject:?} is in the table and not tested"),
     }
 }
 
@@ -161,6 +169,24 @@ fn ask_about_streams(peer: &mut Peer, row: &OperationRow, stream: Stream) -> Sta
                 answer.update_responses.remove(0).status
             })
         }
+        (OpCode::TRIM_STREAMS, _) => {
+            let request = TrimStreamsRequest {
+                trimmed_streams: vec![TrimmedStream {
+                    stream_id: stream.stream_id,
+                    trim_offset: Offset(0),
+                }],
+                ..Default::default()
+            };
+            ended(peer, &request, b"", |mut answer: TrimStreamsResponse| {
+                answer.trim_responses.remove(0).status
+            })
+        }
+        _ => ask_for_all(peer, row, &stream),
+    }
+}
+
+fn ask_for_all(peer: &mut Peer, row: &OperationRow, stream: &Stream) -> Status {
+    match (row.opcode, row.subject) {
         (OpCode::DESCRIBE_STREAMS, Subject::Stream) => {
             let request = DescribeStreamsRequest {
                 stream_ids: vec![stream.stream_id],
@@ -183,18 +209,6 @@ fn ask_about_streams(peer: &mut Peer, row: &OperationRow, stream: Stream) -> Sta
                 }
             },
         ),
-        (OpCode::TRIM_STREAMS, _) => {
-            let request = TrimStreamsRequest {
-                trimmed_streams: vec![TrimmedStream {
-                    stream_id: stream.stream_id,
-                    trim_offset: Offset(0),
-                }],
-                ..Default::default()
-            };
-            ended(peer, &request, b"", |mut answer: TrimStreamsResponse| {
-                answer.trim_responses.remove(0).status
-            })
-        }
         (OpCode::REPORT_METRICS, _) => ended(
             peer,
             &ReportMetricsRequest::default(),

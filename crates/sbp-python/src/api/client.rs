@@ -20,6 +20,7 @@ use crate::read::source::{self, ReadRequest};
 use crate::requests::{self, Key, StreamChange};
 use crate::time::timestamp;
 use crate::tls::Tls;
+use crate::token::Token;
 
 impl Client {
     /// What it shares with its streams.
@@ -48,7 +49,7 @@ macro_rules! connect_function {
         #[pyo3(signature = (
             servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
             max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None, wait = None,
-            tls = None,
+            tls = None, token = None,
         ))]
         #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
         pub(crate) fn $name(
@@ -64,9 +65,11 @@ macro_rules! connect_function {
             retry_backoff: Option<f64>,
             wait: Option<f64>,
             tls: Option<Tls>,
+            token: Option<Token>,
         ) -> PyResult<$class> {
             // Who takes the servers from the environment takes how to talk to them from there.
             let tls = tls.or_else(|| if servers.is_none() { Tls::of_environment() } else { None });
+            let token = token.or_else(|| if servers.is_none() { Token::of_environment() } else { None });
             let settings = Settings {
                 servers: arguments::servers(servers)?,
                 timeout,
@@ -79,6 +82,7 @@ macro_rules! connect_function {
                 retry_backoff,
                 wait,
                 tls,
+                token,
             };
             $class::connect(py, settings)
         }

@@ -65,9 +65,10 @@ pub(crate) fn from_start(py: Python<'_>, error: &StartError) -> PyErr {
     let code = match error {
         StartError::PortTaken { .. } => codes::PORT_TAKEN,
         StartError::DirectoryLocked { .. } => codes::DIRECTORY_LOCKED,
-        StartError::BadAddress { .. } | StartError::InsecureListen { .. } | StartError::Tls(_) => {
-            codes::BAD_SERVER_CONFIG
-        }
+        StartError::BadAddress { .. }
+        | StartError::InsecureListen { .. }
+        | StartError::Tls(_)
+        | StartError::Access(_) => codes::BAD_SERVER_CONFIG,
         _ => codes::SERVER_NOT_STARTED,
     };
     local(py, code, &with_causes(error))

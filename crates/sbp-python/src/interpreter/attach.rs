@@ -17,6 +17,12 @@ pub(crate) fn mark_io_thread() {
     IS_IO_THREAD.set(true);
 }
 
+/// As [`attach`]; `None`, without running `f`, when the interpreter is gone or going.
+pub(crate) fn try_attach<R>(f: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    assert!(!IS_IO_THREAD.get(), "an I/O thread must not attach to the interpreter");
+    Python::try_attach(f)
+}
+
 /// Runs `f` attached to the interpreter.
 ///
 /// # Panics

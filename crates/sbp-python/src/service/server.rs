@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use sbp_http::{HttpConfig, ObservedServer};
 use sbp_locks::Mutex;
 use sbp_python_macros::stub_docs;
-use sbp_server::{Durability, ServerConfig};
+use sbp_server::{AccessConfig, Durability, ServerConfig};
 
 use crate::errors;
 use crate::interpreter::imports;
@@ -132,7 +132,7 @@ impl Server {
     #[new]
     #[pyo3(signature = (
         data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
-        max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None,
+        max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None, auth = None,
         http = None, metrics_per_stream = false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
@@ -148,6 +148,7 @@ impl Server {
         shutdown_grace: Option<f64>,
         tls: Option<Tls>,
         plain_listen: Option<String>,
+        auth: Option<PathBuf>,
         http: Option<String>,
         metrics_per_stream: bool,
     ) -> PyResult<Self> {
@@ -168,6 +169,7 @@ impl Server {
             insecure_listen,
             tls: tls.map(|tls| tls.server(py)).transpose()?,
             plain_listen,
+            access: auth.map(|file| AccessConfig { file }),
             ..ServerConfig::default()
         };
         if let Some(count) = max_connections {
