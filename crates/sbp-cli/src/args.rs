@@ -18,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use cursor::{Cursor, CursorAction};
-pub(crate) use directory::Verify;
+pub(crate) use directory::{Backup, Restore, Verify};
 pub(crate) use pages::{Completions, Man};
 pub(crate) use proxy::Proxy;
 pub(crate) use server::{ClusterAction, Server, ServerAction, Watched};
@@ -86,6 +86,10 @@ pub(crate) enum Command {
     Proxy(Proxy),
     /// Check every checksum in a data directory that no server uses.
     Verify(Verify),
+    /// Copy a data directory, also while a server uses it.
+    Backup(Backup),
+    /// Make a data directory from a backup.
+    Restore(Restore),
     /// Print what a shell needs to complete this command.
     Completions(Completions),
     /// Write manual pages.

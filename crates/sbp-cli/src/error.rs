@@ -23,6 +23,8 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Access(#[from] AccessError),
     #[error(transparent)]
+    Backup(#[from] sbp_server::BackupError),
+    #[error(transparent)]
     Proxy(#[from] sbp_proxy::ProxyError),
     #[error(transparent)]
     Ask(#[from] sbp_http::AskError),
@@ -72,7 +74,7 @@ impl CliError {
     /// The exit code of a command that ends with this.
     pub(crate) fn exit_code(&self) -> i32 {
         match self {
-            Self::Damaged { .. } => 3,
+            Self::Damaged { .. } | Self::Backup(sbp_server::BackupError::Damaged { .. }) => 3,
             _ => 1,
         }
     }

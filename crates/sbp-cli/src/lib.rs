@@ -66,6 +66,8 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Bench(bench) => bench::run(bench, terminal),
         Command::Tls(tls) => command::tls::run(tls, terminal),
         Command::Proxy(proxy) => command::proxy::run(proxy, terminal),
+        Command::Backup(backup) => command::backup::back_up(&backup, terminal),
+        Command::Restore(restore) => command::backup::restore(&restore, terminal),
         Command::Verify(verify) => command::verify::run(&verify, terminal),
         Command::Completions(completions) => command::pages::completions(&completions, settings::command(), terminal),
         Command::Man(man) => command::pages::man(&man, settings::command_without_help(), terminal),

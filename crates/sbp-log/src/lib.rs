@@ -8,6 +8,7 @@
 //! The format on the disk, the rules of recovery and of compatibility are in this crate's `README.md`. Faults enter
 //! through [`FileSystem`] alone; the tests' one loses power at will.
 
+mod backup;
 mod clock;
 mod config;
 mod durability;
@@ -28,6 +29,7 @@ mod verify;
 mod write;
 mod writers;
 
+pub use backup::{BackingUp, BackupFile, LogBackup, Step, restore_order, unsealed_length};
 pub use clock::{Clock, SystemClock};
 #[cfg(feature = "testing")]
 pub use config::ForgetWriters;

@@ -9,6 +9,7 @@
 
 pub mod access;
 mod background;
+mod backup;
 mod config;
 mod connection;
 mod connections;
@@ -43,6 +44,7 @@ mod storage;
 mod sync_watch;
 mod verify;
 
+pub use backup::{BackupError, BackupManifest, ManifestFile, ManifestStream, back_up, restore};
 pub use config::{AccessConfig, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;

@@ -24,3 +24,53 @@ pub(crate) struct Verify {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sbp backup ./data --to /backups/monday          while the server runs, on its machine
+  sbp backup ./data --to /backups/tuesday         what has not changed since is linked again, and takes no room
+  sbp backup ./data --to /mnt/disk/monday         to another file system: everything is copied
+  sbp verify /backups/monday                      read all of it, say what is damaged
+
+The backup is one moment of the server: every record of every stream up to an end that is printed for each, the state of
+writers, named cursors, and the streams themselves. All that was acknowledged before the command began is in it. It stands
+under its name only when it is whole; its manifest.json tells the ends and the files. Servers of a cluster are backed up each
+by itself, and not to the same moment.
+
+Files of the log that never change again are linked where the backup is on the same file system: damage to such a file is
+damage to both. --copy copies them.")]
+pub(crate) struct Backup {
+    /// The data directory of a server of this machine, or another backup.
+    #[arg(value_name = "DATA-DIR")]
+    pub(crate) directory: PathBuf,
+    /// The backup, a directory that is made.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+    /// Copy what could be linked.
+    #[arg(long)]
+    pub(crate) copy: bool,
+    /// One JSON object, the manifest, instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sbp restore /backups/monday --to ./data         then: sbp serve --data-dir ./data
+
+Checks every checksum of the backup first, and restores nothing from a damaged one. Everything is copied. The restored server
+is the old one at the backup's moment, with its number: do not run both, and where it belongs to a cluster, put it back in the
+place of the old one.")]
+pub(crate) struct Restore {
+    /// The backup.
+    #[arg(value_name = "BACKUP")]
+    pub(crate) backup: PathBuf,
+    /// The data directory, which is made.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+    /// One JSON object, the manifest, instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

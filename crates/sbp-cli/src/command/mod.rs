@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub(crate) mod append;
+pub(crate) mod backup;
 pub(crate) mod cluster;
 pub(crate) mod cursor;
 pub(crate) mod fetch;

@@ -35,6 +35,12 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     /// Renames a file, replacing one that has the new name. Atomic; durable after [`sync_dir`](Self::sync_dir).
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// Gives a file a second name. Refused where the file system cannot, or the names are on different ones.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let _ = (from, to);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Removes a file's name. Open handles keep working.
     fn remove(&self, path: &Path) -> io::Result<()>;
 

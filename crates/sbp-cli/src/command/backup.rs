@@ -1,0 +1,55 @@
+//! `sbp backup` and `sbp restore`
+
+use sbp_server::BackupManifest;
+
+use crate::args::{Backup, Restore};
+use crate::error::CliError;
+use crate::terminal::{Terminal, progress};
+
+pub(crate) fn back_up(backup: &Backup, terminal: &mut Terminal) -> Result<(), CliError> {
+    let manifest = sbp_server::back_up(&backup.directory, &backup.to, !backup.copy)?;
+    write(&manifest, backup.json, terminal)
+}
+
+pub(crate) fn restore(restore: &Restore, terminal: &mut Terminal) -> Result<(), CliError> {
+    let bar = progress(0, "bytes");
+    let restored = sbp_server::restore(&restore.backup, &restore.to, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    write(&restored?, restore.json, terminal)
+}
+
+/// Says which moment it is.
+fn write(manifest: &BackupManifest, json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
+    if json {
+        let text = serde_json::to_string(manifest).map_err(|error| CliError::Output(error.into()))?;
+        terminal.line(text)?;
+        return terminal.flush();
+    }
+    let rows = manifest.streams.iter().map(|stream| {
+        let damaged = match stream.damaged.len() {
+            0 => String::new(),
+            places => format!("damaged in {places} place(s)"),
+        };
+        vec![
+            stream.id.to_string(),
+            stream.name.clone().unwrap_or_default(),
+            stream.end.to_string(),
+            damaged,
+        ]
+    });
+    terminal.table(&[">ID", "NAME", ">END", ""], rows.collect())?;
+    let (linked, copied): (Vec<_>, Vec<_>) = manifest.files.iter().partition(|file| file.linked);
+    let bytes = |files: &[&sbp_server::ManifestFile]| files.iter().map(|file| file.bytes).sum::<u64>();
+    terminal.line(format_args!(
+        "{} streams; {} files with {} bytes copied, {} with {} bytes linked",
+        manifest.streams.len(),
+        copied.len(),
+        bytes(&copied),
+        linked.len(),
+        bytes(&linked)
+    ))?;
+    terminal.flush()
+}

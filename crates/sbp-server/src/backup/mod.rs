@@ -1,0 +1,313 @@
+//! Backups of a data directory, also while a server uses it, and their restoration.
+
+mod manifest;
+mod metadata;
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sbp_log::{BackingUp, BackupFile, FileLock, FileSystem, LogBackup, OpenMode, RealFileSystem, restore_order};
+use sbp_types::{RangeIndex, RangeKey, StreamId};
+
+use crate::error::StartError;
+use crate::meta::{self, MetadataStore, RedbStore};
+use crate::range::HeldRange;
+use crate::storage::{Stored, log_error, metadata_error};
+use crate::verify::{DirectoryReport, verify};
+pub use manifest::{BackupManifest, ManifestFile, ManifestStream};
+
+/// How often a backup begins anew because files that it needed were removed meanwhile.
+const ATTEMPTS: usize = 50;
+/// The file that a running server, and a backup under way, keep locked.
+const LOCK: &str = "lock";
+
+/// Why there is no backup, or no restored directory. Nothing that calls itself one is left behind.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The target is there already.
+    #[error("{} is there and is not empty: name a directory that is to be made", .path.display())]
+    TargetExists {
+        /// The target.
+        path: PathBuf,
+    },
+    /// Another backup to the same place is under way.
+    #[error("another backup to {} is under way", .path.display())]
+    UnderWay {
+        /// The target.
+        path: PathBuf,
+    },
+    /// What was named is no backup, or not a whole one.
+    #[error("{} is no backup: {reason}", .path.display())]
+    NoBackup {
+        /// What was named.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Records were removed from the log again and again while it was copied.
+    #[error("files of {} were removed {ATTEMPTS} times while they were copied: try again", .path.display())]
+    Restless {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// A backup is damaged.
+    #[error("{} is damaged in {faults} place(s), the first one in {first}: `sbp verify` names all", .path.display())]
+    Damaged {
+        /// The backup.
+        path: PathBuf,
+        /// The number of damaged places.
+        faults: usize,
+        /// The first one.
+        first: String,
+    },
+    /// The data directory cannot be read.
+    #[error(transparent)]
+    Directory(#[from] StartError),
+    /// A file or directory cannot be written.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> BackupError + use<> {
+    let path = path.to_owned();
+    move |source| BackupError::Io { path, source }
+}
+
+/// Makes a backup of the data directory `source` in the new directory `target`. A server may use `source` meanwhile. With
+/// `link`, files that never change again are linked where both are on one file system, which takes no room and no time.
+///
+/// # Errors
+///
+/// [`BackupError`]; then `target` is as it was.
+pub fn back_up(source: &Path, target: &Path, link: bool) -> Result<BackupManifest, BackupError> {
+    refuse_if_there(target)?;
+    if !source.join("superblock").is_file() {
+        let reason = "it has no superblock, so no server has ever used it".to_owned();
+        let path = source.to_owned();
+        return Err(BackupError::NoBackup { path, reason });
+    }
+    let aside = Aside::make(target)?;
+    let manifest = fill(source, &aside.path, link)?;
+    aside.publish(target)?;
+    Ok(manifest)
+}
+
+fn fill(source: &Path, aside: &Path, link: bool) -> Result<BackupManifest, BackupError> {
+    let files = RealFileSystem;
+    let failed = |error| BackupError::Directory(log_error(source, error));
+    for _attempt in 0..ATTEMPTS {
+        empty(aside)?;
+        // In this order: what the checkpoint covers, the metadata, what came behind the checkpoint. So nothing that the
+        // metadata knows of is missing in the log, and the log is cut where it goes beyond the metadata.
+        let Some(log) = BackingUp::begin(&files, source, aside, link).map_err(failed)? else {
+            continue;
+        };
+        let (changes, stored) = metadata::read_in_use(source)?;
+        let known = Known::new(&stored);
+        if let Some(log) = log.finish(&|key| known.has(key)).map_err(failed)? {
+            return complete(source, aside, log, &changes, &stored);
+        }
+    }
+    Err(BackupError::Restless {
+        path: source.to_owned(),
+    })
+}
+
+/// Adds the metadata and the manifest.
+fn complete(
+    source: &Path,
+    aside: &Path,
+    mut log: LogBackup,
+    changes: &[meta::MetadataChange],
+    stored: &Stored,
+) -> Result<BackupManifest, BackupError> {
+    let files: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
+    let failed = |error| BackupError::Directory(metadata_error(source, error));
+    let mut store = RedbStore::open(&files, aside).map_err(failed)?;
+    store.commit(changes).map_err(failed)?;
+    drop(store);
+    let path = aside.join(meta::FILE);
+    log.files
+        .push(BackupFile::other(meta::FILE, &fs::read(&path).map_err(at(&path))?));
+    let manifest = BackupManifest::new(log, stored);
+    manifest.write(aside)?;
+    Ok(manifest)
+}
+
+/// The ranges that the metadata knows of.
+struct Known<'s> {
+    stored: &'s Stored,
+    held: HashSet<RangeKey>,
+    /// The first range of each stream.
+    first: HashMap<StreamId, RangeIndex>,
+}
+
+impl<'s> Known<'s> {
+    fn new(stored: &'s Stored) -> Self {
+        let mut first: HashMap<StreamId, RangeIndex> = HashMap::new();
+        for HeldRange { key, .. } in &stored.held {
+            let first = first.entry(key.stream).or_insert(key.range);
+            *first = key.range.min(*first);
+        }
+        let held = stored.held.iter().map(|held| held.key).collect();
+        Self { stored, held, first }
+    }
+
+    /// Whether a record of this range may be in the log: it is known, was trimmed away, or its stream deleted.
+    fn has(&self, key: RangeKey) -> bool {
+        let trimmed = self.first.get(&key.stream).is_some_and(|first| key.range < *first);
+        trimmed || self.stored.state.has_tombstone(key.stream) || self.held.contains(&key)
+    }
+}
+
+/// A directory that gets its name when it is whole.
+#[derive(Debug)]
+struct Aside {
+    path: PathBuf,
+    _lock: Box<dyn FileLock>,
+    published: bool,
+}
+
+impl Aside {
+    fn make(target: &Path) -> Result<Self, BackupError> {
+        let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let parent = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        fs::create_dir_all(parent).map_err(at(parent))?;
+        let path = parent.join(format!(".{name}.unfinished"));
+        make_private(&path)?;
+        let lock = match RealFileSystem.lock(&path.join(LOCK)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let path = target.to_owned();
+                return Err(BackupError::UnderWay { path });
+            }
+            lock => lock.map_err(at(&path))?,
+        };
+        Ok(Self {
+            path,
+            _lock: lock,
+            published: false,
+        })
+    }
+
+    /// Gives the directory its name, durably.
+    fn publish(mut self, target: &Path) -> Result<(), BackupError> {
+        RealFileSystem.sync_dir(&self.path).map_err(at(&self.path))?;
+        fs::rename(&self.path, target).map_err(at(target))?;
+        self.published = true;
+        let parent = self.path.parent().unwrap_or(Path::new("."));
+        RealFileSystem.sync_dir(parent).map_err(at(parent))
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if !self.published
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            tracing::warn!(%error, path = %self.path.display(), "an unfinished backup was left behind");
+        }
+    }
+}
+
+fn make_private(path: &Path) -> Result<(), BackupError> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(at(path)),
+    }
+}
+
+/// Removes what an earlier attempt left.
+fn empty(aside: &Path) -> Result<(), BackupError> {
+    for entry in fs::read_dir(aside).map_err(at(aside))? {
+        let path = entry.map_err(at(aside))?.path();
+        if path.file_name().is_some_and(|name| name != LOCK) {
+            fs::remove_file(&path).map_err(at(&path))?;
+        }
+    }
+    Ok(())
+}
+
+fn refuse_if_there(target: &Path) -> Result<(), BackupError> {
+    match fs::read_dir(target) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(at(target)(error)),
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(BackupError::TargetExists {
+                path: target.to_owned(),
+            }),
+        },
+    }
+}
+
+/// Copies a backup into the new data directory `target`, once every checksum in it is right. `progress` is told the bytes
+/// read so far and all bytes there are.
+///
+/// # Errors
+///
+/// [`BackupError`]; then no server starts on `target`.
+pub fn restore(
+    backup: &Path,
+    target: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<BackupManifest, BackupError> {
+    let manifest = BackupManifest::read(backup)?;
+    refuse_if_there(target)?;
+    refuse_if_damaged(backup, verify(backup, progress)?)?;
+    RealFileSystem.create_dir_all(target).map_err(at(target))?;
+    let names = manifest.files.iter().map(|file| file.name.clone()).collect();
+    for name in restore_order(names) {
+        copy(backup, target, &manifest, &name)?;
+    }
+    RealFileSystem.sync_dir(target).map_err(at(target))?;
+    Ok(manifest)
+}
+
+fn refuse_if_damaged(backup: &Path, report: DirectoryReport) -> Result<(), BackupError> {
+    let Some(first) = report.faults.first() else {
+        return Ok(());
+    };
+    Err(BackupError::Damaged {
+        path: backup.to_owned(),
+        faults: report.faults.len(),
+        first: format!("{}: {}", first.file.display(), first.what),
+    })
+}
+
+/// Copies one file, if it is the one that the manifest names.
+fn copy(backup: &Path, target: &Path, manifest: &BackupManifest, name: &str) -> Result<(), BackupError> {
+    let (from, to) = (backup.join(name), target.join(name));
+    let bytes = fs::read(&from).map_err(at(&from))?;
+    let listed = manifest.files.iter().find(|file| file.name == name);
+    if !listed.is_some_and(|file| file.is(&bytes)) {
+        return Err(BackupError::Damaged {
+            path: backup.to_owned(),
+            faults: 1,
+            first: format!("{name}: it is not the file that the manifest names"),
+        });
+    }
+    let written = RealFileSystem.open(&to, OpenMode::Truncate).and_then(|file| {
+        // The log writes on behind its last group, and must find room there.
+        if let Some(length) = sbp_log::unsealed_length(&from, &bytes) {
+            file.preallocate(length)?;
+        }
+        file.write_at(0, &bytes)?;
+        file.sync_data()
+    });
+    written.map_err(at(&to))?;
+    // In the order of `restore_order`, also when the power goes: the superblock comes last.
+    RealFileSystem.sync_dir(target).map_err(at(target))
+}
