@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Runs plans and stages of tests/stages/plan.py, where their commands stand, and ends with a table of what each took.
 STAGES := $(PYTHON) -m tests.stages
-.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel install install-tested clean
+.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel install install-tested publish clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -44,6 +44,13 @@ endef
 
 wheel: venv ## Build the release wheel into target/wheels.
 	$(call build,release,$(WHEELS))
+
+INDEX ?=
+DIST ?=
+publish: $(if $(DIST),venv,wheel) ## Build the release wheel, check it and upload it: make publish INDEX=URL, with TWINE_USERNAME and TWINE_PASSWORD; DIST=DIR uploads what is there.
+	@test -n "$(INDEX)" || { echo "say where to: make publish INDEX=https://packages.example/" >&2; exit 2; }
+	@$(BIN)/twine check --strict $(or $(DIST),$(WHEELS))/sbp_native-*
+	@$(BIN)/twine upload --non-interactive --disable-progress-bar --repository-url "$(INDEX)" $(or $(DIST),$(WHEELS))/sbp_native-*
 
 install: wheel ## Install the release wheel into .venv.
 	$(call install,$(WHEELS))

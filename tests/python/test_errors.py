@@ -107,7 +107,7 @@ def test_wrong_arguments(client: sbp.Client, name: str) -> None:
         sbp.connect("no port")
     for scheme in ("http://", "PLAINTEXT://"):
         with pytest.raises(
-            sbp.InvalidRequestError, match=f'begins with "{scheme}"; leave that out and write "broker:9092"'
+            sbp.InvalidRequestError, match=f'begins with "{scheme}"; write "broker:9092", or sbps://broker:9092'
         ):
             sbp.connect(f"{scheme}broker:9092")
     assert stream.positions().latest == 0
