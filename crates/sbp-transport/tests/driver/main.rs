@@ -2,6 +2,7 @@
 
 mod apps;
 mod channel;
+mod flushing;
 mod loopback;
 mod memory;
 mod over_time;
