@@ -27,6 +27,8 @@ pub(crate) enum Reaction {
     Closed(Violation),
     /// Closed without a word.
     ClosedSilently,
+    /// GOAWAY, then closed: the first bytes are those of TLS, and whoever sent them learns from it that this is not.
+    ClosedAsTls,
     /// The connection goes on: so many frames were delivered, so many discarded.
     Seen(usize, u64),
 }
@@ -67,10 +69,16 @@ pub(crate) fn case(name: impl Into<String>, role: Role, bytes: Vec<u8>, reaction
 
 /// The case as a connection's first frame.
 pub(crate) fn first(case: Case) -> Case {
+    // A handshake message or an alert, of any version.
+    let is_tls = matches!(case.bytes[..], [0x15 | 0x16, 3, ..]);
     Case {
         name: format!("first: {}", case.name),
         first: true,
-        reaction: Reaction::ClosedSilently,
+        reaction: if is_tls {
+            Reaction::ClosedAsTls
+        } else {
+            Reaction::ClosedSilently
+        },
         ..case
     }
 }
@@ -603,6 +611,14 @@ pub(crate) fn check_reaction(case: &Case, outcome: &Outcome) {
             assert!(
                 outcome.sent.windows(9).any(|bytes| bytes == b"violation"),
                 "{name}: GOAWAY says why"
+            );
+            assert!(outcome.closed, "{name}: closed once the GOAWAY is written");
+        }
+        Reaction::ClosedAsTls => {
+            assert_eq!(outcome.seen.last(), Some(&Seen::Closing(Why::SpeaksTls)), "{name}");
+            assert!(
+                outcome.sent.windows(9).any(|bytes| bytes == b"violation"),
+                "{name}: a GOAWAY that is not TLS"
             );
             assert!(outcome.closed, "{name}: closed once the GOAWAY is written");
         }

@@ -150,6 +150,7 @@ pub(crate) fn told(part: &Payload) -> Bytes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Why {
     NotSbp,
+    SpeaksTls,
     Violation(Violation),
     Peer { mid_frame: bool },
     Other(String),
@@ -159,6 +160,7 @@ impl From<&sbp_session::CloseReason> for Why {
     fn from(reason: &sbp_session::CloseReason) -> Self {
         match reason {
             sbp_session::CloseReason::NotSbp => Self::NotSbp,
+            sbp_session::CloseReason::SpeaksTls => Self::SpeaksTls,
             sbp_session::CloseReason::Violation(violation) => Self::Violation(*violation),
             sbp_session::CloseReason::Peer { mid_frame } => Self::Peer { mid_frame: *mid_frame },
             other => Self::Other(other.to_string()),

@@ -120,7 +120,10 @@ fn bad_input_has_one_outcome_between_neighbours() {
             "{} glued, in packets",
             case.name
         );
-        let is_over = matches!(case.reaction, Reaction::Closed(_) | Reaction::ClosedSilently);
+        let is_over = matches!(
+            case.reaction,
+            Reaction::Closed(_) | Reaction::ClosedSilently | Reaction::ClosedAsTls
+        );
         let goes_on = !(is_over || case.goes_away && case.role == Role::Server);
         let is_neighbour = |seen: &&Seen| match seen {
             Seen::Request { call: 5 | 11, .. } => case.role == Role::Server,
