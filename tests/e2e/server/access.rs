@@ -9,7 +9,7 @@ use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::wait::{bounded, until};
 use sbp_messages::{
     AppendResponse, ClientRole, DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, FetchResponse,
-    IdAllocationRequest, Stream, Token,
+    HeartbeatRequest, IdAllocationRequest, Message, Stream, Token,
 };
 use sbp_server::access::Moment;
 use sbp_types::StreamId;
@@ -219,6 +219,30 @@ fn entries_are_judged_one_by_one() {
         .collect();
     codes.sort_unstable_by_key(|(index, _)| *index);
     assert_eq!(codes, [(0, not), (1, fine)]);
+}
+
+/// A FETCH that was let in by a token waits on; another token of its peer lets it read nothing.
+#[test]
+fn what_waits_is_judged_by_the_rights_of_the_moment() {
+    let names = Names::default();
+    let wide = names.add("wide", &["read:*", "admin:*"]);
+    let narrow = names.add("narrow", &["read:other"]);
+    let server = names.serve();
+    let mut peer = Peer::connect(&server);
+    assert!(hello(&mut peer, &wide, ClientRole::CLIENT).status.is_success());
+    let stream = peer.create("s");
+    let waiting = peer.send(&fetch_request(60_000, 1, &[from(stream, 0)]), b"");
+    let greeting = HeartbeatRequest {
+        token: narrow,
+        ..HeartbeatRequest::default()
+    };
+    let greeting = peer.send(&greeting, b"");
+    let mut frames = [peer.recv(), peer.recv()];
+    frames.sort_by_key(|frame| frame.call_id == greeting);
+    let [fetched, greeted] = frames;
+    assert_eq!((fetched.call_id, greeted.call_id), (waiting, greeting));
+    let answer = FetchResponse::decode(&fetched.header).unwrap();
+    assert_eq!(answer.fetch_responses[0].status.code, ErrorCode::FORBIDDEN);
 }
 
 /// A token that is taken away ends its connections; rights that change count at once. Nobody else notices.

@@ -1,8 +1,8 @@
 //! The file of names on the disk: read by a server while it runs, and changed by `sbp token`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -141,8 +141,9 @@ impl AuthFile {
         before - self.lines.len()
     }
 
-    /// Puts the changed file in the place of the old one, durably: whoever reads it sees the old one or the new one. Only
-    /// its owner may read it.
+    /// Puts the changed file in the place of the old one, durably: whoever reads it sees the old one or the new one. It has
+    /// the owner and the mode of the old one, so that a server which could read that can read this; a new one only its owner
+    /// may read.
     ///
     /// # Errors
     ///
@@ -152,6 +153,13 @@ impl AuthFile {
         text.push('\n');
         let mut write = || {
             let mut file = OpenOptions::new().write(true).truncate(true).open(&self.lock)?;
+            if let Some(old) = there(&self.path)? {
+                let new = file.metadata()?;
+                if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+                    fchown(&file, Some(old.uid()), Some(old.gid()))?;
+                }
+                file.set_permissions(Permissions::from_mode(old.mode() & 0o7755))?;
+            }
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&self.lock, &self.path)?;
@@ -165,6 +173,15 @@ impl AuthFile {
         };
         let written = write();
         written.map_err(AccessError::io("write", &self.path))
+    }
+}
+
+/// What is known of a file, if it exists.
+fn there(path: &Path) -> io::Result<Option<Metadata>> {
+    match fs::metadata(path) {
+        Ok(about) => Ok(Some(about)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -255,7 +272,7 @@ impl Access {
     }
 
     /// Reads the file again if it has changed. `Ok(true)`: who is known may be others now. After an error those known
-    /// before stay known; the error is told once.
+    /// before stay known. A file that cannot be read is tried again each time, one that cannot be understood is told once.
     pub(crate) fn reload(&self) -> Result<bool, AccessError> {
         let stamp = Stamp::of(&self.path);
         let mut read = self.read.lock();
@@ -264,7 +281,13 @@ impl Access {
         }
         *read = stamp;
         drop(read);
-        let entries = AuthFile::read(&self.path)?;
+        let entries = AuthFile::read(&self.path).inspect_err(|error| {
+            // The file may be as it is now for ever, and hold a revocation: that the system lacked a descriptor for a
+            // moment must not keep it from being read.
+            if matches!(error, AccessError::Io { .. }) {
+                *self.read.lock() = None;
+            }
+        })?;
         *self.known.write() = Arc::new(Known::new(entries));
         Ok(true)
     }
@@ -324,6 +347,30 @@ mod tests {
     }
 
     #[test]
+    fn a_change_leaves_who_may_read_the_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
+        let _one = add(&path, "one");
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("changed");
+        let _two = add(&path, "two");
+        assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_for_the_moment_is_tried_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
+        let _token = add(&path, "one");
+        let access = Access::open(&path).expect("readable");
+        fs::remove_file(&path).expect("removed");
+        fs::create_dir(&path).expect("made");
+        for _ in 0..2 {
+            let error = access.reload().expect_err("a directory");
+            assert!(matches!(error, AccessError::Io { .. }), "{error}");
+        }
+    }
+
+    #[test]
     fn a_change_that_cannot_be_read_lets_nobody_in_and_nobody_out() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("tokens");
@@ -335,7 +382,7 @@ mod tests {
         assert!(!access.reload().expect("told already"));
         assert!(access.authenticate(&token, None, Moment::from_secs(0)).is_ok());
 
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).expect("changed");
+        fs::set_permissions(&path, Permissions::from_mode(0o620)).expect("changed");
         let error = Access::open(&path).expect_err("writable by others").to_string();
         assert!(error.contains("chmod 600"), "{error}");
         let error = Access::open(&directory.path().join("none"))
@@ -349,7 +396,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("tokens");
         fs::write(&path, "# ours\n\n").expect("written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changed");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("changed");
         let mut file = AuthFile::change(&path).expect("nobody else changes it");
         file.add(&entry("one", &new_token().expect("random")));
         drop(file);

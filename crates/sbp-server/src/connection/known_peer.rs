@@ -55,7 +55,7 @@ impl Connection {
             });
         match gate {
             Ok(gate) => {
-                self.let_in(now, gate);
+                self.let_in(session, now, gate);
                 self.identification.denied = None;
                 session.set_authenticated();
                 Ok(())
@@ -76,8 +76,8 @@ impl Connection {
         denied.unwrap_or_else(|| unauthorized(&Denied::NoToken)).into()
     }
 
-    /// From now on the peer may do what `gate` lets it.
-    fn let_in(&mut self, now: Instant, gate: Gate) {
+    /// From now on the peer may do what `gate` lets it, and what it asked for before is judged by that too.
+    fn let_in(&mut self, session: &mut Session, now: Instant, gate: Gate) {
         if gate == self.gate {
             return;
         }
@@ -89,6 +89,10 @@ impl Connection {
             },
         };
         self.gate = gate;
+        let (work, mut turn) = self.turn(session, now);
+        work.fetches.judge_again(&mut turn);
+        // What waits goes on with the new rights: whoever may asks again.
+        work.fetches.end_all(&mut turn);
     }
 
     /// Somebody may not be known any more, or may do other things.
@@ -98,13 +102,7 @@ impl Connection {
         };
         match access.again(before, self.node.moment()) {
             Ok(principal) => {
-                let gate = Gate::of(principal);
-                if gate != self.gate {
-                    self.let_in(now, gate);
-                    // What waits was let in by the old rights: whoever still may asks again.
-                    let (work, mut turn) = self.turn(session, now);
-                    work.fetches.end_all(&mut turn);
-                }
+                self.let_in(session, now, Gate::of(principal));
             }
             Err(denied) => self.throw_out(session, now, &denied),
         }

@@ -55,6 +55,8 @@ pub(super) fn handle_request(role: &Arc<RangeRole>, turn: &Turn<'_>, frame: &Fra
         }
         OpCode::DELETE_STREAMS if from_placement_driver => {
             let request = decode(frame, DeleteStreamsRequest::validate)?;
+            // What it called itself once is not what it may do now.
+            turn.gate.check_server()?;
             tokio::spawn(later.delete(request));
         }
         OpCode::DESCRIBE_RANGES => {

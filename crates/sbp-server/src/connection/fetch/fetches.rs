@@ -117,6 +117,14 @@ impl Fetches {
         }
     }
 
+    /// The peer may do other things than before: entries of streams that it may not read any more are refused, also of
+    /// calls that wait for the peer to take earlier answers.
+    pub(crate) fn judge_again(&mut self, turn: &mut Turn<'_>) {
+        for call in self.calls.values_mut() {
+            call.refuse_entries(|stream| turn.check_stream(OpCode::FETCH, stream));
+        }
+    }
+
     /// The peer is gone and takes no answers: no reads are begun, and queued ones are skipped.
     pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>) {
         self.stalled.clear();
