@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sbp_locks::{Condvar, Mutex};
@@ -95,6 +95,8 @@ pub(crate) struct Prepared {
     slot: Mutex<Slot>,
     changed: Condvar,
     clock: Arc<dyn Clock>,
+    /// There was no room at the last attempt that has ended; one may be under way.
+    full: AtomicBool,
 }
 
 /// Whether there is room after the segment being written.
@@ -128,6 +130,7 @@ impl Prepared {
             slot: Mutex::new(Slot::Wanted),
             changed: Condvar::new(),
             clock,
+            full: AtomicBool::new(false),
         }
     }
 
@@ -193,9 +196,14 @@ impl Prepared {
             return;
         }
         let made = match maker.make() {
-            Ok(segment) => Slot::Ready(segment),
+            Ok(segment) => {
+                self.full.store(false, Ordering::Relaxed);
+                Slot::Ready(segment)
+            }
             Err(error) if is_full(&error) => {
-                tracing::warn!("the disk is full: appends that need another segment are refused until it has room");
+                if !self.full.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("the disk is full: appends that need another segment are refused until it has room");
+                }
                 maker.give_up_reserve();
                 Slot::Full {
                     tried: self.clock.elapsed(),
@@ -215,7 +223,7 @@ impl Prepared {
 
     /// Whether there was no room for another segment when one was last tried.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(&*self.slot.lock(), Slot::Full { .. })
+        self.full.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {
