@@ -136,6 +136,7 @@ Examples:
   sbp serve --data-dir ./data --http 127.0.0.1:12380   a status page, metrics and health for a browser and Prometheus
   sbp serve --config /etc/sbp/sbp.toml                 settings from a file
   sbp serve --data-dir ./data --auth names.jsonl       asks who its clients are; see sbp token
+  sbp serve --data-dir ./data --audit audit.jsonl      writes down who changed what, and who was refused
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
                                                        stores the ranges that the placement driver gives it
@@ -186,6 +187,10 @@ pub(crate) struct Serve {
     /// everything. It is read again within a second of each change.
     #[arg(long, env = "SBP_AUTH", value_name = "FILE")]
     pub(crate) auth: Option<PathBuf>,
+    /// A file to which each change of streams and ranges, and each request that was refused by access, is appended: one JSON
+    /// object on a line, with when, who, from where, what and the outcome. Made so that its owner alone can read it.
+    #[arg(long, env = "SBP_AUDIT", value_name = "FILE")]
+    pub(crate) audit: Option<PathBuf>,
     /// Listen where other machines can connect, although they could do everything, or read along.
     #[arg(long)]
     pub(crate) insecure_listen: bool,

@@ -68,6 +68,9 @@ pub struct ServerConfig {
     pub durability: Durability,
     /// Who may do what. `None`: everybody who can connect may do everything.
     pub access: Option<AccessConfig>,
+    /// A file to which each change of streams and ranges and each refusal by access is appended, one JSON object on a line:
+    /// when, who, from where, what, and with which outcome. `None`: nothing is written.
+    pub audit: Option<PathBuf>,
     /// Allows `listen` to name an address other machines can reach, although whoever can connect may do everything, or
     /// can read along.
     pub insecure_listen: bool,
@@ -120,6 +123,7 @@ impl Default for ServerConfig {
             advertise: None,
             durability: Durability::Fsync,
             access: None,
+            audit: None,
             insecure_listen: false,
             default_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),

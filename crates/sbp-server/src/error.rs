@@ -30,6 +30,9 @@ pub enum StartError {
     /// The file of names and grants cannot be used.
     #[error("cannot tell who may do what: {0}")]
     Access(#[from] AccessError),
+    /// The audit file cannot be written.
+    #[error("cannot keep the audit file: {0}")]
+    Audit(#[source] AccessError),
     /// Other machines could reach the address, and `insecure_listen` is not set.
     #[error(
         "{address} can be reached from other machines, and whoever reaches it could do everything, or read along: listen \

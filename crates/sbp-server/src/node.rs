@@ -7,7 +7,7 @@ use sbp_log::Clock;
 use sbp_messages::ErrorCode;
 use sbp_types::StreamId;
 
-use crate::access::{Access, Moment};
+use crate::access::{Access, Audit, Moment};
 use crate::failure::Health;
 use crate::identity::Identity;
 use crate::log_rate_limiter::LogRateLimiter;
@@ -38,6 +38,8 @@ pub(crate) struct Node {
     pub(crate) identity: Identity,
     /// Who may do what; `None`: everybody everything.
     pub(crate) access: Option<Arc<Access>>,
+    /// The file that tells who changed what; `None`: nobody keeps one.
+    pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) offer: Offer,
     pub(crate) limits: ConnectionLimits,
     /// `None` in a process that is only a range server.

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
-use crate::access::Access;
+use crate::access::{Access, Audit};
 use crate::background::{measure_lag, scrub_what_is_sealed, trim_what_is_due, watch_itself};
 use crate::config::{Roles, ServerConfig};
 use crate::connection::goodbye;
@@ -221,6 +221,10 @@ impl ServerRuntime {
         if let Some(readers) = &node.readers {
             readers.stop();
         }
+        // Nobody is left who changes or asks for anything.
+        if let Some(audit) = &node.audit {
+            audit.stop();
+        }
         drop(observed);
         // Before the log closes the descriptors: their numbers can be those of other files right after that, which a child
         // forked at that moment must not close. A child that has copies of the locks does not hold them any longer than
@@ -327,6 +331,8 @@ fn open_node(
 ) -> Result<(Arc<Node>, Arc<RangeServer>), StartError> {
     let config = context.config;
     let access = open_access(config)?;
+    let audit = config.audit.as_deref().map(Audit::open).transpose();
+    let audit = audit.map_err(StartError::Audit)?.map(Arc::new);
     let parts = StorageParts {
         files: file_system(config),
         clock: Arc::new(SystemClock::new()),
@@ -360,6 +366,7 @@ fn open_node(
     let node = Arc::new(Node {
         identity,
         access,
+        audit,
         offer,
         limits,
         placement,

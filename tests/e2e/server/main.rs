@@ -5,6 +5,7 @@
 mod access;
 mod access_table;
 mod admin;
+mod audit;
 mod chunks;
 mod idempotence;
 mod peers;

@@ -41,6 +41,7 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         advertise: serve.advertise,
         durability: durability(serve.durability),
         access: serve.auth.map(|file| AccessConfig { file }),
+        audit: serve.audit,
         insecure_listen,
         retention_interval: serve.retention_interval,
         max_connections: serve.max_connections,
@@ -49,15 +50,7 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         ..ServerConfig::default()
     };
     let server = Arc::new(ObservedServer::start(config, http.as_ref())?);
-    let scheme = if server.has_tls() { "sbps://" } else { "" };
-    terminal.line(format_args!("listening on {scheme}{}", server.address()))?;
-    if let Some(plain) = server.plain_addr() {
-        terminal.line(format_args!("listening on {plain} without TLS"))?;
-    }
-    if let Some(address) = server.http_addr() {
-        terminal.line(format_args!("status page on http://{address}/"))?;
-    }
-    terminal.flush()?;
+    tell_addresses(&server, terminal)?;
     tell_systemd(&[
         NotifyState::Ready,
         NotifyState::Status(&format!("serving at {}", server.address())),
@@ -93,6 +86,19 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         Some(failure) => Err(CliError::Failed(failure)),
         None => Ok(ended?),
     }
+}
+
+/// Prints where the server can be reached.
+fn tell_addresses(server: &ObservedServer, terminal: &mut Terminal) -> Result<(), CliError> {
+    let scheme = if server.has_tls() { "sbps://" } else { "" };
+    terminal.line(format_args!("listening on {scheme}{}", server.address()))?;
+    if let Some(plain) = server.plain_addr() {
+        terminal.line(format_args!("listening on {plain} without TLS"))?;
+    }
+    if let Some(address) = server.http_addr() {
+        terminal.line(format_args!("status page on http://{address}/"))?;
+    }
+    terminal.flush()
 }
 
 /// Tells systemd how the server is, where that has started it (`Type=notify`); nobody otherwise.

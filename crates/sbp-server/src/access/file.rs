@@ -57,7 +57,7 @@ pub enum AccessError {
 }
 
 impl AccessError {
-    fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io {
             what,
             path: path.to_owned(),

@@ -1,8 +1,10 @@
 //! Who asks, and what it may do.
 //!
 //! Everything that decides is pure: [`Grants`](grant::Grants), [`Known`], [`Gate`], the table of
-//! [`operations`]. [`Access`] is around it: the file of names, and its reading again when it changes.
+//! [`operations`]. [`Access`] is around it: the file of names, and its reading again when it changes; [`Audit`] writes
+//! down what came of it.
 
+mod audit;
 mod entry;
 mod file;
 mod gate;
@@ -21,6 +23,7 @@ pub use self::operations::{OperationRow, Subject, operations};
 pub use self::quota::Quota;
 pub use self::secret::{BadDigest, TokenDigest, new_token};
 
+pub(crate) use self::audit::{Asker, Audit, Deed};
 pub(crate) use self::file::Access;
 pub(crate) use self::gate::Gate;
 pub(crate) use self::principal::Denied;

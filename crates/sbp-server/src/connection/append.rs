@@ -112,7 +112,7 @@ impl Appends {
             {
                 throttle_time_ms = ranges.refused_throttle_ms();
             }
-            turn.note(OpCode::APPEND, &result.status);
+            turn.note_entry(OpCode::APPEND, (Some(result.stream_id), ""), &result.status);
             let results = match self.open.get_mut(&call) {
                 // The call's only entry was not started in time: the whole call ends with a system error.
                 None if result.status.code == ErrorCode::REQUEST_TIMEOUT => {

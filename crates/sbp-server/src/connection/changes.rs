@@ -27,28 +27,57 @@ pub(super) struct Change {
     pub(super) timeout_ms: i32,
     pub(super) request: Request,
     pub(super) answer: ChangeAnswer,
+    /// What each entry is about.
+    pub(super) asked: Asked,
+}
+
+/// What the entries of a request are about, in their order.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// Streams that are to be made.
+    Names(Vec<String>),
+    /// Streams that are there, or said to be.
+    Ids(Vec<StreamId>),
 }
 
 /// Decodes a request, and refuses the entries that the peer may not ask for.
 pub(super) fn read_change(turn: &Turn<'_>, frame: &Frame) -> Result<Change, Fault> {
+    let (timeout_ms, request, answer, asked) = match frame.opcode {
+        OpCode::SEAL_RANGES | OpCode::CREATE_RANGE | OpCode::ALLOCATE_ID => read_range_change(turn, frame)?,
+        _ => read_stream_change(turn, frame)?,
+    };
+    Ok(Change {
+        timeout_ms,
+        request,
+        answer,
+        asked,
+    })
+}
+
+/// What a request says: its timeout in milliseconds, what is asked, how it is answered, and what its entries are about.
+type Read = (i32, Request, ChangeAnswer, Asked);
+
+fn read_stream_change(turn: &Turn<'_>, frame: &Frame) -> Result<Read, Fault> {
     let opcode = frame.opcode;
     let may = |stream: StreamId| turn.check_stream(opcode, stream);
     let may_name = |name: &str| turn.gate.check_name(opcode, Subject::NewName, name);
-    let ids = |streams: &[Stream]| streams.iter().map(|stream| stream.stream_id).collect();
-    let (timeout_ms, request, answer) = match frame.opcode {
+    let ids = |streams: &[Stream]| -> Vec<_> { streams.iter().map(|stream| stream.stream_id).collect() };
+    Ok(match opcode {
         OpCode::CREATE_STREAMS => {
             let CreateStreamsRequest { timeout_ms, streams } = decode(frame, CreateStreamsRequest::validate)?;
-            let names = streams.iter().map(|stream| stream.name.clone()).collect();
+            let names: Vec<_> = streams.iter().map(|stream| stream.name.clone()).collect();
             let wanted = streams.into_iter().map(|stream| {
                 may_name(&stream.name)?;
                 new_stream(stream)
             });
             let wanted = wanted.collect();
-            (timeout_ms, Request::CreateStreams(wanted), for_each(names, created))
+            let answer = for_each(names.clone(), created);
+            (timeout_ms, Request::CreateStreams(wanted), answer, Asked::Names(names))
         }
         OpCode::UPDATE_STREAMS => {
             let UpdateStreamsRequest { timeout_ms, streams } = decode(frame, UpdateStreamsRequest::validate)?;
-            let answer = for_each(ids(&streams), updated);
+            let ids = ids(&streams);
+            let answer = for_each(ids.clone(), updated);
             let wanted = streams.into_iter().map(|stream| {
                 may(stream.stream_id)?;
                 if !stream.name.is_empty() {
@@ -57,7 +86,7 @@ pub(super) fn read_change(turn: &Turn<'_>, frame: &Frame) -> Result<Change, Faul
                 stream_update(stream)
             });
             let wanted = wanted.collect();
-            (timeout_ms, Request::UpdateStreams(wanted), answer)
+            (timeout_ms, Request::UpdateStreams(wanted), answer, Asked::Ids(ids))
         }
         OpCode::DELETE_STREAMS => {
             let DeleteStreamsRequest { timeout_ms, streams } = decode(frame, DeleteStreamsRequest::validate)?;
@@ -66,47 +95,68 @@ pub(super) fn read_change(turn: &Turn<'_>, frame: &Frame) -> Result<Change, Faul
                 existing_stream(stream.stream_id)
             });
             let wanted = Request::DeleteStreams(wanted.collect());
-            (timeout_ms, wanted, for_each(ids(&streams), deleted))
+            let ids = ids(&streams);
+            (timeout_ms, wanted, for_each(ids.clone(), deleted), Asked::Ids(ids))
         }
         OpCode::TRIM_STREAMS => {
             let request = decode(frame, TrimStreamsRequest::validate)?;
-            let ids = request.trimmed_streams.iter().map(|trim| trim.stream_id).collect();
+            let ids: Vec<_> = request.trimmed_streams.iter().map(|trim| trim.stream_id).collect();
             let wanted = request.trimmed_streams.into_iter().map(|trim| {
                 may(trim.stream_id)?;
                 trimmed_stream(trim)
             });
             let wanted = wanted.collect();
-            (request.timeout_ms, Request::TrimStreams(wanted), for_each(ids, trimmed))
-        }
-        OpCode::SEAL_RANGES => {
-            let request = decode(frame, SealRangesRequest::validate)?;
-            let ids = request.ranges.iter().map(|range| range.stream_id).collect();
-            let wanted = request.ranges.iter().map(|range| {
-                may(range.stream_id)?;
-                Refusal::check(range.fault()).map(|()| *range)
-            });
-            let wanted = Request::SealRanges(seal_for(request.kind)?, wanted.collect());
-            (request.timeout_ms, wanted, for_each(ids, sealed))
-        }
-        OpCode::CREATE_RANGE => {
-            let CreateRangeRequest { timeout_ms, range } = decode(frame, CreateRangeRequest::validate)?;
-            let range = range.unwrap_or_default();
-            let wanted = may(range.stream_id).and_then(|()| new_range(&range));
-            (timeout_ms, Request::CreateRange(wanted), answer_range_created())
-        }
-        OpCode::ALLOCATE_ID => {
-            let request = decode(frame, IdAllocationRequest::validate)?;
-            (request.timeout_ms, Request::AllocateServerId, answer_id_allocated())
+            let answer = for_each(ids.clone(), trimmed);
+            (
+                request.timeout_ms,
+                Request::TrimStreams(wanted),
+                answer,
+                Asked::Ids(ids),
+            )
         }
         other => {
             let message = format!("{other} is not served by this version of the server");
             return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message).into());
         }
-    };
-    Ok(Change {
-        timeout_ms,
-        request,
-        answer,
+    })
+}
+
+fn read_range_change(turn: &Turn<'_>, frame: &Frame) -> Result<Read, Fault> {
+    let opcode = frame.opcode;
+    let may = |stream: StreamId| turn.check_stream(opcode, stream);
+    Ok(match opcode {
+        OpCode::SEAL_RANGES => {
+            let request = decode(frame, SealRangesRequest::validate)?;
+            let ids: Vec<_> = request.ranges.iter().map(|range| range.stream_id).collect();
+            let wanted = request.ranges.iter().map(|range| {
+                may(range.stream_id)?;
+                Refusal::check(range.fault()).map(|()| *range)
+            });
+            let wanted = Request::SealRanges(seal_for(request.kind)?, wanted.collect());
+            (
+                request.timeout_ms,
+                wanted,
+                for_each(ids.clone(), sealed),
+                Asked::Ids(ids),
+            )
+        }
+        OpCode::CREATE_RANGE => {
+            let CreateRangeRequest { timeout_ms, range } = decode(frame, CreateRangeRequest::validate)?;
+            let range = range.unwrap_or_default();
+            let wanted = may(range.stream_id).and_then(|()| new_range(&range));
+            let asked = Asked::Ids(vec![range.stream_id]);
+            (timeout_ms, Request::CreateRange(wanted), answer_range_created(), asked)
+        }
+        _ => {
+            let request = decode(frame, IdAllocationRequest::validate)?;
+            let asked = Asked::Ids(Vec::new());
+            (
+                request.timeout_ms,
+                Request::AllocateServerId,
+                answer_id_allocated(),
+                asked,
+            )
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_frame::{CallId, OpCode};
-use sbp_messages::{ClientRole, Message, Status};
+use sbp_messages::{ClientRole, Message};
 use sbp_session::Session;
 use sbp_transport::Mailbox;
 use sbp_types::{Offset, RangeKey, StreamId};
@@ -13,6 +13,7 @@ use sbp_types::{Offset, RangeKey, StreamId};
 use super::replier::Replier;
 use crate::access::Gate;
 use crate::node::Node;
+use crate::origin::Origin;
 use crate::placement::Outcomes;
 use crate::range::{AppendDone, Notification, ReadDone, Requester};
 use crate::refusal::Refusal;
@@ -101,6 +102,8 @@ pub(crate) struct Turn<'a> {
     pub(super) requester: &'a Arc<dyn Requester>,
     /// What the peer may do.
     pub(super) gate: &'a Gate,
+    /// Where the peer is.
+    pub(super) origin: &'a Origin,
     /// The role that the peer gave.
     pub(super) asker: ClientRole,
     pub(super) now: Instant,
@@ -122,13 +125,6 @@ impl Turn<'_> {
         let status = refusal.into();
         self.note(opcode, &status);
         self.replier.refuse(self.session, call.raw(), opcode, status);
-    }
-
-    /// Counts and logs how a request or one entry of it ended, if it was refused.
-    pub(super) fn note(&self, opcode: OpCode, status: &Status) {
-        if !status.is_success() {
-            self.node.refusals.note(opcode, status, self.handle.id, self.now);
-        }
     }
 }
 

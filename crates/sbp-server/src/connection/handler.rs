@@ -93,6 +93,7 @@ impl Connection {
             handle: &self.handle,
             requester: &self.requester,
             gate: &self.gate,
+            origin: &self.origin,
             asker: self.peer_role,
             now,
         };
@@ -112,7 +113,7 @@ impl Connection {
                 error.to_status()
             }
         };
-        self.node.refusals.note(opcode, &status, self.handle.id, now);
+        self.turn(session, now).1.note(opcode, &status);
         self.replier.refuse(session, call.raw(), opcode, status);
     }
 
@@ -241,7 +242,7 @@ impl Application for Connection {
                     RejectReason::NotAuthenticated => self.not_authenticated(),
                     reason => reject_status(reason),
                 };
-                self.node.refusals.note(opcode, &status, self.handle.id, now);
+                self.turn(session, now).1.note(opcode, &status);
                 self.replier.refuse(session, raw_call_id, opcode, status);
             }
             Event::PeerGoAway { .. } => {

@@ -1,14 +1,15 @@
 //! A connection's peer becomes known, stays so, and is thrown out.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_frame::OpCode;
-use sbp_messages::{ClientRole, GoAway, HeartbeatRequest, Status};
+use sbp_messages::{ClientRole, ErrorCode, GoAway, HeartbeatRequest, Status};
 use sbp_session::{Outgoing, Session};
 
 use super::handler::Connection;
 use super::identification::{Expiry, unauthorized};
-use crate::access::{Denied, Gate};
+use crate::access::{Asker, Deed, Denied, Gate};
 use crate::refusal::Refusal;
 
 impl Connection {
@@ -41,6 +42,7 @@ impl Connection {
             Some(principal) => Ok(principal),
             None => access.authenticate(&request.token, self.origin().peer_name.as_deref(), self.node.moment()),
         };
+        let who = found.as_ref().ok().map(|principal| Arc::clone(&principal.name));
         let gate = found
             .map_err(|denied| unauthorized(&denied))
             .map(Gate::of)
@@ -64,9 +66,17 @@ impl Connection {
                 self.identification.refused = self.identification.refused.saturating_add(1);
                 let status = refusal.clone().into();
                 self.node.refusals.note(OpCode::HEARTBEAT, &status, self.handle.id, now);
+                self.audit(who, OpCode::HEARTBEAT, refusal.code);
                 self.identification.denied = Some(refusal.clone());
                 Err(refusal)
             }
+        }
+    }
+
+    fn audit(&self, who: Option<Arc<str>>, operation: OpCode, code: ErrorCode) {
+        if let Some(audit) = &self.node.audit {
+            let from = self.origin().address;
+            audit.note(&Asker { who, from }, &Deed::new(operation, code));
         }
     }
 
@@ -139,6 +149,8 @@ impl Connection {
 
     /// The peer is not known any more: nothing of it is served, from now on.
     fn throw_out(&mut self, session: &mut Session, now: Instant, denied: &Denied) {
+        let who = self.gate.principal().map(|principal| Arc::clone(&principal.name));
+        self.audit(who, OpCode::GOAWAY, ErrorCode::UNAUTHORIZED);
         self.identification.expiry = Expiry::Never;
         let goodbye = GoAway {
             status: unauthorized(denied).into(),

@@ -12,6 +12,7 @@ use sbp_messages::{
 };
 use sbp_types::{Offset, RangeKey};
 
+use super::audited::AuditedChange;
 use super::changes::{Change, ChangeAnswer, read_change};
 use super::ends::Ends;
 use super::fault::Fault;
@@ -39,10 +40,18 @@ impl MetadataCalls {
             timeout_ms,
             request,
             answer,
+            asked,
         } = read_change(turn, frame)?;
         let (handle, call) = (Arc::clone(turn.handle), frame.call_id);
+        let audited = AuditedChange::new(turn, frame.opcode, asked);
         let job = MetadataJob {
-            done: Box::new(move |answer| handle.post(ConnectionCommand::Changed { call, answer })),
+            done: Box::new(move |answer| {
+                // Here, because the connection may be gone when the change is done.
+                if let Some(audited) = audited {
+                    audited.done(&answer);
+                }
+                handle.post(ConnectionCommand::Changed { call, answer });
+            }),
             deadline: turn.now + requested_timeout(timeout_ms).unwrap_or(turn.node.limits.default_timeout),
             request,
         };

@@ -5,6 +5,7 @@
 //! the connection's [`ConnectionHandle`].
 
 mod append;
+mod audited;
 mod changes;
 mod cluster;
 mod ends;

@@ -5,9 +5,10 @@ use sbp_frame::CallId;
 use sbp_messages::{
     CreateStreamResult, CreateStreamsResponse, DeleteStreamResult, DeleteStreamsResponse, DescribeRangeResult,
     DescribeRangesResponse, DescribeStreamResult, DescribeStreamsResponse, ListRangesResponse, ListRangesResult,
-    Message, Range, SealRangesResponse, SealRangesResult, Status, Stream, SyncRangesResponse, SyncRangesResult,
-    TrimStreamResult, TrimStreamsResponse, UpdateStreamResult, UpdateStreamsResponse,
+    Message, Range, RangeCriteria, SealRangesResponse, SealRangesResult, Status, Stream, SyncRangesResponse,
+    SyncRangesResult, TrimStreamResult, TrimStreamsResponse, UpdateStreamResult, UpdateStreamsResponse,
 };
+use sbp_types::StreamId;
 
 use super::handle::Turn;
 
@@ -25,6 +26,9 @@ pub(super) trait EntryResult: Sized + Send + 'static {
     /// How the entry ended.
     fn status(&self) -> &Status;
 
+    /// What the entry is about: a stream by its id, or by its name, or neither.
+    fn about(&self) -> (Option<StreamId>, &str);
+
     /// The bytes of the result, estimated from above.
     fn weight(&self) -> usize;
 
@@ -35,12 +39,16 @@ pub(super) trait EntryResult: Sized + Send + 'static {
 /// Declares what the results of each operation are: the field of the response that has them, and the fields of a result
 /// that can be large.
 macro_rules! entry_results {
-    ($($response:ident.$field:ident: $result:ident($large:ident) $($continuation:ident)?;)*) => { $(
+    ($($response:ident.$field:ident: $result:ident($large:ident) about $about:ident $($continuation:ident)?;)*) => { $(
         impl EntryResult for $result {
             type Response = $response;
 
             fn status(&self) -> &Status {
                 &self.status
+            }
+
+            fn about(&self) -> (Option<StreamId>, &str) {
+                self.$about.about()
             }
 
             fn weight(&self) -> usize {
@@ -59,15 +67,41 @@ macro_rules! entry_results {
 }
 
 entry_results! {
-    CreateStreamsResponse.create_responses: CreateStreamResult(stream);
-    UpdateStreamsResponse.update_responses: UpdateStreamResult(stream);
-    DeleteStreamsResponse.delete_responses: DeleteStreamResult(deleted_stream);
-    TrimStreamsResponse.trim_responses: TrimStreamResult(trimmed_stream);
-    DescribeStreamsResponse.describe_responses: DescribeStreamResult(stream) continuation;
-    ListRangesResponse.list_responses: ListRangesResult(ranges) continuation;
-    DescribeRangesResponse.describe_responses: DescribeRangeResult(range);
-    SealRangesResponse.seal_responses: SealRangesResult(range);
-    SyncRangesResponse.sync_responses: SyncRangesResult(ranges);
+    CreateStreamsResponse.create_responses: CreateStreamResult(stream) about stream;
+    UpdateStreamsResponse.update_responses: UpdateStreamResult(stream) about stream;
+    DeleteStreamsResponse.delete_responses: DeleteStreamResult(deleted_stream) about deleted_stream;
+    TrimStreamsResponse.trim_responses: TrimStreamResult(trimmed_stream) about trimmed_stream;
+    DescribeStreamsResponse.describe_responses: DescribeStreamResult(stream) about stream continuation;
+    ListRangesResponse.list_responses: ListRangesResult(ranges) about range_criteria continuation;
+    DescribeRangesResponse.describe_responses: DescribeRangeResult(range) about stream_id;
+    SealRangesResponse.seal_responses: SealRangesResult(range) about stream_id;
+    SyncRangesResponse.sync_responses: SyncRangesResult(ranges) about stream_id;
+}
+
+/// What can tell which stream a result is about.
+trait About {
+    fn about(&self) -> (Option<StreamId>, &str);
+}
+
+impl About for StreamId {
+    fn about(&self) -> (Option<StreamId>, &str) {
+        (self.is_valid().then_some(*self), "")
+    }
+}
+
+impl About for Option<Stream> {
+    fn about(&self) -> (Option<StreamId>, &str) {
+        match self {
+            Some(stream) => (stream.stream_id.about().0, stream.name.as_str()),
+            None => (None, ""),
+        }
+    }
+}
+
+impl About for Option<RangeCriteria> {
+    fn about(&self) -> (Option<StreamId>, &str) {
+        (self.as_ref().and_then(|criteria| criteria.stream_id), "")
+    }
 }
 
 /// What can make a result large: its bytes, estimated from above.
@@ -106,7 +140,9 @@ impl Turn<'_> {
         continuation: Bytes,
     ) {
         let opcode = R::Response::OPCODE;
-        let noted = results.into_iter().inspect(|result| self.note(opcode, result.status()));
+        let noted = results
+            .into_iter()
+            .inspect(|result| self.note_entry(opcode, result.about(), result.status()));
         let (last, others) = split(noted, R::weight);
         for frame in others {
             let response = R::response(frame, Bytes::new());

@@ -256,7 +256,7 @@ impl Fetches {
         let mut refused = 0;
         for ready in state.ready.iter().filter(|ready| !ready.result.status.is_success()) {
             refused += 1;
-            turn.note(OpCode::FETCH, &ready.result.status);
+            turn.note_entry(OpCode::FETCH, (Some(ready.result.stream_id), ""), &ready.result.status);
         }
         turn.node.counters.fetches.add(with_data);
         turn.node.counters.fetches_refused.add(refused);

@@ -1,0 +1,360 @@
+//! The file that tells who changed what, and who was refused: written by one thread, which nobody who is served waits for.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::SystemTime;
+
+use sbp_frame::OpCode;
+use sbp_locks::{Condvar, Mutex};
+use sbp_messages::ErrorCode;
+use sbp_types::{RangeIndex, StreamId};
+use serde::Serialize;
+
+use super::file::AccessError;
+use super::moment::Moment;
+
+/// Lines that may wait for the file.
+const WAITING: usize = 4_096;
+/// Bytes of a name that are written; longer ones no stream can have, but a request can.
+const NAME_BYTES: usize = 512;
+
+/// Who did something: the same for all that one request asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    /// The name in the file of names; `None` where nobody is asked, and for peers that are not known.
+    pub(crate) who: Option<Arc<str>>,
+    pub(crate) from: SocketAddr,
+}
+
+/// What was done, or was not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deed<'a> {
+    pub(crate) operation: OpCode,
+    pub(crate) stream: Option<StreamId>,
+    /// The stream's name when it was asked for; empty: it has none, or it is not known.
+    pub(crate) name: &'a str,
+    /// The name that it has since, if it was renamed.
+    pub(crate) new_name: Option<&'a str>,
+    pub(crate) range: Option<RangeIndex>,
+    pub(crate) code: ErrorCode,
+}
+
+impl Deed<'_> {
+    /// A deed of which no more than its kind is known.
+    pub(crate) fn new(operation: OpCode, code: ErrorCode) -> Self {
+        Self {
+            operation,
+            stream: None,
+            name: "",
+            new_name: None,
+            range: None,
+            code,
+        }
+    }
+}
+
+/// One line of the file.
+#[derive(Debug, Serialize)]
+struct Line {
+    time: Moment,
+    who: Option<String>,
+    from: SocketAddr,
+    operation: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<i64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range: Option<i32>,
+    outcome: String,
+}
+
+/// The line for lines that are not in the file.
+#[derive(Debug, Serialize)]
+struct Lost {
+    time: Moment,
+    lost: u64,
+}
+
+/// The file, with the thread that writes it.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lines: Vec<Line>,
+    /// Lines for which there was no room, all of them after `lines`.
+    lost: u64,
+    stopped: bool,
+}
+
+impl Audit {
+    /// Opens the file, which only its owner may read where it is made, and starts its thread.
+    pub(crate) fn open(path: &Path) -> Result<Self, AccessError> {
+        let writer = Writer::open(path).map_err(AccessError::io("write", path))?;
+        let shared = Arc::new(Shared::default());
+        let thread = std::thread::Builder::new().name("sbp-audit".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.write_all(writer)
+        });
+        let thread = thread.map_err(AccessError::io("start the thread that writes", path))?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Has a deed written. Waits for nothing: where too many lines wait for the file, this one is counted as lost.
+    pub(crate) fn note(&self, asker: &Asker, deed: &Deed<'_>) {
+        self.shared.put(Line {
+            time: SystemTime::now().into(),
+            who: asker.who.as_deref().map(str::to_owned),
+            from: asker.from,
+            operation: deed.operation.to_string(),
+            stream: deed.stream.map(|stream| stream.0),
+            name: cut(deed.name),
+            new_name: deed.new_name.map(cut),
+            range: deed.range.map(|range| range.0),
+            outcome: match deed.code {
+                ErrorCode::NONE => "ok".to_owned(),
+                code => code.0.to_string(),
+            },
+        });
+    }
+
+    /// Ends the thread once all lines are written.
+    pub(crate) fn stop(&self) {
+        self.shared.queue.lock().stopped = true;
+        self.shared.arrived.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes the audit file panicked");
+        }
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn put(&self, line: Line) {
+        let mut queue = self.queue.lock();
+        if queue.lines.len() < WAITING {
+            queue.lines.push(line);
+            self.arrived.notify_one();
+        } else {
+            queue.lost += 1;
+        }
+    }
+
+    /// Takes what waits; `None`: nothing does, and nothing will.
+    fn take(&self) -> Option<(Vec<Line>, u64)> {
+        let mut queue = self.queue.lock();
+        while queue.lines.is_empty() {
+            if queue.stopped {
+                return None;
+            }
+            self.arrived.wait(&mut queue);
+        }
+        Some((std::mem::take(&mut queue.lines), std::mem::take(&mut queue.lost)))
+    }
+
+    fn write_all(&self, mut writer: Writer<File>) {
+        while let Some((lines, lost)) = self.take() {
+            writer.write(&lines, lost);
+        }
+    }
+}
+
+/// Writes lines, and tells later of those that it could not write.
+#[derive(Debug)]
+struct Writer<W> {
+    file: W,
+    /// Lines that the file did not take.
+    unwritten: u64,
+    /// Whether the file may end within a line.
+    torn: bool,
+}
+
+impl Writer<File> {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .read(true)
+            .mode(0o600)
+            .open(path)?;
+        let mut last = [b'\n'];
+        if let Some(end) = file.metadata()?.len().checked_sub(1) {
+            file.read_at(&mut last, end)?;
+        }
+        Ok(Self {
+            file,
+            unwritten: 0,
+            torn: last != [b'\n'],
+        })
+    }
+}
+
+impl<W: io::Write> Writer<W> {
+    /// Writes a batch at once.
+    fn write(&mut self, lines: &[Line], lost: u64) {
+        let mut batch = Vec::with_capacity(lines.len() * 256);
+        if self.torn {
+            batch.push(b'\n');
+        }
+        tell_lost(&mut batch, self.unwritten);
+        for line in lines {
+            tell(&mut batch, line);
+        }
+        tell_lost(&mut batch, lost);
+        match self.file.write_all(&batch).and_then(|()| self.file.flush()) {
+            Ok(()) => (self.unwritten, self.torn) = (0, false),
+            Err(error) => {
+                if self.unwritten == 0 {
+                    tracing::error!(%error, "the audit file cannot be written; how many lines are lost is told in it later");
+                }
+                self.unwritten += u64::try_from(lines.len()).unwrap_or(u64::MAX) + lost;
+                self.torn = true;
+            }
+        }
+    }
+}
+
+fn tell(batch: &mut Vec<u8>, line: &impl Serialize) {
+    match serde_json::to_writer(&mut *batch, line) {
+        Ok(()) => batch.push(b'\n'),
+        Err(error) => tracing::error!(%error, "a line for the audit file cannot be written as JSON"),
+    }
+}
+
+fn tell_lost(batch: &mut Vec<u8>, lost: u64) {
+    if lost != 0 {
+        let time = SystemTime::now().into();
+        tell(batch, &Lost { time, lost });
+    }
+}
+
+/// The beginning of a name, as much of it as is written.
+fn cut(name: &str) -> String {
+    name[..name.floor_char_boundary(NAME_BYTES)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(stream: usize) -> Line {
+        Line {
+            time: Moment::from_secs(0),
+            who: None,
+            from: SocketAddr::from(([127, 0, 0, 1], 1)),
+            operation: "APPEND".to_owned(),
+            stream: i64::try_from(stream).ok(),
+            name: String::new(),
+            new_name: None,
+            range: None,
+            outcome: "ok".to_owned(),
+        }
+    }
+
+    fn told(written: &[u8]) -> Vec<serde_json::Value> {
+        let text = std::str::from_utf8(written).expect("text");
+        let lines = text.lines().filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_str(line).expect(line)).collect()
+    }
+
+    /// A file on a disk that is full when a test says so: then it takes some bytes and no more.
+    #[derive(Debug, Default)]
+    struct Disk {
+        written: Vec<u8>,
+        full: bool,
+    }
+
+    impl io::Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.full {
+                self.written.extend_from_slice(&bytes[..5]);
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.written.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_beyond_the_bound_are_counted_and_told_after_those_that_waited() {
+        let shared = Shared::default();
+        for number in 0..WAITING + 3 {
+            shared.put(line(number));
+        }
+        let (lines, lost) = shared.take().expect("lines");
+        assert_eq!((lines.len(), lost), (WAITING, 3));
+        let mut writer = Writer {
+            file: Disk::default(),
+            unwritten: 0,
+            torn: false,
+        };
+        writer.write(&lines, lost);
+        let told = told(&writer.file.written);
+        assert_eq!(told.len(), WAITING + 1);
+        assert_eq!(told[WAITING]["lost"], 3);
+        shared.put(line(0));
+        assert_eq!(shared.take().expect("a line").1, 0, "told once");
+    }
+
+    #[test]
+    fn lines_that_a_full_disk_did_not_take_are_counted_and_told_when_it_takes_some_again() {
+        let mut writer = Writer {
+            file: Disk::default(),
+            unwritten: 0,
+            torn: false,
+        };
+        writer.write(&[line(1)], 0);
+        let before = writer.file.written.len();
+        writer.file.full = true;
+        writer.write(&[line(2), line(3)], 4);
+        writer.write(&[line(4)], 0);
+        writer.file.full = false;
+        let whole = writer.file.written.len();
+        writer.write(&[line(5)], 0);
+        assert_eq!(writer.file.written[whole], b'\n', "what is torn ends");
+        let told = told(&[&writer.file.written[..before], &writer.file.written[whole..]].concat());
+        let shown: Vec<_> = told
+            .iter()
+            .map(|line| (line["stream"].as_i64(), line["lost"].as_u64()))
+            .collect();
+        assert_eq!(shown, [(Some(1), None), (None, Some(7)), (Some(5), None)]);
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        let long = "ä".repeat(NAME_BYTES);
+        assert_eq!(cut(&format!("x{long}")).len(), NAME_BYTES - 1);
+        assert_eq!(cut("short"), "short");
+    }
+}
