@@ -175,3 +175,45 @@ fn ending_twice_and_dropping_are_harmless() {
     drop(server);
     drop(start(None));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_stores_is_for_its_user_alone() {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let parent = tempfile::tempdir().unwrap();
+    // One that is there stays as it is, and what is made in it is not for others.
+    let there = parent.path().join("there");
+    fs::create_dir(&there).unwrap();
+    fs::set_permissions(&there, fs::Permissions::from_mode(0o755)).unwrap();
+    let fresh = parent.path().join("made").join("data");
+    for data_dir in [&there, &fresh] {
+        let server = start(Some(data_dir));
+        let client = sbp_e2e::clients::client(server.address());
+        let ids = sbp_e2e::clients::stream_ids(&client, &["private"]).await;
+        let options = sbp_client::AppendOptions::default();
+        client.append(ids[0], b"record".as_slice(), &options).await.unwrap();
+        drop(client);
+        tokio::task::spawn_blocking(move || server.shutdown().unwrap())
+            .await
+            .unwrap();
+    }
+    let mode = |path: &PathBuf| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&there), 0o755);
+    let (mut to_see, mut files) = (vec![there.clone(), parent.path().join("made")], 0);
+    while let Some(directory) = to_see.pop() {
+        if directory != there {
+            assert_eq!(mode(&directory), 0o700, "{}", directory.display());
+        }
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                to_see.push(path);
+            } else {
+                files += 1;
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+            }
+        }
+    }
+    assert!(files > 5, "the log and the metadata of two servers: {files}");
+}

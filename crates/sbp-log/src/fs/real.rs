@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +17,11 @@ const PARTS_PER_CALL: usize = 1024;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFileSystem;
 
+/// The permissions of new files and directories: what is stored is for the user of the server alone. Those that are there
+/// keep what they have.
+const OWNER_READS_AND_WRITES: u32 = 0o600;
+const OWNER_ENTERS: u32 = 0o700;
+
 #[derive(Debug)]
 struct RealFile(fs::File);
 
@@ -26,7 +31,7 @@ struct RealLock(fs::File);
 impl FileSystem for RealFileSystem {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
-        options.read(true).write(true);
+        options.read(true).write(true).mode(OWNER_READS_AND_WRITES);
         match mode {
             OpenMode::Reading => options.write(false),
             OpenMode::Existing => &mut options,
@@ -79,7 +84,8 @@ impl FileSystem for RealFileSystem {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         let mut options = fs::OpenOptions::new();
-        let made = options.read(true).write(true).create(true).truncate(false).open(path);
+        options.read(true).write(true).create(true).truncate(false);
+        let made = options.mode(OWNER_READS_AND_WRITES).open(path);
         let file = match made {
             // The lock needs no writing; who is to write will be told soon enough.
             Err(error) if is_read_only(&error) => fs::File::open(path)?,
@@ -98,7 +104,7 @@ fn is_read_only(error: &io::Error) -> bool {
 }
 
 fn create_dir_if_missing(directory: &Path) -> io::Result<()> {
-    match fs::create_dir(directory) {
+    match fs::DirBuilder::new().mode(OWNER_ENTERS).create(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
