@@ -189,8 +189,8 @@ def test_every_option_is_good_for_something(name: str) -> None:
         ({"subscribePattern": "a"}, "it is called 'streamsPattern' here"),
         ({"assign": "a"}, "a stream has no partitions; name the streams in 'streams'"),
         ({"fetchOffset.numRetries": "3"}, "it is called 'maxAttempts' here"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "connections have no tokens yet"),
-        ({"token": "x"}, "connections have no tokens yet"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "'tokenFile'"),
+        ({"token": "x"}, "'tokenFile'"),
         ({"kafka.ssl.truststore.location": "x"}, "'sbps://' in front of a server, and files in PEM format: 'tlsCa'"),
         (
             {"kafka.max.poll.records": "5"},

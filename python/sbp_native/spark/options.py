@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from .. import Tls
@@ -72,6 +73,12 @@ OPTIONS: Final[dict[str, Option]] = {
     "tlsCert": Option(_ALL, "", "with `tlsKey`: the file of the certificate to show to servers that ask for one"),
     "tlsKey": Option(_ALL, "", "with `tlsCert`: the file of its private key, not encrypted"),
     "tlsServerName": Option(_ALL, "the one connected to", "the name that the servers' certificates have to be for"),
+    "tokenFile": Option(
+        _ALL,
+        "",
+        "a file with the token that says who the job is, for servers that ask: on the driver's machine and on every "
+        "worker's, and read there for each connection; the token itself goes nowhere",
+    ),
     "path": Option(_ALL, "", "what `load(...)`, `save(...)` and `start(...)` give: the streams, or the target"),
     "streams": Option(_READS, "", "the streams by name or id, separated by commas; the same as `load(...)`"),
     "streamsPattern": Option(
@@ -255,6 +262,8 @@ class SbpOptions:
     client: Mapping[str, int | float] = field(default_factory=dict)
     #: The keywords of `sbp_native.Tls`: names of files, and never what is in them.
     tls: Mapping[str, str] = field(default_factory=dict)
+    #: The name of the file with the token, and never the token.
+    token_file: str | None = None
     worker_gc_freeze: bool = True
     given: frozenset[str] = frozenset()
 
@@ -302,6 +311,7 @@ class SbpOptions:
             retry_backoff=values.duration("retryBackoffMs", given, "ms"),
             client=_client_settings(given),
             tls=_tls(given),
+            token_file=_file_name("tokenFile", given),
             worker_gc_freeze=values.flag("workerGcFreeze", given) is not False,
             given=frozenset("client.*" if name.startswith("client.") else name for name in given),
         )
@@ -361,6 +371,8 @@ class SbpOptions:
                 settings[keyword] = value
         if self.tls:
             settings["tls"] = Tls(**self.tls)
+        if self.token_file is not None:
+            settings["token"] = Path(self.token_file)
         return settings
 
     def _check_together(self) -> None:
@@ -448,12 +460,19 @@ def _client_settings(given: Mapping[str, str]) -> dict[str, int | float]:
 def _tls(given: Mapping[str, str]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for name, keyword in _TLS.items():
-        if name in given:
-            value = given[name].strip()
-            if not value:
-                raise values.refuse(name, given[name], "it must not be empty")
+        value = _file_name(name, given)
+        if value is not None:
             settings[keyword] = value
     return settings
+
+
+def _file_name(name: str, given: Mapping[str, str]) -> str | None:
+    if name not in given:
+        return None
+    value = given[name].strip()
+    if not value:
+        raise values.refuse(name, given[name], "it must not be empty")
+    return value
 
 
 def _compression(given: Mapping[str, str]) -> Literal["lz4", "zstd"] | None:
@@ -474,7 +493,7 @@ def _instead_of(key: str) -> str:
             f"'{name}'" for name in _TLS
         )
     if lower == "token" or lower.startswith("kafka.sasl."):
-        return "connections have no tokens yet; leave it out"
+        return "a token is given as the name of a file, in 'tokenFile', because others see the options of a job"
     if lower.startswith("kafka."):
         return "it belongs to Kafka's client; settings of ours are " + ", ".join(f"'client.{name}'" for name in _CLIENT)
     return nearest(key, OPTIONS)
