@@ -381,6 +381,33 @@ async def test_closing_a_tail_ends_a_step_that_waits(aclient: sbp.AsyncClient, n
     assert [batch async for batch in tail] == []
 
 
+async def test_tails_that_are_cancelled_leave_nothing_at_the_server(server: sbp.Server, name: str) -> None:
+    """A server lets 256 FETCHes of a connection wait, those of tails for 10 s."""
+    async with sbp.aio.connect(server.address) as client:
+        stream = await client.create_stream(name)
+        refused = server.stats()["refusals"]
+
+        async def follow() -> None:
+            async with stream.tail() as tail:
+                assert [batch async for batch in tail] == []
+
+        async def requests(wanted: int) -> None:
+            """Waits, for less than a tail's FETCH does, until so many requests are with the server."""
+            async with asyncio.timeout(6):
+                while client.stats()["in_flight"] != wanted:
+                    await client.ping()
+
+        for _ in range(4):
+            followers = [asyncio.create_task(follow()) for _ in range(80)]
+            await requests(80)
+            for follower in followers:
+                follower.cancel()
+            outcomes = await asyncio.gather(*followers, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError}
+            await requests(0)
+        assert server.stats()["refusals"] == refused
+
+
 async def test_nothing_is_kept_when_it_is_over(aclient: sbp.AsyncClient, name: str) -> None:
     stream = await aclient.create_stream(name)
     data = bytes(100_000)

@@ -1,12 +1,13 @@
 //! What the peer said of itself in HEARTBEAT.
 
 /// What this client offers: names it understands, values chosen by the server.
-pub(crate) const OFFERED: [&str; 13] = [
+pub(crate) const OFFERED: [&str; 14] = [
     "names",
     "conditional-append",
     "idempotence",
     "fence",
     "bounded-fetch",
+    "withdraw",
     "identity",
     "durability",
     "server-id",
@@ -54,6 +55,8 @@ pub struct Features {
     pub fence: bool,
     /// FETCH knows end offsets, start times, a bound over all answers, and positions without data.
     pub bounded_fetch: bool,
+    /// A FETCH that waits can be ended before its time is over.
+    pub withdraw: bool,
     /// What an acknowledgement is worth.
     pub durability: Durability,
     /// The server's number, if it told it.
@@ -76,6 +79,7 @@ impl Default for Features {
             idempotence: None,
             fence: false,
             bounded_fetch: false,
+            withdraw: false,
             durability: Durability::Unknown,
             server_id: None,
             max_calls: 1_024,
@@ -98,6 +102,7 @@ impl Features {
                 "idempotence" => agreed.idempotence = value.parse().ok().filter(|&window| window > 0),
                 "fence" => agreed.fence = true,
                 "bounded-fetch" => agreed.bounded_fetch = true,
+                "withdraw" => agreed.withdraw = true,
                 "durability" => {
                     agreed.durability = match value {
                         "fsync" => Durability::Fsync,

@@ -56,7 +56,7 @@ fn fetch_request(entries: usize) -> FetchRequest {
         max_wait_ms: 500,
         min_bytes: 1,
         fetch_requests: (0..entries).map(entry).collect(),
-        max_bytes: 0,
+        ..FetchRequest::default()
     }
 }
 

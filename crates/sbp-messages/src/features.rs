@@ -15,6 +15,8 @@ pub const IDEMPOTENCE: &str = "idempotence";
 pub const FENCE: &str = "fence";
 /// `end_offset`, `start_timestamp_ms`, `max_bytes` and positions are honoured in FETCH.
 pub const BOUNDED_FETCH: &str = "bounded-fetch";
+/// A FETCH that waits can be ended: `FetchRequest.withdraw`.
+pub const WITHDRAW: &str = "withdraw";
 /// Streams are described with their identity: `Stream.identity`.
 pub const IDENTITY: &str = "identity";
 /// When appends are acknowledged: `fsync` or `none`.

@@ -30,6 +30,23 @@ impl FetchInfo {
     pub const POSITIONS_ONLY: i32 = -1;
 }
 
+impl FetchRequest {
+    /// The request that ends an earlier FETCH of the same connection; needs [`features::WITHDRAW`](crate::features::WITHDRAW).
+    #[must_use]
+    pub fn withdrawal(call: u32) -> Self {
+        Self {
+            withdraw: i32::try_from(call).unwrap_or(0),
+            ..Self::default()
+        }
+    }
+
+    /// The number of the call that the request ends; such a request asks for nothing else.
+    #[must_use]
+    pub fn withdrawn(&self) -> Option<u32> {
+        u32::try_from(self.withdraw).ok().filter(|&call| call != 0)
+    }
+}
+
 tables! {
     /// Reads batches. The answer has one or several frames; the last one has the END flag.
     pub struct FetchRequest: FetchRequestArgs, request of FETCH by template {
@@ -41,6 +58,9 @@ tables! {
         pub fetch_requests: SmallVec<[FetchInfo; 1]>,
         /// The most bytes of payload in all frames together, exceeded by one batch at most; 0: the server's default.
         pub max_bytes: i32,
+        /// The number of an earlier FETCH of the same connection that is to end at once, with what it has been answered.
+        /// Such a request has no entries. 0: none.
+        pub withdraw: i32,
     }
 
     /// The result for one entry.

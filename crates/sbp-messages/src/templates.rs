@@ -42,6 +42,9 @@ impl Templated for AppendRequest {
 
 impl Templated for FetchRequest {
     fn write_template(&self, out: &mut BytesMut) -> Option<()> {
+        if self.withdraw != 0 {
+            return None;
+        }
         let scalars = [self.max_wait_ms, self.min_bytes, self.max_bytes];
         write::request(&shape::FETCH_REQUEST, scalars, &self.fetch_requests, out)
     }
@@ -53,6 +56,7 @@ impl Templated for FetchRequest {
             min_bytes,
             fetch_requests,
             max_bytes,
+            withdraw: 0,
         })
     }
 }

@@ -27,6 +27,7 @@ impl Offer {
             Feature::new(features::IDEMPOTENCE, sbp_log::WRITER_WINDOW.to_string()),
             Feature::new(features::FENCE, "1"),
             Feature::new(features::BOUNDED_FETCH, "1"),
+            Feature::new(features::WITHDRAW, "1"),
             Feature::new(features::IDENTITY, "1"),
         ];
         if let Some(server) = identity.range_server() {

@@ -13,6 +13,7 @@ mod reading;
 mod routes;
 mod routing;
 mod tailing;
+mod withdraw;
 mod writer;
 
 mod child {

@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use sbp_e2e::admin::{create_many, delete, open_next, seal, trim};
-use sbp_e2e::batches::{bodies, told};
-use sbp_e2e::peer::{Peer, fetch_request, from};
+use sbp_e2e::batches::{bodies, raw_batch, told};
+use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::servers::start;
 use sbp_frame::{CallId, Flags};
 use sbp_messages::{ErrorCode, FetchInfo, FetchRequest, FetchResponse, FetchResult, Message, SealKind};
@@ -267,7 +267,7 @@ fn store_at(peer: &mut Peer, stream: StreamId, time: i64) -> i64 {
         ..EncodeOptions::default()
     };
     encode_raw(&options, &time.to_be_bytes(), &mut out).unwrap();
-    let request = sbp_e2e::peer::append_request(&[(stream, out.len())]);
+    let request = append_request(&[(stream, out.len())]);
     let (response, _): (sbp_messages::AppendResponse, _) = peer.call(&request, &out);
     response.append_responses[0].base_offset.expect("it is stored").0
 }
@@ -327,4 +327,107 @@ fn more_waiting_fetches_than_allowed_are_refused_unless_they_can_be_answered() {
     assert_eq!(refused.status.code, ErrorCode::TOO_MANY_REQUESTS);
     assert!(refused.fetch_responses.is_empty());
     assert_eq!(peer.fetch_all(stream, 0).len(), 1);
+}
+
+#[test]
+fn a_fetch_that_is_withdrawn_ends_at_once_and_makes_room_for_another() {
+    let server = sbp_server::Server::start(sbp_server::ServerConfig {
+        max_waits: 1,
+        ..sbp_e2e::servers::config(None)
+    })
+    .unwrap();
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    peer.store(stream, b"there");
+    for round in 0..1_000 {
+        let waiting = wait_for(&mut peer, 1, &[from(stream, 1)]);
+        let withdrawal = peer.send(&FetchRequest::withdrawal(waiting.raw()), b"");
+        let (results, batches, last) = next(&mut peer, waiting);
+        assert_eq!(
+            (codes(&results), last),
+            (vec![(0, ErrorCode::NONE)], true),
+            "round {round}"
+        );
+        assert_eq!((batches.len(), told(results[0].next_offset)), (0, 1));
+        assert_eq!(next(&mut peer, withdrawal), (vec![], vec![], true));
+    }
+    let waiting = wait_for(&mut peer, 1, &[from(stream, 1)]);
+    Peer::connect(&server).store(stream, b"new");
+    let (_, batches, last) = next(&mut peer, waiting);
+    assert_eq!((batches, last), (vec![(1, Bytes::from_static(b"new"))], true));
+}
+
+#[test]
+fn withdrawing_what_is_no_waiting_fetch_of_the_connection_does_no_harm() {
+    let server = start(None);
+    let (mut peer, mut other) = (Peer::connect(&server), Peer::connect(&server));
+    let stream = peer.create("s");
+    peer.store(stream, b"there");
+    // The other connection counts its calls from the beginning: the number of its FETCH is one that this one does not have.
+    for _ in 0..50 {
+        other.fetch_all(stream, 0);
+    }
+    let of_other = wait_for(&mut other, 1, &[from(stream, 1)]);
+    let waiting = wait_for(&mut peer, 1, &[from(stream, 1)]);
+    assert!(waiting.raw() < of_other.raw());
+    let withdraw = |peer: &mut Peer, call: u32| {
+        let (answer, payload): (FetchResponse, _) = peer.call(&FetchRequest::withdrawal(call), b"");
+        assert_eq!((answer, payload.len()), (FetchResponse::default(), 0), "call {call}");
+    };
+    // Of the other connection; never seen; the highest there is; the request's own; of calls that are over.
+    let own = waiting.raw() + 5;
+    for call in [of_other.raw(), 1_000_000, i32::MAX.unsigned_abs(), own, 1, 2] {
+        withdraw(&mut peer, call);
+    }
+    // Of an APPEND, which is on its way when the withdrawal is read.
+    let batch = raw_batch(b"stored all the same");
+    let append = peer.send(&append_request(&[(stream, batch.len())]), &batch);
+    let withdrawal = peer.send(&FetchRequest::withdrawal(append.raw()), b"");
+    // The FETCHes of both connections wait for just that.
+    let mut ended: Vec<_> = (0..3)
+        .map(|_| peer.recv())
+        .inspect(|frame| assert!(frame.flags.contains(Flags::END)))
+        .map(|frame| frame.call_id)
+        .collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [waiting, append, withdrawal]);
+    let (_, batches, last) = next(&mut other, of_other);
+    assert_eq!(
+        (batches, last),
+        (vec![(1, Bytes::from_static(b"stored all the same"))], true)
+    );
+    // Twice, at once: the second finds nothing.
+    let waiting = wait_for(&mut peer, 1, &[from(stream, 2)]);
+    let twice = [(); 2].map(|()| peer.send(&FetchRequest::withdrawal(waiting.raw()), b""));
+    for call in [waiting, twice[0], twice[1]] {
+        assert!(next(&mut peer, call).2);
+    }
+    // A number that is none, and one beside entries: nothing is done.
+    for (number, entries) in [(-1, vec![]), (1, vec![from(stream, 0)])] {
+        let request = FetchRequest {
+            withdraw: number,
+            ..fetch_request(0, 0, &entries)
+        };
+        assert_eq!(peer.refused(&request, b""), ErrorCode::INVALID_REQUEST);
+    }
+    assert_eq!(peer.fetch_all(stream, 0).len(), 2);
+}
+
+#[test]
+fn of_a_fetch_of_many_streams_what_is_answered_stays_so_and_the_rest_ends_without_data() {
+    let server = start(None);
+    let (mut peer, mut writer) = (Peer::connect(&server), Peer::connect(&server));
+    let streams = create_many(&mut writer, 3);
+    // Some bytes, fewer than the FETCH waits for: they are not sent to one who does not want them.
+    writer.store(streams[2], b"few");
+    let entries = [from(streams[0], 0), from(streams[1], 0), from(streams[2], 0)];
+    let waiting = wait_for(&mut peer, 1_000, &entries);
+    writer.store(streams[1], &[7; 2_000]);
+    let (results, _, last) = next(&mut peer, waiting);
+    assert_eq!((codes(&results), last), (vec![(1, ErrorCode::NONE)], false));
+    let withdrawal = peer.send(&FetchRequest::withdrawal(waiting.raw()), b"");
+    let (results, batches, last) = next(&mut peer, waiting);
+    assert_eq!(codes(&results), [(0, ErrorCode::NONE), (2, ErrorCode::NONE)]);
+    assert_eq!((batches.len(), last), (0, true));
+    assert!(next(&mut peer, withdrawal).2);
 }

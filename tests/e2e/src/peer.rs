@@ -190,7 +190,7 @@ pub fn fetch_request(max_wait_ms: i32, min_bytes: i32, entries: &[FetchInfo]) ->
         max_wait_ms,
         min_bytes,
         fetch_requests: numbered.collect(),
-        max_bytes: 0,
+        ..FetchRequest::default()
     }
 }
 

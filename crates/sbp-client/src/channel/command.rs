@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Ping(Box<Ping>),
     /// Make one FETCH and pass its answers on as they come.
     Fetch(Box<Fetch>),
+    /// End the FETCHes at the server whose answers nobody waits for any more.
+    Withdraw,
     /// Have a writer send what its callers gave it.
     Pump(Arc<dyn AttemptSink>),
     /// The token that the connection has asked for, or why there is none.
@@ -43,7 +45,7 @@ impl Command {
             Self::Call(call) => Some(call.deadline),
             Self::Ping(ping) => Some(ping.deadline),
             Self::Fetch(fetch) => Some(fetch.deadline),
-            Self::Appends(_) | Self::Pump(_) | Self::Token(_) | Self::Close | Self::Drain => None,
+            Self::Appends(_) | Self::Withdraw | Self::Pump(_) | Self::Token(_) | Self::Close | Self::Drain => None,
         }
     }
 
@@ -67,7 +69,7 @@ impl Command {
             Self::Call(call) => drop(call.reply.send(Err(failure))),
             Self::Ping(ping) => drop(ping.reply.send(Err(failure))),
             Self::Fetch(fetch) => fetch.fail(failure),
-            Self::Appends(_) | Self::Pump(_) | Self::Token(_) | Self::Close | Self::Drain => {}
+            Self::Appends(_) | Self::Withdraw | Self::Pump(_) | Self::Token(_) | Self::Close | Self::Drain => {}
         }
     }
 }
@@ -138,6 +140,11 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
+    /// Whether nobody waits for its answers any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.events.is_closed()
+    }
+
     /// Tells that nothing more comes; a receiver that is gone has given up on it.
     pub(crate) fn fail(&self, failure: Failure) {
         let tag = self.tag;

@@ -225,6 +225,13 @@ impl Channel {
         drop(self.connections.lock().post(Command::Drain));
     }
 
+    /// Somebody who waited for answers to FETCHes does not any more, and has closed what takes them: the server need not
+    /// hold them until their time is over. What has no connection is not sent at all.
+    pub(crate) fn withdraw_abandoned(&self) {
+        // An error means that there is no connection.
+        drop(self.connections.lock().post(Command::Withdraw));
+    }
+
     /// The next connection is to another server, if there is one.
     pub(crate) fn move_on(&self) {
         if self.servers.len() > 1 {

@@ -8,6 +8,8 @@ use tokio::sync::mpsc;
 
 use crate::call::answers::only;
 use crate::call::{self, Trying, Where};
+use crate::channel::Channel;
+use crate::channel::command::FetchEvent;
 use crate::client::Client;
 use crate::clock::now;
 use crate::error::ClientError;
@@ -70,6 +72,32 @@ enum Stop {
     Final(ClientError),
 }
 
+/// What comes of one FETCH. Dropped before the last answer, it has the server end the call.
+struct Answers<'a> {
+    server: &'a Channel,
+    events: mpsc::UnboundedReceiver<FetchEvent>,
+    is_over: bool,
+}
+
+impl<'a> Answers<'a> {
+    fn new(server: &'a Channel, events: mpsc::UnboundedReceiver<FetchEvent>) -> Self {
+        Self {
+            server,
+            events,
+            is_over: false,
+        }
+    }
+}
+
+impl Drop for Answers<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.events.close();
+            self.server.withdraw_abandoned();
+        }
+    }
+}
+
 impl Client {
     /// Reads once from one place: what one FETCH returns, which may be nothing. What fails for the moment is tried again.
     ///
@@ -111,11 +139,12 @@ impl Client {
         server.throttles.wait(OpCode::FETCH, None).await;
         let request = plan::request([wanted], options.max_wait, options.min_bytes, charge.bytes());
         let timeout = options.timeout.unwrap_or(self.config().timeout);
-        let (sender, mut events) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
+        let mut answers = Answers::new(&server, events);
         post_fetch(&server, &request, timeout, charge, (0, sender), None);
         let mut batches = Vec::new();
         let mut last = None;
-        while let Some(event) = events.recv().await {
+        while let Some(event) = answers.events.recv().await {
             let opened = open(&[0], event).map_err(Stop::Attempt)?;
             server.throttles.note(OpCode::FETCH, opened.throttle_ms, now());
             for (_, part) in opened.parts {
@@ -128,6 +157,7 @@ impl Client {
                 last = Some(*at);
             }
             if opened.is_last {
+                answers.is_over = true;
                 break;
             }
         }

@@ -147,6 +147,7 @@ pub(super) fn request(
             .map(|(one, index)| one.entry(index))
             .collect(),
         max_bytes: i32::try_from(max_bytes).unwrap_or(i32::MAX),
+        withdraw: 0,
     }
 }
 

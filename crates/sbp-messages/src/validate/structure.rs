@@ -35,8 +35,16 @@ impl FetchRequest {
     /// # Errors
     ///
     /// [`Refusal`] when there are no entries or too many, an index names no entry or one twice, or a size or an offset
-    /// is impossible.
+    /// is impossible; or when the request withdraws a call and has entries too.
     pub fn validate(&self) -> Result<(), Refusal> {
+        at_least("withdraw", self.withdraw, 0)?;
+        if let Some(call) = self.withdrawn() {
+            let (field, value) = ("withdraw", call.into());
+            return match self.fetch_requests.len() {
+                0 => Ok(()),
+                _ => Err(Refusal::OutOfRange { field, value }),
+            };
+        }
         require_entries("fetch_requests", self.fetch_requests.len())?;
         at_least("min_bytes", self.min_bytes, 0)?;
         at_least("max_bytes", self.max_bytes, 0)?;

@@ -219,6 +219,18 @@ fn impossible_numbers_are_refused_and_the_last_possible_ones_pass() {
         })
     );
 
+    assert_eq!(FetchRequest::withdrawal(7).validate(), Ok(()), "it needs no entries");
+    for value in [-7, 7] {
+        assert_eq!(
+            broken(&|r| r.withdraw = value),
+            Err(Refusal::OutOfRange {
+                field: "withdraw",
+                value: value.into()
+            }),
+            "no number, or a number beside entries"
+        );
+    }
+
     let listing = ListRangesRequest {
         range_criteria: vec![RangeCriteria::default()],
         limit: -1,

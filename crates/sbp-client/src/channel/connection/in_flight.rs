@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sbp_frame::{Frame, OpCode};
+use sbp_frame::{CallId, Frame, OpCode};
 use sbp_messages::AppendResult;
 use sbp_session::Outgoing;
 use smallvec::SmallVec;
@@ -38,22 +38,28 @@ pub(super) enum InFlight {
     /// A PING.
     Ping(Box<Ping>),
     /// A FETCH, whose frames are passed on.
-    Fetch(Box<Fetch>),
+    Fetch {
+        fetch: Box<Fetch>,
+        /// What its server knows it by, until it is told to end it.
+        id: Option<CallId>,
+    },
+    /// What ends a FETCH that nobody waits for any more.
+    Withdrawal,
 }
 
 impl InFlight {
     /// Whether it is the connection's own, so that no caller waits for it.
     pub(super) fn is_upkeep(&self) -> bool {
-        matches!(self, Self::Heartbeat | Self::Probe)
+        matches!(self, Self::Heartbeat | Self::Probe | Self::Withdrawal)
     }
 
     /// Tells a call, a PING or a FETCH that it failed. Appends are told by the append pipeline.
     pub(super) fn fail(self, failure: Failure) {
         match self {
-            Self::Heartbeat | Self::Probe | Self::Append { .. } => {}
+            Self::Heartbeat | Self::Probe | Self::Withdrawal | Self::Append { .. } => {}
             Self::Ping(ping) => Command::Ping(ping).fail(failure),
             Self::Call { call, .. } => Command::Call(call).fail(failure),
-            Self::Fetch(fetch) => fetch.fail(failure),
+            Self::Fetch { fetch, .. } => fetch.fail(failure),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sbp_frame::Frame;
+use sbp_frame::{CallId, Frame};
 use sbp_messages::{AppendResponse, FetchRequest, Message, Retry};
 use sbp_session::{CallFailure, CloseReason, Event, SendError, Session};
 use sbp_transport::{Application, TlsFailure};
@@ -28,6 +28,7 @@ use self::identity::{Identity, is_denial};
 use self::in_flight::{InFlight, request, token};
 use crate::channel::Channel;
 use crate::channel::command::{Answer, Call, Command, Fetch, Need, Ping};
+use crate::channel::header::encoded;
 use crate::codes;
 use crate::failure::{Cause, Failure};
 use crate::features::{Durability, Features};
@@ -182,13 +183,39 @@ impl Connection {
     }
 
     fn start_fetch(&mut self, session: &mut Session, now: Instant, mut fetch: Box<Fetch>) {
+        if fetch.is_abandoned() {
+            return;
+        }
         let (header, deadline) = (std::mem::take(&mut fetch.header), fetch.deadline);
         let receive_charge = u32::try_from(fetch.charge.bytes()).unwrap_or(u32::MAX);
-        let place = self.calls.insert(InFlight::Fetch(fetch));
+        let place = self.calls.insert(InFlight::Fetch { fetch, id: None });
         let mut outgoing = request(FetchRequest::OPCODE, &header, place, deadline);
         outgoing.receive_charge = receive_charge;
         let sent = session.send_request(now, outgoing);
+        if let (Ok(call), Some(InFlight::Fetch { id, .. })) = (&sent, self.calls.get_mut(place)) {
+            *id = Some(*call);
+        }
         self.after_send(place, sent.map(drop), header.len());
+    }
+
+    /// Has the server end the FETCHes that nobody waits for any more, where it can. They stay in the table until their
+    /// last answer is here, as any call.
+    fn withdraw_abandoned(&mut self, session: &mut Session, now: Instant) {
+        if !self.context.features.as_ref().is_some_and(|features| features.withdraw) {
+            return;
+        }
+        let abandoned = |(_, call): (usize, &mut InFlight)| match call {
+            InFlight::Fetch { fetch, id } if fetch.is_abandoned() => id.take(),
+            _ => None,
+        };
+        let ids: Vec<CallId> = self.calls.iter_mut().filter_map(abandoned).collect();
+        let deadline = now + self.context.channel.config.timeout;
+        for id in ids {
+            let header = encoded(&FetchRequest::withdrawal(id.raw()));
+            let place = self.calls.insert(InFlight::Withdrawal);
+            let sent = session.send_request(now, request(FetchRequest::OPCODE, &header, place, deadline));
+            self.after_send(place, sent.map(drop), header.len());
+        }
     }
 
     fn start_ping(&mut self, session: &mut Session, now: Instant, ping: Box<Ping>) {
@@ -219,6 +246,7 @@ impl Connection {
         match call {
             // The session tells the answer to a PING as an event of its own.
             InFlight::Ping(_) | InFlight::Probe => return,
+            InFlight::Withdrawal => {}
             InFlight::Heartbeat => {
                 if end {
                     let answer = self.hello.agreed(&frame);
@@ -251,7 +279,7 @@ impl Connection {
                 }
                 return;
             }
-            InFlight::Fetch(fetch) => match Cause::system_error(&frame) {
+            InFlight::Fetch { fetch, .. } => match Cause::system_error(&frame) {
                 Some(cause) => fetch.fail(self.context.failure(cause)),
                 None => fetch.pass_on(frame, end, &self.context.endpoint),
             },
@@ -283,7 +311,7 @@ impl Connection {
     }
 
     fn handle_beginning(&mut self, place: usize, header: Bytes) {
-        if let Some(InFlight::Fetch(fetch)) = self.calls.get_mut(place)
+        if let Some(InFlight::Fetch { fetch, .. }) = self.calls.get_mut(place)
             && let Some(begins) = fetch.begins.take()
         {
             // Who does not wait for it has the whole answer soon.
@@ -366,7 +394,7 @@ impl Connection {
             Some(InFlight::Probe) if matches!(cause, Cause::Deadline { .. }) && self.context.features.is_none() => {
                 self.greeting_failed(UNANSWERED.to_owned());
             }
-            Some(InFlight::Probe) => {}
+            Some(InFlight::Probe | InFlight::Withdrawal) => {}
             Some(InFlight::Append { id, .. }) => self.appends.failed(&self.context, id, cause),
             Some(call) => {
                 let cause = self.hopeless(cause);
@@ -424,6 +452,7 @@ impl Application for Connection {
             Command::Call(call) => self.start_call(session, now, call),
             Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
             Command::Ping(ping) => self.start_ping(session, now, ping),
+            Command::Withdraw => self.withdraw_abandoned(session, now),
             Command::Pump(writer) => writer.pump(),
             Command::Token(token) => self.handle_token(session, now, token),
             Command::Close => self.start_closing(now),
@@ -575,7 +604,7 @@ impl Connection {
     }
 
     fn fetches(&self) -> usize {
-        let is_fetch = |(_, call): &(usize, &InFlight)| matches!(call, InFlight::Fetch(_));
+        let is_fetch = |(_, call): &(usize, &InFlight)| matches!(call, InFlight::Fetch { .. } | InFlight::Withdrawal);
         self.calls.iter().filter(is_fetch).count()
     }
 }

@@ -94,10 +94,24 @@ impl TailTask {
                 event = events.recv() => self.handle_all(event, &mut events),
                 Some((index, found)) = self.found.recv() => self.handle_found(index, found),
                 () = resumed.notified() => self.resume(),
-                () = self.sender.closed() => return,
+                () = self.sender.closed() => return self.leave(events),
                 // Streams wait to be asked for: because of credit, because many FETCHes are under way, or for their time.
                 () = sleep_until(again), if again.is_some() => {}
             }
+        }
+    }
+
+    /// Nobody reads any more: the servers that hold FETCHes of this tail end them.
+    fn leave(self, mut events: mpsc::UnboundedReceiver<FetchEvent>) {
+        events.close();
+        let mut servers: Vec<Arc<Channel>> = Vec::new();
+        for request in self.calls.into_values() {
+            if !servers.iter().any(|server| Arc::ptr_eq(server, &request.server)) {
+                servers.push(request.server);
+            }
+        }
+        for server in servers {
+            server.withdraw_abandoned();
         }
     }
 

@@ -207,12 +207,14 @@ pub(super) fn fetch_request() -> impl Strategy<Value = FetchRequest> {
                 start_timestamp_ms: optional(TimestampMs(time), TimestampMs(-1)),
             },
         );
-    (any::<i32>(), any::<i32>(), vec(entry, 0..20), any::<i32>()).prop_map(
-        |(max_wait_ms, min_bytes, entries, max_bytes)| FetchRequest {
+    let withdraw = prop_oneof![Just(0), any::<i32>()];
+    (any::<i32>(), any::<i32>(), vec(entry, 0..20), any::<i32>(), withdraw).prop_map(
+        |(max_wait_ms, min_bytes, entries, max_bytes, withdraw)| FetchRequest {
             max_wait_ms,
             min_bytes,
             fetch_requests: entries.into(),
             max_bytes,
+            withdraw,
         },
     )
 }

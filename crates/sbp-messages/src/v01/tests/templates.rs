@@ -11,7 +11,7 @@ use sbp_types::StreamId;
 use super::super::template::Templated;
 use super::super::{decode, encode};
 use super::strategies::*;
-use crate::{AppendInfo, AppendRequest, AppendResponse, Encoder, ErrorCode, Message, Status};
+use crate::{AppendInfo, AppendRequest, AppendResponse, Encoder, ErrorCode, FetchRequest, Message, Status};
 
 /// Bytes to overwrite, and how much to cut off or add at the end.
 type Damage = (Vec<(Index, u8)>, Index, bool);
@@ -72,6 +72,7 @@ proptest! {
 
     #[test]
     fn fetch_request_template(message in fetch_request(), damage in damage()) {
+        let message = FetchRequest { withdraw: 0, ..message };
         same_as_the_builders(&message, damage)?;
     }
 
@@ -129,6 +130,16 @@ fn absurdly_many_entries_go_through_the_builder() {
     let mut out = BytesMut::new();
     message.encode(&mut Encoder::new(), &mut out);
     assert_eq!(AppendRequest::decode(&out).expect("valid"), message);
+}
+
+#[test]
+fn a_withdrawal_goes_through_the_builder() {
+    let message = FetchRequest::withdrawal(77);
+    assert_eq!(message.write_template(&mut BytesMut::new()), None);
+    let mut out = BytesMut::new();
+    message.encode(&mut Encoder::new(), &mut out);
+    let read = FetchRequest::decode(&out).expect("valid");
+    assert_eq!((read.withdrawn(), read), (Some(77), message));
 }
 
 #[test]

@@ -71,6 +71,7 @@ headers! {
         min_bytes: n.int(),
         fetch_requests: n.two(fetch_info).into(),
         max_bytes: n.extension(0, Count::int),
+        withdraw: n.extension(0, Count::int),
     };
     FetchResponse, n => FetchResponse {
         throttle_time_ms: n.int(),

@@ -135,6 +135,12 @@ impl FetchCall {
         }
     }
 
+    /// The peer wants nothing of the call any more: what is not answered is, without data.
+    pub(super) fn end_without_data(&mut self, now: Instant) {
+        self.deadline = now;
+        self.budget = 0;
+    }
+
     /// Streams that the call waits for have changed: their entries are judged again.
     pub(super) fn notice(&mut self, streams: &[StreamId]) {
         let streams_of_slots = self.slots.iter().map(|slot| slot.info.stream_id);

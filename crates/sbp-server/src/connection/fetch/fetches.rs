@@ -16,6 +16,9 @@ use crate::connection::handle::Turn;
 use crate::node::Node;
 use crate::range::{ReadDone, ReadJob, Requester};
 
+/// So many deadlines are kept without a look whether their calls have ended.
+const KEPT_DEADLINES: usize = 64;
+
 /// The FETCHes of one connection that are not completely answered.
 #[derive(Debug, Default)]
 pub(crate) struct Fetches {
@@ -35,6 +38,11 @@ impl Fetches {
     pub(crate) fn handle_request(&mut self, turn: &mut Turn<'_>, frame: &Frame) -> Result<(), DecodeError> {
         let request = FetchRequest::decode(&frame.header)?;
         request.validate()?;
+        if let Some(withdrawn) = request.withdrawn() {
+            self.withdraw(turn, withdrawn);
+            turn.finish(frame.call_id, &FetchResponse::default());
+            return Ok(());
+        }
         let mut call = FetchCall::new(&request, turn.now);
         if !turn.gate.is_open() {
             call.refuse_entries(|stream| turn.check_stream(OpCode::FETCH, stream));
@@ -42,6 +50,18 @@ impl Fetches {
         self.calls.insert(frame.call_id, call);
         self.advance(turn, frame.call_id);
         Ok(())
+    }
+
+    /// Ends a call whose answers the peer does not want any more, with results without data. Any other number, also one
+    /// of another operation, is no call of these, and nothing happens.
+    fn withdraw(&mut self, turn: &mut Turn<'_>, raw_call_id: u32) {
+        let Some(call) = CallId::from_raw(raw_call_id) else {
+            return;
+        };
+        if let Some(state) = self.calls.get_mut(&call) {
+            state.end_without_data(turn.now);
+            self.advance(turn, call);
+        }
     }
 
     /// Streams that calls wait for have changed.
@@ -288,6 +308,17 @@ impl Fetches {
                     calls.retain(|waiting| *waiting != call);
                 }
             }
+            self.drop_old_deadlines();
+        }
+    }
+
+    /// Forgets deadlines of calls that have ended, once they are the most: a peer may withdraw what it asks for as fast
+    /// as it asks.
+    fn drop_old_deadlines(&mut self) {
+        if self.deadlines.len() > 2 * self.calls.len() + KEPT_DEADLINES {
+            let calls = &self.calls;
+            self.deadlines
+                .retain(|Reverse((deadline, call))| calls.get(call).is_some_and(|state| state.deadline == *deadline));
         }
     }
 }

@@ -22,6 +22,7 @@ impl<'a> FetchRequest<'a> {
   pub const VT_MIN_BYTES: ::flatbuffers::VOffsetT = 6;
   pub const VT_FETCH_REQUESTS: ::flatbuffers::VOffsetT = 8;
   pub const VT_MAX_BYTES: ::flatbuffers::VOffsetT = 10;
+  pub const VT_WITHDRAW: ::flatbuffers::VOffsetT = 12;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -33,6 +34,7 @@ impl<'a> FetchRequest<'a> {
     args: &'args FetchRequestArgs<'args>
   ) -> ::flatbuffers::WIPOffset<FetchRequest<'bldr>> {
     let mut builder = FetchRequestBuilder::new(_fbb);
+    builder.add_withdraw(args.withdraw);
     builder.add_max_bytes(args.max_bytes);
     if let Some(x) = args.fetch_requests { builder.add_fetch_requests(x); }
     builder.add_min_bytes(args.min_bytes);
@@ -69,6 +71,13 @@ impl<'a> FetchRequest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i32>(FetchRequest::VT_MAX_BYTES, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn withdraw(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(FetchRequest::VT_WITHDRAW, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for FetchRequest<'_> {
@@ -81,6 +90,7 @@ impl ::flatbuffers::Verifiable for FetchRequest<'_> {
      .visit_field::<i32>("min_bytes", Self::VT_MIN_BYTES, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<FetchInfo>>>>("fetch_requests", Self::VT_FETCH_REQUESTS, false)?
      .visit_field::<i32>("max_bytes", Self::VT_MAX_BYTES, false)?
+     .visit_field::<i32>("withdraw", Self::VT_WITHDRAW, false)?
      .finish();
     Ok(())
   }
@@ -90,6 +100,7 @@ pub struct FetchRequestArgs<'a> {
     pub min_bytes: i32,
     pub fetch_requests: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FetchInfo<'a>>>>>,
     pub max_bytes: i32,
+    pub withdraw: i32,
 }
 impl<'a> Default for FetchRequestArgs<'a> {
   #[inline]
@@ -99,6 +110,7 @@ impl<'a> Default for FetchRequestArgs<'a> {
       min_bytes: 0,
       fetch_requests: None,
       max_bytes: 0,
+      withdraw: 0,
     }
   }
 }
@@ -125,6 +137,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FetchRequestBuilder<'a, 'b, A
     self.fbb_.push_slot::<i32>(FetchRequest::VT_MAX_BYTES, max_bytes, 0);
   }
   #[inline]
+  pub fn add_withdraw(&mut self, withdraw: i32) {
+    self.fbb_.push_slot::<i32>(FetchRequest::VT_WITHDRAW, withdraw, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FetchRequestBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     FetchRequestBuilder {
@@ -146,6 +162,7 @@ impl ::core::fmt::Debug for FetchRequest<'_> {
       ds.field("min_bytes", &self.min_bytes());
       ds.field("fetch_requests", &self.fetch_requests());
       ds.field("max_bytes", &self.max_bytes());
+      ds.field("withdraw", &self.withdraw());
       ds.finish()
   }
 }
