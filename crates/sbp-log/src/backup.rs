@@ -4,19 +4,20 @@
 //! copied group by group, for as long as the chain of groups goes. A file may be removed meanwhile only after the
 //! checkpoint that needs it, so a copy was whole if its checkpoint is still there at its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sbp_types::{Offset, RangeKey};
 
 use crate::format::checkpoint::Checkpoint;
+use crate::format::clean::GroupMark;
 use crate::format::footer::Trailer;
 use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
 use crate::format::segment::{FIRST_GROUP, SegmentHeader};
 use crate::format::superblock::Superblock;
-use crate::format::{block_up, bytes_from, crc32c};
+use crate::format::{BLOCK, block_up, bytes_from, crc32c};
 use crate::fs::{FileSystem, OpenMode};
 use crate::segments::files::{SUPERBLOCK, SegmentId, at, checkpoint_name, checkpoint_sequence, corrupt, unreadable};
 use crate::{DamagedInterval, Durability, OpenError};
@@ -65,15 +66,46 @@ pub struct BackingUp<'a> {
 /// The outcome of a step: `None` if a file that it needs has been removed meanwhile. Then the backup begins anew.
 pub type Step<T> = Result<Option<T>, OpenError>;
 
-/// What the groups of one file are, as far as they continue the chain.
-struct Walked {
-    header: SegmentHeader,
-    /// The end of the last group.
+/// The chain of groups behind a checkpoint, as far as it belongs to the backup.
+struct Chain<'b> {
+    belongs: &'b dyn Fn(RangeKey) -> bool,
+    /// No group behind this one is taken.
+    until: u64,
+    /// The last group that was taken, and its checksum.
+    last: u64,
+    sum: u32,
+    ends: BTreeMap<RangeKey, Offset>,
+    taken: Vec<Taken>,
+}
+
+/// A file of the chain.
+struct Taken {
+    number: u64,
+    capacity: u64,
+    /// The end of its last group.
     end: u64,
-    /// Whether the file is sealed and all its groups belong to the backup.
-    whole: bool,
-    /// Whether a group was left out because of its records.
-    cut: bool,
+    /// Whether it has a footer, and all its groups belong to the backup.
+    sealed: bool,
+    /// Whether it is covered, and damage hides where its last group ends: then it is copied as it is.
+    as_is: bool,
+}
+
+/// What follows the groups of a file that were taken.
+enum Next {
+    /// Perhaps groups in the next file.
+    File,
+    /// Nothing that belongs to the backup.
+    End,
+    /// A group that is not the next one, or the word of a footer or checkpoint that there is one.
+    Gap { found: u64, position: u64 },
+}
+
+/// Where a group is missing, and which later one is there.
+struct Gap {
+    path: PathBuf,
+    from: u64,
+    missing: u64,
+    found: u64,
 }
 
 impl<'a> BackingUp<'a> {
@@ -148,60 +180,29 @@ impl<'a> BackingUp<'a> {
     /// As for [`begin`](Self::begin).
     pub fn finish(mut self, belongs: &dyn Fn(RangeKey) -> bool) -> Step<LogBackup> {
         let checkpoint = self.checkpoint.take().unwrap_or_default();
-        let names = self.fs.list(self.source).map_err(at(self.source))?;
-        let chain = names.iter().filter_map(|name| match SegmentId::parse(name) {
-            Some(SegmentId::Chain(number)) => Some(number),
-            _ => None,
-        });
-        let mut later: Vec<u64> = chain.filter(|number| *number >= checkpoint.covered.segment).collect();
-        later.sort_unstable();
-        let mut ends: BTreeMap<RangeKey, Offset> = self.done.ends.drain(..).collect();
-        let mut items = checkpoint.segments.iter();
-        let item = items.find(|item| item.number == checkpoint.covered.segment);
-        let mut last = item.map_or(0, |item| item.first_group.saturating_sub(1));
-        let mut sum = None;
-        for number in later {
-            let name = SegmentId::Chain(number).file_name();
-            let Some(bytes) = self.contents(&name)? else {
-                return Ok(None);
+        let ends: BTreeMap<RangeKey, Offset> = self.done.ends.drain(..).collect();
+        let mut until = u64::MAX;
+        let chain = loop {
+            let mut chain = Chain::new(checkpoint.covered, until, ends.clone(), belongs);
+            let Some(gap) = self.follow(&checkpoint, &mut chain)? else {
+                break chain;
             };
-            let before = last;
-            let path = self.source.join(&name);
-            let walked = walk(
-                &path,
-                &bytes,
-                (&mut last, &mut sum),
-                checkpoint.covered.number,
-                &mut ends,
-                belongs,
-            )?;
-            if last == before {
-                break;
+            if !self.nothing_was_removed(checkpoint.sequence)? {
+                return Ok(None);
             }
-            if !(walked.whole && self.link_file(&name, &bytes)?) {
-                let end = usize::try_from(walked.end).unwrap_or(usize::MAX).min(bytes.len());
-                let used = if walked.whole {
-                    &bytes[..]
-                } else {
-                    bytes.get(..end).unwrap_or_default()
-                };
-                let length = if walked.whole {
-                    bytes.len() as u64
-                } else {
-                    walked.header.capacity
-                };
-                self.write(&name, used, length)?;
+            // The log's owner may have written the missing group after it was looked for. Groups are written one after
+            // the other, so now it is there.
+            if until != u64::MAX {
+                let what = format!(
+                    "group {} cannot be read at byte {}, and group {} is there: the backup would lack acknowledged records",
+                    gap.missing, gap.from, gap.found
+                );
+                return Err(corrupt(gap.path, what));
             }
-            if walked.cut {
-                break;
-            }
-        }
-        if last < checkpoint.covered.number {
-            let what = format!(
-                "the log ends with group {last}, and a checkpoint knows of group {}",
-                checkpoint.covered.number
-            );
-            return Err(corrupt(self.source, what));
+            until = gap.found;
+        };
+        if !self.take_chain(&chain.taken)? {
+            return Ok(None);
         }
         // Read last: it may only be newer than what it belongs to.
         let Some(superblock) = self.contents(SUPERBLOCK)? else {
@@ -213,9 +214,77 @@ impl<'a> BackingUp<'a> {
         if !self.nothing_was_removed(checkpoint.sequence)? {
             return Ok(None);
         }
-        self.done.last_group = last;
-        self.done.ends = ends.into_iter().collect();
+        self.done.last_group = chain.last;
+        self.done.ends = chain.ends.into_iter().collect();
         Ok(Some(self.done))
+    }
+
+    /// Follows the chain of groups from the checkpoint on; returns where it breaks off although later groups are there.
+    fn follow(&self, checkpoint: &Checkpoint, chain: &mut Chain<'_>) -> Result<Option<Gap>, OpenError> {
+        let covered = checkpoint.covered;
+        let names = self.fs.list(self.source).map_err(at(self.source))?;
+        let later = names.iter().filter_map(|name| match SegmentId::parse(name) {
+            Some(SegmentId::Chain(number)) if number >= covered.segment => Some(number),
+            _ => None,
+        });
+        let mut later: BTreeSet<u64> = later.collect();
+        let items = checkpoint.segments.iter().map(|item| item.number);
+        later.extend(items.filter(|number| *number == covered.segment));
+        for number in later {
+            let name = SegmentId::Chain(number).file_name();
+            let path = self.source.join(&name);
+            let before = chain.taken.len();
+            let next = match self.contents(&name)? {
+                Some(bytes) => chain.walk(
+                    &path,
+                    number,
+                    &bytes,
+                    Some(covered).filter(|mark| mark.segment == number),
+                )?,
+                None => Next::Gap {
+                    found: chain.last + 1,
+                    position: 0,
+                },
+            };
+            match next {
+                Next::File => {}
+                Next::End => break,
+                Next::Gap { found, position } => {
+                    // At the beginning of a file it is the file before that lacks its last group.
+                    let here = chain.taken.len() == before && position != FIRST_GROUP;
+                    let file = chain.taken.last().filter(|_| !here);
+                    return Ok(Some(Gap {
+                        path: file.map_or(path, |file| self.source.join(SegmentId::Chain(file.number).file_name())),
+                        from: file.map_or(FIRST_GROUP, |file| file.end),
+                        missing: chain.last + 1,
+                        found,
+                    }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes over the files of the chain; false if one has gone.
+    fn take_chain(&mut self, files: &[Taken]) -> Result<bool, OpenError> {
+        for (index, file) in files.iter().enumerate() {
+            let name = SegmentId::Chain(file.number).file_name();
+            let Some(bytes) = self.contents(&name)? else {
+                return Ok(false);
+            };
+            // A start takes a last segment with a footer for one whose successor was lost.
+            let whole = file.sealed && index + 1 < files.len();
+            if whole && self.link_file(&name, &bytes)? {
+                continue;
+            }
+            if whole || file.as_is {
+                self.write(&name, &bytes, bytes.len() as u64)?;
+            } else {
+                let end = usize::try_from(file.end).unwrap_or(usize::MAX).min(bytes.len());
+                self.write(&name, bytes.get(..end).unwrap_or_default(), file.capacity)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Files go only after the checkpoints that need them; without one, when two have been written.
@@ -322,64 +391,116 @@ impl<'a> BackingUp<'a> {
     }
 }
 
-/// Follows the chain of groups through a file, and the ends of ranges behind `covered`.
-fn walk(
-    path: &Path,
-    bytes: &[u8],
-    (last, sum): (&mut u64, &mut Option<u32>),
-    covered: u64,
-    ends: &mut BTreeMap<RangeKey, Offset>,
-    belongs: &dyn Fn(RangeKey) -> bool,
-) -> Result<Walked, OpenError> {
-    let header = SegmentHeader::parse(bytes).map_err(|why| unreadable(path, why))?;
-    let mask = RecordHead::mask(header.salt);
-    let mut walked = Walked {
-        header,
-        end: FIRST_GROUP,
-        whole: false,
-        cut: false,
-    };
-    loop {
-        let group = bytes_from(bytes, walked.end);
-        let found = GroupHeader::parse(group, header.salt).filter(|found| {
-            let follows = found.number == *last + 1 && sum.is_none_or(|sum| sum == found.previous);
-            follows && found.is_whole(group)
+impl<'b> Chain<'b> {
+    fn new(
+        covered: GroupMark,
+        until: u64,
+        ends: BTreeMap<RangeKey, Offset>,
+        belongs: &'b dyn Fn(RangeKey) -> bool,
+    ) -> Self {
+        Self {
+            belongs,
+            until,
+            last: covered.number,
+            sum: covered.checksum,
+            ends,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Follows the chain through a file. Of the file that holds the last covered group that group's mark is given.
+    fn walk(&mut self, path: &Path, number: u64, bytes: &[u8], covered: Option<GroupMark>) -> Result<Next, OpenError> {
+        let header = SegmentHeader::parse(bytes).map_err(|why| unreadable(path, why))?;
+        let covered_end = covered.and_then(|mark| {
+            let found = valid_at(bytes, mark.position, header.salt)?;
+            (found.number == mark.number).then(|| mark.position + block_up(u64::from(found.length)))
         });
-        let Some(found) = found else { break };
-        let mut records = Vec::new();
+        let mut end = covered_end.unwrap_or(FIRST_GROUP);
+        let before = self.last;
+        let mut next = loop {
+            let Some((position, found)) = next_valid(bytes, end, header.salt, self.last) else {
+                break Next::File;
+            };
+            if self.last >= self.until {
+                break Next::End;
+            }
+            if found.number != self.last + 1 || found.previous != self.sum {
+                break Next::Gap {
+                    found: found.number,
+                    position,
+                };
+            }
+            if !self.take(path, bytes_from(bytes, position), &found, RecordHead::mask(header.salt))? {
+                break Next::End;
+            }
+            end = position + block_up(u64::from(found.length));
+        };
+        let trailer = bytes
+            .len()
+            .checked_sub(Trailer::LEN)
+            .and_then(|at| Trailer::parse(&bytes[at..]));
+        // With durability none a crash may take back even what is sealed.
+        let settled = header.durability == Durability::Fsync;
+        let trailer = trailer.filter(|trailer| settled && trailer.salt == header.salt);
+        if let (Next::File, Some(trailer)) = (&next, &trailer)
+            && trailer.last.number > self.last
+        {
+            next = Next::Gap {
+                found: trailer.last.number,
+                position: end,
+            };
+        }
+        let grown = self.last != before;
+        if grown || covered.is_some() {
+            self.taken.push(Taken {
+                number,
+                capacity: header.capacity,
+                end,
+                sealed: trailer.is_some_and(|trailer| trailer.last.number == self.last),
+                as_is: covered_end.is_none() && !grown,
+            });
+        }
+        Ok(next)
+    }
+
+    /// Takes a group; false if one of its records does not belong to the backup.
+    fn take(&mut self, path: &Path, group: &[u8], header: &GroupHeader, mask: u32) -> Result<bool, OpenError> {
+        let mut heads = Vec::new();
         let mut position = GroupHeader::LEN as u64;
-        for _ in 0..found.records {
+        for _ in 0..header.records {
             let Some(record) = RecordHead::parse(bytes_from(group, position), mask) else {
-                return Err(corrupt(
-                    path,
-                    format!("group {} is whole, its records are not", found.number),
-                ));
+                let what = format!("group {} is whole, its records are not", header.number);
+                return Err(corrupt(path, what));
             };
             position += RecordHead::stored_len(record.batch_len as usize) as u64;
-            records.push(record.head);
+            heads.push(record.head);
         }
-        if found.number > covered {
-            if !records.iter().all(|head| belongs(head.key)) {
-                walked.cut = true;
-                return Ok(walked);
-            }
-            for head in &records {
-                let end = ends.entry(head.key).or_insert(head.base_offset);
-                *end = head.end_offset().unwrap_or(*end).max(*end);
-            }
+        if !heads.iter().all(|head| (self.belongs)(head.key)) {
+            return Ok(false);
         }
-        (*last, *sum) = (found.number, Some(found.checksum));
-        walked.end = block_up(walked.end + u64::from(found.length));
+        for head in heads {
+            let end = self.ends.entry(head.key).or_insert(head.base_offset);
+            *end = head.end_offset().unwrap_or(*end).max(*end);
+        }
+        (self.last, self.sum) = (header.number, header.checksum);
+        Ok(true)
     }
-    let trailer = bytes
-        .len()
-        .checked_sub(Trailer::LEN)
-        .and_then(|at| Trailer::parse(&bytes[at..]));
-    // With durability none a crash may take back even what is sealed.
-    let settled = header.durability == Durability::Fsync;
-    walked.whole =
-        settled && trailer.is_some_and(|trailer| trailer.salt == header.salt && trailer.last.number == *last);
-    Ok(walked)
+}
+
+fn valid_at(bytes: &[u8], position: u64, salt: u64) -> Option<GroupHeader> {
+    let group = bytes_from(bytes, position);
+    GroupHeader::parse(group, salt).filter(|header| header.is_whole(group))
+}
+
+/// The first whole group from a position on whose number is above `last`.
+fn next_valid(bytes: &[u8], mut position: u64, salt: u64, last: u64) -> Option<(u64, GroupHeader)> {
+    while position < bytes.len() as u64 {
+        if let Some(found) = valid_at(bytes, position, salt).filter(|found| found.number > last) {
+            return Some((position, found));
+        }
+        position += BLOCK;
+    }
+    None
 }
 
 /// The files that a restored log begins with, those first without which a start refuses the directory.

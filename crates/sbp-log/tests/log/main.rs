@@ -1,6 +1,7 @@
 //! The log from outside: what it promises, and what becomes of it when disks and power fail.
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
+mod backup;
 mod basic;
 mod callers;
 mod common;

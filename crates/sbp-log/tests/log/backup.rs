@@ -1,0 +1,149 @@
+//! Backups of a log: nothing acknowledged is left out in silence, and what was damaged before can be copied.
+
+use std::path::{Path, PathBuf};
+
+use sbp_log::{BackingUp, LogBackup, LogConfig, OpenError, Verification};
+use sbp_sim::{SimFileSystem, Survival};
+use sbp_types::{Offset, RangeKey};
+
+use crate::common::{key, open, served, small_config};
+use crate::damage::{Sent, append, check_served, many};
+
+const SOURCE: &str = "/log";
+const TARGET: &str = "/backup";
+
+/// Where groups begin.
+const BLOCK: usize = 4096;
+
+fn back_up(fs: &SimFileSystem, belongs: impl Fn(RangeKey) -> bool) -> Result<LogBackup, OpenError> {
+    use sbp_log::FileSystem;
+    let (source, target) = (Path::new(SOURCE), Path::new(TARGET));
+    fs.create_dir_all(target).unwrap();
+    for name in fs.list(target).unwrap() {
+        fs.remove(&target.join(name)).unwrap();
+    }
+    let begun = BackingUp::begin(fs, source, target, true)?.expect("nothing is removed");
+    Ok(begun.finish(&belongs)?.expect("nothing is removed"))
+}
+
+fn copied(config: &LogConfig) -> LogConfig {
+    LogConfig {
+        directory: PathBuf::from(TARGET),
+        ..config.clone()
+    }
+}
+
+/// Several segments and no checkpoint of them.
+fn config() -> LogConfig {
+    LogConfig {
+        checkpoint_bytes: 64 << 20,
+        ..small_config()
+    }
+}
+
+/// A log as a killed process leaves it.
+fn killed(config: &LogConfig, batches: &[(i64, i64, usize)]) -> (SimFileSystem, Sent) {
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, config).unwrap();
+    let mut sent = Sent::new();
+    append(&log, &acks, batches, &mut sent);
+    fs.power_off();
+    drop(log);
+    (fs.power_cut(Survival::Everything), sent)
+}
+
+fn place(fs: &SimFileSystem, wanted: &[u8]) -> (PathBuf, usize) {
+    for number in 1.. {
+        let path = Path::new(SOURCE).join(format!("segment-{number:016x}"));
+        let bytes = fs.contents(&path).unwrap();
+        if let Some(at) = bytes.windows(wanted.len()).position(|bytes| bytes == wanted) {
+            return (path, at);
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_group_that_cannot_be_read_before_others_ends_no_backup_in_silence() {
+    let (fs, sent) = killed(&config(), &many());
+    let whole = back_up(&fs, |_| true).unwrap();
+    let groups = sent.len() as u64;
+    assert_eq!(whole.last_group, groups);
+    for (number, (_, bytes)) in sent.values().enumerate() {
+        let (path, at) = place(&fs, bytes);
+        fs.damage(&path, |bytes| bytes[at] ^= 1).unwrap();
+        match back_up(&fs, |_| true) {
+            Err(OpenError::Corrupt { path: named, what }) => {
+                assert_eq!(named, path, "{what}");
+                let byte = at / BLOCK * BLOCK;
+                assert!(what.contains(&format!("cannot be read at byte {byte},")), "{what}");
+            }
+            // The last group of all looks like one that is being written.
+            Ok(backup) => assert_eq!(backup.last_group, groups - 1, "batch {number}"),
+            Err(other) => panic!("{other}"),
+        }
+        fs.damage(&path, |bytes| bytes[at] ^= 1).unwrap();
+    }
+    assert_eq!(back_up(&fs, |_| true).unwrap(), whole);
+}
+
+#[test]
+fn a_backup_never_ends_with_a_sealed_segment() {
+    let config = config();
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    let mut sent = Sent::new();
+    append(&log, &acks, &[(1, 1, 3_000); 12], &mut sent);
+    let first = fs
+        .contents(&Path::new(SOURCE).join("segment-0000000000000001"))
+        .unwrap();
+    assert!(first.len() as u64 != config.segment_bytes, "it has its footer");
+    let all = sent.len() as u64;
+    // Also exactly at the end of the first segment.
+    for kept in 1..all {
+        let taken = std::cell::Cell::new(0);
+        let backup = back_up(&fs, |_| {
+            taken.set(taken.get() + 1);
+            taken.get() <= kept
+        })
+        .unwrap();
+        assert_eq!(backup.last_group, kept);
+        let verified = Verification::begin(&fs, Path::new(TARGET))
+            .unwrap()
+            .run(&mut |_| {})
+            .unwrap();
+        assert_eq!(verified.faults, [], "{kept} groups");
+        let (log, recovered, _) = open(&fs, &copied(&config)).unwrap();
+        assert!(recovered.damage.intervals.is_empty(), "{kept} groups: {recovered:?}");
+        assert!(
+            recovered.notes.iter().all(|note| !note.contains("damage")),
+            "{recovered:?}"
+        );
+        assert_eq!(log.synced_end(key(1)), Some(Offset(kept.cast_signed())));
+        assert_eq!(served(&log).len() as u64, kept);
+    }
+}
+
+#[test]
+fn damage_that_a_checkpoint_covers_is_copied_as_it_is() {
+    let config = config();
+    let (fs, mut sent) = killed(&config, &[(1, 1, 3_000), (1, 2, 3_000), (1, 3, 3_000)]);
+    let (path, at) = place(&fs, &sent[&(key(1), 3)].1);
+    fs.damage(&path, |bytes| bytes[at] ^= 1).unwrap();
+    let (log, recovered, acks) = open(&fs, &config).unwrap();
+    let damaged = recovered.damage.intervals.clone();
+    assert_eq!(
+        (damaged.len(), damaged[0].from, damaged[0].to),
+        (1, Offset(3), Offset(6))
+    );
+    for round in 0..2 {
+        let backup = back_up(&fs, |_| true).unwrap();
+        assert_eq!(backup.damaged, damaged, "round {round}");
+        let (copy, recovered, _) = open(&fs, &copied(&config)).unwrap();
+        assert_eq!(recovered.damage.intervals, damaged, "round {round}");
+        assert_eq!(check_served(&copy, &sent), check_served(&log, &sent), "round {round}");
+        assert_eq!(copy.synced_end(key(1)), log.synced_end(key(1)));
+        drop(copy);
+        append(&log, &acks, &[(1, 4, 200), (2, 1, 200)], &mut sent);
+    }
+}
