@@ -1,10 +1,12 @@
 //! What a backup says of itself. It is written last: a directory without it is no backup.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sbp_log::{BackupFile, FileSystem, LogBackup, OpenMode, RealFileSystem};
+use sbp_log::{BackupFile, DamagedInterval, FileSystem, LogBackup, OpenMode, RealFileSystem};
+use sbp_types::{Offset, StreamId};
 use serde::{Deserialize, Serialize};
 
 use super::{BackupError, at};
@@ -65,24 +67,25 @@ pub struct ManifestFile {
 
 impl BackupManifest {
     pub(super) fn new(log: LogBackup, stored: &Stored) -> Self {
-        let end = |id| {
-            let held = stored.held.iter().filter(|held| held.key.stream == id);
-            let held = held.map(|held| held.end.unwrap_or(held.start));
-            let written = log.ends.iter().filter(|(key, _)| key.stream == id).map(|(_, end)| *end);
-            written.chain(held).max().unwrap_or_default().0
-        };
-        let damaged = |id| {
-            let damaged = log.damaged.iter().filter(|damaged| damaged.key.stream == id);
-            damaged.map(|damaged| (damaged.from.0, damaged.to.0)).collect()
-        };
+        let mut ends: HashMap<StreamId, Offset> = HashMap::new();
+        let held = stored.held.iter();
+        let held = held.map(|held| (held.key, held.end.unwrap_or(held.start)));
+        for (key, end) in log.ends.iter().copied().chain(held) {
+            let known = ends.entry(key.stream).or_default();
+            *known = end.max(*known);
+        }
+        let mut damaged: HashMap<StreamId, Vec<(i64, i64)>> = HashMap::new();
+        for DamagedInterval { key, from, to } in &log.damaged {
+            damaged.entry(key.stream).or_default().push((from.0, to.0));
+        }
         let mut streams: Vec<_> = stored
             .state
             .streams()
             .map(|stream| ManifestStream {
                 id: stream.id.0,
                 name: stream.name.as_ref().map(ToString::to_string),
-                end: end(stream.id),
-                damaged: damaged(stream.id),
+                end: ends.get(&stream.id).copied().unwrap_or_default().0,
+                damaged: damaged.remove(&stream.id).unwrap_or_default(),
             })
             .collect();
         streams.sort_by_key(|stream| stream.id);
