@@ -256,6 +256,57 @@ fn what_is_damaged_not_whole_or_in_the_way_is_refused_and_named() {
 }
 
 #[test]
+fn damage_that_the_server_knew_of_is_restored_as_that_and_other_damage_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let flip = |file: &Path, wanted: &[u8]| {
+        let mut bytes = fs::read(file).unwrap();
+        let at = bytes.windows(wanted.len()).position(|bytes| bytes == wanted).unwrap();
+        bytes[at] ^= 1;
+        fs::write(file, &bytes).unwrap();
+    };
+    let server = serve(&path("data"), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "orders"], ""));
+    for records in ["first\nsecond\n", "sought\n", "fourth\n"] {
+        text(&run(&server, &["append", "orders"], records));
+    }
+    server.end(Signal::KILL);
+    flip(&path("data/segment-0000000000000001"), b"sought");
+
+    // Before the server has seen the damage it is told, and nothing is left out.
+    let unseen = on_directories("backup", &path("data"), &path("unseen"))
+        .output()
+        .unwrap();
+    let why = refused(&unseen, 1);
+    assert!(
+        why.contains("segment-0000000000000001") && why.contains("cannot be read at byte"),
+        "{why}"
+    );
+    assert!(!path("unseen").exists());
+
+    let server = serve(&path("data"), "127.0.0.1:0");
+    text(&run(&server, &["append", "orders"], "fifth\n"));
+    let manifest = done("backup", &path("data"), &path("backup"));
+    assert_eq!(manifest["streams"][0]["damaged"], serde_json::json!([[2, 3]]));
+    server.end(Signal::KILL);
+
+    done("restore", &path("backup"), &path("restored"));
+    let server = serve(&path("restored"), "127.0.0.1:0");
+    let fetch = |from: &str| run(&server, &["fetch", "orders", "--from", from, "--format", "raw"], "");
+    assert_eq!(text(&fetch("3")), "fourth\nfifth\n");
+    refused(&fetch("2"), 1);
+    server.end(Signal::KILL);
+
+    let segment = path("backup/segment-0000000000000001");
+    flip(&segment, b"second");
+    let other = on_directories("restore", &path("backup"), &path("other"))
+        .output()
+        .unwrap();
+    assert!(refused(&other, 3).contains("is damaged in 1 place(s)"));
+    assert!(!path("other").exists());
+}
+
+#[test]
 fn a_backup_that_is_killed_leaves_nothing_that_calls_itself_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);

@@ -253,7 +253,8 @@ fn refuse_if_there(target: &Path) -> Result<(), BackupError> {
     }
 }
 
-/// Copies a backup into the new data directory `target`, once every checksum in it is right. `progress` is told the bytes
+/// Copies a backup into the new data directory `target`, once every checksum in it is right, but for those of records that
+/// were known to be damaged when it was made: the restored directory knows them as damaged too. `progress` is told the bytes
 /// read so far and all bytes there are.
 ///
 /// # Errors
@@ -266,7 +267,7 @@ pub fn restore(
 ) -> Result<BackupManifest, BackupError> {
     let manifest = BackupManifest::read(backup)?;
     refuse_if_there(target)?;
-    refuse_if_damaged(backup, verify(backup, progress)?)?;
+    refuse_if_damaged(backup, &manifest, &verify(backup, progress)?)?;
     RealFileSystem.create_dir_all(target).map_err(at(target))?;
     let names = manifest.files.iter().map(|file| file.name.clone()).collect();
     for name in restore_order(names) {
@@ -276,13 +277,14 @@ pub fn restore(
     Ok(manifest)
 }
 
-fn refuse_if_damaged(backup: &Path, report: DirectoryReport) -> Result<(), BackupError> {
-    let Some(first) = report.faults.first() else {
+fn refuse_if_damaged(backup: &Path, manifest: &BackupManifest, report: &DirectoryReport) -> Result<(), BackupError> {
+    let new: Vec<_> = report.faults.iter().filter(|fault| !manifest.knows(fault)).collect();
+    let Some(first) = new.first() else {
         return Ok(());
     };
     Err(BackupError::Damaged {
         path: backup.to_owned(),
-        faults: report.faults.len(),
+        faults: new.len(),
         first: format!("{}: {}", first.file.display(), first.what),
     })
 }
