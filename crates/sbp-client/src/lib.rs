@@ -16,9 +16,10 @@
 //! let stream = client.find_stream("orders", None).await?.stream_id;
 //! let ack = client.append(stream, b"first".as_slice(), &AppendOptions::default()).await?;
 //! let everything = Span { stream, start: Offset::EARLIEST, end: Offset::LATEST };
+//! println!("{ack}");
 //! let mut reader = client.reader(vec![everything], ReaderOptions::default());
 //! while let Some(batch) = reader.next().await {
-//!     println!("{} records from {}", batch?.len(), ack.base_offset);
+//!     println!("{} records", batch?.len());
 //! }
 //! # Ok(())
 //! # }
