@@ -8,10 +8,10 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import Progress
 
-from . import floors, native, protocol
+from . import floors, native, network, protocol
 from .report import Figure, repeat, show
 
-PARTS = ("append", "rust", "writer", "durable", "fetch", "streams", "hot")
+PARTS = ("append", "rust", "writer", "durable", "fetch", "streams", "hot", "tls", "metrics")
 
 
 def _arguments() -> argparse.Namespace:
@@ -113,6 +113,8 @@ def main() -> None:
             ("fetch", lambda: _fetch(arguments.runs, arguments.rows, progress)),
             ("streams", lambda: _streams(arguments.runs)),
             ("hot", lambda: _hot(arguments.runs)),
+            ("tls", lambda: network.tls(arguments.runs)),
+            ("metrics", lambda: network.metrics(arguments.runs)),
         )
         for name, measure in parts:
             if name not in chosen:

@@ -34,8 +34,10 @@ def serve(durability: str, directory: Path | None = None) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def serve_process(durability: str, directory: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """As :func:`serve`, and yields the process too."""
+def serve_process(
+    durability: str, directory: Path | None = None, options: tuple[str, ...] = ()
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """As :func:`serve`, with further options of `sbp serve`, and yields the process too."""
     with tempfile.TemporaryDirectory(dir=directory) as data:
         child = subprocess.Popen(
             [
@@ -47,6 +49,7 @@ def serve_process(durability: str, directory: Path | None = None) -> Iterator[tu
                 "127.0.0.1:0",
                 "--durability",
                 durability,
+                *options,
             ],
             stdout=subprocess.PIPE,
             text=True,

@@ -19,15 +19,15 @@ SBP = str(Path(sys.executable).parent / "sbp")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def _bench_append(address: str, *arguments: str) -> dict[str, float]:
-    """`sbp bench append` against a server, its report as a dictionary."""
-    command = [SBP, "bench", "append", "--servers", address, "--json", *arguments]
+def bench(what: str, address: str, *arguments: str) -> dict[str, float]:
+    """`sbp bench append` or `fetch` against a server, its report as a dictionary."""
+    command = [SBP, "bench", what, "--servers", address, "--json", *arguments]
     output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
     report: dict[str, float] = json.loads(output.strip().splitlines()[-1])
     return report
@@ -52,12 +52,12 @@ def server_cpu_per_gb(streams: int, batch_bytes: int = 16 << 10, total: int = 1 
     """CPU seconds that the server spends on a gigabyte of appends spread evenly over so many streams."""
     with native.serve_process("none") as (address, child):
         # The streams exist before the clock starts.
-        _bench_append(address, "--streams", str(streams), "--size", str(batch_bytes), "--records", str(streams))
-        before = _cpu_seconds(child.pid)
+        bench("append", address, "--streams", str(streams), "--size", str(batch_bytes), "--records", str(streams))
+        before = cpu_seconds(child.pid)
         records = str(total // batch_bytes)
         arguments = ("--streams", str(streams), "--size", str(batch_bytes), "--concurrency", "64")
-        _bench_append(address, *arguments, "--records", records)
-        return (_cpu_seconds(child.pid) - before) / (total / 1e9)
+        bench("append", address, *arguments, "--records", records)
+        return (cpu_seconds(child.pid) - before) / (total / 1e9)
 
 
 @dataclass(frozen=True)
