@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Runs plans and stages of tests/stages/plan.py, where their commands stand, and ends with a table of what each took.
 STAGES := $(PYTHON) -m tests.stages
-.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel install install-tested publish clean
+.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel dist test-dist install install-tested publish clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -28,6 +28,7 @@ venv: $(VENV)/.installed ## Create .venv with the pinned requirements.
 # Builds the wheel with profile $(1) into folder $(2).
 define build
 	@echo "== wheel, profile $(1)"
+	@cargo xtask licenses
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --profile $(1) --locked --quiet --out $(2)
 endef
 
@@ -45,9 +46,29 @@ endef
 wheel: venv ## Build the release wheel into target/wheels.
 	$(call build,release,$(WHEELS))
 
+DISTRIBUTIONS := target/dist
+ZIG := ziglang==0.17.1
+define build_for
+	@echo "== wheel for $(1), $(2)"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --profile $(PROFILE) --locked --quiet --zig --target $(1) --compatibility $(2) --out $(DISTRIBUTIONS)
+endef
+
+PROFILE ?= release
+dist: venv ## Build what is published, into target/dist: wheels for x86_64 and aarch64 (glibc 2.28), x86_64 (musl 1.2), and the source.
+	@rustup --quiet target add aarch64-unknown-linux-gnu x86_64-unknown-linux-gnu x86_64-unknown-linux-musl
+	@$(UV) pip install --quiet --python $(BIN)/python $(ZIG)
+	@cargo xtask licenses
+	@$(BIN)/maturin sdist --quiet --out $(DISTRIBUTIONS)
+	$(call build_for,x86_64-unknown-linux-gnu,manylinux_2_28)
+	$(call build_for,aarch64-unknown-linux-gnu,manylinux_2_28)
+	$(call build_for,x86_64-unknown-linux-musl,musllinux_1_2)
+
+test-dist: ## Run the aarch64 wheel of target/dist on an emulated machine (Debian's qemu-user and arm64 packages).
+	@$(PYTHON) tests/wheel/aarch64.py $(DISTRIBUTIONS)
+
 INDEX ?=
 DIST ?=
-publish: $(if $(DIST),venv,wheel) ## Build the release wheel, check it and upload it: make publish INDEX=URL, with TWINE_USERNAME and TWINE_PASSWORD; DIST=DIR uploads what is there.
+publish: $(if $(DIST),venv,wheel) ## Build the release wheel, check it and upload it: make publish INDEX=URL, with TWINE_USERNAME and TWINE_PASSWORD; DIST=target/dist uploads what `make dist` made.
 	@test -n "$(INDEX)" || { echo "say where to: make publish INDEX=https://packages.example/" >&2; exit 2; }
 	@$(BIN)/twine check --strict $(or $(DIST),$(WHEELS))/sbp_native-*
 	@$(BIN)/twine upload --non-interactive --disable-progress-bar --repository-url "$(INDEX)" $(or $(DIST),$(WHEELS))/sbp_native-*

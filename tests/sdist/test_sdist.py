@@ -42,5 +42,12 @@ def test_it_builds_and_works_in_a_clean_environment(sdist: Path, tmp_path: Path)
 def test_it_has_what_the_crates_are_built_from_and_no_data(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"Cargo.lock", "LICENSE", "pyproject.toml", "crates/sbp-python/Cargo.toml", "python/README.md"} <= names
+    assert {
+        "Cargo.lock",
+        "LICENSE",
+        "pyproject.toml",
+        "crates/sbp-python/Cargo.toml",
+        "python/README.md",
+        "python/sbp_native/THIRD-PARTY-LICENSES.txt",
+    } <= names
     assert not [name for name in names if name.startswith(("target/", ".venv/", "tests/python/"))]

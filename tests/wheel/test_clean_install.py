@@ -94,6 +94,16 @@ def test_the_wheel_serves_every_python_from_3_11_on() -> None:
     assert sys.version_info >= (3, 11)
 
 
+def test_the_wheel_brings_the_licences_of_what_is_compiled_into_it() -> None:
+    """Each crate with its text, also of the C sources that crates carry along."""
+    with zipfile.ZipFile(newest_wheel()) as wheel:
+        texts = wheel.read("sbp_native/THIRD-PARTY-LICENSES.txt").decode()
+    for crate in ("tokio", "zstd-sys", "aws-lc-sys", "arrow-array", "pyo3"):
+        assert f"\n{crate} " in texts, crate
+    assert "Permission is hereby granted" in texts
+    assert "BSD License\n\nFor Zstandard software" in texts
+
+
 def test_pytest_finds_the_plugin() -> None:
     """The entry point is in the wheel, and so is what it names."""
     with zipfile.ZipFile(newest_wheel()) as wheel:

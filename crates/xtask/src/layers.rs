@@ -2,13 +2,13 @@
 //!
 //! What crates depend on is asked of `cargo metadata`; what sources mention is searched for in the text.
 
-mod graph;
 mod manifests;
 mod modules;
 mod python;
 mod rules;
 mod sources;
 
+use crate::graph;
 use crate::workspace::Failure;
 
 pub(crate) use rules::help;

@@ -10,7 +10,9 @@
 
 mod codegen;
 mod fuzz;
+mod graph;
 mod layers;
+mod licenses;
 mod sizes;
 mod source;
 mod workspace;
@@ -21,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 /// Chores of the repository.
 ///
-/// `make check` runs `codegen --check`, `layers` and `sizes`; CI runs `make check`.
+/// `make check` runs `codegen --check`, `layers`, `licenses --check` and `sizes`; CI runs `make check`.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version, max_term_width = 100)]
 struct Arguments {
@@ -49,6 +51,14 @@ enum Chore {
     /// Check which crate uses what, the rules L1 to L10 of crates/README.md.
     #[command(after_long_help = layers::help())]
     Layers,
+    /// Write the licences of the crates that are compiled into the wheel to python/sbp_native/THIRD-PARTY-LICENSES.txt.
+    ///
+    /// Fails when one of them has no licence of those that are allowed. The file is made anew for each wheel, and not kept.
+    Licenses {
+        /// Write nothing.
+        #[arg(long)]
+        check: bool,
+    },
     /// Check the length of the source files: none over 800 lines.
     ///
     /// Prints the median and the 90th percentile as well: 150 to 250 and under 600 is what we aim at.
@@ -61,6 +71,8 @@ fn main() -> ExitCode {
         Chore::Codegen { check: false } => codegen::generate(),
         Chore::Fuzz(arguments) => fuzz::fuzz(&arguments),
         Chore::Layers => layers::check(),
+        Chore::Licenses { check: true } => licenses::check(),
+        Chore::Licenses { check: false } => licenses::write(),
         Chore::Sizes => sizes::check(),
     };
     match outcome {

@@ -1,8 +1,8 @@
 //! What the crates' manifests ask for.
 
 use super::Violation;
-use super::graph::{Graph, Package};
 use super::rules::{CORE, EDGES, PURE, RESERVED, RUNTIMES, SYSTEM, TEST_CRATES, TEST_FEATURE, TEST_ONLY};
+use crate::graph::{Graph, Package};
 
 /// Checks edges, reserved libraries and what the core reaches.
 pub(super) fn check(graph: &Graph) -> Vec<Violation> {
@@ -82,12 +82,12 @@ fn reach(graph: &Graph, package: &Package, violations: &mut Vec<Violation>) {
     if !CORE.contains(&package.name.as_str()) {
         return;
     }
-    let closure = graph.closure(package);
+    let closure: Vec<_> = graph.closure(package).iter().map(|used| used.name.as_str()).collect();
     let system = SYSTEM.iter().filter(|_| PURE.contains(&package.name.as_str()));
     for library in RUNTIMES
         .iter()
         .chain(system)
-        .filter(|library| closure.contains(**library))
+        .filter(|library| closure.contains(*library))
     {
         violations.push(Violation {
             rule: "L1",
@@ -98,8 +98,8 @@ fn reach(graph: &Graph, package: &Package, violations: &mut Vec<Violation>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::{Graph, sample};
     use super::{Violation, check};
+    use crate::graph::{Graph, sample};
 
     fn found(crates: &[(&str, &[&str])]) -> Vec<(&'static str, String)> {
         let graph: Graph = sample(crates);

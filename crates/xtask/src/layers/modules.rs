@@ -10,8 +10,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
 use super::Violation;
-use super::graph::{Graph, Package};
 use super::sources::library_files;
+use crate::graph::{Graph, Package};
 use crate::workspace::{Failure, parse, read};
 
 /// A module by its path inside the crate; the crate's root is empty.
@@ -336,7 +336,7 @@ fn circles(edges: &BTreeSet<(Module, Module)>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{Crate, circles, judge_order, module_of};
-    use crate::layers::graph::{Package, sample};
+    use crate::graph::{Package, sample};
     use std::path::Path;
 
     fn sources(files: &[(&str, &str)]) -> Crate {

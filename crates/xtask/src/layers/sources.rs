@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::Violation;
-use super::graph::Graph;
 use super::rules::PURE;
+use crate::graph::Graph;
 use crate::source::{code_lines, has_word};
 use crate::workspace::{Failure, files, read, shown};
 

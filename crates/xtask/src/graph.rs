@@ -10,7 +10,7 @@ use crate::workspace::{Failure, host, root, run};
 
 /// Everything that is built, and what uses what.
 #[derive(Debug, Deserialize)]
-pub(super) struct Graph {
+pub(crate) struct Graph {
     packages: Vec<Package>,
     workspace_members: Vec<String>,
     resolve: Resolve,
@@ -18,28 +18,32 @@ pub(super) struct Graph {
 
 /// One crate.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Package {
+pub(crate) struct Package {
     id: String,
     /// Its name.
-    pub(super) name: String,
+    pub(crate) name: String,
+    /// Its version.
+    pub(crate) version: String,
+    /// Its licence, as an SPDX expression.
+    pub(crate) license: Option<String>,
     /// Where its Cargo.toml is.
-    pub(super) manifest_path: PathBuf,
+    pub(crate) manifest_path: PathBuf,
     /// What its Cargo.toml asks for.
-    pub(super) dependencies: Vec<Dependency>,
+    pub(crate) dependencies: Vec<Dependency>,
     /// Its own settings for programs that look at it; see [`Package::module_order`].
     #[serde(default)]
-    pub(super) metadata: serde_json::Value,
+    pub(crate) metadata: serde_json::Value,
 }
 
 /// A line of a Cargo.toml.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Dependency {
+pub(crate) struct Dependency {
     /// The crate asked for.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// `None` for a normal one, else `dev` or `build`.
-    pub(super) kind: Option<String>,
+    pub(crate) kind: Option<String>,
     /// The features asked for.
-    pub(super) features: Vec<String>,
+    pub(crate) features: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,12 +70,12 @@ struct EdgeKind {
 
 impl Package {
     /// What it uses when it is built for its users.
-    pub(super) fn normal(&self) -> impl Iterator<Item = &Dependency> {
+    pub(crate) fn normal(&self) -> impl Iterator<Item = &Dependency> {
         self.dependencies.iter().filter(|dependency| dependency.kind.is_none())
     }
 
     /// Its modules from the lowest to the highest, as `[package.metadata.layers]` lists them.
-    pub(super) fn module_order(&self) -> Vec<String> {
+    pub(crate) fn module_order(&self) -> Vec<String> {
         let listed = self
             .metadata
             .pointer("/layers/modules")
@@ -83,20 +87,15 @@ impl Package {
 
 impl Graph {
     /// The crates of this workspace.
-    pub(super) fn members(&self) -> impl Iterator<Item = &Package> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages
             .iter()
             .filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// The names of all crates that end up in `package` when it is built for its users, itself included.
-    pub(super) fn closure(&self, package: &Package) -> BTreeSet<&str> {
+    /// All crates that end up in `package` when it is built for its users, itself included, by name and version.
+    pub(crate) fn closure(&self, package: &Package) -> Vec<&Package> {
         let nodes: HashMap<&str, &Node> = self.resolve.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-        let names: HashMap<&str, &str> = self
-            .packages
-            .iter()
-            .map(|package| (package.id.as_str(), package.name.as_str()))
-            .collect();
         let mut seen = BTreeSet::new();
         let mut pending = vec![package.id.as_str()];
         while let Some(id) = pending.pop() {
@@ -107,12 +106,18 @@ impl Graph {
             let normal = edges.filter(|edge| edge.dep_kinds.iter().any(|kind| kind.kind.is_none()));
             pending.extend(normal.map(|edge| edge.pkg.as_str()));
         }
-        seen.iter().filter_map(|id| names.get(id).copied()).collect()
+        let mut found: Vec<_> = self
+            .packages
+            .iter()
+            .filter(|package| seen.contains(package.id.as_str()))
+            .collect();
+        found.sort_by_key(|package| (&package.name, &package.version));
+        found
     }
 }
 
 /// Asks cargo, for the machine this runs on: other machines' crates need not be downloaded.
-pub(super) fn load() -> Result<Graph, Failure> {
+pub(crate) fn load() -> Result<Graph, Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let text = run(Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--filter-platform", &host()?])
@@ -122,7 +127,7 @@ pub(super) fn load() -> Result<Graph, Failure> {
 
 /// A graph of the given crates, each with its normal dependencies, for tests.
 #[cfg(test)]
-pub(super) fn sample(crates: &[(&str, &[&str])]) -> Graph {
+pub(crate) fn sample(crates: &[(&str, &[&str])]) -> Graph {
     let dependency = |name: &&str| Dependency {
         name: (*name).to_owned(),
         kind: None,
@@ -131,6 +136,8 @@ pub(super) fn sample(crates: &[(&str, &[&str])]) -> Graph {
     let package = |(name, uses): &(&str, &[&str])| Package {
         id: (*name).to_owned(),
         name: (*name).to_owned(),
+        version: String::new(),
+        license: None,
         manifest_path: PathBuf::new(),
         dependencies: uses.iter().map(dependency).collect(),
         metadata: serde_json::Value::Null,
