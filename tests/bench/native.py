@@ -23,7 +23,7 @@ class Rate:
     """Operations (or rows, or megabytes) a second, and the client's counters over the run."""
 
     per_second: float
-    counts: dict[str, int]
+    counts: dict[str, float]
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def serve_process(
             child.wait(timeout=30)
 
 
-def _difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+def _difference(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     return {name: after[name] - before.get(name, 0) for name in after}
 
 
