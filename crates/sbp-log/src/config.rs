@@ -36,14 +36,18 @@ pub struct LogConfig {
     pub directory: PathBuf,
     /// When an append counts as synced.
     pub durability: Durability,
-    /// The size of a new segment, a multiple of 4,096. Existing segments keep theirs.
+    /// The largest size of a new segment, a multiple of 4,096. Existing segments keep theirs.
     pub segment_bytes: u64,
+    /// The size of the first segment of an empty directory, a multiple of 4,096. Every new segment is twice as large as
+    /// the one before it, up to `segment_bytes`, so that a directory with few records takes little room. A group that
+    /// needs more gets a segment that it fits into.
+    pub first_segment_bytes: u64,
     /// The most that one group takes from the queue; a larger batch gets a group of its own.
     pub group_bytes: usize,
     /// How much of the newest records is kept in memory for readers; 0 keeps nothing.
     pub hot_tail_bytes: usize,
     /// The size of the reserve file, which is removed when the disk is full so that seals and metadata can be written.
-    /// At most half a segment counts, so that the space is too small for the log itself.
+    /// At most half of the next segment counts, so that the space is too small for the log itself.
     pub reserve_bytes: u64,
     /// A checkpoint is written after this much log, or after four times its own size if that is more.
     pub checkpoint_bytes: u64,
@@ -68,6 +72,7 @@ impl LogConfig {
             directory: directory.as_ref().to_owned(),
             durability: Durability::Fsync,
             segment_bytes: 64 << 20,
+            first_segment_bytes: 4 << 20,
             group_bytes: 8 << 20,
             hot_tail_bytes: 64 << 20,
             reserve_bytes: 16 << 20,
@@ -95,9 +100,10 @@ impl LogConfig {
 impl LogConfig {
     /// Refuses sizes that the log cannot work with.
     pub(crate) fn check(&self) -> Result<(), OpenError> {
-        if !self.segment_bytes.is_multiple_of(BLOCK) || self.segment_bytes < 2 * BLOCK {
+        let is_size = |bytes: u64| bytes.is_multiple_of(BLOCK) && bytes >= 2 * BLOCK;
+        if !is_size(self.segment_bytes) || !is_size(self.first_segment_bytes) {
             return Err(OpenError::Config(
-                "segment_bytes must be a multiple of 4,096, at least two of them",
+                "segment_bytes and first_segment_bytes must be multiples of 4,096, at least two of them",
             ));
         }
         if self.segment_bytes > u64::from(u32::MAX) {

@@ -17,7 +17,7 @@ use crate::recover::Recovery;
 use crate::segments::claim::Claimed;
 use crate::segments::files::{CLEAN, is_full, write_small_always};
 use crate::segments::open_files::OpenFiles;
-use crate::segments::prepare::{Maker, Prepared};
+use crate::segments::prepare::{Maker, Prepared, Sizes};
 use crate::segments::{claim, files};
 use crate::state::shared::Shared;
 use crate::upkeep::checkpoint::write_checkpoint;
@@ -65,18 +65,18 @@ fn share(
     claimed: Claimed,
     recovery: Recovery,
 ) -> Arc<Shared> {
+    let newest = recovery.state.segments.iter().next_back();
+    let (newest, newest_bytes) = newest.map_or((0, None), |(number, live)| (*number, Some(live.segment.capacity)));
     let maker = Maker {
         fs: fs.clone(),
         files,
         clock: clock.clone(),
         directory: config.directory.clone(),
-        capacity: config.segment_bytes,
-        reserve: config.reserve_bytes.min(config.segment_bytes / 2),
+        sizes: Sizes::new(&config, newest_bytes),
         durability: config.durability,
         boot_id: claimed.superblock.boot_id,
         next_number: AtomicU64::new(recovery.next_segment),
     };
-    let newest = recovery.state.segments.keys().next_back().copied().unwrap_or(0);
     Arc::new(Shared {
         fs,
         prepared: Prepared::new(clock),

@@ -9,14 +9,58 @@ use std::time::Duration;
 use sbp_locks::{Condvar, Mutex};
 
 use crate::format::segment::SegmentHeader;
-use crate::fs::{FileSystem, OpenMode};
-use crate::segments::files::{RESERVE, create, is_full, remove_if_there};
+use crate::fs::{File, FileSystem, OpenMode};
+use crate::segments::files::{RESERVE, SegmentId, create, is_full, remove_if_there};
 use crate::segments::open_files::OpenFiles;
 use crate::segments::segment::Segment;
-use crate::{Clock, Durability};
+use crate::{Clock, Durability, LogConfig};
 
 /// How long to wait after a full disk before the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The sizes of new segments and of the reserve: a segment is twice as large as the one before it, up to the configured
+/// size.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    next: AtomicU64,
+    largest: u64,
+    reserve: u64,
+}
+
+impl Sizes {
+    /// `newest` is the size of the newest segment that has groups.
+    pub(crate) fn new(config: &LogConfig, newest: Option<u64>) -> Self {
+        let doubled = newest.map_or(0, |bytes| bytes.saturating_mul(2));
+        Self {
+            next: doubled.max(config.first_segment_bytes).min(config.segment_bytes).into(),
+            largest: config.segment_bytes,
+            reserve: config.reserve_bytes,
+        }
+    }
+
+    /// What the next segment has at least.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// The size of the next segment if groups have to fit into it up to byte `least`.
+    fn with_room(&self, least: u64) -> u64 {
+        let doubled = std::iter::successors(Some(self.next()), |bytes| bytes.checked_mul(2));
+        let mut fitting = doubled.filter(|bytes| *bytes >= least.min(self.largest));
+        fitting.next().unwrap_or(self.largest).min(self.largest)
+    }
+
+    /// A segment of this size is about to be written.
+    fn taken(&self, bytes: u64) {
+        self.next
+            .store(bytes.saturating_mul(2).min(self.largest), Ordering::Relaxed);
+    }
+
+    /// Half of the next segment at most, so that the log cannot use the room of a reserve that was given up.
+    fn reserve(&self) -> u64 {
+        self.reserve.min(self.next() / 2)
+    }
+}
 
 /// Creates segments.
 #[derive(Debug)]
@@ -25,8 +69,7 @@ pub(crate) struct Maker {
     pub(crate) files: Arc<OpenFiles>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) directory: PathBuf,
-    pub(crate) capacity: u64,
-    pub(crate) reserve: u64,
+    pub(crate) sizes: Sizes,
     pub(crate) durability: Durability,
     pub(crate) boot_id: u64,
     /// The number of the next segment.
@@ -34,11 +77,21 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    /// Creates a segment, durably. The reserve file is created first, so that a full disk has room for it.
-    pub(crate) fn make(&self) -> io::Result<Segment> {
-        self.fill_reserve()?;
-        let header = self.header(self.capacity, self.durability);
+    /// Creates a segment with room for groups up to byte `least`, durably. The reserve file is created first, so that a
+    /// full disk has room for it.
+    fn make(&self, least: u64) -> io::Result<Segment> {
+        self.fill_reserve(self.sizes.reserve())?;
+        let header = self.header(self.sizes.with_room(least), self.durability);
         Segment::create(&*self.fs, &self.files, &self.directory, header)
+    }
+
+    /// Removes a segment that has no groups and will get none. Should it come back after a crash, or stay, it is one
+    /// without groups between others, and the next start removes it.
+    fn discard(&self, segment: &Segment) {
+        let name = SegmentId::Chain(segment.number).file_name();
+        if let Err(error) = remove_if_there(&*self.fs, &self.directory.join(&name)) {
+            tracing::warn!(%error, name, "a segment that is too small could not be removed");
+        }
     }
 
     /// The header of a new file, with a number that no other has.
@@ -53,21 +106,26 @@ impl Maker {
         }
     }
 
-    fn fill_reserve(&self) -> io::Result<()> {
-        let there = || self.fs.open(&self.directory.join(RESERVE), OpenMode::Existing);
-        if self.reserve == 0 || there().is_ok_and(|file| file.len().is_ok_and(|length| length > 0)) {
+    fn fill_reserve(&self, bytes: u64) -> io::Result<()> {
+        let existing = self.fs.open(&self.directory.join(RESERVE), OpenMode::Existing);
+        let length = existing.as_ref().map_or(Ok(0), |file| file.len())?;
+        if length >= bytes {
             return Ok(());
         }
-        create(&*self.fs, &self.directory, RESERVE, |file| {
-            file.preallocate(self.reserve)?;
+        let extend = |file: Arc<dyn File>| {
+            file.preallocate(bytes)?;
             file.sync_data()
-        })
+        };
+        match existing {
+            Ok(file) if length > 0 => extend(file),
+            _ => create(&*self.fs, &self.directory, RESERVE, extend),
+        }
     }
 
     /// Removes the reserve file, so that seals, metadata or a checkpoint can be written. It is smaller than a segment,
     /// so the log itself cannot use up its space.
     pub(crate) fn give_up_reserve(&self) {
-        if self.reserve > 0 {
+        if self.sizes.reserve > 0 {
             let given = remove_if_there(&*self.fs, &self.directory.join(RESERVE));
             if let Err(error) = given.and_then(|()| self.fs.sync_dir(&self.directory)) {
                 tracing::warn!(%error, "the reserve file could not be given up");
@@ -78,8 +136,12 @@ impl Maker {
 
 #[derive(Debug)]
 enum Slot {
-    /// A segment is to be created.
-    Wanted,
+    /// A segment is to be created, with room for groups up to byte `least`.
+    Wanted {
+        least: u64,
+        /// The segment that is there and too small for that.
+        instead_of: Option<Segment>,
+    },
     Ready(Segment),
     /// The disk was full at the last attempt, at this time.
     Full {
@@ -87,6 +149,14 @@ enum Slot {
     },
     Failed(Arc<io::Error>),
     Closed,
+}
+
+impl Slot {
+    /// A segment of the next size is to be created.
+    const WANTED: Self = Self::Wanted {
+        least: 0,
+        instead_of: None,
+    };
 }
 
 /// The slot for the next segment.
@@ -127,7 +197,7 @@ impl From<io::Error> for NoSegment {
 impl Prepared {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            slot: Mutex::new(Slot::Wanted),
+            slot: Mutex::new(Slot::WANTED),
             changed: Condvar::new(),
             clock,
             full: AtomicBool::new(false),
@@ -147,21 +217,46 @@ impl Prepared {
     pub(crate) fn retry(&self) {
         let mut slot = self.slot.lock();
         if let Slot::Full { .. } = &*slot {
-            *slot = Slot::Wanted;
+            *slot = Slot::WANTED;
             self.changed.notify_all();
         }
     }
 
-    /// Takes the next segment, waiting for it, and has another one created.
-    pub(crate) fn take(&self) -> Result<Segment, NoSegment> {
+    /// Takes the next segment, waiting for it, and has another one created. Groups fit into it up to byte `least`: where
+    /// a smaller one was prepared, a larger one replaces it, if there is room for both. `inline`: nobody else creates
+    /// segments.
+    pub(crate) fn take(&self, least: u64, maker: &Maker, inline: bool) -> Result<Segment, NoSegment> {
+        let mut asked = false;
         let mut slot = self.slot.lock();
         loop {
-            match std::mem::replace(&mut *slot, Slot::Wanted) {
+            match std::mem::replace(&mut *slot, Slot::WANTED) {
+                Slot::Ready(small) if small.capacity < least && asked => {
+                    *slot = Slot::Ready(small);
+                    return Err(NoSegment::Full);
+                }
+                Slot::Ready(small) if small.capacity < least => {
+                    asked = true;
+                    *slot = Slot::Wanted {
+                        least,
+                        instead_of: Some(small),
+                    };
+                    self.changed.notify_all();
+                }
                 Slot::Ready(segment) => {
+                    maker.sizes.taken(segment.capacity);
                     self.changed.notify_all();
                     return Ok(segment);
                 }
-                Slot::Wanted => self.changed.wait(&mut slot),
+                wanted @ Slot::Wanted { .. } => {
+                    *slot = wanted;
+                    if inline {
+                        drop(slot);
+                        self.fill(maker);
+                        slot = self.slot.lock();
+                    } else {
+                        self.changed.wait(&mut slot);
+                    }
+                }
                 Slot::Full { tried } => {
                     *slot = Slot::Full { tried };
                     return Err(NoSegment::Full);
@@ -183,7 +278,7 @@ impl Prepared {
         let mut slot = self.slot.lock();
         loop {
             match &*slot {
-                Slot::Wanted => return true,
+                Slot::Wanted { .. } => return true,
                 Slot::Closed => return false,
                 Slot::Ready(_) | Slot::Full { .. } | Slot::Failed(_) => self.changed.wait(&mut slot),
             }
@@ -192,15 +287,21 @@ impl Prepared {
 
     /// Creates a segment now if one is wanted.
     pub(crate) fn fill(&self, maker: &Maker) {
-        if !matches!(&*self.slot.lock(), Slot::Wanted) {
-            return;
-        }
-        let made = match maker.make() {
-            Ok(segment) => {
+        let (least, small) = match &mut *self.slot.lock() {
+            Slot::Wanted { least, instead_of } => (*least, instead_of.take()),
+            _ => return,
+        };
+        let made = match (maker.make(least), small) {
+            (Ok(segment), small) => {
+                if let Some(small) = small {
+                    maker.discard(&small);
+                }
                 self.full.store(false, Ordering::Relaxed);
                 Slot::Ready(segment)
             }
-            Err(error) if is_full(&error) => {
+            // What fits into it can still be written.
+            (Err(error), Some(small)) if is_full(&error) => Slot::Ready(small),
+            (Err(error), None) if is_full(&error) => {
                 if !self.full.swap(true, Ordering::Relaxed) {
                     tracing::warn!("the disk is full: appends that need another segment are refused until it has room");
                 }
@@ -209,7 +310,7 @@ impl Prepared {
                     tried: self.clock.elapsed(),
                 }
             }
-            Err(error) => {
+            (Err(error), _) => {
                 tracing::error!(%error, "preparing a segment failed");
                 Slot::Failed(Arc::new(error))
             }

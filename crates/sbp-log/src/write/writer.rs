@@ -97,18 +97,19 @@ impl<T: Send + 'static> Writer<T> {
         let _done = self.go_on(next, told);
     }
 
-    /// The most bytes for the next group: what is left of the segment, if that is worth a group.
+    /// The most bytes for the next group: what is left of the segment, if that is worth a group, else what the next
+    /// segment has room for.
     fn limit(&self) -> usize {
         let group = self.shared.config.group_bytes;
-        let Some((segment, position)) = &self.active else {
-            return group;
+        let left = self.active.as_ref().map(|(segment, position)| {
+            let left = segment.capacity.saturating_sub(*position);
+            (left, left >= segment.capacity / WORTH_FILLING)
+        });
+        let room = match left {
+            Some((left, true)) => left,
+            _ => Segment::room(self.shared.maker.sizes.next()),
         };
-        let left = segment.capacity.saturating_sub(*position);
-        if left >= segment.capacity / WORTH_FILLING {
-            group.min(usize::try_from(left).unwrap_or(group).saturating_sub(GroupHeader::LEN))
-        } else {
-            group
-        }
+        group.min(usize::try_from(room).unwrap_or(group).saturating_sub(GroupHeader::LEN))
     }
 
     /// Finds the position of a group and builds it.
@@ -159,7 +160,10 @@ impl<T: Send + 'static> Writer<T> {
         let (segment, position) = match self.active.as_ref().filter(fits) {
             Some((segment, position)) => (segment.clone(), *position),
             None => {
-                let next = Arc::new(self.shared.prepared.take()?);
+                let shared = &self.shared;
+                let inline = shared.config.helpers == Helpers::Inline;
+                let least = FIRST_GROUP + block_up(length);
+                let next = Arc::new(shared.prepared.take(least, &shared.maker, inline)?);
                 self.full.extend(self.active.take().map(|(full, _)| full.number));
                 (next, FIRST_GROUP)
             }

@@ -9,6 +9,7 @@ mod compaction;
 mod damage;
 mod delays;
 mod failures;
+mod growth;
 mod model;
 mod power_loss;
 mod retention;

@@ -159,6 +159,15 @@ fn read_what_can_be_read(log: &Log<u64>) -> Served {
     seen
 }
 
+/// With segments of one size, and with segments that grow from one block for groups.
+fn configs() -> [LogConfig; 2] {
+    let growing = LogConfig {
+        first_segment_bytes: 8 << 10,
+        ..small_config()
+    };
+    [small_config(), growing]
+}
+
 /// How many operations the script takes without a crash.
 fn operations(config: &LogConfig, scripts: &[&[Step]]) -> u64 {
     let fs = SimFileSystem::new();
@@ -187,30 +196,32 @@ fn crash_at(at: u64, config: &LogConfig, scripts: &[&[Step]]) -> (SimFileSystem,
 
 #[test]
 fn every_operation_of_a_short_load_every_way_to_tear_it() {
-    let config = small_config();
-    let scripts: &[&[Step]] = &[SHORT, SHORT];
-    let mut disks = 0;
-    for at in 1..=operations(&config, scripts) {
-        let (fs, history) = crash_at(at, &config, scripts);
-        for (way, disk) in fs.power_cuts(64, at).into_iter().enumerate() {
-            disks += 1;
-            if let Err(complaint) = history.clone().check(&disk, &config) {
-                panic!("power cut at operation {at}, way {way}: {complaint}\n{:#?}", fs.trace());
+    for config in configs() {
+        let scripts: &[&[Step]] = &[SHORT, SHORT];
+        let mut disks = 0;
+        for at in 1..=operations(&config, scripts) {
+            let (fs, history) = crash_at(at, &config, scripts);
+            for (way, disk) in fs.power_cuts(64, at).into_iter().enumerate() {
+                disks += 1;
+                if let Err(complaint) = history.clone().check(&disk, &config) {
+                    panic!("power cut at operation {at}, way {way}: {complaint}\n{:#?}", fs.trace());
+                }
             }
         }
+        assert!(disks > 300, "only {disks} disks");
     }
-    assert!(disks > 300, "only {disks} disks");
 }
 
 #[test]
 fn every_operation_of_a_long_load() {
-    let config = small_config();
-    let scripts: &[&[Step]] = &[LONG];
-    for at in 1..=operations(&config, scripts) {
-        let (fs, history) = crash_at(at, &config, scripts);
-        for (way, disk) in fs.power_cuts(5, at * 1_000).into_iter().enumerate() {
-            if let Err(complaint) = history.clone().check(&disk, &config) {
-                panic!("power cut at operation {at}, way {way}: {complaint}\n{:#?}", fs.trace());
+    for config in configs() {
+        let scripts: &[&[Step]] = &[LONG];
+        for at in 1..=operations(&config, scripts) {
+            let (fs, history) = crash_at(at, &config, scripts);
+            for (way, disk) in fs.power_cuts(5, at * 1_000).into_iter().enumerate() {
+                if let Err(complaint) = history.clone().check(&disk, &config) {
+                    panic!("power cut at operation {at}, way {way}: {complaint}\n{:#?}", fs.trace());
+                }
             }
         }
     }
@@ -218,40 +229,42 @@ fn every_operation_of_a_long_load() {
 
 #[test]
 fn what_only_the_page_cache_has_is_made_durable_before_it_is_served() {
-    let config = small_config();
-    for at in 5..=operations(&config, &[LONG]) {
-        let (fs, mut history) = crash_at(at, &config, &[LONG]);
-        // The process is killed, a new one serves what it finds, and then the power goes.
-        history
-            .check(&fs.process_death(), &config)
-            .unwrap_or_else(|complaint| panic!("killed at {at}: {complaint}"));
+    for config in configs() {
+        for at in 5..=operations(&config, &[LONG]) {
+            let (fs, mut history) = crash_at(at, &config, &[LONG]);
+            // The process is killed, a new one serves what it finds, and then the power goes.
+            history
+                .check(&fs.process_death(), &config)
+                .unwrap_or_else(|complaint| panic!("killed at {at}: {complaint}"));
+        }
     }
 }
 
 #[test]
 fn every_operation_of_a_recovery() {
-    let config = small_config();
-    let scripts: &[&[Step]] = &[LONG];
-    let total = operations(&config, scripts);
-    for at in (5..=total).step_by(13) {
-        let (fs, mut history) = crash_at(at, &config, scripts);
-        let disk = fs.power_cut(Survival::Random(at));
-        let clean = disk.power_cut(Survival::Everything);
-        history
-            .check(&clean, &config)
-            .unwrap_or_else(|complaint| panic!("at {at}: {complaint}"));
-        for crash in 1..=20 {
-            let disk = disk.power_cut(Survival::Everything);
-            disk.power_off_at(crash);
-            let done = open(&disk, &config).is_ok();
-            for disk in disk.power_cuts(4, at + crash) {
-                history
-                    .clone()
-                    .check(&disk, &config)
-                    .unwrap_or_else(|complaint| panic!("at {at}, recovery cut at {crash}: {complaint}"));
-            }
-            if done {
-                break;
+    for config in configs() {
+        let scripts: &[&[Step]] = &[LONG];
+        let total = operations(&config, scripts);
+        for at in (5..=total).step_by(13) {
+            let (fs, mut history) = crash_at(at, &config, scripts);
+            let disk = fs.power_cut(Survival::Random(at));
+            let clean = disk.power_cut(Survival::Everything);
+            history
+                .check(&clean, &config)
+                .unwrap_or_else(|complaint| panic!("at {at}: {complaint}"));
+            for crash in 1..=20 {
+                let disk = disk.power_cut(Survival::Everything);
+                disk.power_off_at(crash);
+                let done = open(&disk, &config).is_ok();
+                for disk in disk.power_cuts(4, at + crash) {
+                    history
+                        .clone()
+                        .check(&disk, &config)
+                        .unwrap_or_else(|complaint| panic!("at {at}, recovery cut at {crash}: {complaint}"));
+                }
+                if done {
+                    break;
+                }
             }
         }
     }
@@ -259,24 +272,25 @@ fn every_operation_of_a_recovery() {
 
 #[test]
 fn life_goes_on_after_every_crash() {
-    let config = small_config();
-    for seed in 0..40 {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mut fs = SimFileSystem::new();
-        let mut history = History::default();
-        for life in 0..4 {
-            fs.power_off_at(random.u64(5..80));
-            let before = history.clone();
-            history.run(&fs, &config, if random.bool() { SHORT } else { LONG }, random.bool());
-            fs = fs.power_cut(Survival::Random(random.u64(..)));
-            let lost = before.sent.len();
-            if let Err(complaint) = history.check(&fs, &config) {
-                panic!(
-                    "seed {seed}, life {life}, from batch {lost}: {complaint}\n{:#?}",
-                    fs.trace()
-                );
+    for config in configs() {
+        for seed in 0..40 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut fs = SimFileSystem::new();
+            let mut history = History::default();
+            for life in 0..4 {
+                fs.power_off_at(random.u64(5..80));
+                let before = history.clone();
+                history.run(&fs, &config, if random.bool() { SHORT } else { LONG }, random.bool());
+                fs = fs.power_cut(Survival::Random(random.u64(..)));
+                let lost = before.sent.len();
+                if let Err(complaint) = history.check(&fs, &config) {
+                    panic!(
+                        "seed {seed}, life {life}, from batch {lost}: {complaint}\n{:#?}",
+                        fs.trace()
+                    );
+                }
+                fs = fs.power_cut(Survival::Nothing);
             }
-            fs = fs.power_cut(Survival::Nothing);
         }
     }
 }
@@ -306,30 +320,32 @@ fn a_disk_that_lies_about_syncs_is_found_out() {
 
 #[test]
 fn durability_none_loses_only_the_end() {
-    let config = LogConfig {
+    let unsynced = |config| LogConfig {
         durability: Durability::None,
-        ..small_config()
+        ..config
     };
-    for at in (5..=operations(&config, &[LONG])).step_by(3) {
-        let (fs, mut history) = crash_at(at, &config, &[LONG]);
-        // Nothing was promised to survive a power cut, but what comes back is whole and without gap.
-        history.acknowledged.clear();
-        history.seen.clear();
-        for disk in fs.power_cuts(8, at) {
-            history
-                .clone()
-                .check(&disk, &config)
-                .unwrap_or_else(|complaint| panic!("at {at}: {complaint}"));
-            // The same under the stricter promise: what is found becomes durable.
-            let strict = LogConfig {
-                durability: Durability::Fsync,
-                ..config.clone()
-            };
-            let disk = disk.power_cut(Survival::Everything);
-            history
-                .clone()
-                .check(&disk, &strict)
-                .unwrap_or_else(|complaint| panic!("at {at}, strict: {complaint}"));
+    for config in configs().map(unsynced) {
+        for at in (5..=operations(&config, &[LONG])).step_by(3) {
+            let (fs, mut history) = crash_at(at, &config, &[LONG]);
+            // Nothing was promised to survive a power cut, but what comes back is whole and without gap.
+            history.acknowledged.clear();
+            history.seen.clear();
+            for disk in fs.power_cuts(8, at) {
+                history
+                    .clone()
+                    .check(&disk, &config)
+                    .unwrap_or_else(|complaint| panic!("at {at}: {complaint}"));
+                // The same under the stricter promise: what is found becomes durable.
+                let strict = LogConfig {
+                    durability: Durability::Fsync,
+                    ..config.clone()
+                };
+                let disk = disk.power_cut(Survival::Everything);
+                history
+                    .clone()
+                    .check(&disk, &strict)
+                    .unwrap_or_else(|complaint| panic!("at {at}, strict: {complaint}"));
+            }
         }
     }
 }
