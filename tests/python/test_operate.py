@@ -82,3 +82,32 @@ def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
         assert rule["annotations"]["runbook"] == f"alerts.md#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in {"page", "ticket"}
         assert rule["annotations"]["summary"]
+
+
+def test_the_commands_of_the_page_on_backups_do_what_it_says(tmp_path: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (OPERATE / "backup.md").read_text(), re.DOTALL)
+    commands = [line.replace("/backups", f"{tmp_path}/backups").split() for block in blocks for line in block.splitlines()]
+    assert {command[1] for command in commands} == {"backup", "restore", "serve", "verify"}
+    sbp_command = str(Path(sys.executable).with_name("sbp"))
+    expected = [b"first", b"second"]
+    server = sbp.Server(tmp_path / "data")
+    with sbp.connect(server.address) as client:
+        orders = client.create_stream("orders")
+        for value in expected:
+            orders.append(value)
+    for _, what, *arguments in commands:
+        if what == "verify":
+            # It is for directories that no server uses.
+            server.close()
+        if what != "serve":
+            done = subprocess.run([sbp_command, what, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, (what, done.stderr)
+            continue
+        command = [sbp_command, "serve", "--log", "error", "--listen", "127.0.0.1:0", *arguments]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[-1]
+            with sbp.connect(address) as client:
+                assert [bytes(record.value) for record in client.stream("orders").read()] == expected
+            process.terminate()
+    server.close()

@@ -56,6 +56,18 @@ pub(crate) enum CliError {
         directory = directory.display()
     )]
     Damaged { directory: PathBuf, faults: usize },
+    #[error(
+        "{directory} is damaged in {faults} place(s), all of which its server knew of: it serves everything else, and nothing \
+         new is damaged",
+        directory = directory.display()
+    )]
+    KnownDamage { directory: PathBuf, faults: usize },
+    #[error(
+        "{directory} was restored with the damage of its backup, in {faults} place(s): what is named above cannot be read, \
+         everything else can",
+        directory = directory.display()
+    )]
+    RestoredDamage { directory: PathBuf, faults: usize },
     #[error("{0}")]
     Usage(String),
 }
@@ -74,7 +86,10 @@ impl CliError {
     /// The exit code of a command that ends with this.
     pub(crate) fn exit_code(&self) -> i32 {
         match self {
-            Self::Damaged { .. } | Self::Backup(sbp_server::BackupError::Damaged { .. }) => 3,
+            Self::Damaged { .. }
+            | Self::RestoredDamage { .. }
+            | Self::Backup(sbp_server::BackupError::Damaged { .. }) => 3,
+            Self::KnownDamage { .. } => 4,
             _ => 1,
         }
     }

@@ -2,11 +2,13 @@
 //!
 //! Nothing is asked of the log's owner. What a checkpoint covers never changes, so it is linked; what lies behind it is
 //! copied group by group, for as long as the chain of groups goes. A file may be removed meanwhile only after the
-//! checkpoint that needs it, so a copy was whole if its checkpoint is still there at its end.
+//! checkpoint that needs it. So all files are opened first: if the checkpoint is still there then, nothing was missing, and
+//! copying may take as long as it likes, because an open file can be read also when it has lost its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sbp_types::{Offset, RangeKey};
 
@@ -18,8 +20,10 @@ use crate::format::record::RecordHead;
 use crate::format::segment::{FIRST_GROUP, SegmentHeader};
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, block_up, bytes_from, crc32c};
-use crate::fs::{FileSystem, OpenMode};
-use crate::segments::files::{SUPERBLOCK, SegmentId, at, checkpoint_name, checkpoint_sequence, corrupt, unreadable};
+use crate::fs::{File, FileSystem, OpenMode};
+use crate::segments::files::{
+    SUPERBLOCK, SegmentId, at, checkpoint_name, checkpoint_sequence, corrupt, read_small, unreadable,
+};
 use crate::{DamagedInterval, Durability, OpenError};
 
 /// A file of a backup.
@@ -60,7 +64,17 @@ pub struct BackingUp<'a> {
     /// Whether files may be linked.
     link: bool,
     checkpoint: Option<Checkpoint>,
+    /// Files that the checkpoint covers, and that are still to be copied.
+    covered: Vec<Source>,
     done: LogBackup,
+}
+
+/// A file of the log, open.
+#[derive(Debug)]
+struct Source {
+    id: SegmentId,
+    path: PathBuf,
+    file: Arc<dyn File>,
 }
 
 /// The outcome of a step: `None` if a file that it needs has been removed meanwhile. Then the backup begins anew.
@@ -129,6 +143,7 @@ impl<'a> BackingUp<'a> {
             target,
             link,
             checkpoint: None,
+            covered: Vec::new(),
             done: LogBackup::default(),
         };
         let any = !sequences.is_empty();
@@ -180,16 +195,19 @@ impl<'a> BackingUp<'a> {
     /// As for [`begin`](Self::begin).
     pub fn finish(mut self, belongs: &dyn Fn(RangeKey) -> bool) -> Step<LogBackup> {
         let checkpoint = self.checkpoint.take().unwrap_or_default();
+        let Some(files) = self.open_chain(&checkpoint)? else {
+            return Ok(None);
+        };
+        if !self.nothing_was_removed(checkpoint.sequence)? {
+            return Ok(None);
+        }
         let ends: BTreeMap<RangeKey, Offset> = self.done.ends.drain(..).collect();
         let mut until = u64::MAX;
         let chain = loop {
             let mut chain = Chain::new(checkpoint.covered, until, ends.clone(), belongs);
-            let Some(gap) = self.follow(&checkpoint, &mut chain)? else {
+            let Some(gap) = follow(&files, &checkpoint, &mut chain)? else {
                 break chain;
             };
-            if !self.nothing_was_removed(checkpoint.sequence)? {
-                return Ok(None);
-            }
             // The log's owner may have written the missing group after it was looked for. Groups are written one after
             // the other, so now it is there.
             if until != u64::MAX {
@@ -201,9 +219,11 @@ impl<'a> BackingUp<'a> {
             }
             until = gap.found;
         };
-        if !self.take_chain(&chain.taken)? {
-            return Ok(None);
+        for covered in std::mem::take(&mut self.covered) {
+            let bytes = covered.contents()?;
+            self.write(&covered.id.file_name(), &bytes, bytes.len() as u64)?;
         }
+        self.take_chain(&files, &chain.taken)?;
         // Read last: it may only be newer than what it belongs to.
         let Some(superblock) = self.contents(SUPERBLOCK)? else {
             return Err(corrupt(self.source.join(SUPERBLOCK), "missing"));
@@ -211,16 +231,13 @@ impl<'a> BackingUp<'a> {
         Superblock::parse(&superblock).map_err(|why| unreadable(&self.source.join(SUPERBLOCK), why))?;
         self.write(SUPERBLOCK, &superblock, superblock.len() as u64)?;
         self.fs.sync_dir(self.target).map_err(at(self.target))?;
-        if !self.nothing_was_removed(checkpoint.sequence)? {
-            return Ok(None);
-        }
         self.done.last_group = chain.last;
         self.done.ends = chain.ends.into_iter().collect();
         Ok(Some(self.done))
     }
 
-    /// Follows the chain of groups from the checkpoint on; returns where it breaks off although later groups are there.
-    fn follow(&self, checkpoint: &Checkpoint, chain: &mut Chain<'_>) -> Result<Option<Gap>, OpenError> {
+    /// Opens the files of the chain from the checkpoint on, in their order; `None` if one has gone.
+    fn open_chain(&self, checkpoint: &Checkpoint) -> Step<Vec<Source>> {
         let covered = checkpoint.covered;
         let names = self.fs.list(self.source).map_err(at(self.source))?;
         let later = names.iter().filter_map(|name| match SegmentId::parse(name) {
@@ -230,48 +247,28 @@ impl<'a> BackingUp<'a> {
         let mut later: BTreeSet<u64> = later.collect();
         let items = checkpoint.segments.iter().map(|item| item.number);
         later.extend(items.filter(|number| *number == covered.segment));
-        for number in later {
-            let name = SegmentId::Chain(number).file_name();
-            let path = self.source.join(&name);
-            let before = chain.taken.len();
-            let next = match self.contents(&name)? {
-                Some(bytes) => chain.walk(
-                    &path,
-                    number,
-                    &bytes,
-                    Some(covered).filter(|mark| mark.segment == number),
-                )?,
-                None => Next::Gap {
-                    found: chain.last + 1,
-                    position: 0,
-                },
-            };
-            match next {
-                Next::File => {}
-                Next::End => break,
-                Next::Gap { found, position } => {
-                    // At the beginning of a file it is the file before that lacks its last group.
-                    let here = chain.taken.len() == before && position != FIRST_GROUP;
-                    let file = chain.taken.last().filter(|_| !here);
-                    return Ok(Some(Gap {
-                        path: file.map_or(path, |file| self.source.join(SegmentId::Chain(file.number).file_name())),
-                        from: file.map_or(FIRST_GROUP, |file| file.end),
-                        missing: chain.last + 1,
-                        found,
-                    }));
-                }
-            }
-        }
-        Ok(None)
+        let opened = later.into_iter().map(|number| self.open(SegmentId::Chain(number)));
+        opened.collect()
     }
 
-    /// Takes over the files of the chain; false if one has gone.
-    fn take_chain(&mut self, files: &[Taken]) -> Result<bool, OpenError> {
+    /// Opens a file; `None` if it has gone.
+    fn open(&self, id: SegmentId) -> Step<Source> {
+        let path = self.source.join(id.file_name());
+        match self.fs.open(&path, OpenMode::Reading) {
+            Ok(file) => Ok(Some(Source { id, path, file })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(at(&path)(error)),
+        }
+    }
+
+    /// Takes over the files of the chain.
+    fn take_chain(&mut self, sources: &[Source], files: &[Taken]) -> Result<(), OpenError> {
         for (index, file) in files.iter().enumerate() {
-            let name = SegmentId::Chain(file.number).file_name();
-            let Some(bytes) = self.contents(&name)? else {
-                return Ok(false);
+            let id = SegmentId::Chain(file.number);
+            let Some(source) = sources.iter().find(|source| source.id == id) else {
+                continue;
             };
+            let (name, bytes) = (id.file_name(), source.contents()?);
             // A start takes a last segment with a footer for one whose successor was lost.
             let whole = file.sealed && index + 1 < files.len();
             if whole && self.link_file(&name, &bytes)? {
@@ -284,7 +281,7 @@ impl<'a> BackingUp<'a> {
                 self.write(&name, bytes.get(..end).unwrap_or_default(), file.capacity)?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Files go only after the checkpoints that need them; without one, when two have been written.
@@ -297,31 +294,21 @@ impl<'a> BackingUp<'a> {
         })
     }
 
-    /// Takes over a file that a checkpoint covers.
+    /// Takes over a file that a checkpoint covers: links it, or has it open until it is copied. False if it has gone.
     fn take_covered(&mut self, id: SegmentId) -> Result<bool, OpenError> {
-        let name = id.file_name();
-        let path = self.source.join(&name);
-        let trailer = match self.fs.open(&path, OpenMode::Reading) {
-            Ok(file) => {
-                let length = file.len().map_err(at(&path))?;
-                let mut trailer = vec![0; Trailer::LEN];
-                let from = length.checked_sub(Trailer::LEN as u64);
-                from.map(|from| file.read_at(from, &mut trailer))
-                    .transpose()
-                    .map_err(at(&path))?;
-                trailer
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(at(&path)(error)),
-        };
-        // A file whose footer is still to be written would change under its second name.
-        if Trailer::parse(&trailer).is_some() && self.link_file(&name, &trailer)? {
-            return Ok(true);
-        }
-        let Some(bytes) = self.contents(&name)? else {
+        let Some(source) = self.open(id)? else {
             return Ok(false);
         };
-        self.write(&name, &bytes, bytes.len() as u64)?;
+        let length = source.file.len().map_err(at(&source.path))?;
+        let mut trailer = vec![0; Trailer::LEN];
+        let from = length.checked_sub(Trailer::LEN as u64);
+        from.map(|from| source.file.read_at(from, &mut trailer))
+            .transpose()
+            .map_err(at(&source.path))?;
+        // A file whose footer is still to be written would change under its second name.
+        if Trailer::parse(&trailer).is_none() || !self.link_file(&id.file_name(), &trailer)? {
+            self.covered.push(source);
+        }
         Ok(true)
     }
 
@@ -346,27 +333,10 @@ impl<'a> BackingUp<'a> {
         Ok(true)
     }
 
-    /// A file's bytes; `None` if it has gone.
-    fn contents(&self, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
+    /// A small file's bytes; `None` if it has gone.
+    fn contents(&self, name: &str) -> Step<Vec<u8>> {
         let path = self.source.join(name);
-        let read = || {
-            let file = self.fs.open(&path, OpenMode::Reading)?;
-            let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
-            match file.read_at(0, &mut bytes) {
-                // It got its footer, and was cut behind it, since its length was asked for.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    bytes.truncate(usize::try_from(file.len()?).map_err(io::Error::other)?);
-                    file.read_at(0, &mut bytes)?;
-                }
-                read => read?,
-            }
-            Ok(bytes)
-        };
-        match read() {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(at(&path)(error)),
-        }
+        read_small(self.fs, &path).map_err(at(&path))
     }
 
     /// Writes a file of the backup: `bytes`, and zeros up to `length`.
@@ -389,6 +359,51 @@ impl<'a> BackingUp<'a> {
         });
         Ok(())
     }
+}
+
+impl Source {
+    /// The file's bytes.
+    fn contents(&self) -> Result<Vec<u8>, OpenError> {
+        let read = || {
+            let mut bytes = vec![0; usize::try_from(self.file.len()?).map_err(io::Error::other)?];
+            match self.file.read_at(0, &mut bytes) {
+                // It got its footer, and was cut behind it, since its length was asked for.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    bytes.truncate(usize::try_from(self.file.len()?).map_err(io::Error::other)?);
+                    self.file.read_at(0, &mut bytes)?;
+                }
+                read => read?,
+            }
+            Ok(bytes)
+        };
+        read().map_err(at(&self.path))
+    }
+}
+
+/// Follows the chain of groups through its files; returns where it breaks off although later groups are there.
+fn follow(files: &[Source], checkpoint: &Checkpoint, chain: &mut Chain<'_>) -> Result<Option<Gap>, OpenError> {
+    for source in files {
+        let (number, path) = (source.id.number(), &source.path);
+        let before = chain.taken.len();
+        let covered = Some(checkpoint.covered).filter(|mark| mark.segment == number);
+        match chain.walk(path, number, &source.contents()?, covered)? {
+            Next::File => {}
+            Next::End => break,
+            Next::Gap { found, position } => {
+                // At the beginning of a file it is the file before that lacks its last group.
+                let here = chain.taken.len() == before && position != FIRST_GROUP;
+                let file = chain.taken.last().filter(|_| !here);
+                let path_of = |number| path.with_file_name(SegmentId::Chain(number).file_name());
+                return Ok(Some(Gap {
+                    path: file.map_or_else(|| path.clone(), |file| path_of(file.number)),
+                    from: file.map_or(FIRST_GROUP, |file| file.end),
+                    missing: chain.last + 1,
+                    found,
+                }));
+            }
+        }
+    }
+    Ok(None)
 }
 
 impl<'b> Chain<'b> {

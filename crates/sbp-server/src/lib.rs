@@ -44,7 +44,9 @@ mod storage;
 mod sync_watch;
 mod verify;
 
-pub use backup::{BackupError, BackupManifest, ManifestFile, ManifestStream, back_up, restore};
+pub use backup::{
+    BackupError, BackupManifest, ManifestFile, ManifestStream, RestoreOptions, Restored, back_up, restore,
+};
 pub use config::{AccessConfig, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;

@@ -44,6 +44,8 @@ pub struct DirectoryFault {
     pub lost: Vec<LostRecords>,
     /// Whether records may be lost of which nothing tells the offsets.
     pub more_lost: bool,
+    /// Whether the server knew of it: it answers reads of these records with 2502, and serves the others.
+    pub known: bool,
 }
 
 /// Records of a stream that cannot be read.
@@ -166,6 +168,7 @@ impl DirectoryReport {
             what,
             lost: Vec::new(),
             more_lost: false,
+            known: false,
         });
     }
 
@@ -191,6 +194,7 @@ impl DirectoryReport {
             what: fault.what,
             lost: fault.lost.into_iter().map(lost).collect(),
             more_lost: fault.more_lost,
+            known: fault.known,
         });
         self.faults.extend(faults);
     }

@@ -12,10 +12,11 @@ Examples:
 
 Reads every file once and changes none. Checks the checksum of each group, batch, footer, checkpoint and page of the
 metadata, that nothing is missing between them, and that bytes nobody wrote are zero. Each damaged place is named with its
-file, its bytes, and the streams and offsets that are lost by it.
+file, its bytes, and the streams and offsets that are lost by it. Damage that the server has found before, and whose records it
+answers with 2502, is told apart as known.
 
-The exit code is 0 if everything is sound, 3 if something is damaged, 1 if the directory cannot be checked: a server
-uses it, or it cannot be read.")]
+The exit code is 0 if everything is sound, 3 if something is damaged, 4 if nothing is but what the server knew of, 1 if the
+directory cannot be checked: a server uses it, or it cannot be read.")]
 pub(crate) struct Verify {
     /// The data directory. No server may use it.
     #[arg(value_name = "DIR")]
@@ -44,7 +45,7 @@ pub(crate) struct Backup {
     /// The data directory of a server of this machine, or another backup.
     #[arg(value_name = "DATA-DIR")]
     pub(crate) directory: PathBuf,
-    /// The backup, a directory that is made.
+    /// The backup, a directory that is made. An empty one may be there, also where a disk is mounted.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
     /// Copy what could be linked.
@@ -59,17 +60,24 @@ pub(crate) struct Backup {
 #[command(after_help = "\
 Examples:
   sbp restore /backups/monday --to ./data         then: sbp serve --data-dir ./data
+  sbp restore /backups/monday --to ./data --with-damage     what is left of a damaged one
 
-Checks every checksum of the backup first, and restores nothing from a damaged one. Everything is copied. The restored server
-is the old one at the backup's moment, with its number: do not run both, and where it belongs to a cluster, put it back in the
-place of the old one.")]
+Checks every checksum of the backup first, and restores nothing from a damaged one, unless --with-damage says so. Everything is
+copied, and belongs to the user who restores: let it be the server's. The restored server is the old one at the backup's moment,
+with its number: do not run both, and where it belongs to a cluster, put it back in the place of the old one.
+
+The exit code is 0 if everything was restored, 3 if the backup is damaged, also where --with-damage restored the rest of it,
+and 1 if nothing could be restored for another reason.")]
 pub(crate) struct Restore {
     /// The backup.
     #[arg(value_name = "BACKUP")]
     pub(crate) backup: PathBuf,
-    /// The data directory, which is made.
+    /// The data directory, which is made. An empty one may be there.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
+    /// Restore also a damaged backup: what is lost is named, and the restored server answers reads of it with 2502.
+    #[arg(long)]
+    pub(crate) with_damage: bool,
     /// One JSON object, the manifest, instead of text.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,33 +1,54 @@
 //! `sbp backup` and `sbp restore`
 
-use sbp_server::BackupManifest;
+use sbp_server::{BackupManifest, DirectoryFault, RestoreOptions};
 
 use crate::args::{Backup, Restore};
+use crate::command::verify;
 use crate::error::CliError;
 use crate::terminal::{Terminal, progress};
 
 pub(crate) fn back_up(backup: &Backup, terminal: &mut Terminal) -> Result<(), CliError> {
     let manifest = sbp_server::back_up(&backup.directory, &backup.to, !backup.copy)?;
-    write(&manifest, backup.json, terminal)
+    write(&manifest, &[], backup.json, terminal)
 }
 
 pub(crate) fn restore(restore: &Restore, terminal: &mut Terminal) -> Result<(), CliError> {
     let bar = progress(0, "bytes");
-    let restored = sbp_server::restore(&restore.backup, &restore.to, &mut |done, all| {
+    let options = RestoreOptions {
+        with_damage: restore.with_damage,
+    };
+    let restored = sbp_server::restore(&restore.backup, &restore.to, options, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    write(&restored?, restore.json, terminal)
+    let restored = restored?;
+    write(&restored.manifest, &restored.faults, restore.json, terminal)?;
+    match restored.faults.len() {
+        0 => Ok(()),
+        faults => Err(CliError::RestoredDamage {
+            directory: restore.to.clone(),
+            faults,
+        }),
+    }
 }
 
 /// Says which moment it is.
-fn write(manifest: &BackupManifest, json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
+fn write(
+    manifest: &BackupManifest,
+    faults: &[DirectoryFault],
+    json: bool,
+    terminal: &mut Terminal,
+) -> Result<(), CliError> {
     if json {
-        let text = serde_json::to_string(manifest).map_err(|error| CliError::Output(error.into()))?;
-        terminal.line(text)?;
+        let mut value = serde_json::to_value(manifest).map_err(|error| CliError::Output(error.into()))?;
+        if let Some(object) = value.as_object_mut().filter(|_| !faults.is_empty()) {
+            object.insert("faults".to_owned(), faults.iter().map(verify::fault_to_json).collect());
+        }
+        terminal.line(value)?;
         return terminal.flush();
     }
+    verify::write_faults(faults, terminal)?;
     let rows = manifest.streams.iter().map(|stream| {
         let damaged = match stream.damaged.len() {
             0 => String::new(),

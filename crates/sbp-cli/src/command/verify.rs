@@ -21,8 +21,13 @@ pub(crate) fn run(verify: &Verify, terminal: &mut Terminal) -> Result<(), CliErr
         write_text(&report, terminal)?;
     }
     terminal.flush()?;
-    match report.faults.len() {
-        0 => Ok(()),
+    let known = report.faults.iter().filter(|fault| fault.known).count();
+    match report.faults.len() - known {
+        0 if known == 0 => Ok(()),
+        0 => Err(CliError::KnownDamage {
+            directory: verify.directory.clone(),
+            faults: known,
+        }),
         faults => Err(CliError::Damaged {
             directory: verify.directory.clone(),
             faults,
@@ -34,13 +39,30 @@ fn write_text(report: &DirectoryReport, terminal: &mut Terminal) -> Result<(), C
     for note in &report.notes {
         terminal.line(format_args!("note: {note}"))?;
     }
-    for fault in &report.faults {
+    write_faults(&report.faults, terminal)?;
+    let DirectoryReport {
+        files,
+        bytes,
+        groups,
+        batches,
+        streams,
+        ..
+    } = report;
+    terminal.line(format_args!(
+        "{streams} streams, {files} files of records with {bytes} bytes, {groups} groups and {batches} batches are sound"
+    ))
+}
+
+/// Tells each damaged place, and what it costs.
+pub(super) fn write_faults(faults: &[DirectoryFault], terminal: &mut Terminal) -> Result<(), CliError> {
+    for fault in faults {
         let file = fault.file.display();
         let bytes = match fault.to {
             0 => String::new(),
             _ => format!(": bytes {} to {}", fault.from, fault.to),
         };
-        terminal.line(format_args!("{file}{bytes}: {}", fault.what))?;
+        let known = if fault.known { "known to the server: " } else { "" };
+        terminal.line(format_args!("{known}{file}{bytes}: {}", fault.what))?;
         for lost in &fault.lost {
             let LostRecords { range, from, to, .. } = lost;
             let stream = stream(lost);
@@ -55,17 +77,7 @@ fn write_text(report: &DirectoryReport, terminal: &mut Terminal) -> Result<(), C
             (false, false) => {}
         }
     }
-    let DirectoryReport {
-        files,
-        bytes,
-        groups,
-        batches,
-        streams,
-        ..
-    } = report;
-    terminal.line(format_args!(
-        "{streams} streams, {files} files of records with {bytes} bytes, {groups} groups and {batches} batches are sound"
-    ))
+    Ok(())
 }
 
 fn stream(lost: &LostRecords) -> String {
@@ -75,7 +87,8 @@ fn stream(lost: &LostRecords) -> String {
     }
 }
 
-fn to_json(report: &DirectoryReport) -> serde_json::Value {
+/// A damaged place as scripts read it.
+pub(super) fn fault_to_json(fault: &DirectoryFault) -> serde_json::Value {
     let lost = |lost: &LostRecords| {
         json!({
             "stream": lost.stream,
@@ -85,16 +98,18 @@ fn to_json(report: &DirectoryReport) -> serde_json::Value {
             "to": lost.to,
         })
     };
-    let fault = |fault: &DirectoryFault| {
-        json!({
-            "file": fault.file.display().to_string(),
-            "from_byte": fault.from,
-            "to_byte": fault.to,
-            "what": fault.what,
-            "lost": fault.lost.iter().map(lost).collect::<Vec<_>>(),
-            "more_lost": fault.more_lost,
-        })
-    };
+    json!({
+        "file": fault.file.display().to_string(),
+        "from_byte": fault.from,
+        "to_byte": fault.to,
+        "what": fault.what,
+        "lost": fault.lost.iter().map(lost).collect::<Vec<_>>(),
+        "more_lost": fault.more_lost,
+        "known": fault.known,
+    })
+}
+
+fn to_json(report: &DirectoryReport) -> serde_json::Value {
     json!({
         "sound": report.faults.is_empty(),
         "streams": report.streams,
@@ -102,7 +117,7 @@ fn to_json(report: &DirectoryReport) -> serde_json::Value {
         "bytes": report.bytes,
         "groups": report.groups,
         "batches": report.batches,
-        "faults": report.faults.iter().map(fault).collect::<Vec<_>>(),
+        "faults": report.faults.iter().map(fault_to_json).collect::<Vec<_>>(),
         "notes": report.notes,
     })
 }

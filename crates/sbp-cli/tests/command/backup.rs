@@ -1,7 +1,8 @@
 //! Backups while writers run, and what is restored from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -261,13 +262,13 @@ fn damage_that_the_server_knew_of_is_restored_as_that_and_other_damage_is_refuse
     let path = |name: &str| dir.path().join(name);
     let flip = |file: &Path, wanted: &[u8]| {
         let mut bytes = fs::read(file).unwrap();
-        let at = bytes.windows(wanted.len()).position(|bytes| bytes == wanted).unwrap();
+        let at = bytes.windows(wanted.len()).rposition(|bytes| bytes == wanted).unwrap();
         bytes[at] ^= 1;
         fs::write(file, &bytes).unwrap();
     };
     let server = serve(&path("data"), "127.0.0.1:0");
     text(&run(&server, &["stream", "create", "orders"], ""));
-    for records in ["first\nsecond\n", "sought\n", "fourth\n"] {
+    for records in ["first\nsecond\n", "third\n", "sought\n", "fifth\n"] {
         text(&run(&server, &["append", "orders"], records));
     }
     server.end(Signal::KILL);
@@ -285,16 +286,24 @@ fn damage_that_the_server_knew_of_is_restored_as_that_and_other_damage_is_refuse
     assert!(!path("unseen").exists());
 
     let server = serve(&path("data"), "127.0.0.1:0");
-    text(&run(&server, &["append", "orders"], "fifth\n"));
+    text(&run(&server, &["append", "orders"], "sixth\n"));
     let manifest = done("backup", &path("data"), &path("backup"));
-    assert_eq!(manifest["streams"][0]["damaged"], serde_json::json!([[2, 3]]));
+    assert_eq!(manifest["streams"][0]["damaged"], serde_json::json!([[3, 4]]));
     server.end(Signal::KILL);
+    // What it knew of is no news.
+    let known = sbp(&["verify", "--json"]).arg(path("data")).output().unwrap();
+    assert!(refused(&known, 4).contains("all of which its server knew of"));
+    let known: Value = serde_json::from_slice(&known.stdout).unwrap();
+    assert_eq!(
+        (&known["sound"], &known["faults"][0]["known"]),
+        (&false.into(), &true.into())
+    );
 
     done("restore", &path("backup"), &path("restored"));
     let server = serve(&path("restored"), "127.0.0.1:0");
     let fetch = |from: &str| run(&server, &["fetch", "orders", "--from", from, "--format", "raw"], "");
-    assert_eq!(text(&fetch("3")), "fourth\nfifth\n");
-    refused(&fetch("2"), 1);
+    assert_eq!(text(&fetch("4")), "fifth\nsixth\n");
+    refused(&fetch("3"), 1);
     server.end(Signal::KILL);
 
     let segment = path("backup/segment-0000000000000001");
@@ -304,6 +313,39 @@ fn damage_that_the_server_knew_of_is_restored_as_that_and_other_damage_is_refuse
         .unwrap();
     assert!(refused(&other, 3).contains("is damaged in 1 place(s)"));
     assert!(!path("other").exists());
+    let both = sbp(&["verify", "--json"]).arg(path("backup")).output().unwrap();
+    assert!(refused(&both, 3).contains("is damaged in 1 place(s)"));
+    let both: Value = serde_json::from_slice(&both.stdout).unwrap();
+    let known: Vec<_> = both["faults"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|fault| &fault["known"])
+        .collect();
+    assert_eq!(known, [false, true]);
+
+    // What is left of it can be had.
+    let rest = on_directories("restore", &path("backup"), &path("rest"))
+        .arg("--with-damage")
+        .output()
+        .unwrap();
+    assert!(refused(&rest, 3).contains("with the damage of its backup, in 1 place(s)"));
+    let told: Value = serde_json::from_slice(&rest.stdout).unwrap();
+    assert_eq!(told["faults"][0]["lost"][0]["to"], 2, "{told}");
+    let server = serve(&path("rest"), "127.0.0.1:0");
+    let fetch = |from: &str| run(&server, &["fetch", "orders", "--from", from, "--format", "raw"], "");
+    assert_eq!(text(&fetch("4")), "fifth\nsixth\n");
+    refused(&fetch("0"), 1);
+    refused(&fetch("3"), 1);
+    server.end(Signal::KILL);
+    // But not without what a server cannot start without.
+    flip(&path("backup/metadata.redb"), b"orders");
+    let none = on_directories("restore", &path("backup"), &path("none"))
+        .arg("--with-damage")
+        .output()
+        .unwrap();
+    assert!(refused(&none, 3).contains("metadata.redb"));
+    assert!(!path("none").exists());
 }
 
 #[test]
@@ -328,4 +370,180 @@ fn a_backup_that_is_killed_leaves_nothing_that_calls_itself_one() {
         }
         assert!(!path(&format!(".killed {round}.unfinished")).exists());
     }
+}
+
+#[test]
+fn a_target_may_be_an_empty_directory_that_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    small_backup(dir.path());
+    let names = |of: &str| {
+        let entries = fs::read_dir(path(of)).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.map(|name| name.into_string().unwrap()).collect::<BTreeSet<_>>()
+    };
+    let expected = names("backup");
+    for name in ["empty", "mounted", "killed", "here", "behind a link"] {
+        fs::create_dir(path(name)).unwrap();
+    }
+    done("backup", &path("data"), &path("empty"));
+    assert_eq!(names("empty"), expected);
+    // As a new file system, and as a backup that was killed leaves it.
+    fs::create_dir(path("mounted/lost+found")).unwrap();
+    fs::create_dir(path("killed/.unfinished")).unwrap();
+    fs::write(path("killed/.unfinished/segment-0000000000000001"), b"half").unwrap();
+    done("backup", &path("data"), &path("mounted"));
+    done("backup", &path("data"), &path("killed"));
+    assert_eq!(names("killed"), expected);
+    symlink(path("behind a link"), path("link")).unwrap();
+    done("backup", &path("data"), &path("link"));
+    assert!(path("link").is_symlink());
+    let here = on_directories("backup", &path("data"), Path::new("."))
+        .current_dir(path("here"))
+        .output()
+        .unwrap();
+    text(&here);
+    assert_eq!(names("here"), expected);
+    for name in ["empty", "mounted", "killed", "here", "link"] {
+        verified(&path(name));
+        done("restore", &path(name), &path(&format!("restored {name}")));
+    }
+
+    symlink(path("nowhere"), path("dangling")).unwrap();
+    let dangling = on_directories("backup", &path("data"), &path("dangling"))
+        .output()
+        .unwrap();
+    assert!(refused(&dangling, 1).contains("dangling"));
+    fs::write(path("file"), b"mine").unwrap();
+    let file = on_directories("backup", &path("data"), &path("file")).output().unwrap();
+    assert!(refused(&file, 1).contains("Not a directory"));
+    fs::write(path("mounted/mine"), b"mine").unwrap();
+    let full = on_directories("backup", &path("data"), &path("mounted"))
+        .output()
+        .unwrap();
+    assert!(refused(&full, 1).contains("is not empty"));
+    assert_eq!(fs::read(path("file")).unwrap(), b"mine");
+}
+
+#[test]
+fn what_is_made_is_for_its_owner_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    small_backup(dir.path());
+    done("restore", &path("backup"), &path("restored"));
+    for name in ["backup", "restored"] {
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path(name)), 0o700, "{name}");
+        for entry in fs::read_dir(path(name)).unwrap() {
+            let entry = entry.unwrap().path();
+            assert_eq!(mode(&entry), 0o600, "{}", entry.display());
+        }
+    }
+}
+
+#[test]
+fn another_file_system_gets_copies() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    let device = |path: &Path| fs::metadata(path).unwrap().dev();
+    assert_ne!(
+        device(dir.path()),
+        device(other.path()),
+        "this test needs two file systems"
+    );
+    small_backup(dir.path());
+    let data = dir.path().join("data");
+    let there = done("backup", &data, &other.path().join("there"));
+    assert!(
+        there["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|file| file["linked"] == false)
+    );
+    done("backup", &other.path().join("there"), &dir.path().join("back"));
+    for (from, to) in [
+        (other.path().join("there"), dir.path().join("r1")),
+        (dir.path().join("back"), other.path().join("r2")),
+    ] {
+        done("restore", &from, &to);
+        let server = serve(&to, "127.0.0.1:0");
+        assert_eq!(
+            text(&run(&server, &["fetch", "orders", "--format", "raw"], "")),
+            "a\nb\nsought\n"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still_is_backed_up_and_a_backup_that_does_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let mut command = sbp(&[
+        "serve",
+        "--log",
+        "warn",
+        "--listen",
+        "127.0.0.1:0",
+        "--retention-interval",
+        "20ms",
+    ]);
+    let server = Serving::spawn(command.arg("--data-dir").arg(path("data")));
+    let live = client(&server);
+    // What is kept for a moment goes, with its segments and their checkpoints.
+    text(&run(
+        &server,
+        &["stream", "create", "s1", "--retention-bytes", "1000000"],
+        "",
+    ));
+    let (stop, stopped) = watch::channel(false);
+    let (count, acknowledged) = watch::channel(0);
+    let writer = live.writer(
+        StreamId(1),
+        WriterOptions {
+            timeout: LIMIT,
+            ..WriterOptions::default()
+        },
+    );
+    let loading = tokio::spawn(load(writer, count, stopped));
+    for round in 0..8_u64 {
+        let from = *acknowledged.borrow();
+        sbp_e2e::wait::until("the writer stands still", || {
+            (*acknowledged.borrow() >= from + 500).then_some(())
+        });
+        let name = format!("backup {round}");
+        let before = *acknowledged.borrow();
+        let manifest = if round % 2 == 0 {
+            server.signal(Signal::STOP);
+            let made = done("backup", &path("data"), &path(&name));
+            server.signal(Signal::CONT);
+            made
+        } else {
+            let child = on_directories("backup", &path("data"), &path(&name))
+                .arg("--copy")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(fastrand::u64(..30)));
+            let id = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(id, Signal::STOP).unwrap();
+            // Longer than files live.
+            sbp_e2e::wait::until("the writer stands still", || {
+                (*acknowledged.borrow() >= before + 2_000).then_some(())
+            });
+            rustix::process::kill_process(id, Signal::CONT).unwrap();
+            serde_json::from_str(&text(&child.wait_with_output().unwrap())).unwrap()
+        };
+        assert!(
+            ends(&manifest)[&1] >= before,
+            "{name}: {before} were acknowledged before"
+        );
+        verified(&path(&name));
+        done("restore", &path(&name), &path(&format!("restored {round}")));
+        verified(&path(&format!("restored {round}")));
+    }
+    stop.send_replace(true);
+    loading.await.unwrap();
+    live.close().await;
+    assert!(server.end(Signal::TERM).success());
 }

@@ -8,12 +8,12 @@ use sbp_types::{Offset, RangeKey};
 use super::Small;
 use super::file::{Checked, Footer, Region, SeenRecord};
 use super::report::{Fault, Verified};
-use crate::Durability;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::group::{UnreadableGroup, is_zero, judge_unreadable};
 use crate::format::segment::FIRST_GROUP;
 use crate::format::{SECTOR, bytes_from};
 use crate::segments::files::{CLEAN, SegmentId};
+use crate::{DamagedInterval, Durability};
 
 /// Bytes behind the last whole group of a file, and what can be told of records in them.
 #[derive(Debug)]
@@ -388,7 +388,28 @@ impl<'s> Judge<'s> {
             }
         }
         verified.ends = ends.into_iter().map(|(key, (end, _))| (key, end)).collect();
-        verified.faults.extend(faults.into_iter().map(|(_, _, fault)| fault));
+        let found = faults.into_iter().map(|(_, _, fault)| fault);
+        let judged = found.map(|fault| Fault {
+            known: self.is_known(&fault),
+            ..fault
+        });
+        verified.faults.extend(judged);
+    }
+
+    /// Whether a fault costs records, and none but those that the newest checkpoint has as damaged.
+    fn is_known(&self, fault: &Fault) -> bool {
+        let ranges = || self.newest.into_iter().flat_map(|newest| &newest.ranges);
+        let known = |lost: &DamagedInterval| {
+            let damage = ranges().filter(|range| range.key == lost.key);
+            let damage = damage.flat_map(|range| &range.damage);
+            // They are ordered, and may touch.
+            let reached = damage.fold(lost.from, |reached, (from, to)| match *from <= reached {
+                true => reached.max(*to),
+                false => reached,
+            });
+            reached >= lost.to
+        };
+        !fault.more_lost && !fault.lost.is_empty() && fault.lost.iter().all(known)
     }
 }
 

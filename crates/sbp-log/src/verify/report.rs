@@ -42,6 +42,8 @@ pub struct Fault {
     pub lost: Vec<DamagedInterval>,
     /// Whether records may be lost of which nothing tells the offsets.
     pub more_lost: bool,
+    /// Whether the log's owner knew that these records are lost: a checkpoint has them as damaged.
+    pub known: bool,
 }
 
 impl Fault {
@@ -54,6 +56,7 @@ impl Fault {
             what: what.into(),
             lost: Vec::new(),
             more_lost: false,
+            known: false,
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sbp_log::{BackingUp, LogBackup, LogConfig, OpenError, Verification};
-use sbp_sim::{SimFileSystem, Survival};
+use sbp_log::{BackingUp, FileSystem, LogBackup, LogConfig, OpenError, Verification};
+use sbp_sim::{Operation, SimFileSystem, Survival};
 use sbp_types::{Offset, RangeKey};
 
 use crate::common::{key, open, served, small_config};
@@ -16,13 +16,16 @@ const TARGET: &str = "/backup";
 const BLOCK: usize = 4096;
 
 fn back_up(fs: &SimFileSystem, belongs: impl Fn(RangeKey) -> bool) -> Result<LogBackup, OpenError> {
-    use sbp_log::FileSystem;
+    back_up_with(fs, true, belongs)
+}
+
+fn back_up_with(fs: &SimFileSystem, link: bool, belongs: impl Fn(RangeKey) -> bool) -> Result<LogBackup, OpenError> {
     let (source, target) = (Path::new(SOURCE), Path::new(TARGET));
     fs.create_dir_all(target).unwrap();
     for name in fs.list(target).unwrap() {
         fs.remove(&target.join(name)).unwrap();
     }
-    let begun = BackingUp::begin(fs, source, target, true)?.expect("nothing is removed");
+    let begun = BackingUp::begin(fs, source, target, link)?.expect("nothing is removed");
     Ok(begun.finish(&belongs)?.expect("nothing is removed"))
 }
 
@@ -146,4 +149,93 @@ fn damage_that_a_checkpoint_covers_is_copied_as_it_is() {
         drop(copy);
         append(&log, &acks, &[(1, 4, 200), (2, 1, 200)], &mut sent);
     }
+}
+
+#[test]
+fn a_copy_may_take_longer_than_checkpoints_and_files_live() {
+    let config = config();
+    let first = "segment-0000000000000001";
+    let is_there = |fs: &SimFileSystem| fs.contents(&Path::new(SOURCE).join(first)).is_ok();
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    let mut sent = Sent::new();
+    append(&log, &acks, &many(), &mut sent);
+    log.checkpoint().unwrap();
+    // Behind the checkpoint, in several segments.
+    append(&log, &acks, &many(), &mut sent);
+    let acknowledged = sent.clone();
+    let all = served(&log);
+    let slow = fs.hold(Operation::Write, first);
+    let copy = std::thread::scope(|scope| {
+        let copying = scope.spawn(|| back_up_with(&fs, false, |_| true));
+        slow.wait_until_reached();
+        for stream in 1..=3 {
+            log.release(key(stream), log.synced_end(key(stream)).unwrap());
+        }
+        for _ in 0..3 {
+            append(&log, &acks, &many(), &mut sent);
+            log.checkpoint().unwrap();
+        }
+        assert!(!is_there(&fs), "the first segment is removed while it is copied");
+        drop(slow);
+        copying.join().unwrap().unwrap()
+    });
+    assert!(copy.files.iter().any(|file| file.name == first));
+    assert_eq!(copy.last_group, acknowledged.len() as u64);
+    let verified = Verification::begin(&fs, Path::new(TARGET)).unwrap();
+    assert_eq!(verified.run(&mut |_| {}).unwrap().faults, []);
+    let (copy, recovered, _) = open(&fs, &copied(&config)).unwrap();
+    assert_eq!(recovered.damage, sbp_log::Damage::default());
+    assert_eq!(served(&copy), all);
+}
+
+#[test]
+fn a_backup_begins_anew_where_its_checkpoint_goes_before_every_file_is_open() {
+    let config = config();
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    let mut sent = Sent::new();
+    append(&log, &acks, &many(), &mut sent);
+    log.checkpoint().unwrap();
+    fs.create_dir_all(Path::new(TARGET)).unwrap();
+    let begun = BackingUp::begin(&fs, Path::new(SOURCE), Path::new(TARGET), false)
+        .unwrap()
+        .unwrap();
+    for _ in 0..2 {
+        append(&log, &acks, &many(), &mut sent);
+        log.checkpoint().unwrap();
+    }
+    assert!(begun.finish(&|_| true).unwrap().is_none());
+    assert_eq!(back_up(&fs, |_| true).unwrap().last_group, sent.len() as u64);
+}
+
+#[test]
+fn a_full_disk_at_the_target_ends_a_backup_and_costs_the_log_nothing() {
+    let config = config();
+    let (source, target) = (Path::new(SOURCE), Path::new(TARGET));
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &config).unwrap();
+    let mut sent = Sent::new();
+    append(&log, &acks, &many(), &mut sent);
+    log.checkpoint().unwrap();
+    append(&log, &acks, &many(), &mut sent);
+    fs.create_dir_all(target).unwrap();
+    let needed = back_up_with(&fs, false, |_| true).unwrap().files;
+    let needed: u64 = needed.iter().map(|file| file.bytes).sum();
+    for name in fs.list(target).unwrap() {
+        fs.remove(&target.join(name)).unwrap();
+    }
+    let used = fs.used();
+    for room in (0..needed).step_by(usize::try_from(needed / 20).unwrap()) {
+        fs.set_capacity(Some(used + room));
+        let made = BackingUp::begin(&fs, source, target, false).and_then(|begun| begun.unwrap().finish(&|_| true));
+        let error = made.expect_err("there is no room").to_string();
+        assert!(error.contains(TARGET), "{room}: {error}");
+        for name in fs.list(target).unwrap() {
+            fs.remove(&target.join(name)).unwrap();
+        }
+    }
+    fs.set_capacity(None);
+    assert_eq!(back_up(&fs, |_| true).unwrap().last_group, sent.len() as u64);
+    assert!(log.failure().is_none());
 }

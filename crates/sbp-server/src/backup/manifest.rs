@@ -11,10 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackupError, at};
 use crate::storage::Stored;
-use crate::verify::DirectoryFault;
 
 /// The manifest's name in a backup.
-const MANIFEST: &str = "manifest.json";
+pub(super) const MANIFEST: &str = "manifest.json";
 /// The newest form of a manifest that this version can read.
 const FORMAT: u32 = 1;
 
@@ -99,17 +98,6 @@ impl BackupManifest {
             streams,
             files: log.files.into_iter().map(ManifestFile::from).collect(),
         }
-    }
-
-    /// Whether a fault costs records, and none but those that were known to be damaged when the backup was made.
-    pub(super) fn knows(&self, fault: &DirectoryFault) -> bool {
-        let known = |stream, from, to| {
-            let mut streams = self.streams.iter();
-            let stream = streams.find(|known| known.id == stream);
-            stream.is_some_and(|stream| stream.damaged.iter().any(|&(first, end)| first <= from && to <= end))
-        };
-        let mut lost = fault.lost.iter();
-        !fault.lost.is_empty() && !fault.more_lost && lost.all(|lost| known(lost.stream, lost.from, lost.to))
     }
 
     pub(super) fn write(&self, directory: &Path) -> Result<(), BackupError> {

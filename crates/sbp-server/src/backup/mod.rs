@@ -17,13 +17,18 @@ use crate::error::StartError;
 use crate::meta::{self, MetadataStore, RedbStore};
 use crate::range::HeldRange;
 use crate::storage::{Stored, log_error, metadata_error};
-use crate::verify::{DirectoryReport, verify};
+use crate::verify::{DirectoryFault, verify};
 pub use manifest::{BackupManifest, ManifestFile, ManifestStream};
 
 /// How often a backup begins anew because files that it needed were removed meanwhile.
 const ATTEMPTS: usize = 50;
 /// The file that a running server, and a backup under way, keep locked.
 const LOCK: &str = "lock";
+const SUPERBLOCK: &str = "superblock";
+/// What a backup is called until it is whole: this in a directory that is there already, else this behind its name.
+const UNFINISHED: &str = ".unfinished";
+/// What a new file system has in it.
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// Why there is no backup, or no restored directory. Nothing that calls itself one is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -90,8 +95,8 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> BackupError + use<> {
 ///
 /// [`BackupError`]; then `target` is as it was.
 pub fn back_up(source: &Path, target: &Path, link: bool) -> Result<BackupManifest, BackupError> {
-    refuse_if_there(target)?;
-    if !source.join("superblock").is_file() {
+    refuse_if_there(target, &[UNFINISHED, LOST_AND_FOUND])?;
+    if !source.join(SUPERBLOCK).is_file() {
         let reason = "it has no superblock, so no server has ever used it".to_owned();
         let path = source.to_owned();
         return Err(BackupError::NoBackup { path, reason });
@@ -170,23 +175,31 @@ impl<'s> Known<'s> {
     }
 }
 
-/// A directory that gets its name when it is whole.
+/// A directory that gets its name when it is whole; or whose files move up when they are, where the name is taken by an empty
+/// directory: that may be a mount point, or what a link leads to.
 #[derive(Debug)]
 struct Aside {
     path: PathBuf,
+    inside: bool,
     _lock: Box<dyn FileLock>,
     published: bool,
 }
 
 impl Aside {
     fn make(target: &Path) -> Result<Self, BackupError> {
-        let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let parent = match target.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
+        let inside = fs::symlink_metadata(target).is_ok();
+        let path = match (inside, target.file_name()) {
+            (true, _) => target.join(UNFINISHED),
+            (false, None) => return Err(at(target)(io::ErrorKind::NotFound.into())),
+            (false, Some(name)) => {
+                let parent = match target.parent() {
+                    Some(parent) if !parent.as_os_str().is_empty() => parent,
+                    _ => Path::new("."),
+                };
+                fs::create_dir_all(parent).map_err(at(parent))?;
+                parent.join(format!(".{}{UNFINISHED}", name.to_string_lossy()))
+            }
         };
-        fs::create_dir_all(parent).map_err(at(parent))?;
-        let path = parent.join(format!(".{name}.unfinished"));
         make_private(&path)?;
         let lock = match RealFileSystem.lock(&path.join(LOCK)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -197,6 +210,7 @@ impl Aside {
         };
         Ok(Self {
             path,
+            inside,
             _lock: lock,
             published: false,
         })
@@ -205,10 +219,29 @@ impl Aside {
     /// Gives the directory its name, durably.
     fn publish(mut self, target: &Path) -> Result<(), BackupError> {
         RealFileSystem.sync_dir(&self.path).map_err(at(&self.path))?;
+        if self.inside {
+            self.move_up(target).map_err(at(target))?;
+            self.published = true;
+            return Ok(());
+        }
         fs::rename(&self.path, target).map_err(at(target))?;
         self.published = true;
         let parent = self.path.parent().unwrap_or(Path::new("."));
         RealFileSystem.sync_dir(parent).map_err(at(parent))
+    }
+
+    /// Without its manifest, which comes last, the directory is no backup.
+    fn move_up(&self, target: &Path) -> io::Result<()> {
+        let mut names = RealFileSystem.list(&self.path)?;
+        names.sort_by_key(|name| name == manifest::MANIFEST);
+        for name in names {
+            if name == manifest::MANIFEST {
+                RealFileSystem.sync_dir(target)?;
+            }
+            fs::rename(self.path.join(&name), target.join(&name))?;
+        }
+        fs::remove_dir(&self.path)?;
+        RealFileSystem.sync_dir(target)
     }
 }
 
@@ -240,17 +273,42 @@ fn empty(aside: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-fn refuse_if_there(target: &Path) -> Result<(), BackupError> {
+/// Refuses a target with anything in it but what has these names.
+fn refuse_if_there(target: &Path, but: &[&str]) -> Result<(), BackupError> {
     match fs::read_dir(target) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(target).is_err() => Ok(()),
         Err(error) => Err(at(target)(error)),
-        Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => Err(BackupError::TargetExists {
-                path: target.to_owned(),
-            }),
-        },
+        Ok(entries) => {
+            for entry in entries {
+                let name = entry.map_err(at(target))?.file_name();
+                if !but.iter().any(|but| name == *but) {
+                    return Err(BackupError::TargetExists {
+                        path: target.to_owned(),
+                    });
+                }
+            }
+            Ok(())
+        }
     }
+}
+
+/// How a backup is restored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RestoreOptions {
+    /// Restore also a backup that is damaged. The server on what is restored finds the damage and answers reads of the
+    /// records that it costs with 2502.
+    pub with_damage: bool,
+}
+
+/// A directory that was made from a backup.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Restored {
+    /// What the backup says of itself.
+    pub manifest: BackupManifest,
+    /// Damage of the backup that its server did not know of, and that is now in the directory too: none without
+    /// [`RestoreOptions::with_damage`].
+    pub faults: Vec<DirectoryFault>,
 }
 
 /// Copies a backup into the new data directory `target`, once every checksum in it is right, but for those of records that
@@ -263,38 +321,39 @@ fn refuse_if_there(target: &Path) -> Result<(), BackupError> {
 pub fn restore(
     backup: &Path,
     target: &Path,
+    options: RestoreOptions,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<BackupManifest, BackupError> {
+) -> Result<Restored, BackupError> {
     let manifest = BackupManifest::read(backup)?;
-    refuse_if_there(target)?;
-    refuse_if_damaged(backup, &manifest, &verify(backup, progress)?)?;
+    refuse_if_there(target, &[LOST_AND_FOUND])?;
+    let mut faults = verify(backup, progress)?.faults;
+    faults.retain(|fault| !fault.known);
+    // Without these no server starts.
+    let needed = [backup.join(meta::FILE), backup.join(SUPERBLOCK)];
+    let mut refused = faults.iter();
+    if let Some(first) = refused.find(|fault| !options.with_damage || needed.contains(&fault.file)) {
+        return Err(BackupError::Damaged {
+            path: backup.to_owned(),
+            faults: faults.len(),
+            first: format!("{}: {}", first.file.display(), first.what),
+        });
+    }
     RealFileSystem.create_dir_all(target).map_err(at(target))?;
     let names = manifest.files.iter().map(|file| file.name.clone()).collect();
     for name in restore_order(names) {
-        copy(backup, target, &manifest, &name)?;
+        let damaged = faults.iter().any(|fault| fault.file == backup.join(&name));
+        copy(backup, target, &manifest, &name, damaged)?;
     }
     RealFileSystem.sync_dir(target).map_err(at(target))?;
-    Ok(manifest)
+    Ok(Restored { manifest, faults })
 }
 
-fn refuse_if_damaged(backup: &Path, manifest: &BackupManifest, report: &DirectoryReport) -> Result<(), BackupError> {
-    let new: Vec<_> = report.faults.iter().filter(|fault| !manifest.knows(fault)).collect();
-    let Some(first) = new.first() else {
-        return Ok(());
-    };
-    Err(BackupError::Damaged {
-        path: backup.to_owned(),
-        faults: new.len(),
-        first: format!("{}: {}", first.file.display(), first.what),
-    })
-}
-
-/// Copies one file, if it is the one that the manifest names.
-fn copy(backup: &Path, target: &Path, manifest: &BackupManifest, name: &str) -> Result<(), BackupError> {
+/// Copies one file, if it is the one that the manifest names, or known not to be it.
+fn copy(backup: &Path, target: &Path, manifest: &BackupManifest, name: &str, damaged: bool) -> Result<(), BackupError> {
     let (from, to) = (backup.join(name), target.join(name));
     let bytes = fs::read(&from).map_err(at(&from))?;
     let listed = manifest.files.iter().find(|file| file.name == name);
-    if !listed.is_some_and(|file| file.is(&bytes)) {
+    if !damaged && !listed.is_some_and(|file| file.is(&bytes)) {
         return Err(BackupError::Damaged {
             path: backup.to_owned(),
             faults: 1,
