@@ -27,7 +27,7 @@ use crate::config::RetryPolicy;
 use crate::error::ClientError;
 use crate::submission::attempt::AttemptEnd;
 use crate::submission::{AppendOp, AttemptSink, Reply, Submissions};
-use crate::writer::machine::{Opening, Setup};
+use crate::writer::machine::{Kind, Opening, Setup};
 
 /// How a [`BulkWriter`] writes.
 #[derive(Clone, Copy, Debug)]
@@ -360,9 +360,7 @@ fn machine_setup(options: &BulkOptions) -> Setup {
         opening: Opening::At(0),
         // It is open from the beginning.
         open_by: now(),
-        owns_id: false,
-        opens_again: false,
-        drains: true,
+        kind: Kind::Bulk,
         max_in_flight: options.window.max(1),
         // An attempt has all of the batch's time.
         attempt_timeout: options.timeout,

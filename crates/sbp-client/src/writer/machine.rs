@@ -51,21 +51,28 @@ pub(crate) struct Setup {
     pub(crate) opening: Opening,
     /// When a writer that is not open yet gives up.
     pub(crate) open_by: Instant,
-    /// Nobody else writes under this writer's id, and nobody will open it again: it may raise its epoch by itself, and
-    /// leave out what is not stored. A writer with a name may not, because its sequences are places in its input.
-    pub(crate) owns_id: bool,
-    /// Errors that end the writer say that it can be opened again under its name, and goes on where it stood.
-    pub(crate) opens_again: bool,
-    /// After a failure nothing is sent until everything on its way has come back, a lost connection is followed by a
-    /// pause, and then the first batch goes alone. For those whose batches travel with many others in one frame: what is
-    /// sent behind a batch that is missing is refused, however much it is. Otherwise what failed is sent again at once,
-    /// and what follows it is not waited for.
-    pub(crate) drains: bool,
+    pub(crate) kind: Kind,
     /// Batches that may be on their way.
     pub(crate) max_in_flight: usize,
     /// After this long an attempt counts as lost.
     pub(crate) attempt_timeout: Duration,
     pub(crate) policy: RetryPolicy,
+}
+
+/// Who a writer's id belongs to, and so what the writer may do by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nobody else writes under its id, and nobody will open it again: it raises its epoch by itself, and leaves out what is
+    /// not stored.
+    Anonymous,
+    /// Its sequences are places in its input, so it does neither. Errors that end it say that it can be opened again under
+    /// its name, and goes on where it stood.
+    Named,
+    /// Its batches travel with those of many others in one frame, for a caller who has all of the input at hand. What is
+    /// sent behind a batch that is missing is refused, however much it is: so after a failure nothing is sent until
+    /// everything on its way has come back, a lost connection is followed by a pause, and then the first batch goes alone.
+    /// The others send what failed again at once, and do not wait for what follows it.
+    Bulk,
 }
 
 /// How long a batch is tried to be stored.
@@ -507,7 +514,7 @@ impl<P> Machine<P> {
         batch.failure = Some(failure);
         batch.state = State::Waiting;
         self.cursor = self.cursor.min(place);
-        self.draining |= self.setup.drains;
+        self.draining |= self.setup.kind == Kind::Bulk;
         match &cause {
             Cause::Refused { .. } => self.answered_at = Some(now),
             Cause::Deadline { sent: true, .. } if self.answered_at < sent_at => {
@@ -538,7 +545,7 @@ impl<P> Machine<P> {
             Decision::Final { may_have_been_done } => self.refuse(place, may_have_been_done),
             Decision::Again { after, at } => {
                 let after = match (after, at) {
-                    (Wait::None, Target::Same) if self.setup.drains => Wait::BackOff,
+                    (Wait::None, Target::Same) if self.setup.kind == Kind::Bulk => Wait::BackOff,
                     _ => after,
                 };
                 let wait = self.pause(now, after, at);

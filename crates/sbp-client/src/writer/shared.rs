@@ -13,7 +13,7 @@ use smallvec::smallvec;
 use tokio::sync::{Notify, oneshot};
 
 use super::intake::Intake;
-use super::machine::{Action, Content, Machine, Opening, Setup, TimeLimit};
+use super::machine::{Action, Content, Kind, Machine, Opening, Setup, TimeLimit};
 use super::pending::{PendingBatch, Waiter, send_question};
 use super::{WINDOW, WriterOptions};
 use crate::append::Records;
@@ -57,9 +57,7 @@ impl Client {
             epoch: options.epoch.unwrap_or(0),
             opening,
             open_by: now() + options.timeout,
-            owns_id: id.is_none(),
-            opens_again: id.is_some(),
-            drains: false,
+            kind: if id.is_some() { Kind::Named } else { Kind::Anonymous },
             max_in_flight: options.max_in_flight.clamp(1, WINDOW),
             attempt_timeout: options.attempt_timeout,
             policy: self.config().retry,

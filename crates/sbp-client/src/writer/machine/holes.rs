@@ -1,6 +1,6 @@
 //! Batches that will not be stored, and what that means for those behind them.
 
-use super::{Batch, Machine, Phase, State};
+use super::{Batch, Kind, Machine, Phase, State};
 use crate::codes;
 use crate::error::{ClientError, ErrorKind};
 use crate::failure::{Cause, Failure};
@@ -41,8 +41,8 @@ impl<P> Machine<P> {
     }
 
     fn leave_hole(&mut self, place: usize, doubtful: bool, error: ClientError) {
-        let stops = !self.setup.owns_id && !matches!(self.phase, Phase::Stopped(_));
-        let told = if stops && self.setup.opens_again {
+        let stops = self.setup.kind != Kind::Anonymous && !matches!(self.phase, Phase::Stopped(_));
+        let told = if stops && self.setup.kind == Kind::Named {
             error
                 .clone()
                 .with_remedy("the writer stores nothing behind it until it is opened again")
@@ -73,7 +73,7 @@ impl<P> Machine<P> {
 
     /// Ends the writer. What is on its way may still be answered; what waits is over.
     pub(super) fn stop(&mut self, error: ClientError) {
-        let error = error.into_stopped_writer(self.setup.opens_again);
+        let error = error.into_stopped_writer(self.setup.kind == Kind::Named);
         for place in 0..self.batches.len() {
             match self.batches.get(place) {
                 Some(batch) if batch.state != State::Waiting => {}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sbp_messages::ErrorCode;
 
 use super::tests::{failed, fenced, lost, refused, setup, stored};
-use super::{Action, AttemptEnd, Content, Machine, Opening, Setup, TimeLimit};
+use super::{Action, AttemptEnd, Content, Kind, Machine, Opening, Setup, TimeLimit};
 use crate::failure::Cause;
 
 /// A request on its way: its content is the place and number of its records in the input; `None`: a fence.
@@ -105,7 +105,7 @@ impl Run {
     }
 
     fn open(&mut self) -> Life {
-        let mut limits = setup(false);
+        let mut limits = setup(Kind::Named);
         limits.policy.backoff_max = Duration::from_millis(200);
         self.opened += 1;
         Life {

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use sbp_messages::{ErrorCode, Status};
 use sbp_types::{Offset, StreamId, TimestampMs};
 
-use super::{Action, AttemptEnd, Content, Machine, Opening, Setup, TimeLimit};
+use super::{Action, AttemptEnd, Content, Kind, Machine, Opening, Setup, TimeLimit};
 use crate::codes;
 use crate::config::RetryPolicy;
 use crate::error::{ClientError, ErrorKind};
@@ -13,14 +13,12 @@ use crate::outcome::Ack;
 
 pub(crate) const WINDOW: usize = 64;
 
-pub(crate) fn setup(owns_id: bool) -> Setup {
+pub(crate) fn setup(kind: Kind) -> Setup {
     Setup {
         epoch: 0,
         opening: Opening::At(0),
         open_by: Instant::now() + Duration::from_secs(100),
-        owns_id,
-        opens_again: !owns_id,
-        drains: false,
+        kind,
         max_in_flight: WINDOW,
         attempt_timeout: Duration::from_secs(10),
         policy: RetryPolicy::default(),
@@ -97,9 +95,9 @@ fn told(machine: &mut Machine<u32>) -> Told {
 }
 
 /// A machine with `batches` of one record, all of them on their way.
-fn with_sent(owns_id: bool, batches: u32) -> (Machine<u32>, Vec<u64>, Instant) {
+fn with_sent(kind: Kind, batches: u32) -> (Machine<u32>, Vec<u64>, Instant) {
     let now = Instant::now();
-    let mut machine = Machine::new(setup(owns_id));
+    let mut machine = Machine::new(setup(kind));
     machine.known_at = Some(now);
     for id in 0..batches {
         machine
@@ -116,7 +114,7 @@ fn sequences(sent: &[(u64, i64, i64)]) -> Vec<(i64, i64)> {
 
 #[test]
 fn no_more_than_the_window_is_on_its_way() {
-    let (mut machine, tokens, now) = with_sent(true, 100);
+    let (mut machine, tokens, now) = with_sent(Kind::Anonymous, 100);
     assert_eq!(tokens.len(), WINDOW);
     machine.handle_end(now, tokens[1], stored(1, false));
     // By place: the first is still unanswered, so the server may have to recognise it among its last 64.
@@ -129,7 +127,7 @@ fn no_more_than_the_window_is_on_its_way() {
 #[test]
 fn the_first_batch_of_a_writer_goes_alone() {
     let now = Instant::now();
-    let mut machine = Machine::new(setup(true));
+    let mut machine = Machine::new(setup(Kind::Anonymous));
     for id in 0..3 {
         machine
             .push(1, TimeLimit::At(now + Duration::from_secs(100)), id)
@@ -146,7 +144,7 @@ fn the_first_batch_of_a_writer_goes_alone() {
 
 #[test]
 fn what_was_on_a_lost_connection_is_sent_again_in_order_under_the_same_sequences() {
-    let (mut machine, tokens, now) = with_sent(false, 3);
+    let (mut machine, tokens, now) = with_sent(Kind::Named, 3);
     for token in [tokens[2], tokens[0], tokens[1]] {
         machine.handle_end(now, token, failed(lost(), -1));
     }
@@ -161,7 +159,7 @@ fn what_was_on_a_lost_connection_is_sent_again_in_order_under_the_same_sequences
 
 #[test]
 fn behind_a_refusal_for_the_moment_everything_is_sent_again_in_order() {
-    let (mut machine, tokens, now) = with_sent(false, 3);
+    let (mut machine, tokens, now) = with_sent(Kind::Named, 3);
     machine.handle_end(now, tokens[0], failed(refused(ErrorCode::TOO_MANY_REQUESTS), 0));
     machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
     assert!(sent(&mut machine, now).is_empty(), "it waits");
@@ -174,7 +172,7 @@ fn behind_a_refusal_for_the_moment_everything_is_sent_again_in_order() {
 
 #[test]
 fn a_gap_shows_that_what_went_before_did_not_arrive() {
-    let (mut machine, tokens, now) = with_sent(false, 3);
+    let (mut machine, tokens, now) = with_sent(Kind::Named, 3);
     // Nothing was heard of the first, and it is not waited for.
     machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
     let again = sent(&mut machine, now);
@@ -186,7 +184,7 @@ fn a_gap_shows_that_what_went_before_did_not_arrive() {
 
 #[test]
 fn a_batch_refused_for_good_is_left_out_and_those_behind_go_on() {
-    let (mut machine, tokens, now) = with_sent(true, 3);
+    let (mut machine, tokens, now) = with_sent(Kind::Anonymous, 3);
     machine.handle_end(now, tokens[1], failed(refused(ErrorCode::BATCH_CORRUPT), -1));
     assert_eq!(
         told(&mut machine),
@@ -206,13 +204,13 @@ fn a_batch_refused_for_good_is_left_out_and_those_behind_go_on() {
 
 #[test]
 fn in_doubt_a_new_epoch_keeps_what_may_still_arrive_from_being_stored_between() {
-    for owns_id in [true, false] {
-        let (mut machine, tokens, now) = with_sent(owns_id, 3);
+    for kind in [Kind::Anonymous, Kind::Named] {
+        let (mut machine, tokens, now) = with_sent(kind, 3);
         machine.handle_end(now, tokens[2], failed(lost(), -1));
         machine.handle_end(now, tokens[0], failed(refused(ErrorCode::BATCH_CORRUPT), -1));
         machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
         let again = sent(&mut machine, now);
-        if owns_id {
+        if kind == Kind::Anonymous {
             assert_eq!(sequences(&again), [(1, 0)]);
             machine.handle_end(now, again[0].0, stored(0, false));
             assert_eq!(sequences(&sent(&mut machine, now)), [(1, 1)]);
@@ -237,7 +235,7 @@ fn in_doubt_a_new_epoch_keeps_what_may_still_arrive_from_being_stored_between() 
 
 #[test]
 fn the_first_batch_of_a_new_epoch_goes_alone() {
-    let (mut machine, tokens, now) = with_sent(true, 8);
+    let (mut machine, tokens, now) = with_sent(Kind::Anonymous, 8);
     // The first three are stored: the next epoch may begin at 0, or at 3.
     for (place, token) in tokens[..3].iter().enumerate() {
         machine.handle_end(now, *token, stored(i64::try_from(place).unwrap(), false));
@@ -259,7 +257,7 @@ fn the_first_batch_of_a_new_epoch_goes_alone() {
 
 #[test]
 fn a_fenced_writer_stops_and_says_why() {
-    let (mut machine, tokens, now) = with_sent(true, 3);
+    let (mut machine, tokens, now) = with_sent(Kind::Anonymous, 3);
     machine.handle_end(now, tokens[0], stored(0, false));
     machine.handle_end(now, tokens[1], failed(refused(ErrorCode::WRITER_FENCED), -1));
     machine.handle_end(now, tokens[2], failed(refused(ErrorCode::WRITER_FENCED), -1));
@@ -272,7 +270,7 @@ fn a_fenced_writer_stops_and_says_why() {
 
 #[test]
 fn a_gap_at_the_front_means_that_the_server_lost_something() {
-    let (mut machine, tokens, now) = with_sent(true, 2);
+    let (mut machine, tokens, now) = with_sent(Kind::Anonymous, 2);
     machine.handle_end(now, tokens[0], stored(0, false));
     // Sent behind another: may have been overtaken.
     machine.handle_end(now, tokens[1], failed(refused(ErrorCode::SEQUENCE_GAP), 0));
@@ -284,7 +282,7 @@ fn a_gap_at_the_front_means_that_the_server_lost_something() {
 
 #[test]
 fn time_that_is_over_is_definite_only_without_doubt() {
-    let (mut machine, tokens, now) = with_sent(true, 2);
+    let (mut machine, tokens, now) = with_sent(Kind::Anonymous, 2);
     let late = now + Duration::from_secs(101);
     machine.handle_end(late, tokens[0], failed(Cause::deadline(true), -1));
     assert_eq!(
@@ -313,7 +311,7 @@ fn time_that_is_over_is_definite_only_without_doubt() {
 
 #[test]
 fn a_connection_that_answers_nothing_is_left_once() {
-    let (mut machine, tokens, now) = with_sent(true, 3);
+    let (mut machine, tokens, now) = with_sent(Kind::Anonymous, 3);
     let reconnects = |machine: &mut Machine<u32>| {
         let mut count = 0;
         while let Some(action) = machine.poll_action() {
@@ -344,7 +342,7 @@ fn a_named_writer_asks_where_it_stands() {
         let now = Instant::now();
         let mut machine = Machine::new(Setup {
             opening: Opening::Asks,
-            ..setup(false)
+            ..setup(Kind::Named)
         });
         machine.push(2, TimeLimit::At(now + Duration::from_secs(9)), 0).unwrap();
         machine.push(3, TimeLimit::At(now + Duration::from_secs(9)), 1).unwrap();
@@ -375,7 +373,7 @@ fn a_named_writer_that_is_behind_is_refused_at_its_question() {
     let now = Instant::now();
     let mut machine = Machine::new(Setup {
         opening: Opening::Asks,
-        ..setup(false)
+        ..setup(Kind::Named)
     });
     machine.push(1, TimeLimit::At(now + Duration::from_secs(9)), 0).unwrap();
     let token = sent(&mut machine, now)[0].0;
@@ -393,7 +391,7 @@ fn taking_over(first_sequence: Option<i64>) -> (Machine<u32>, u64, Instant) {
         epoch: 1,
         opening: Opening::TakesOver { first_sequence },
         open_by: now + Duration::from_secs(30),
-        ..setup(false)
+        ..setup(Kind::Named)
     });
     machine
         .push(2, TimeLimit::At(now + Duration::from_secs(90)), 0)
@@ -499,7 +497,7 @@ fn behind_a_batch_that_is_not_stored_a_writer_with_a_name_stores_nothing() {
         (Cause::deadline(true), past, ErrorKind::Indeterminate),
     ];
     for (cause, after, kind) in ends {
-        let (mut machine, tokens, now) = with_sent(false, 3);
+        let (mut machine, tokens, now) = with_sent(Kind::Named, 3);
         machine.push(1, TimeLimit::At(now + 2 * past), 3).unwrap();
         machine.handle_end(now, tokens[0], stored(0, false));
         let later = now + after;
@@ -530,7 +528,7 @@ fn behind_a_batch_that_is_not_stored_a_writer_with_a_name_stores_nothing() {
 
 #[test]
 fn what_was_sent_before_a_writer_stopped_may_still_be_stored_and_is_told_as_it_is() {
-    let (mut machine, tokens, now) = with_sent(false, 4);
+    let (mut machine, tokens, now) = with_sent(Kind::Named, 4);
     machine.handle_end(now, tokens[2], failed(refused(ErrorCode::BATCH_CORRUPT), -1));
     machine.handle_end(now, tokens[0], stored(0, false));
     machine.handle_end(now, tokens[1], failed(lost(), -1));
@@ -550,7 +548,7 @@ fn what_was_sent_before_a_writer_stopped_may_still_be_stored_and_is_told_as_it_i
 
 #[test]
 fn a_stream_that_is_gone_stops_its_writer_and_what_may_be_stored_is_said_to_be_in_doubt() {
-    let (mut machine, tokens, now) = with_sent(true, 3);
+    let (mut machine, tokens, now) = with_sent(Kind::Anonymous, 3);
     machine.handle_end(now, tokens[0], failed(lost(), -1));
     machine.handle_end(now, tokens[1], failed(refused(ErrorCode::RANGE_NOT_FOUND), -1));
     assert!(matches!(machine.poll_action(), Some(Action::Refresh)));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sbp_messages::ErrorCode;
 
 use super::tests::{WINDOW, failed, lost, refused, setup, stored};
-use super::{Action, AttemptEnd, Content, Machine, TimeLimit};
+use super::{Action, AttemptEnd, Content, Kind, Machine, TimeLimit};
 use crate::error::ErrorKind;
 use crate::failure::Cause;
 
@@ -105,7 +105,7 @@ impl Run {
         let mut random = fastrand::Rng::with_seed(seed);
         // The jitter of the machine's back-off too: a seed is one run.
         fastrand::seed(seed);
-        let mut limits = setup(random.bool());
+        let mut limits = setup(if random.bool() { Kind::Anonymous } else { Kind::Named });
         limits.max_in_flight = random.usize(1..=WINDOW);
         limits.policy.backoff_max = Duration::from_millis(200);
         Self {
