@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import platform
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -27,11 +28,6 @@ class Figure:
     def median(self) -> float:
         """The middle run."""
         return statistics.median(self.runs)
-
-    @property
-    def spread(self) -> str:
-        """Lowest and highest run."""
-        return f"{min(self.runs):,.1f} - {max(self.runs):,.1f}"
 
 
 def repeat(measure: Callable[[], float], runs: int) -> list[float]:
@@ -54,13 +50,34 @@ def machine() -> str:
     return f"{cores} cores ({model}), {memory:.0f} GiB, Linux {platform.release()}, Python {platform.python_version()}"
 
 
+def figure(runs: list[float]) -> str:
+    """The middle run, and the lowest and highest, with as many digits as mean something."""
+    if not runs:
+        return ""
+    middle = statistics.median(runs)
+    digits = 0 if abs(middle) >= 100 else 1 if abs(middle) >= 10 else 2 if abs(middle) >= 0.1 else 3
+    return f"{middle:,.{digits}f} ({min(runs):,.{digits}f} - {max(runs):,.{digits}f})"
+
+
+def terminal_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table for `Console.print`. Cells are shown as they are."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for a page."""
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (columns, ["---"] * len(columns), *rows)) + "\n"
+
+
 def show(figures: list[Figure]) -> None:
     """Print the figures as one table."""
-    table = Table(title=machine(), title_justify="left")
-    for column in ("figure", "median", "spread", "unit", "floor of the same run", "ratio", "note"):
-        table.add_column(column, justify="right" if column in ("median", "spread", "ratio") else "left")
-    for figure in figures:
-        floor = "" if figure.floor is None else f"{figure.floor_name}: {figure.floor:,.1f}"
-        ratio = "" if not figure.floor else f"{figure.median / figure.floor:.2f}"
-        table.add_row(figure.name, f"{figure.median:,.1f}", figure.spread, figure.unit, floor, ratio, figure.note)
-    Console(width=180).print(table)
+    rows = []
+    for shown in figures:
+        floor = "" if shown.floor is None else f"{shown.floor_name}: {shown.floor:,.1f}"
+        ratio = "" if not shown.floor else f"{shown.median / shown.floor:.2f}"
+        rows.append((shown.name, figure(shown.runs), shown.unit, floor, ratio, shown.note))
+    columns = ("figure", "median (spread)", "unit", "floor of the same run", "ratio", "note")
+    Console(width=180).print(terminal_table(machine(), columns, rows))

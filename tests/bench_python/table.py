@@ -11,9 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from tests.bench.report import machine
+from tests.bench.report import figure, machine, terminal_table
 
 
 class Runs(list[float]):
@@ -114,31 +113,25 @@ def collected(part: str, rows: Iterator[Row]) -> Iterator[Row]:
         yield Row(f"{part} broke off here", "", Runs(failures=[f"{type(error).__name__}: {error}"]))
 
 
-def _figure(runs: list[float]) -> str:
-    if not runs:
+def bound(row: Row, value: float | None) -> str:
+    """What the row's figure or ratio is held against."""
+    if value is None:
         return ""
-    digits = 0 if statistics.median(runs) >= 100 else 1 if statistics.median(runs) >= 10 else 3
-    return f"{statistics.median(runs):,.{digits}f} ({min(runs):,.{digits}f} - {max(runs):,.{digits}f})"
+    return f"{value:.3g}x" if row.of_ratio else f"{value:,g}"
 
 
-def _bound(row: Row, bound: float | None) -> str:
-    if bound is None:
-        return ""
-    return f"{bound:g}x" if row.of_ratio else f"{bound:,g}"
+def cells(row: Row) -> tuple[str, ...]:
+    """What, unit, ours, what stands beside it, and their ratio."""
+    beside = f"{row.beside_name}: {figure(row.beside)}" if row.beside else ""
+    return (row.what, row.unit, figure(row.ours), beside, "" if row.ratio is None else f"{row.ratio:.2f}")
 
 
 def show(rows: list[Row], title: str) -> None:
     """Print the rows as one table."""
-    table = Table(title=f"{title}; {machine()}", title_justify="left")
-    for column in ("what", "unit", "ours: median (spread)", "beside it", "ratio", "at least", "aim", ""):
-        table.add_column(column)
-    for row in rows:
-        beside = f"{row.beside_name}: {_figure(row.beside)}" if row.beside else ""
-        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        bounds = (_bound(row, row.wanted), _bound(row, row.aim))
-        table.add_row(escape(row.what), row.unit, _figure(row.ours), beside, ratio, *bounds, row.verdict)
+    columns = ("what", "unit", "ours: median (spread)", "beside it", "ratio", "at least", "aim", "")
+    shown = ((*cells(row), bound(row, row.wanted), bound(row, row.aim), row.verdict) for row in rows)
     console = Console(width=200)
-    console.print(table)
+    console.print(terminal_table(f"{title}; {machine()}", columns, shown))
     for row in rows:
         for why, times in Counter(row.failures).items():
             console.print(escape(f"{row.what}: {times} failed; {why}"), highlight=False)
