@@ -160,7 +160,7 @@ pub(crate) struct Serve {
     /// Print the settings in force and where each comes from, as such a file, and do not serve.
     #[arg(long)]
     pub(crate) print_config: bool,
-    /// Where log and metadata live; created when it does not exist. Takes 8 MiB when it is new and 18 MiB with its first
+    /// Where log and metadata live; created when it does not exist. Takes 7 MiB when it is new and 17 MiB with its first
     /// record; once it has more than 60 MiB of records, 144 MiB ahead for what comes next.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: PathBuf,

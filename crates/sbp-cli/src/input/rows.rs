@@ -58,6 +58,23 @@ impl RowLines {
         )
     }
 
+    /// Why a row is refused, in words for who wrote it.
+    fn explain(&self, row: &[u8], error: &ArrowError) -> String {
+        let schema = self.schema.arrow();
+        let written = json_schema(schema);
+        let members: HashMap<String, &RawValue> = serde_json::from_slice(row).unwrap_or_default();
+        let mut renamed = schema.fields().iter().zip(written.fields());
+        let bytes = renamed.find(|(own, written)| own.name() != written.name() && members.contains_key(own.name()));
+        match bytes {
+            Some((own, written)) => format!(
+                "column {} holds bytes: write them in base 16, as {}",
+                own.name(),
+                written.name()
+            ),
+            None => error.to_string(),
+        }
+    }
+
     /// The row of a line.
     fn row<'a>(&self, line: &'a [u8]) -> Result<&'a [u8], String> {
         let members: HashMap<String, &RawValue> =
@@ -87,9 +104,13 @@ impl Lines for RowLines {
 
     fn take(&mut self, stream: StreamId, options: &AppendOptions) -> Result<Records, (usize, String)> {
         let columns = self.decode(&self.rows).map_err(|of_all| {
-            let wrong = self.rows.iter().map(|row| self.decode(std::slice::from_ref(row)).err());
-            let first = wrong.enumerate().find_map(|(line, error)| Some((line, error?)));
-            first.map_or((0, of_all.to_string()), |(line, error)| (line, error.to_string()))
+            let wrong = self
+                .rows
+                .iter()
+                .map(|row| Some((row, self.decode(std::slice::from_ref(row)).err()?)));
+            let first = wrong.enumerate().find_map(|(line, wrong)| Some((line, wrong?)));
+            let of_all = (0, of_all.to_string());
+            first.map_or(of_all, |(line, (row, error))| (line, self.explain(row, &error)))
         })?;
         let mut batch = BytesMut::new();
         encode_arrow(&options.encode_options(stream), &self.schema, &columns, &mut batch)
@@ -130,6 +151,16 @@ mod tests {
                 .is_ok()
         );
         assert_eq!(rows.len(), 0);
+    }
+
+    #[test]
+    fn bytes_under_their_own_name_are_told_how_to_be_written() {
+        let mut rows = lines(&[("photo", DataType::Binary), ("price", DataType::Int32)]);
+        rows.push(br#"{"price": 1}"#).unwrap();
+        rows.push(br#"{"photo": null, "price": 2}"#).unwrap();
+        let refused = rows.take(sbp_types::StreamId(1), &sbp_client::AppendOptions::default());
+        let said = "column photo holds bytes: write them in base 16, as photo_hex".to_owned();
+        assert_eq!(refused.err(), Some((1, said)));
     }
 
     #[test]

@@ -87,7 +87,7 @@ fn between(
     if let (Some(from), Some(to)) = (times.start, times.end)
         && from > to
     {
-        let what = format!("a read from time {from} to time {to} (ms) ends before it begins: swap them");
+        let what = format!("a read from time {from} to time {to}, both since 1970, ends before it begins: swap them");
         return Err(ClientError::invalid(what).with_stream(stream));
     }
     let window = |first| Window {
