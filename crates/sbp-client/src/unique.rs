@@ -11,7 +11,8 @@ pub fn unique_writer_id() -> WriterId {
 
 /// 128 random bits of the operating system, not all of them zero. Two writers of one name would take each other's records
 /// for repeats, and two holders of one name each other's commits for their own: nothing that begins equal in two processes
-/// will do, such as a generator that a forked child inherits or that is seeded by the clock.
+/// will do, such as a generator that a forked child inherits or that is seeded by the clock. So this is no UUID of the crate
+/// `uuid`: with its feature `fast-rng`, which any crate of a program can turn on, it draws from a generator of the process.
 ///
 /// # Panics
 ///

@@ -41,11 +41,11 @@ fn write(
     terminal: &mut Terminal,
 ) -> Result<(), CliError> {
     if json {
-        let mut value = serde_json::to_value(manifest).map_err(|error| CliError::Output(error.into()))?;
-        if let Some(object) = value.as_object_mut().filter(|_| !faults.is_empty()) {
-            object.insert("faults".to_owned(), faults.iter().map(verify::fault_to_json).collect());
+        let mut told = serde_json::to_value(manifest).map_err(|error| CliError::Output(error.into()))?;
+        if !faults.is_empty() {
+            told["faults"] = faults.iter().map(verify::fault_to_json).collect();
         }
-        terminal.line(value)?;
+        terminal.line(told)?;
         return terminal.flush();
     }
     verify::write_faults(faults, terminal)?;
