@@ -267,6 +267,9 @@ impl<T: Send + 'static> Writer<T> {
     /// Refuses these items and everything queued, because the disk is full. Nothing of them was written.
     fn refuse(&mut self, items: Vec<Item<T>>, told: &mut Told<'_, T>) {
         let waiting = self.queue.refuse_all();
+        let left = self.active.as_ref();
+        self.queue
+            .set_room(left.map_or(0, |(segment, position)| segment.capacity.saturating_sub(*position)));
         let bytes: usize = items.iter().chain(&waiting).map(Item::batch_len).sum();
         self.queue.settle(bytes as u64);
         let contexts = items.into_iter().chain(waiting).map(Item::into_context).collect();

@@ -146,6 +146,9 @@ fn a_batch_too_large_for_a_full_disk_leaves_room_to_smaller_ones() {
     let (log, _, acks) = open(&fs, &growing()).unwrap();
     append(&log, &acks, 100).unwrap();
     append(&log, &acks, 100).unwrap();
+    // Behind this the next segment, of 32 KiB, is prepared.
+    log.barrier(2).unwrap();
+    acks.wait(3);
     fs.set_capacity(Some(fs.used() + 20 * KIB));
     let refused = append(&log, &acks, 40_000).unwrap_err();
     assert!(matches!(*refused, LogError::DiskFull), "{refused}");
