@@ -86,7 +86,9 @@ def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
 
 def test_the_commands_of_the_page_on_backups_do_what_it_says(tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (OPERATE / "backup.md").read_text(), re.DOTALL)
-    commands = [line.replace("/backups", f"{tmp_path}/backups").split() for block in blocks for line in block.splitlines()]
+    commands = [
+        line.replace("/backups", f"{tmp_path}/backups").split() for block in blocks for line in block.splitlines()
+    ]
     assert {command[1] for command in commands} == {"backup", "restore", "serve", "verify"}
     sbp_command = str(Path(sys.executable).with_name("sbp"))
     expected = [b"first", b"second"]
@@ -100,7 +102,9 @@ def test_the_commands_of_the_page_on_backups_do_what_it_says(tmp_path: Path) -> 
             # It is for directories that no server uses.
             server.close()
         if what != "serve":
-            done = subprocess.run([sbp_command, what, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(
+                [sbp_command, what, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            )
             assert done.returncode == 0, (what, done.stderr)
             continue
         command = [sbp_command, "serve", "--log", "error", "--listen", "127.0.0.1:0", *arguments]
