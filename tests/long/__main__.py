@@ -12,11 +12,11 @@ from rich.table import Table
 from tests.bench.report import machine
 
 from . import dribble, floods, idle
-from .server import Server, serve, settle
+from .server import Server, serve, serve_known, settle
 
 MIB = 1 << 20
 CUT_WITHIN = 2.0
-PARTS = ("dribble", "floods", "idle")
+PARTS = ("dribble", "floods", "idle", "strangers", "strangers over TLS")
 
 
 def _arguments() -> argparse.Namespace:
@@ -66,8 +66,27 @@ def _floods(server: Server, verdicts: Verdicts) -> None:
     server.run("bench", "append", "--size", "16384", "--batch", "16", "--records", "12000", "--concurrency", "32")
     alone = server.latency(5)
     verdicts.add("a healthy client alone", f"p50 {alone.p50_us:,.0f} us, p99 {alone.p99_us:,.0f} us")
-    for name in floods.FLOODS:
-        seen = floods.run(server, name)
+    _each_flood(server, floods.FLOODS, verdicts)
+
+
+def _strangers(server: Server, connections: int, verdicts: Verdicts) -> None:
+    kind = "strangers over TLS" if server.speaks_tls else "strangers"
+    seen = idle.strangers(server, connections)
+    name = f"{connections:,} silent {kind}"
+    verdicts.add(f"{name}: open at once", f"{seen.open:,}", "1,024", seen.open <= 1024)
+    each = seen.grown / seen.open / 1024
+    verdicts.add(f"{name}: memory of each", f"{each:.1f} KiB", "16 KiB", each <= 16)
+    verdicts.add(f"{name}: gone after", f"{seen.gone:.1f} s", "12 s", seen.gone <= 12)
+    alone = server.latency(5)
+    verdicts.add("a known client alone", f"p50 {alone.p50_us:,.0f} us, p99 {alone.p99_us:,.0f} us")
+    _each_flood(server, floods.STRANGERS, verdicts, f"{kind}: ")
+    if server.speaks_tls:
+        _each_flood(server, floods.HANDSHAKES, verdicts, f"{kind}: ")
+
+
+def _each_flood(server: Server, kinds: dict[str, tuple[floods.Flood, bool]], verdicts: Verdicts, who: str = "") -> None:
+    for kind in kinds:
+        seen, name = floods.run(server, kind, kinds), f"{who}{kind}"
         figure = f"{seen.connections:,} connections, {seen.sent_bytes / MIB:,.0f} MiB, longest {seen.longest:.2f} s"
         in_time = seen.longest <= CUT_WITHIN or not seen.must_be_cut
         verdicts.add(f"{name}: cut", figure, f"{CUT_WITHIN} s" if seen.must_be_cut else "", in_time)
@@ -90,12 +109,16 @@ def main() -> int:
     verdicts = Verdicts()
     room = ("--max-connections", "16000", "--max-connections-per-address", "16000")
     for part in arguments.only or PARTS:
-        with serve(arguments.binary, *room) as server:
+        is_known = part.startswith("strangers")
+        opened = serve_known(arguments.binary, tls="TLS" in part) if is_known else serve(arguments.binary, *room)
+        with opened as server:
             match part:
                 case "dribble":
                     _dribble(server, arguments.connections, arguments.seconds, verdicts)
                 case "floods":
                     _floods(server, verdicts)
+                case "strangers" | "strangers over TLS":
+                    _strangers(server, arguments.connections, verdicts)
                 case _:
                     _idle(server, arguments.connections, verdicts)
             settle()

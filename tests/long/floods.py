@@ -1,10 +1,12 @@
-"""Six ways to ask for too much, each from one process with one connection after the other."""
+"""Ways to ask for too much, each from one process with one connection after the other; also by strangers, over TLS."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,14 +34,28 @@ class Flooded:
 
 
 Address = tuple[str, int]
+
+#: Speaks TLS with whoever it is, when the server does.
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+TLS.check_hostname = False
+TLS.verify_mode = ssl.CERT_NONE
+TLS.set_alpn_protocols(["sbp/0.1"])
+#: Whether the floods of this process do.
+over_tls = False
+
 # Sends until it is cut or the time is over. (seconds from the first bad byte to the cut, or none; bytes sent)
 Flood = Callable[[Address, float], tuple[float | None, int]]
 
 
-def _dial(address: Address) -> socket.socket:
+def _connect(address: Address) -> socket.socket:
     peer = socket.create_connection(address, timeout=30)
+    return TLS.wrap_socket(peer) if over_tls else peer
+
+
+def _dial(address: Address) -> socket.socket:
+    peer = _connect(address)
     peer.sendall(wire.frame(wire.PING, 1))
-    assert peer.recv(20, socket.MSG_WAITALL)
+    assert peer.recv(20)
     peer.setblocking(False)
     return peer
 
@@ -63,7 +79,7 @@ def _pour(address: Address, pieces: Iterator[bytes], end: float, *, listens: boo
                         rest = rest or memoryview(next(pieces))
                         count = peer.send(rest)
                         sent, rest = sent + count, rest[count:]
-                except BlockingIOError:
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                     continue
                 except OSError:
                     return time.monotonic() - started, sent
@@ -124,9 +140,53 @@ def connects(address: Address, end: float) -> tuple[float | None, int]:
     """Connections that ask for something and leave before they are answered."""
     request = wire.frame(wire.FETCH, 2, wire.fetch(1, 0, 1 << 20))
     started = time.monotonic()
-    with socket.create_connection(address, timeout=30) as peer:
+    with _connect(address) as peer:
         peer.sendall(request)
     return (time.monotonic() - started, len(request)) if time.monotonic() < end else (None, len(request))
+
+
+def guesses(address: Address, end: float) -> tuple[float | None, int]:
+    """HEARTBEATs with tokens that nobody has: after three the connection is closed."""
+    guess = _batches(lambda call: wire.frame(wire.HEARTBEAT, call, wire.heartbeat(f"sbp_{call}")), 10)
+    return _pour(address, guess, end)
+
+
+def long_tokens(address: Address, end: float) -> tuple[float | None, int]:
+    """HEARTBEATs of a megabyte, which are too long before anything of them is kept."""
+    header = wire.heartbeat("x" * 1_000_000)
+    return _pour(address, _forever(lambda call: wire.frame(wire.HEARTBEAT, call, header)), end)
+
+
+def half_handshakes(address: Address, end: float) -> tuple[float | None, int]:
+    """Connections that say the first word of TLS, and leave after its answer."""
+    hello = client_hello()
+    started = time.monotonic()
+    with socket.create_connection(address, timeout=30) as peer:
+        peer.sendall(hello)
+        peer.recv(1 << 16)
+    return (time.monotonic() - started, len(hello)) if time.monotonic() < end else (None, len(hello))
+
+
+def no_handshakes(address: Address, end: float) -> tuple[float | None, int]:
+    """A handshake without end: a message that claims to be long, in records of 16 KiB."""
+    record = b"\x16\x03\x01\x40\x00" + b"\x01\x00\xff\xff" + bytes(0x4000 - 4)
+    peer = socket.create_connection(address, timeout=30)
+    started, sent = time.monotonic(), 0
+    with peer:
+        while time.monotonic() < end:
+            try:
+                sent += peer.send(record)
+            except OSError:
+                return time.monotonic() - started, sent
+    return None, sent
+
+
+def client_hello() -> bytes:
+    """What a client that speaks TLS says first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        TLS.wrap_bio(incoming, outgoing).do_handshake()
+    return outgoing.read()
 
 
 # (what, whether the protocol says that its connection is closed)
@@ -141,8 +201,28 @@ FLOODS: dict[str, tuple[Flood, bool]] = {
 }
 
 
-def _abuse(name: str, address: Address, seconds: float, out: Connection) -> None:
-    flood, _ = FLOODS[name]
+#: The same by somebody who has not said who he is, and what only he does. His requests are skipped, not read: a flood
+#: of them ends with the time that he has for saying it.
+STRANGERS: dict[str, tuple[Flood, bool]] = {
+    **{name: (flood, False) for name, (flood, _) in FLOODS.items()},
+    "PING": (pings, True),
+    "20-byte frames, unknown": (tiny_unknown, True),
+    "guessed tokens": (guesses, True),
+    "tokens of a megabyte": (long_tokens, False),
+}
+
+#: What only strangers do where TLS is spoken.
+HANDSHAKES: dict[str, tuple[Flood, bool]] = {
+    "half handshakes": (half_handshakes, False),
+    "handshakes without end": (no_handshakes, True),
+}
+
+
+def _abuse(name: str, floods: dict[str, tuple[Flood, bool]], tls: bool, address: Address, out: Connection) -> None:
+    global over_tls
+    over_tls = tls
+    flood, _ = floods[name]
+    seconds = SECONDS
     end = time.monotonic() + seconds
     connections, sent, longest = 0, 0, 0.0
     while time.monotonic() < end:
@@ -156,14 +236,14 @@ def _abuse(name: str, address: Address, seconds: float, out: Connection) -> None
     out.send((connections, sent, longest))
 
 
-def run(server: Server, name: str) -> Flooded:
+def run(server: Server, name: str, floods: dict[str, tuple[Flood, bool]] = FLOODS) -> Flooded:
     """One kind of flood for a few seconds, with a healthy client beside it."""
-    flood, must_be_cut = FLOODS[name]
+    flood, must_be_cut = floods[name]
     time.sleep(1)
     idle_bytes, _ = server.memory()
     server.reset_peak()
     ours, theirs = multiprocessing.Pipe(duplex=False)
-    abuser = multiprocessing.Process(target=_abuse, args=(name, server.address, SECONDS, theirs))
+    abuser = multiprocessing.Process(target=_abuse, args=(name, floods, server.speaks_tls, server.address, theirs))
     with server.healthy_client(SECONDS - 1) as seen:
         abuser.start()
         try:

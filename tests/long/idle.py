@@ -1,4 +1,4 @@
-"""What an idle connection costs the server."""
+"""What an idle connection costs the server, and one that does not even say who it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import time
 from dataclasses import dataclass
 
-from . import wire
+from . import floods, wire
 from .server import Server, receive
 
 
@@ -32,6 +32,40 @@ def run(server: Server, connections: int, rests: float) -> Idle:
         peer.close()
     per = [(now - before) / connections for now in (at_once, later)]
     return Idle(connections, per[0], per[1])
+
+
+@dataclass
+class Strangers:
+    """How many of the silent connections were open at once, the bytes they took, and how long the last one lived."""
+
+    open: int
+    grown: int
+    gone: float
+
+
+def strangers(server: Server, connections: int) -> Strangers:
+    """Connections that say nothing; where TLS is spoken, that leave its handshake half done."""
+    words = floods.client_hello() if server.speaks_tls else b""
+    before, _ = server.memory()
+    sockets, peers = _sockets(server), []
+    for number in range(connections):
+        peer = socket.create_connection(server.address, timeout=60, source_address=(f"127.0.2.{number % 40 + 1}", 0))
+        peer.sendall(words)
+        peers.append(peer)
+    opened = time.monotonic()
+    time.sleep(1)
+    grown = server.memory()[0] - before
+    held, last = _sockets(server) - sockets, 0.0
+    while _sockets(server) > sockets and last < 60:
+        time.sleep(0.1)
+        last = time.monotonic() - opened
+    for peer in peers:
+        peer.close()
+    return Strangers(held, grown, last)
+
+
+def _sockets(server: Server) -> int:
+    return sum(link.startswith("socket:") for link in server.descriptors())
 
 
 def _greeted(server: Server, number: int) -> socket.socket:

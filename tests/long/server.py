@@ -30,16 +30,30 @@ class Latency:
 class Server:
     """`sbp serve` on a directory of its own."""
 
-    def __init__(self, binary: Path, process: subprocess.Popen[str], address: tuple[str, int]) -> None:
+    def __init__(
+        self, binary: Path, process: subprocess.Popen[str], listening: str, client: tuple[str, ...] = ()
+    ) -> None:
         self.binary = binary
         self.process = process
-        self.address = address
+        self.speaks_tls = listening.startswith("sbps://")
+        host, port = listening.removeprefix("sbps://").rsplit(":", 1)
+        self.address = (host, int(port))
+        #: What a command says to be served.
+        self.client = ("--servers", listening, *client)
 
     def memory(self) -> tuple[int, int]:
         """Resident bytes now, and at most since the last `reset_peak`."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in status.splitlines() if line.endswith("kB")}
         return sizes["VmRSS"], sizes["VmHWM"]
+
+    def descriptors(self) -> list[str]:
+        """What its descriptors are."""
+        links = []
+        for entry in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                links.append(os.readlink(entry))
+        return links
 
     def reset_peak(self) -> None:
         """From here on the peak counts anew."""
@@ -68,15 +82,13 @@ class Server:
 
     def run(self, *arguments: str) -> str:
         """A command of `sbp` against this server."""
-        host, port = self.address
-        command = [str(self.binary), *arguments, "--servers", f"{host}:{port}"]
+        command = [str(self.binary), *arguments, *self.client]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
 
     @contextlib.contextmanager
     def healthy_client(self, seconds: float) -> Iterator[list[Latency]]:
         """Appends beside what the body does; the list has its figures when the body is done."""
-        host, port = self.address
-        command = [str(self.binary), "bench", "append", "--servers", f"{host}:{port}", "--concurrency", "1"]
+        command = [str(self.binary), "bench", "append", *self.client, "--concurrency", "1"]
         command += ["--seconds", str(round(seconds)), "--json"]
         client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         seen: list[Latency] = []
@@ -109,15 +121,35 @@ def receive(peer: socket.socket, count: int) -> bytes:
 
 
 @contextlib.contextmanager
-def serve(binary: Path, *options: str) -> Iterator[Server]:
+def serve_known(binary: Path, *options: str, tls: bool) -> Iterator[Server]:
+    """As `serve`, and the server asks who its clients are; with `tls` it speaks nothing else."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        names, token, certificates = folder / "names.jsonl", folder / "token", folder / "tls"
+        grants = [word for right in ("read", "write", "admin") for word in ("--allow", f"{right}:*")]
+        create = [str(binary), "token", "create", "healthy", *grants, "--auth", str(names)]
+        token.write_text(subprocess.run(create, check=True, capture_output=True, text=True, timeout=PATIENCE).stdout)
+        client: tuple[str, ...] = ("--token-file", str(token))
+        options = ("--auth", str(names), *options)
+        if tls:
+            subprocess.run(
+                [str(binary), "tls", "dev", str(certificates)], check=True, timeout=PATIENCE, capture_output=True
+            )
+            options += ("--tls-cert", f"{certificates}/server.crt", "--tls-key", f"{certificates}/server.key")
+            client += ("--tls-ca", f"{certificates}/ca.crt")
+        with serve(binary, *options, client=client) as server:
+            yield server
+
+
+@contextlib.contextmanager
+def serve(binary: Path, *options: str, client: tuple[str, ...] = ()) -> Iterator[Server]:
     """A server for as long as the body runs. It must still be there at the end, and go down cleanly."""
     with tempfile.TemporaryDirectory() as directory:
         command = [str(binary), "serve", "--data-dir", directory, "--listen", "127.0.0.1:0", "--durability", "none"]
         process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
-            host, port = process.stdout.readline().split()[-1].rsplit(":", 1)
-            yield Server(binary, process, (host, int(port)))
+            yield Server(binary, process, process.stdout.readline().split()[-1], client)
             assert process.poll() is None, "the server is gone"
             process.terminate()
             assert process.wait(timeout=PATIENCE) == 0

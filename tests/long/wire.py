@@ -41,6 +41,14 @@ class Long:
 
 
 @dataclass(frozen=True)
+class Text:
+    """A field that is a text."""
+
+    id: int
+    value: str
+
+
+@dataclass(frozen=True)
 class Tables:
     """A field that is a vector of tables; `shared` makes it name its only table so many times."""
 
@@ -49,7 +57,7 @@ class Tables:
     shared: int = 1
 
 
-Field = Int | Long | Tables
+Field = Int | Long | Text | Tables
 
 
 def root(fields: list[Field]) -> bytes:
@@ -82,8 +90,18 @@ def _table(out: bytearray, fields: list[Field]) -> int:
                 struct.pack_into("<i", out, place, field.value)
             case Long():
                 struct.pack_into("<q", out, place, field.value)
+            case Text():
+                struct.pack_into("<I", out, place, _text(out, field.value) - place)
             case Tables():
                 struct.pack_into("<I", out, place, _vector(out, field) - place)
+    return start
+
+
+def _text(out: bytearray, text: str) -> int:
+    out += bytes(-len(out) % 4)
+    start = len(out)
+    said = text.encode()
+    out += struct.pack("<I", len(said)) + said + b"\0"
     return start
 
 
@@ -103,6 +121,11 @@ def fetch(stream: int, offset: int, batch_max_bytes: int) -> bytes:
     """A FETCH of one stream that does not wait."""
     entry: list[Field] = [Long(0, stream), Int(1, 0), Long(2, offset), Int(3, batch_max_bytes)]
     return root([Int(0, 0), Int(1, 0), Tables(2, [entry])])
+
+
+def heartbeat(token: str) -> bytes:
+    """A HEARTBEAT that says who asks."""
+    return root([Text(6, token)])
 
 
 def bomb(tables: int) -> bytes:

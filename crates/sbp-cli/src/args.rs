@@ -211,6 +211,9 @@ pub(crate) struct Serve {
     /// How many of them one address may have.
     #[arg(long, default_value_t = 4_096, value_name = "COUNT")]
     pub(crate) max_connections_per_address: usize,
+    /// Connections besides those of clients that have yet to say who they are (TLS, --auth); for one more the oldest is closed.
+    #[arg(long, default_value_t = 1_024, value_name = "COUNT")]
+    pub(crate) max_unauthenticated_connections: usize,
     /// Bytes that all connections together may hold: requests in progress, answers that nobody took yet.
     #[arg(long, default_value_t = 1 << 30, value_name = "BYTES")]
     pub(crate) max_held_bytes: u64,

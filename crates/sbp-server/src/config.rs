@@ -78,10 +78,15 @@ pub struct ServerConfig {
     pub default_timeout: Duration,
     /// How long shutdown waits for calls that were started, before it closes their connections.
     pub shutdown_grace: Duration,
-    /// Connections served at once; the next one is closed as soon as it is accepted.
+    /// Connections served at once; the next one is closed as soon as it is accepted, or told so in the answer to its
+    /// HEARTBEAT where the server asks who it is.
     pub max_connections: usize,
     /// Connections that may be open at once from one IP address.
     pub max_connections_per_address: usize,
+    /// Connections whose peers have yet to say who they are: amid the handshake of TLS, or, with `access`, before a HEARTBEAT
+    /// that was believed. They do not count among `max_connections`. When there are so many, the next one is accepted and
+    /// the oldest of them is closed: who means it is known within a round trip or two.
+    pub max_unauthenticated_connections: usize,
     /// Requests one connection may have in flight; at this number the server stops reading from it.
     pub max_calls: u32,
     /// FETCHes of one connection that may wait for data; a further one that cannot be answered at once is refused.
@@ -129,6 +134,7 @@ impl Default for ServerConfig {
             shutdown_grace: Duration::from_secs(10),
             max_connections: 4_096,
             max_connections_per_address: 4_096,
+            max_unauthenticated_connections: 1_024,
             max_calls: 1_024,
             max_waits: 256,
             max_pending_bytes: 512 << 20,

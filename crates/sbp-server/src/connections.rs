@@ -1,8 +1,6 @@
 //! The connections that are open.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,15 +24,12 @@ struct State {
     last_id: i64,
     going_down: bool,
     open: HashMap<i64, Arc<ConnectionHandle>>,
-    /// The number of open connections from each address; no count is 0.
-    by_address: HashMap<IpAddr, usize>,
 }
 
 impl Connections {
-    /// Adds a connection from `address`. It counts as open until the second result is dropped.
+    /// Adds a connection. It counts as open until the second result is dropped.
     pub(crate) fn open(
         self: &Arc<Self>,
-        address: IpAddr,
         handle: impl FnOnce(i64) -> ConnectionHandle,
     ) -> (Arc<ConnectionHandle>, OpenConnection) {
         let mut state = self.state.lock();
@@ -42,7 +37,6 @@ impl Connections {
         let id = state.last_id;
         let handle = Arc::new(handle(id));
         state.open.insert(id, Arc::clone(&handle));
-        *state.by_address.entry(address).or_default() += 1;
         if state.going_down {
             handle.post(ConnectionCommand::GoAway);
         }
@@ -50,7 +44,6 @@ impl Connections {
             handle,
             OpenConnection {
                 id,
-                address,
                 connections: Arc::clone(self),
             },
         )
@@ -59,11 +52,6 @@ impl Connections {
     /// The number of open connections.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().open.len()
-    }
-
-    /// The number of open connections from `address`.
-    pub(crate) fn count_from(&self, address: IpAddr) -> usize {
-        self.state.lock().by_address.get(&address).copied().unwrap_or_default()
     }
 
     /// Tells all connections, and those opened later, that the server shuts down.
@@ -114,7 +102,6 @@ pub(crate) async fn watch_access(access: Weak<Access>, connections: Weak<Connect
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     id: i64,
-    address: IpAddr,
     connections: Arc<Connections>,
 }
 
@@ -122,12 +109,6 @@ impl Drop for OpenConnection {
     fn drop(&mut self) {
         let mut state = self.connections.state.lock();
         state.open.remove(&self.id);
-        if let Entry::Occupied(mut count) = state.by_address.entry(self.address) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
         drop(state);
         self.connections.changed.notify_all();
     }

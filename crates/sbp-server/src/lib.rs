@@ -30,6 +30,7 @@ mod offer;
 mod origin;
 mod peer;
 mod placement;
+mod places;
 mod range;
 mod refusal;
 mod refusals;

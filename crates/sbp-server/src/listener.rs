@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,17 +11,18 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use sbp_session::{CloseReason, Session, SessionConfig};
 use sbp_transport::{
-    Descriptors, Driven, Inbox, Link, Memory, ServerTls, Socket, accept_options, drive_until_settled, mailbox,
+    Descriptors, Driven, Link, Memory, ServerTls, Socket, accept_options, drive_until_settled, mailbox,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use crate::connection::{Connection, ConnectionCommand, ConnectionHandle};
+use crate::connection::{Connection, ConnectionHandle};
 use crate::connections::{Connections, OpenConnection};
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::node::Node;
 use crate::origin::Origin;
+use crate::places::{NoPlace, Place, Places};
 
 /// The first pause when the system has no resources to accept a connection; doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -46,13 +47,13 @@ pub(crate) struct Acceptor {
     /// The memory that all connections share.
     pub(crate) memory: Arc<Memory>,
     pub(crate) session: SessionConfig,
-    pub(crate) max_connections: usize,
-    pub(crate) max_connections_per_address: usize,
+    pub(crate) places: Arc<Places>,
     /// TLS, on the listeners that have it.
     pub(crate) tls: Option<Arc<ServerTls>>,
     pub(crate) handshake_timeout: Duration,
     pub(crate) exhausted: LogRateLimiter,
     pub(crate) too_many: LogRateLimiter,
+    pub(crate) too_many_strangers: LogRateLimiter,
     pub(crate) no_handshake: LogRateLimiter,
     /// Permits to move to the serving thread, [`HANDOVERS`] in all.
     pub(crate) handover: Arc<Semaphore>,
@@ -109,30 +110,25 @@ impl Acceptor {
     /// Serves a connection in a task of its own. `stop` ends its handshake, where there is one.
     fn serve(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, stop: Option<watch::Receiver<bool>>) {
         self.node.counters.connections_accepted.add(1);
-        let ip = address.ip();
-        let counts = [
-            (self.connections.count(), self.max_connections),
-            (self.connections.count_from(ip), self.max_connections_per_address),
-        ];
-        if let Some((_, limit)) = counts.iter().find(|(count, limit)| count >= limit) {
-            if let Some(left_out) = self.too_many.due(Instant::now()) {
-                tracing::warn!(limit, address = %ip, left_out, "too many connections; closing the new one");
-            }
+        let Some(place) = self.place(address.ip(), stop.is_some()) else {
             self.node.counters.connections_closed.add(1);
             return;
-        }
+        };
         if let Err(error) = accept_options(&stream) {
             tracing::debug!(%error, "cannot set a connection's options");
         }
         let (mailbox, inbox) = mailbox();
-        let (handle, open) = self.connections.open(ip, |id| ConnectionHandle { id, mailbox });
+        let (handle, open) = self.connections.open(|id| ConnectionHandle { id, mailbox });
         let socket = Socket::new(stream, &self.descriptors);
         let guard = ConnectionGuard {
-            node: Arc::clone(&self.node),
-            open,
+            _closing: CountClosed(Arc::clone(&self.node)),
+            place: Arc::clone(&place),
+            _open: open,
         };
         let acceptor = Arc::clone(self);
-        tokio::spawn(async move {
+        // The time that the peer may take to say who it is begins here, not when hands have been shaken.
+        let since = Instant::now();
+        let task = tokio::spawn(async move {
             let arrived = match (&acceptor.tls, stop) {
                 // On the heap, and gone when it is over: a handshake takes more room than all else that a connection is.
                 (Some(tls), Some(stop)) => Box::pin(acceptor.shake_hands(tls, socket, address, stop)).await,
@@ -145,13 +141,56 @@ impl Acceptor {
                 )),
             };
             match arrived {
-                None => guard.leave(),
-                Some((link, origin)) => {
-                    let application = Connection::new(Arc::clone(&acceptor.node), handle, origin);
-                    acceptor.drive(link, application, inbox, guard).await;
+                Some((link, origin)) if acceptor.lets_in(&guard.place, &origin) => {
+                    let place = Arc::clone(&guard.place);
+                    let application = Connection::new(Arc::clone(&acceptor.node), handle, origin, place);
+                    let session = Session::new(acceptor.session.clone(), since);
+                    let driven = drive_until_settled(link, session, application, inbox, &acceptor.memory);
+                    // On the heap too: not there while hands are shaken.
+                    Box::pin(acceptor.hand_over(driven, address, guard)).await;
                 }
+                Some(_) | None => drop(guard),
             }
         });
+        place.ends_with(task.abort_handle());
+    }
+
+    /// A place for a new connection, if there is one. Where nobody is asked who it is and no hands are shaken, nobody is a
+    /// stranger.
+    fn place(&self, address: IpAddr, shakes_hands: bool) -> Option<Arc<Place>> {
+        if !shakes_hands && self.node.access.is_none() {
+            let place = self.places.for_known(address);
+            return place
+                .map_err(|no_place| self.tell_full(no_place, address))
+                .ok()
+                .map(Arc::new);
+        }
+        let (place, has_closed) = self.places.for_stranger(address);
+        if has_closed && let Some(left_out) = self.too_many_strangers.due(Instant::now()) {
+            tracing::warn!(
+                %address,
+                left_out,
+                "too many connections of clients that have not said who they are; closing the oldest for a new one"
+            );
+        }
+        Some(Arc::new(place))
+    }
+
+    /// Whether a client is served that has shaken hands: one who is not asked who it is, is no stranger from here on.
+    fn lets_in(&self, place: &Place, origin: &Origin) -> bool {
+        if self.node.access.is_some() {
+            return true;
+        }
+        let known = place.become_known();
+        known
+            .map_err(|no_place| self.tell_full(no_place, origin.address.ip()))
+            .is_ok()
+    }
+
+    fn tell_full(&self, NoPlace { limit }: NoPlace, address: IpAddr) {
+        if let Some(left_out) = self.too_many.due(Instant::now()) {
+            tracing::warn!(limit, %address, left_out, "too many connections; closing the new one");
+        }
     }
 
     /// The handshake of TLS: within its time, and not after the server was told to stop. Who fails is logged, so that the
@@ -183,30 +222,27 @@ impl Acceptor {
     }
 
     /// Runs a connection: here until its first request, then on the serving thread.
-    async fn drive(
+    async fn hand_over(
         &self,
-        link: Link,
-        application: Connection,
-        inbox: Inbox<ConnectionCommand>,
+        driven: impl Future<Output = Driven<Link, Connection>>,
+        address: SocketAddr,
         guard: ConnectionGuard,
     ) {
-        let address = application.origin().address;
-        let session = Session::new(self.session.clone(), Instant::now());
-        match drive_until_settled(link, session, application, inbox, &self.memory).await {
+        match driven.await {
             Driven::Over(reason) => {
                 if matches!(reason, CloseReason::SpeaksTls)
                     && let Some(left_out) = self.no_handshake.due(Instant::now())
                 {
                     tracing::warn!(%address, left_out, "a client speaks TLS to an address without TLS");
                 }
-                guard.leave();
+                drop(guard);
             }
             Driven::Settled(settled) => {
                 let handed_over = Arc::clone(&self.handover).acquire_owned().await;
                 self.home.spawn(async move {
                     let driven = settled.drive(Link::rehome);
                     after_first_poll(driven, || drop(handed_over)).await;
-                    guard.leave();
+                    drop(guard);
                 });
             }
         }
@@ -227,18 +263,20 @@ async fn after_first_poll<F: Future>(future: F, then: impl FnOnce()) -> F::Outpu
     .await
 }
 
-/// Counts a connection as open for as long as it is served.
+/// Counts a connection as open for as long as it is served. The order is that in which its parts are dropped.
 struct ConnectionGuard {
-    node: Arc<Node>,
-    open: OpenConnection,
+    _closing: CountClosed,
+    place: Arc<Place>,
+    // Dropped last: a shutdown that waits for the connections to end dismantles the server next.
+    _open: OpenConnection,
 }
 
-impl ConnectionGuard {
-    fn leave(self) {
-        self.node.counters.connections_closed.add(1);
-        drop(self.node);
-        // Dropped last: a shutdown that waits for the connections to end dismantles the server next.
-        drop(self.open);
+/// Counts a connection as closed.
+struct CountClosed(Arc<Node>);
+
+impl Drop for CountClosed {
+    fn drop(&mut self) {
+        self.0.counters.connections_closed.add(1);
     }
 }
 

@@ -29,6 +29,7 @@ use crate::monitor::Monitor;
 use crate::node::{ConnectionLimits, Node};
 use crate::observed::Observed;
 use crate::offer::Offer;
+use crate::places::{PlaceLimits, Places};
 use crate::range::{RangeServer, Readers};
 use crate::refusals::Refusals;
 use crate::roles::keep_in_touch;
@@ -91,7 +92,7 @@ impl ServerRuntime {
         let advertise = config.advertise.clone().unwrap_or_else(|| local.to_string());
         tell_start(config, local, &advertise, &data_dir);
         tell_tls(tls.as_deref(), plain.as_ref().map(|(address, _)| *address));
-        let descriptors = Descriptors::new(config.max_connections.saturating_add(OTHER_DESCRIPTORS));
+        let descriptors = Descriptors::new(descriptors_at_once(config));
         let context = StartContext {
             config,
             runtime: &runtime,
@@ -115,12 +116,12 @@ impl ServerRuntime {
             connections: Arc::clone(&connections),
             descriptors: Arc::clone(&descriptors),
             session,
-            max_connections: config.max_connections,
-            max_connections_per_address: config.max_connections_per_address,
+            places: places(config),
             tls: tls.clone(),
             handshake_timeout: config.handshake_timeout,
             exhausted: LogRateLimiter::default(),
             too_many: LogRateLimiter::default(),
+            too_many_strangers: LogRateLimiter::default(),
             no_handshake: LogRateLimiter::default(),
             handover: Arc::new(Semaphore::new(HANDOVERS)),
         });
@@ -276,6 +277,23 @@ fn open_doors(
     for entrance in std::iter::once(main).chain(beside) {
         reception.spawn(Arc::clone(acceptor).run(entrance, stopped.clone()));
     }
+}
+
+/// The places that connections have.
+fn places(config: &ServerConfig) -> Arc<Places> {
+    Places::new(PlaceLimits {
+        known: config.max_connections,
+        known_from_one: config.max_connections_per_address,
+        strangers: config.max_unauthenticated_connections.max(1),
+    })
+}
+
+/// Sockets and other files that are open at once, at most.
+fn descriptors_at_once(config: &ServerConfig) -> usize {
+    let connections = config
+        .max_connections
+        .saturating_add(config.max_unauthenticated_connections);
+    connections.saturating_add(OTHER_DESCRIPTORS)
 }
 
 /// Logs how clients are talked to.

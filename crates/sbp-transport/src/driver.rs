@@ -72,26 +72,29 @@ pub enum Driven<IO, A: Application> {
 ///
 /// A server that does this on a thread apart keeps those who connect and ask for nothing out of the way of those who do.
 /// What the connection holds to its end counts in `memory`.
-pub async fn drive_until_settled<IO, A>(
+pub fn drive_until_settled<IO, A>(
     mut io: IO,
     session: Session,
     app: A,
     inbox: Inbox<A::Command>,
     memory: &Arc<Memory>,
-) -> Driven<IO, A>
+) -> impl Future<Output = Driven<IO, A>> + Send + use<IO, A>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
     A: Application,
 {
+    // Before the future: it would have room for each of them to its end.
     let mut driver = Box::new(Driver::new(session, app, inbox));
     driver.share = Some(memory.join());
     driver.until_settled = true;
-    poll_fn(|context| driver.poll(&mut io, context)).await;
-    if driver.session.is_closed() {
-        return Driven::Over(wind_up(io, driver).await);
+    async move {
+        poll_fn(|context| driver.poll(&mut io, context)).await;
+        if driver.session.is_closed() {
+            return Driven::Over(wind_up(io, driver).await);
+        }
+        driver.until_settled = false;
+        Driven::Settled(Settled { io, driver })
     }
-    driver.until_settled = false;
-    Driven::Settled(Settled { io, driver })
 }
 
 /// A connection between two runtimes. Nothing happens on it until it is driven on; what is posted to it waits.

@@ -20,4 +20,5 @@ mod slow_disk;
 mod slow_peer;
 mod specification;
 mod start;
+mod strangers;
 mod streaming;

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod mutual;
+mod names;
 mod setting;
 mod talk;
 mod trust;

@@ -46,6 +46,7 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         retention_interval: serve.retention_interval,
         max_connections: serve.max_connections,
         max_connections_per_address: serve.max_connections_per_address,
+        max_unauthenticated_connections: serve.max_unauthenticated_connections,
         max_held_bytes: serve.max_held_bytes,
         ..ServerConfig::default()
     };

@@ -57,6 +57,11 @@ pub(crate) enum Denied {
     )]
     NoToken,
     #[error(
+        "this server wants to know who asks, and does not know {0:?}, the first name in the client's certificate: the \
+         server's operator adds it with `sbp token create --certificate`, or the client gives a token"
+    )]
+    UnknownCertificate(Arc<str>),
+    #[error(
         "this server does not know the token: it was revoked, belongs to another server, or is not complete; the server's \
          operator makes another with `sbp token create`"
     )]
@@ -127,7 +132,8 @@ impl Known {
 
     /// Who has a certificate with this first name.
     pub(crate) fn by_certificate(&self, name: &str, now: Moment) -> Result<Arc<Principal>, Denied> {
-        in_time(self.certificates.get(name).ok_or(Denied::NoToken)?, now)
+        let unknown = || Denied::UnknownCertificate(name.into());
+        in_time(self.certificates.get(name).ok_or_else(unknown)?, now)
     }
 
     /// Who is the subject of a signed token.
@@ -193,8 +199,9 @@ mod tests {
                 .expect("known")
                 .has_everywhere(SERVER)
         );
-        assert_eq!(known.by_certificate("other.example", now), Err(Denied::NoToken));
-        for denied in [Denied::NoToken, Denied::UnknownToken, Denied::Expired(later)] {
+        let other = Denied::UnknownCertificate("other.example".into());
+        assert_eq!(known.by_certificate("other.example", now), Err(other.clone()));
+        for denied in [other, Denied::NoToken, Denied::UnknownToken, Denied::Expired(later)] {
             assert!(denied.to_string().contains("sbp token create"), "{denied}");
         }
     }

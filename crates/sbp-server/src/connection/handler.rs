@@ -26,6 +26,7 @@ use super::streams;
 use crate::access::Gate;
 use crate::node::Node;
 use crate::origin::Origin;
+use crate::places::Place;
 use crate::range::Requester;
 use crate::refusal::Refusal;
 use crate::reject::reject_status;
@@ -36,6 +37,8 @@ pub(crate) struct Connection {
     pub(super) node: Arc<Node>,
     pub(super) handle: Arc<ConnectionHandle>,
     origin: Origin,
+    /// Where it counts.
+    pub(super) place: Arc<Place>,
     /// The same handle, as the range server uses it.
     requester: Arc<dyn Requester>,
     pub(super) replier: Replier,
@@ -62,12 +65,13 @@ pub(super) struct Work {
 }
 
 impl Connection {
-    pub(crate) fn new(node: Arc<Node>, handle: Arc<ConnectionHandle>, origin: Origin) -> Self {
+    pub(crate) fn new(node: Arc<Node>, handle: Arc<ConnectionHandle>, origin: Origin, place: Arc<Place>) -> Self {
         Self {
             node,
             requester: Arc::clone(&handle) as Arc<dyn Requester>,
             handle,
             origin,
+            place,
             replier: Replier::default(),
             work: Work::default(),
             gate: Gate::default(),

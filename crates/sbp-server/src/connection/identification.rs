@@ -36,6 +36,11 @@ pub(super) enum Expiry {
 }
 
 impl Identification {
+    /// What the peer says from now on changes nothing.
+    pub(super) fn give_up(&mut self) {
+        self.refused = MOST_REFUSED;
+    }
+
     /// Whether the peer has tried often enough.
     pub(super) fn is_hopeless(&self) -> bool {
         self.refused >= MOST_REFUSED

@@ -54,6 +54,13 @@ impl Connection {
                     gate.check_server()?;
                 }
                 Ok(gate)
+            })
+            .and_then(|gate| match self.place.become_known() {
+                Ok(()) => Ok(gate),
+                Err(no_place) => {
+                    self.identification.give_up();
+                    Err(no_place.refusal())
+                }
             });
         match gate {
             Ok(gate) => {

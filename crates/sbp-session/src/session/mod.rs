@@ -201,6 +201,21 @@ impl Session {
         self.advance_time(now);
         self.queue.advance(count);
         self.keepalive.note_written(!self.queue.is_empty(), self.now);
+        if self.queue.is_empty() && self.demanded().is_some() {
+            // A stranger may say nothing more, and then costs no more than one who never did.
+            self.shrink();
+        }
+    }
+
+    /// Frees memory that is not in use.
+    fn shrink(&mut self) {
+        self.receiver.shrink();
+        self.queue.shrink();
+        self.own.shrink();
+        self.peer.shrink();
+        if self.events.is_empty() {
+            self.events.shrink_to_fit();
+        }
     }
 
     /// Sets the time, which counts for what is queued next. All `handle_*` methods do it too.

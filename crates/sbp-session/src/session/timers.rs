@@ -73,13 +73,7 @@ impl Session {
         } else if due.silent {
             self.end_after_flush(CloseReason::Silent(self.keepalive.silence()));
         } else if due.interval && !busy && self.queue.is_empty() {
-            self.receiver.shrink();
-            self.queue.shrink();
-            self.own.shrink();
-            self.peer.shrink();
-            if self.events.is_empty() {
-                self.events.shrink_to_fit();
-            }
+            self.shrink();
         }
     }
 

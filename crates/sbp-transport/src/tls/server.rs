@@ -44,9 +44,18 @@ pub struct ServerTls {
 #[derive(Debug)]
 struct Loaded {
     resolver: Arc<dyn ResolvesServerCert>,
-    clients: Option<Arc<dyn ClientCertVerifier>>,
+    clients: Clients,
     /// The server's certificate in words.
     own: String,
+}
+
+/// What is asked of clients.
+#[derive(Debug)]
+enum Clients {
+    /// Nothing: all connections are made alike.
+    Anybody(Arc<ServerConfig>),
+    /// A certificate, that this verifies.
+    Certified(Arc<dyn ClientCertVerifier>),
 }
 
 /// A client whose handshake is complete.
@@ -92,16 +101,18 @@ impl ServerTls {
     /// Shakes hands with a client. Takes as long as the client does. The socket comes back with a failure, because to drop it
     /// at once could take back what was just written to say why.
     pub(crate) async fn accept(&self, socket: Socket) -> Result<Accepted, (TlsFailure, ReadAhead)> {
-        let socket = ReadAhead::new(socket);
+        let socket = ReadAhead::of_stranger(socket);
         let loaded = self.loaded.current(|| load(&self.files));
         let shown = Shown::default();
         let config = match config(&loaded, &shown) {
             Ok(config) => config,
             Err(error) => return Err((TlsFailure::passing(error.to_string()), socket)),
         };
-        let accepting = TlsAcceptor::from(Arc::new(config)).accept(socket).into_fallible();
+        // On the heap, once: the future of each caller up to the connection's task would have room for it as well.
+        let accepting = Box::pin(TlsAcceptor::from(config).accept(socket).into_fallible());
         match accepting.await {
-            Ok(stream) => {
+            Ok(mut stream) => {
+                stream.get_mut().0.end_handshake();
                 let (_, connection) = stream.get_ref();
                 let certificate = connection.peer_certificates().and_then(<[_]>::first);
                 let peer_name = certificate.and_then(|shown| first_name(shown)).map(Arc::from);
@@ -122,35 +133,48 @@ fn load(files: &ServerTlsFiles) -> Result<Loaded, TlsFileError> {
             "this server's certificate has expired or soon will: renew it"
         );
     }
+    let resolver: Arc<dyn ResolvesServerCert> = Arc::new(resolver(key));
     let clients = match &files.client_ca {
-        None => None,
+        None => {
+            let built = config_of(None, &resolver).map_err(|error| TlsFileError::Unusable {
+                path: files.cert.clone(),
+                reason: error.to_string(),
+            })?;
+            Clients::Anybody(Arc::new(built))
+        }
         Some(path) => {
             let built = WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider()).build();
             let built = built.map_err(|error| TlsFileError::Unusable {
                 path: path.clone(),
                 reason: error.to_string(),
             })?;
-            Some(built)
+            Clients::Certified(built)
         }
     };
-    Ok(Loaded {
-        resolver: Arc::new(resolver(key)),
-        clients,
-        own,
-    })
+    Ok(Loaded { resolver, clients, own })
 }
 
 /// The configuration of one connection: what its client shows is noted for it alone.
-fn config(loaded: &Loaded, shown: &Shown) -> Result<ServerConfig, rustls::Error> {
+fn config(loaded: &Loaded, shown: &Shown) -> Result<Arc<ServerConfig>, rustls::Error> {
+    match &loaded.clients {
+        Clients::Anybody(config) => Ok(Arc::clone(config)),
+        Clients::Certified(verifier) => {
+            let verifier = Noting {
+                verifier: Arc::clone(verifier),
+                shown: shown.clone(),
+            };
+            config_of(Some(verifier), &loaded.resolver).map(Arc::new)
+        }
+    }
+}
+
+fn config_of(clients: Option<Noting>, resolver: &Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
     let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    let builder = match &loaded.clients {
-        Some(verifier) => builder.with_client_cert_verifier(Arc::new(Noting {
-            verifier: Arc::clone(verifier),
-            shown: shown.clone(),
-        })),
+    let builder = match clients {
+        Some(verifier) => builder.with_client_cert_verifier(Arc::new(verifier)),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_cert_resolver(Arc::clone(&loaded.resolver));
+    let mut config = builder.with_cert_resolver(Arc::clone(resolver));
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

@@ -1,0 +1,185 @@
+"""What connections cost a server whose peers have not said who they are: every byte that was allocated, also in C."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import sbp_native as sbp
+from long import wire
+
+#: So many connections are measured at once.
+COUNT = 200
+
+#: What each may cost.
+MOST = 16 * 1024
+
+
+class _Mallinfo2(ctypes.Structure):
+    """Figures of the C library's allocator, by which Rust's memory is allocated too."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
+def allocated() -> int:
+    """Bytes allocated and not freed, in all threads."""
+    assert _MALLINFO2 is not None
+    figures = _MALLINFO2()
+    return int(figures.uordblks) + int(figures.hblkhd)
+
+
+def _mallinfo2() -> Callable[[], _Mallinfo2] | None:
+    function = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if function is not None:
+        function.restype = _Mallinfo2
+    return function
+
+
+#: Found once: to look for it allocates.
+_MALLINFO2 = _mallinfo2()
+
+
+#: Opens connections in a process of its own, so that nothing of them is counted but the server's side. It says when
+#: they are there, and keeps them until it is told to go.
+CROWD = """
+import socket, ssl, sys
+host, port, count, words, manner = sys.argv[1:]
+words = bytes.fromhex(words)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname = False
+context.verify_mode = ssl.CERT_NONE
+context.set_alpn_protocols(["sbp/0.1"])
+peers = []
+for _ in range(int(count)):
+    peer = socket.create_connection((host, int(port)), timeout=60)
+    if "inside TLS" in manner:
+        peer = context.wrap_socket(peer)
+    peer.sendall(words)
+    if "answered" in manner:
+        assert peer.recv(1)
+    peers.append(peer)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def crowd(address: str, count: int, words: bytes, manner: str) -> Iterator[None]:
+    host, port = address.removeprefix("sbps://").rsplit(":", 1)
+    command = [sys.executable, "-c", CROWD, host, port, str(count), words.hex(), manner]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "open\n"
+        yield
+        process.stdin.close()
+
+
+def client_hello() -> bytes:
+    """What a client that speaks TLS says first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["sbp/0.1"])
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    return outgoing.read()
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Path:
+    file = tmp_path / "names.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "sbp_native._cli",
+        "token",
+        "create",
+        "job",
+        "--allow",
+        "read:*",
+        "--auth",
+        str(file),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return file
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> sbp.Tls:
+    folder = tmp_path / "tls"
+    command = [sys.executable, "-m", "sbp_native._cli", "tls", "dev", str(folder)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return sbp.Tls(cert=folder / "server.crt", key=folder / "server.key")
+
+
+def settled(server: sbp.Server, connections: int) -> int:
+    """What is allocated once so many connections are open, and their last step is done."""
+    deadline = time.monotonic() + 60
+    last, same = -1, 0
+    while same < 10:
+        now = allocated() if server.stats()["connections_open"] == connections else -2
+        same = same + 1 if now == last and now >= 0 else 0
+        last = now
+        assert time.monotonic() < deadline, "it never settles"
+        time.sleep(0.02)
+    return last
+
+
+#: What such a connection may say and then leave it at, and how.
+KINDS = {
+    "silent": (lambda: b"", ""),
+    "refused": (lambda: wire.frame(wire.HEARTBEAT, 1, wire.heartbeat("sbp_of_nobody")), "answered"),
+    "half a HEARTBEAT": (lambda: wire.frame(wire.HEARTBEAT, 1, wire.heartbeat("x" * 5_900))[:-50], ""),
+    "half a handshake": (client_hello, "answered"),
+}
+
+
+@pytest.mark.skipif(_MALLINFO2 is None, reason="the C library tells no such figures")
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("silent", ""),
+        ("refused", ""),
+        ("half a HEARTBEAT", ""),
+        ("half a handshake", "before TLS"),
+        ("silent", "inside TLS"),
+        ("refused", "inside TLS"),
+    ],
+)
+def test_one_who_is_not_known_costs_little(names: Path, tls: sbp.Tls, kind: str, where: str) -> None:
+    say, manner = KINDS[kind]
+    words, manner = say(), f"{manner} {where}"
+    with sbp.Server(durability="none", auth=names, tls=tls if "TLS" in where else None) as server:
+        # What there is once for all of them is there before.
+        with crowd(server.address, 50, words, manner):
+            settled(server, 50)
+        before = settled(server, 0)
+        with crowd(server.address, COUNT, words, manner):
+            each = (settled(server, COUNT) - before) / COUNT
+        print(f"{kind} {where}: {each:,.0f} bytes each")
+        assert 1_000 < each <= MOST, f"{each:,.0f} bytes each"
