@@ -14,7 +14,7 @@ Importing the package starts no thread and opens no socket. Arrow data goes in a
 
 from __future__ import annotations
 
-from . import _fork, aio, errors
+from . import _fork, _token, aio, errors  # noqa: F401
 from ._keyed import AsyncKeyedWriter, KeyedWriter, keyed
 from ._native import (
     Ack,

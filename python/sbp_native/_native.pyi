@@ -1668,6 +1668,7 @@ def connect(
     wait: float | None = None,
     tls: Tls | None = None,
     token: str | PathLike[str] | Callable[[], str] | None = None,
+    token_in_clear: bool | None = None,
 ) -> Client:
     """Connects to the first of ``servers`` that answers: ``"host:port"``, several separated by commas, or a list.
 
@@ -1692,7 +1693,13 @@ def connect(
     each connection, or a function that returns one. The function is called in a thread of its own when a connection is
     made, and when the server asks because a token is about to expire. Without ``servers``, the variables
     ``SBP_TOKEN_FILE`` and ``SBP_TOKEN`` say it. A client with a token or a function cannot be pickled. Raises
-    ``AccessDeniedError``, at once, when the server does not know the token.
+    ``AccessDeniedError``, at once, when the server does not know the token, or when the function has not returned in
+    the time that connecting may take (10 s, or ``timeout`` where that is less); the same is raised without asking again
+    for some seconds then.
+
+    A token is told to no server on another machine that the client does not talk to over TLS, because others on the
+    network could read it: such calls raise ``AccessDeniedError`` too, unless ``token_in_clear`` allows it. Without
+    ``servers``, ``SBP_TOKEN_IN_CLEAR=true`` allows it.
 
     Raises ``ConnectionFailedError``; as ``TlsError``, at once, where a certificate is not accepted.
 
@@ -1714,6 +1721,7 @@ def aio_connect(
     wait: float | None = None,
     tls: Tls | None = None,
     token: str | PathLike[str] | Callable[[], str] | None = None,
+    token_in_clear: bool | None = None,
 ) -> AsyncClient:
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 
 import sbp_native as sbp
@@ -73,6 +74,31 @@ def exit_with_blocking_calls_in_flight(address: str) -> None:
         threading.Thread(target=wait_in, args=(call,), daemon=True).start()
     KEPT.append(held.wait())
     ignore_what_is_lost()
+
+
+@cell
+def exit_while_a_token_is_asked_for(address: str) -> None:
+    """Functions that are to return a token sleep, wait for a lock that nobody gives, and compute without end."""
+    locked = threading.Lock()
+    locked.acquire()
+    begun = threading.Semaphore(0)
+
+    def hang(how: Callable[[], object]) -> Callable[[], str]:
+        def token() -> str:
+            begun.release()
+            while True:
+                how()
+
+        return token
+
+    def connect(token: Callable[[], str]) -> None:
+        with contextlib.suppress(sbp.SbpError):
+            KEPT.append(sbp.connect(address, token=token))
+
+    for how in (lambda: time.sleep(3600), lambda: time.sleep(0.0001), locked.acquire, lambda: sum(range(1000))):
+        threading.Thread(target=connect, args=(hang(how),), daemon=True).start()
+    for _ in range(4):
+        assert begun.acquire(timeout=PATIENCE)
 
 
 @cell

@@ -52,6 +52,30 @@ def fork_after_blocking_use(address: str) -> None:
 
 
 @cell
+def fork_with_a_function_for_tokens(address: str) -> None:
+    """A client whose token a function returns is the parent's; children have clients and questions of their own."""
+    asked = []
+
+    def token() -> str:
+        asked.append(os.getpid())
+        return "sbp_of_somebody"
+
+    with sbp.connect(address, token=token) as client:
+        stream = client.create_stream(unique())
+
+        def child() -> None:
+            refused(client.ping)
+            with sbp.connect(address, token=token) as own:
+                own.ping()
+            assert asked[-1] == os.getpid()
+
+        for _ in range(3):
+            ended(in_child(child))
+        assert stream.append(b"after").base_offset == 0
+        assert asked == [os.getpid()]
+
+
+@cell
 def fork_after_asyncio_use(address: str) -> None:
     """The same from inside a running loop, with operations in flight."""
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -146,3 +151,112 @@ def test_a_server_tells_what_is_wrong_with_its_file(tmp_path: Path) -> None:
     file.write_text("{}\n")
     with pytest.raises(sbp.ServerConfigError, match="line 1"):
         sbp.Server(auth=file)
+
+
+def connections(server: sbp.Server) -> int:
+    return int(server.stats()["connections_accepted"])
+
+
+@pytest.mark.parametrize("kind", ["text", "file", "function"])
+def test_who_was_refused_does_not_ask_again_with_each_call(
+    guarded: sbp.Server, names: Path, tmp_path: Path, kind: str
+) -> None:
+    """Calls that come at once are answered from memory; later ones connect, and what gives the token is asked anew."""
+    file = tmp_path / "job.token"
+    file.write_text("sbp_unheard_of")
+    asked = []
+
+    def function() -> str:
+        asked.append(file.read_text())
+        return asked[-1]
+
+    given: str | Path | Callable[[], str] = function
+    if kind != "function":
+        given = file if kind == "file" else "sbp_unheard_of"
+    before, began = connections(guarded), time.monotonic()
+    client = aio.connect(guarded.address, token=given)
+
+    async def calls() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(client.close)
+            for _ in range(200):
+                with pytest.raises(sbp.AccessDeniedError, match="does not know the token"):
+                    await client.list_streams()
+            # At least a quarter of a second lies between two attempts, and each is one connection.
+            attempts = connections(guarded) - before
+            assert 1 <= attempts <= 1 + (time.monotonic() - began) / 0.25
+            if kind == "function":
+                assert len(asked) == attempts
+            if kind != "text":
+                file.write_text(token(names, "late", "read:*"))
+                deadline = time.monotonic() + 30
+                while True:
+                    assert time.monotonic() < deadline, "it is never believed"
+                    with contextlib.suppress(sbp.AccessDeniedError):
+                        await client.list_streams()
+                        break
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(calls())
+
+
+def test_a_function_that_hangs_is_given_up_and_not_asked_again_meanwhile(guarded: sbp.Server, billing: str) -> None:
+    release, asked = threading.Event(), []
+
+    def hangs() -> str:
+        asked.append(threading.current_thread())
+        release.wait(60)
+        return billing
+
+    # The time that connecting may take is this timeout too.
+    client = aio.connect(guarded.address, token=hangs, timeout=1.0)
+
+    async def calls() -> None:
+        try:
+            for _ in range(20):
+                with pytest.raises(sbp.AccessDeniedError, match="none within 900ms"):
+                    await client.list_streams(timeout=5)
+            assert len(asked) == 1
+            release.set()
+            deadline = time.monotonic() + 30
+            while True:
+                assert time.monotonic() < deadline, "it is never asked again"
+                with contextlib.suppress(sbp.SbpError):
+                    await client.list_streams()
+                    break
+                await asyncio.sleep(0.01)
+        finally:
+            release.set()
+            await client.close()
+
+    asyncio.run(calls())
+
+
+def test_a_token_is_sent_in_clear_to_this_machine_alone(names: Path, billing: str) -> None:
+    own = own_address()
+    with sbp.Server(durability="none", auth=names, listen=f"{own}:0", insecure_listen=True) as server:
+        with pytest.raises(sbp.AccessDeniedError, match=r"not sent in clear to.*sbps://.*token_in_clear") as refused:
+            sbp.connect(server.address, token=billing)
+        assert refused.value.code == 1401
+        assert billing not in str(refused.value)
+        command = [sys.executable, "-m", "sbp_native._cli", "stream", "list", "--servers", server.address]
+        environment = {**os.environ, "SBP_TOKEN": billing}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+        assert done.returncode != 0
+        assert "--token-in-clear" in done.stderr
+        done = subprocess.run(
+            [*command, "--token-in-clear"], capture_output=True, text=True, timeout=60, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        with sbp.connect(server.address, token=billing, token_in_clear=True) as client:
+            assert client.list_streams() == []
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            any_socket.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(any_socket.getsockname()[0])

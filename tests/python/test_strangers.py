@@ -151,7 +151,7 @@ def settled(server: sbp.Server, connections: int) -> int:
 
 
 #: What such a connection may say and then leave it at, and how.
-KINDS = {
+KINDS: dict[str, tuple[Callable[[], bytes], str]] = {
     "silent": (lambda: b"", ""),
     "refused": (lambda: wire.frame(wire.HEARTBEAT, 1, wire.heartbeat("sbp_of_nobody")), "answered"),
     "half a HEARTBEAT": (lambda: wire.frame(wire.HEARTBEAT, 1, wire.heartbeat("x" * 5_900))[:-50], ""),

@@ -126,6 +126,9 @@ pub(crate) struct Connection {
     /// token is no argument, because others see those.
     #[arg(long, env = "SBP_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Send the token without TLS to servers on other machines too, where everybody on the network is trusted.
+    #[arg(long, env = "SBP_TOKEN_IN_CLEAR")]
+    pub(crate) token_in_clear: bool,
 }
 
 #[derive(Args, Debug)]

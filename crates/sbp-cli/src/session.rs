@@ -24,6 +24,7 @@ impl Session {
         let mut config = ClientConfig::with_tls(&connection.servers, connection.tls.files())?;
         config.timeout = connection.timeout;
         config.token = token(connection);
+        config.token_in_clear = connection.token_in_clear;
         config.client_id = format!("sbp command, pid {}", std::process::id());
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)

@@ -21,6 +21,10 @@ pub struct ClientConfig {
     pub client_id: String,
     /// Says who the client is, to servers that ask.
     pub token: Option<TokenSource>,
+    /// Sends the token to servers that it is not talked to over TLS with, also on other machines: whoever can read the
+    /// network's packets can take it. Without this such servers are told no token, and calls to them fail; those on loopback
+    /// are always told.
+    pub token_in_clear: bool,
     /// How long a call may take when the caller does not say; also sent to the server. Never infinite.
     pub timeout: Duration,
     /// How long one attempt to connect may take, name resolution included.
@@ -130,6 +134,7 @@ impl ClientConfig {
             tls: files.map(ClientTls::new).transpose()?,
             client_id: format!("sbp-native/{} pid {}", env!("CARGO_PKG_VERSION"), std::process::id()),
             token: None,
+            token_in_clear: false,
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             heartbeat_interval: Duration::from_secs(30),

@@ -76,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<Tls>,
     /// What says who the client is, to servers that ask.
     pub(crate) token: Option<Token>,
+    /// Sends the token without TLS too.
+    pub(crate) token_in_clear: bool,
 }
 
 impl Settings {
@@ -101,6 +103,7 @@ impl Settings {
         keywords.set_item("retry_backoff", self.retry_backoff)?;
         keywords.set_item("wait", self.wait)?;
         keywords.set_item("tls", self.tls.clone())?;
+        keywords.set_item("token_in_clear", self.token_in_clear)?;
         keywords.set_item("token", self.token.as_ref().map(Token::pickled).transpose()?)?;
         Ok(keywords)
     }
@@ -113,6 +116,7 @@ impl ClientCore {
         // Outside of the interpreter lock: files are read, the machine's own list of authorities among them.
         let config = py.detach(|| ClientConfig::with_tls(&settings.servers, tls));
         let mut config = config.map_err(|error| errors::invalid(py, &error.to_string()))?;
+        config.token_in_clear = settings.token_in_clear;
         config.token = settings.token.as_ref().map(Token::source);
         config.timeout = seconds(settings.timeout)?;
         config.connect_timeout = config.connect_timeout.min(config.timeout);

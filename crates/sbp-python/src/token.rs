@@ -1,16 +1,21 @@
 //! The token of a client: a text, a file, or a callable that is asked for one.
 
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, TrySendError};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple};
 use sbp_client::{TokenFuture, TokenSource};
 use sbp_messages::Token as Secret;
 use tokio::sync::oneshot;
 
-use crate::interpreter::attach;
+use crate::interpreter::{attach, imports};
+use crate::process::fork::{self, Generation};
+
+/// Questions that may wait for the callable: one for each server that is connected to at the moment, and some.
+const QUESTIONS: usize = 64;
 
 /// Where the answer to one question goes.
 type Reply = oneshot::Sender<Result<Secret, String>>;
@@ -23,7 +28,24 @@ pub(crate) enum Token {
     /// A file, read for each connection.
     File(PathBuf),
     /// A thread that calls a callable. It ends when nobody can ask it any more.
-    Asked(mpsc::Sender<Reply>),
+    Asked(Arc<Questions>),
+}
+
+/// The way to the thread that calls a callable.
+#[derive(Debug)]
+pub(crate) struct Questions {
+    /// Always there, until it is dropped.
+    sender: Option<mpsc::SyncSender<Reply>>,
+    made_by: Generation,
+}
+
+impl Drop for Questions {
+    fn drop(&mut self) {
+        // In a forked child the thread does not exist, and may have been inside the channel when it was copied.
+        if !self.made_by.is_current() {
+            std::mem::forget(self.sender.take());
+        }
+    }
 }
 
 impl Token {
@@ -43,7 +65,7 @@ impl Token {
             Self::Text(secret) => TokenSource::Fixed(secret.clone()),
             Self::File(path) => TokenSource::file(path.clone()),
             Self::Asked(thread) => {
-                let thread = thread.clone();
+                let thread = Arc::clone(thread);
                 TokenSource::Fresh(Arc::new(move || ask(&thread)))
             }
         }
@@ -65,41 +87,78 @@ impl Token {
     }
 }
 
-fn ask(thread: &mpsc::Sender<Reply>) -> TokenFuture {
+/// Whether the environment lets a token be sent without TLS, as for `sbp`.
+pub(crate) fn environment_allows_clear() -> bool {
+    std::env::var("SBP_TOKEN_IN_CLEAR").is_ok_and(|said| said == "true")
+}
+
+fn ask(thread: &Questions) -> TokenFuture {
     let (reply, answer) = oneshot::channel();
-    // An error drops the reply, which the answer tells.
-    drop(thread.send(reply));
+    // Of an I/O thread, which never waits for the callable.
+    let asked = thread.sender.as_ref().map(|sender| sender.try_send(reply));
     Box::pin(async move {
-        let answer = answer.await;
-        answer.unwrap_or_else(|_dropped| Err("the thread that calls the callable has ended".to_owned()))
+        match asked {
+            Some(Err(TrySendError::Full(_))) => {
+                Err("the callable given as token has not answered others yet".to_owned())
+            }
+            // Dropped with the thread.
+            None | Some(Ok(()) | Err(TrySendError::Disconnected(_))) => {
+                let answer = answer.await;
+                answer.unwrap_or_else(|_dropped| Err("the thread that calls the callable has ended".to_owned()))
+            }
+        }
     })
 }
 
-/// Starts the thread that calls `callable`. It is none of the I/O threads, which never attach to the interpreter.
-fn start_thread(callable: Py<PyAny>) -> PyResult<mpsc::Sender<Reply>> {
-    let (sender, questions) = mpsc::channel::<Reply>();
+/// Starts the thread that has `callable` called, once for each question, one after the other. It is none of the I/O threads,
+/// which never attach to the interpreter, and it waits for the callable without being attached.
+fn start_thread(callable: Py<PyAny>) -> PyResult<Arc<Questions>> {
+    let (sender, questions) = mpsc::sync_channel::<Reply>(QUESTIONS);
     let run = move || {
-        for reply in questions {
-            let token = attach::attach(|py| call(callable.bind(py)));
-            // Who asked may have given up.
-            drop(reply.send(token));
+        // Who asked may have given up while the callable answered somebody else.
+        for reply in questions.into_iter().filter(|reply| !reply.is_closed()) {
+            drop(reply.send(answer(&callable)));
         }
+        let mut callable = Some(callable);
+        attach::attach_briefly(|_| drop(callable.take()));
         // Without an interpreter there is nothing to give the callable back to.
-        match attach::try_attach(|_| ()) {
-            Some(()) => attach::attach(|_| drop(callable)),
-            None => std::mem::forget(callable),
-        }
+        std::mem::forget(callable);
     };
     let thread = std::thread::Builder::new().name("sbp-token".to_owned()).spawn(run);
     thread.map_err(|error| PyValueError::new_err(format!("cannot start a thread for the token: {error}")))?;
-    Ok(sender)
+    Ok(Arc::new(Questions {
+        sender: Some(sender),
+        made_by: fork::current(),
+    }))
 }
 
-/// Calls the callable; the error says what went wrong.
-fn call(callable: &Bound<'_, PyAny>) -> Result<Secret, String> {
-    let told = callable
-        .call0()
-        .map_err(|error| format!("the callable given as token raised {error}"))?;
+/// Has the callable called, and waits for what it says.
+fn answer(callable: &Py<PyAny>) -> Result<Secret, String> {
+    let (sender, told) = mpsc::sync_channel(1);
+    let asked = attach::attach_briefly(|py| {
+        let give = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<()> {
+            // There is room for one answer, and there is no second.
+            drop(sender.try_send(judge(&arguments.get_item(0)?, &arguments.get_item(1)?)));
+            Ok(())
+        };
+        let give = PyCFunction::new_closure(py, None, None, give)?;
+        imports::ask_for_token(py)?.call1((callable, give)).map(drop)
+    });
+    match asked {
+        Some(Ok(())) => told
+            .recv()
+            .unwrap_or_else(|_| Err("the thread that calls the callable has ended".to_owned())),
+        Some(Err(error)) => Err(format!("the callable given as token cannot be called: {error}")),
+        None => Err("the process ends".to_owned()),
+    }
+}
+
+/// What the callable said; the error says what went wrong.
+fn judge(told: &Bound<'_, PyAny>, raised: &Bound<'_, PyAny>) -> Result<Secret, String> {
+    if !raised.is_none() {
+        let error = PyErr::from_value(raised.clone());
+        return Err(format!("the callable given as token raised {error}"));
+    }
     match told.cast::<PyString>() {
         Ok(text) => match text.to_str() {
             Ok(text) => Ok(Secret::new(text)),

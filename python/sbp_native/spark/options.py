@@ -79,6 +79,12 @@ OPTIONS: Final[dict[str, Option]] = {
         "a file with the token that says who the job is, for servers that ask: on the driver's machine and on every "
         "worker's, and read there for each connection; the token itself goes nowhere",
     ),
+    "tokenInClear": Option(
+        _ALL,
+        "`false`",
+        "with `tokenFile`: sends the token without TLS to servers on other machines too, where everybody on the "
+        "network is trusted; without it that is an error",
+    ),
     "path": Option(_ALL, "", "what `load(...)`, `save(...)` and `start(...)` give: the streams, or the target"),
     "streams": Option(_READS, "", "the streams by name or id, separated by commas; the same as `load(...)`"),
     "streamsPattern": Option(
@@ -264,6 +270,7 @@ class SbpOptions:
     tls: Mapping[str, str] = field(default_factory=dict)
     #: The name of the file with the token, and never the token.
     token_file: str | None = None
+    token_in_clear: bool = False
     worker_gc_freeze: bool = True
     given: frozenset[str] = frozenset()
 
@@ -312,6 +319,7 @@ class SbpOptions:
             client=_client_settings(given),
             tls=_tls(given),
             token_file=_file_name("tokenFile", given),
+            token_in_clear=values.flag("tokenInClear", given) is True,
             worker_gc_freeze=values.flag("workerGcFreeze", given) is not False,
             given=frozenset("client.*" if name.startswith("client.") else name for name in given),
         )
@@ -373,6 +381,7 @@ class SbpOptions:
             settings["tls"] = Tls(**self.tls)
         if self.token_file is not None:
             settings["token"] = Path(self.token_file)
+            settings["token_in_clear"] = self.token_in_clear
         return settings
 
     def _check_together(self) -> None:
@@ -392,6 +401,7 @@ class SbpOptions:
             ("txnVersion", "txnAppId"),
             ("tlsCert", "tlsKey"),
             ("tlsKey", "tlsCert"),
+            ("tokenInClear", "tokenFile"),
         ):
             if one in given and other not in given:
                 raise SbpOptionError(

@@ -7,6 +7,7 @@
 pub(crate) mod command;
 pub(crate) mod connection;
 pub(crate) mod credit;
+mod denial;
 pub(crate) mod header;
 mod ping_pace;
 mod queue;
@@ -31,6 +32,7 @@ use tokio::runtime::Handle;
 use self::queue::Queue;
 use crate::address::ServerAddress;
 use crate::channel::command::Command;
+use crate::channel::denial::Denial;
 use crate::channel::ping_pace::PingPace;
 use crate::channel::stats::Counters;
 use crate::channel::throttle::Throttles;
@@ -75,6 +77,8 @@ pub(crate) struct Channel {
     /// The servers that have answered a HEARTBEAT: one of these that is silent is stalled, not a peer without features.
     greeted: Mutex<Vec<Arc<str>>>,
     recycled: Arc<Mutex<Vec<Submissions>>>,
+    /// That its server does not serve this client.
+    denial: Mutex<Denial>,
     /// Whether a placement driver named its server, not the configuration: the server may be at another address by now.
     led_here: bool,
 }
@@ -95,6 +99,7 @@ impl Channel {
             pings: PingPace::default(),
             greeted: Mutex::default(),
             recycled: Arc::default(),
+            denial: Mutex::default(),
             led_here: false,
         })
     }
@@ -116,6 +121,7 @@ impl Channel {
             pings: PingPace::default(),
             greeted: Mutex::default(),
             recycled: Arc::clone(&self.recycled),
+            denial: Mutex::default(),
             led_here: true,
         })
     }
@@ -180,6 +186,11 @@ impl Channel {
                 Err(command) => command,
             }
         };
+        if let Some(cause) = self.denied(&command) {
+            drop(state);
+            self.fail(command, &self.unsent(cause));
+            return None;
+        }
         let is_urgent = state.queue.push(command, now());
         self.connections.ensure_connecting(self, &mut state);
         drop(state);
@@ -293,6 +304,7 @@ impl Channel {
     /// What the peer of a connection can do is settled: it is there, and the next failure starts counting anew.
     /// `greeted`: it has said so itself, by answering HEARTBEAT.
     pub(crate) fn peer_known(&self, generation: u64, endpoint: &Arc<str>, features: &Arc<Features>, greeted: bool) {
+        self.denial.lock().forget();
         if greeted {
             let mut known = self.greeted.lock();
             if !known.contains(endpoint) {
@@ -304,6 +316,18 @@ impl Channel {
         if let Some(ready) = state.reconnect.ready_mut(generation) {
             ready.learned = Some(Arc::clone(features));
         }
+    }
+
+    /// The server does not serve this client. What waits here is told so.
+    pub(crate) fn be_denied(&self, cause: &Cause) {
+        self.denial.lock().note(cause, now(), fastrand::f64());
+        self.refuse_waiting(cause.clone());
+    }
+
+    /// Why a command need not be sent: its server has just refused to serve this client.
+    fn denied(&self, command: &Command) -> Option<Cause> {
+        let is_sent = command.is_for_the_peer() || matches!(command, Command::Appends(_));
+        is_sent.then(|| self.denial.lock().answer(now()).cloned()).flatten()
     }
 
     /// Whether a server has ever answered a HEARTBEAT of this channel.

@@ -170,7 +170,7 @@ impl Channel {
     }
 
     /// Why something failed that no single server is to blame for.
-    fn unsent(&self, cause: Cause) -> Failure {
+    pub(super) fn unsent(&self, cause: Cause) -> Failure {
         Failure::new(cause, Some(&Arc::from(self.connections.name())))
     }
 

@@ -20,7 +20,7 @@ use crate::read::source::{self, ReadRequest};
 use crate::requests::{self, Key, StreamChange};
 use crate::time::timestamp;
 use crate::tls::Tls;
-use crate::token::Token;
+use crate::token::{self, Token};
 
 impl Client {
     /// What it shares with its streams.
@@ -49,7 +49,7 @@ macro_rules! connect_function {
         #[pyo3(signature = (
             servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
             max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None, wait = None,
-            tls = None, token = None,
+            tls = None, token = None, token_in_clear = None,
         ))]
         #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
         pub(crate) fn $name(
@@ -66,10 +66,12 @@ macro_rules! connect_function {
             wait: Option<f64>,
             tls: Option<Tls>,
             token: Option<Token>,
+            token_in_clear: Option<bool>,
         ) -> PyResult<$class> {
             // Who takes the servers from the environment takes how to talk to them from there.
             let tls = tls.or_else(|| if servers.is_none() { Tls::of_environment() } else { None });
             let token = token.or_else(|| if servers.is_none() { Token::of_environment() } else { None });
+            let token_in_clear = token_in_clear.unwrap_or_else(|| servers.is_none() && token::environment_allows_clear());
             let settings = Settings {
                 servers: arguments::servers(servers)?,
                 timeout,
@@ -83,6 +85,7 @@ macro_rules! connect_function {
                 wait,
                 tls,
                 token,
+                token_in_clear,
             };
             $class::connect(py, settings)
         }

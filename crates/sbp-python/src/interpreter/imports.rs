@@ -25,6 +25,7 @@ imported! {
     weak_key_dictionary = "weakref"."WeakKeyDictionary";
     memoryview = "builtins"."memoryview";
     generic_alias = "types"."GenericAlias";
+    ask_for_token = "sbp_native._token"."ask";
     to_thread = "asyncio"."to_thread";
 }
 

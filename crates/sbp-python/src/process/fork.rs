@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use sbp_locks::Mutex;
 
 use crate::errors;
+use crate::interpreter::attach;
 use crate::process::logging;
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -71,6 +72,7 @@ pub(crate) fn register<H: Holder + 'static>(_py: Python<'_>, holder: &Arc<H>) {
 #[pyfunction]
 pub(crate) fn after_fork_in_child(py: Python<'_>) -> Vec<RawFd> {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    attach::after_fork();
     logging::after_fork(py);
     let holders = std::mem::take(&mut *HOLDERS.lock());
     let mut descriptors = Vec::new();
@@ -87,6 +89,7 @@ pub(crate) fn after_fork_in_child(py: Python<'_>) -> Vec<RawFd> {
 /// Stops what still runs, the youngest first: a proxy goes before the server behind it. Registered with `atexit`.
 #[pyfunction]
 pub(crate) fn stop_all(py: Python<'_>) {
+    py.detach(attach::end_brief);
     let running = std::mem::take(&mut *HOLDERS.lock());
     for holder in running.iter().rev().filter_map(Weak::upgrade) {
         py.detach(|| holder.stop());

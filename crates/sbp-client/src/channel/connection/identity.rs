@@ -6,11 +6,17 @@ use std::time::Instant;
 use sbp_messages::{ErrorCode, Token};
 use sbp_session::Session;
 use sbp_transport::Application as _;
+use tokio::time::timeout;
 
 use super::Connection;
+use crate::address::ServerAddress;
 use crate::channel::command::Command;
 use crate::failure::{Cause, Failure};
 use crate::token::TokenSource;
+
+/// The share of the time to connect that the token may take. A server waits as long for it, by default, and would close the
+/// connection before anybody is told why.
+const PATIENCE: f64 = 0.9;
 
 /// Whether the server has been told who this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +46,17 @@ impl Connection {
         match self.identity {
             Identity::Unsaid if self.context.channel.config.token.is_some() => {
                 self.identity = Identity::Asked;
-                self.ask_for_token(session, now);
+                if self.may_tell_token() {
+                    self.ask_for_token(session, now);
+                } else {
+                    let endpoint = &self.context.endpoint;
+                    let why = format!(
+                        "it is not sent in clear to {endpoint}, where others on the network could read it: talk TLS \
+                         (sbps://{endpoint}), or, where the network is trusted, say so (token_in_clear=True, \
+                         --token-in-clear, option tokenInClear)"
+                    );
+                    self.handle_token(session, now, Err(why));
+                }
             }
             Identity::Unsaid | Identity::Said => {
                 self.identity = Identity::Said;
@@ -48,6 +64,12 @@ impl Connection {
             }
             Identity::Asked => {}
         }
+    }
+
+    /// Whether nobody on the way to the server can read the token, or may.
+    fn may_tell_token(&self) -> bool {
+        let config = &self.context.channel.config;
+        config.tls.is_some() || config.token_in_clear || ServerAddress::is_loopback(&self.context.endpoint)
     }
 
     /// Gets a token, for a HEARTBEAT that says it. One that has to be asked for comes as a command.
@@ -61,8 +83,10 @@ impl Connection {
             }
             Some(source) => {
                 let (source, channel, generation) = (source.clone(), Arc::clone(channel), self.generation);
+                let patience = channel.config.connect_timeout.mul_f64(PATIENCE);
                 self.context.channel.spawn(async move {
-                    let token = source.get().await;
+                    let token = timeout(patience, source.get()).await;
+                    let token = token.unwrap_or_else(|_| Err(format!("what gives it gave none within {patience:?}")));
                     channel.post_to(generation, Command::Token(token));
                 });
             }
@@ -100,9 +124,10 @@ impl Connection {
         }
     }
 
-    /// The server does not serve this client: everything that waits is told so at once. The next call makes a connection,
-    /// with a token that may be another.
+    /// The server does not serve this client: everything that waits is told so at once, and so is what comes in the next
+    /// moments. A later call makes a connection, with a token that may be another.
     pub(super) fn be_denied(&mut self, cause: Cause) {
+        self.context.channel.be_denied(&cause);
         for command in std::mem::take(&mut self.held) {
             command.fail(Failure::new(cause.clone(), Some(&self.context.endpoint)));
         }
