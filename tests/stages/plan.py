@@ -99,6 +99,7 @@ LONG: Plan = (
     Stage("all Rust tests, with every kill and cut", ("python3 -m tests.stages.rust",), {"SBP_THOROUGH": "1"}),
     Stage("fuzzer, seconds for each target", ("cargo xtask fuzz --seconds {runs}",), {}, 60),
     Stage("fuzzer, batches", ("cargo xtask fuzz --target batch --seconds {runs}",), {}, 60),
+    Stage("fuzzer, names", ("cargo xtask fuzz --target names --seconds {runs}",), {}, 60),
     Stage(
         "operations of the bridge",
         ("{bin}/python -m pytest -q -s tests/python/test_bridge_soak.py",),

@@ -8,8 +8,11 @@ pub mod batch;
 mod disk;
 pub mod frame;
 pub mod message;
+#[cfg(feature = "names")]
+pub mod names;
 pub mod recovery;
 pub mod session;
+pub mod stranger;
 #[path = "../../../tests/vectors/reader.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub, reason = "shared by several tests")]
 mod vectors;
@@ -27,7 +30,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: &[Target] = &[
     Target {
         name: "frame",
         run: frame::run,
@@ -52,5 +55,16 @@ pub const TARGETS: [Target; 5] = [
         name: "recovery",
         run: recovery::run,
         seeds: recovery::seeds,
+    },
+    Target {
+        name: "stranger",
+        run: stranger::run,
+        seeds: stranger::seeds,
+    },
+    #[cfg(feature = "names")]
+    Target {
+        name: "names",
+        run: names::run,
+        seeds: names::seeds,
     },
 ];

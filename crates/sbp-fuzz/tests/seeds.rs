@@ -59,6 +59,16 @@ fn recovery() {
     play("recovery", 6);
 }
 
+#[test]
+fn stranger() {
+    play("stranger", 200);
+}
+
+#[test]
+fn names() {
+    play("names", 2_000);
+}
+
 /// What fuzzing has found and what was then mended: `findings/<target>/<what it was>`.
 #[test]
 fn findings() {
@@ -80,5 +90,8 @@ fn findings() {
 #[test]
 fn every_target_has_a_test() {
     let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
-    assert_eq!(names, ["frame", "message", "batch", "session", "recovery"]);
+    assert_eq!(
+        names,
+        ["frame", "message", "batch", "session", "recovery", "stranger", "names"]
+    );
 }

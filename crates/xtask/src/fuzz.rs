@@ -7,10 +7,13 @@ use std::thread;
 use crate::workspace::{Failure, host, root, run};
 
 /// The targets: binaries of `sbp-fuzz` without their `fuzz-`.
-const TARGETS: [&str; 5] = ["frame", "message", "batch", "session", "recovery"];
+const TARGETS: [&str; 7] = ["frame", "message", "batch", "session", "recovery", "stranger", "names"];
 
-/// Runs when it is asked for by name: its build takes Arrow along, which is long for a smoke run.
-const BY_NAME_ONLY: &str = "batch";
+/// Run when they are asked for by name: their builds take Arrow along, or the server, which is long for a smoke run.
+const BY_NAME_ONLY: [&str; 2] = ["batch", NAMES];
+
+/// A target that is a feature of the package too.
+const NAMES: &str = "names";
 
 /// What makes the compiler count the branches that an input takes. Other than `cargo fuzz`, nothing of this needs an
 /// unstable option: the pass and the engine are part of every toolchain.
@@ -86,7 +89,7 @@ pub(crate) fn fuzz(arguments: &Arguments) -> Result<(), Failure> {
 fn wanted(arguments: &Arguments) -> Vec<&'static str> {
     let is_wanted = |name: &&str| match arguments.target.as_deref() {
         Some(only) => only == *name,
-        None => *name != BY_NAME_ONLY,
+        None => !BY_NAME_ONLY.contains(name),
     };
     TARGETS.into_iter().filter(is_wanted).collect()
 }
@@ -105,7 +108,13 @@ fn build(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Failure> {
         .current_dir(root())
         .env("RUSTFLAGS", flags)
         .args("build --locked --quiet --profile fuzz --package sbp-fuzz".split(' '))
-        .args(["--features", "libfuzzer", "--target", &host, "--target-dir"])
+        .args(["--no-default-features", "--features"])
+        .arg(if arguments.target.as_deref() == Some(NAMES) {
+            "libfuzzer,names"
+        } else {
+            "libfuzzer"
+        })
+        .args(["--target", &host, "--target-dir"])
         .arg(folder.join("build"));
     for target in wanted(arguments) {
         command.args(["--bin", &format!("fuzz-{target}")]);

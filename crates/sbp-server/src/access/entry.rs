@@ -118,6 +118,8 @@ fn reason(error: &serde_json::Error) -> String {
     if text.starts_with("invalid type") || text.starts_with("invalid value") {
         format!("a value before column {} has the wrong type", error.column())
     } else {
+        // The name of a field that nobody knows may be anything, and this is told on terminals and in logs.
+        let text = text.replace(char::is_control, "\u{fffd}");
         format!("{text} (column {})", error.column())
     }
 }
