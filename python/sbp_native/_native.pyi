@@ -496,6 +496,7 @@ class Server:
         plain_listen: str | None = None,
         auth: str | PathLike[str] | None = None,
         http: str | None = None,
+        http_hosts: Sequence[str] | None = None,
         metrics_per_stream: bool = False,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
@@ -510,8 +511,10 @@ class Server:
         ``plain_listen`` is a second ``host:port``, on loopback, without TLS.
 
         ``http`` is the ``host:port`` (port 0: any) at which the server answers HTTP: a status page at ``/``,
-        ``/status.json``, ``/metrics`` for Prometheus, ``/health/live`` and ``/health/ready``. With
-        ``metrics_per_stream`` the metrics have offsets, bytes and writers of each stream.
+        ``/status.json``, ``/metrics`` for Prometheus, ``/health/live`` and ``/health/ready``. With ``https://`` in
+        front of it TLS is spoken there, with the certificate of ``tls``. ``http_hosts`` are names by which a proxy asks
+        a server on loopback, beside addresses and ``localhost``. With ``metrics_per_stream`` the metrics have offsets,
+        bytes and writers of each stream.
 
         ``auth`` is a file that says who may do what, made with ``sbp token create``; it is read again within a second
         of each change. Without it everybody who can connect may do everything.
@@ -529,7 +532,7 @@ class Server:
         """``host:port`` listened on without TLS beside the other, where ``plain_listen`` asked for one."""
     @property
     def http_address(self) -> str | None:
-        """``host:port`` of the status page and the metrics; ``None`` without ``http``."""
+        """``host:port`` of the status page, with TLS ``https://host:port``; ``None`` without ``http``."""
     @property
     def error(self) -> BaseException | None:
         """Why the server takes no more appends, once its log has failed; ``None`` while all is well."""

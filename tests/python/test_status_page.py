@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -178,6 +179,33 @@ def test_streams_are_searched_and_shown_by_keyboard(page: Page, watched: sbp.Ser
     page.until(lambda: page.rows("stream-table") == ["No stream fits."])
 
 
+def test_many_streams_are_searched_and_sorted_without_listing_them(page: Page, watched: sbp.Server) -> None:
+    async def create() -> None:
+        async with sbp.aio.connect(watched.address) as client:
+            for first in range(0, 10_000, 500):
+                names = (f"sensors/{number:05}" for number in range(first, first + 500))
+                await asyncio.gather(*(client.create_stream(name) for name in names))
+            await client.append("sensors/07777", [b"x" * 1_000] * 50)
+
+    asyncio.run(create())
+    page.open(watched.http_address)
+    page.until(lambda: "100 of 10,000 shown" in page.text("stream-note"))
+    page.browser.execute_script(
+        "window.rendered = 0;"
+        "new MutationObserver((changes) => {"
+        "  for (const change of changes) for (const node of change.addedNodes) rendered += node.tagName === 'TR';"
+        "}).observe(document.querySelector('#stream-table tbody'), { childList: true });"
+    )
+    page.element("search").send_keys("sensors/0999")
+    page.until(lambda: len(page.rows("stream-table")) == 10)
+    page.element("search").clear()
+    page.browser.find_element(By.CSS_SELECTOR, "[data-sort=bytes]").click()
+    page.until(lambda: page.rows("stream-table")[0].startswith("sensors/07777 0 \N{EN DASH} 50"))
+    assert len(page.rows("stream-table")) == 100
+    # A page of rows for each letter at the most, and not ten thousand.
+    assert page.browser.execute_script("return rendered") <= 100 * (len("sensors/0999") + 3)
+
+
 def test_rates_move_while_an_append_runs(page: Page, watched: sbp.Server) -> None:
     with sbp.connect(watched.address) as client:
         client.create_stream("busy")
@@ -219,10 +247,11 @@ def test_lag_of_a_cursor_is_shown(page: Page, watched: sbp.Server) -> None:
     with sbp.connect(watched.address) as client:
         stream = client.create_stream("orders")
         stream.append([b"x"] * 10)
-        cursor = client.cursor("billing", ["orders"])
-        cursor.commit({"orders": 4})
+        for name, done in (("billing", 4), ("dashboards", 10), ("stuck", 1)):
+            client.cursor(name, ["orders"]).commit({"orders": done})
     page.open(watched.http_address)
-    page.until(lambda: page.rows("cursor-table") == ["billing orders 4 6"])
+    lags = ["stuck orders 1 9", "billing orders 4 6", "dashboards orders 10 0"]
+    page.until(lambda: page.rows("cursor-table") == lags)
 
 
 @contextlib.contextmanager

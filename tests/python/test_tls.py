@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import pickle
+import ssl
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -183,3 +187,44 @@ def test_certificates_are_replaced_under_writers(made: Path, tmp_path: Path, nam
             writer.join(20)
         assert not failed
         assert client.stream(name).fetch("latest-1")
+
+
+def test_http_speaks_tls_too_with_a_token_for_other_machines(made: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    command = [
+        sys.executable,
+        "-m",
+        "sbp_native._cli",
+        "token",
+        "create",
+        "ops",
+        "--allow",
+        "admin:*",
+        "--auth",
+        str(names),
+    ]
+    token = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    tls = sbp.Tls(cert=made / "server.crt", key=made / "server.key", ca=made / "ca.crt")
+    with sbp.Server(durability="none", tls=tls, http="https://0.0.0.0:0", auth=names) as server:
+        assert server.http_address is not None
+        assert server.http_address.startswith("https://0.0.0.0:")
+        url = server.http_address.replace("0.0.0.0", "127.0.0.1") + "/metrics"
+        trusted = ssl.create_default_context(cafile=made / "ca.crt")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(url, context=trusted, timeout=20)
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, context=trusted, timeout=20) as answer:
+            assert answer.read().endswith(b"# EOF\n")
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            urllib.request.urlopen(request, context=ssl.create_default_context(), timeout=20)
+    with pytest.raises(sbp.ServerConfigError, match="--tls-cert"):
+        sbp.Server(durability="none", http="https://127.0.0.1:0")
+
+
+def test_a_proxy_asks_by_its_own_name() -> None:
+    with sbp.Server(durability="none", http="127.0.0.1:0", http_hosts=["status.example"]) as server:
+        for host, code in (("status.example", 200), ("evil.example", 421)):
+            connection = http.client.HTTPConnection(server.http_address or "", timeout=20)
+            connection.request("GET", "/health/live", headers={"Host": host})
+            assert connection.getresponse().status == code
+            connection.close()

@@ -199,9 +199,13 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) insecure_listen: bool,
     /// Answer HTTP at this address: a status page for people, /status.json, /metrics for Prometheus, /health/live and
-    /// /health/ready. Port 0 takes any free one; it is printed.
+    /// /health/ready. Port 0 takes any free one; it is printed. With https:// in front of it, TLS is spoken there with
+    /// the certificate of --tls-cert.
     #[arg(long, env = "SBP_HTTP", value_name = "HOST:PORT")]
     pub(crate) http: Option<String>,
+    /// A name by which a proxy asks --http on loopback, beside addresses and localhost; several with commas between them.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "http")]
+    pub(crate) http_host: Vec<String>,
     /// Have /metrics tell of each stream: offsets, bytes, writers. As many lines as there are streams.
     #[arg(long, requires = "http")]
     pub(crate) metrics_per_stream: bool,

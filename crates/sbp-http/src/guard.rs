@@ -37,9 +37,10 @@ pub(crate) fn bearer(headers: &HeaderMap) -> &str {
     }
 }
 
-/// Whether a request to a listener on loopback was meant for it: its host is an address or `localhost`. A page of
-/// somebody else whose name was made to lead to loopback (DNS rebinding) comes with that name.
-pub(crate) fn is_meant_for_loopback(headers: &HeaderMap) -> bool {
+/// Whether a request to a listener on loopback was meant for it: its host is an address, `localhost`, or one of the names
+/// of a proxy in front of it. A page of somebody else whose name was made to lead to loopback (DNS rebinding) comes with
+/// that name.
+pub(crate) fn is_meant_for_loopback(headers: &HeaderMap, names: &[String]) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else {
         return false;
     };
@@ -47,7 +48,8 @@ pub(crate) fn is_meant_for_loopback(headers: &HeaderMap) -> bool {
         Some((inside, _port)) => inside,
         None => host.rsplit_once(':').map_or(host, |(name, _port)| name),
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+    let is_named = |known: &str| name.eq_ignore_ascii_case(known);
+    is_named("localhost") || name.parse::<IpAddr>().is_ok() || names.iter().any(|known| is_named(known))
 }
 
 #[cfg(test)]
@@ -56,20 +58,25 @@ mod tests {
 
     #[test]
     fn names_of_others_are_not_meant_for_loopback() {
+        let names = ["status.example.com".to_owned()];
         for (host, meant) in [
             ("127.0.0.1:8080", true),
             ("127.0.0.1", true),
             ("localhost:1", true),
             ("LOCALHOST", true),
             ("[::1]:8080", true),
+            ("Status.example.com", true),
+            ("status.example.com:443", true),
+            ("other.status.example.com", false),
+            ("example.com", false),
             ("evil.example:8080", false),
             ("localhost.evil.example", false),
             ("127.0.0.1.evil.example", false),
             ("", false),
         ] {
             let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))]);
-            assert_eq!(is_meant_for_loopback(&headers), meant, "{host:?}");
+            assert_eq!(is_meant_for_loopback(&headers, &names), meant, "{host:?}");
         }
-        assert!(!is_meant_for_loopback(&HeaderMap::new()));
+        assert!(!is_meant_for_loopback(&HeaderMap::new(), &names));
     }
 }

@@ -3,7 +3,7 @@
 //! | path | what it is |
 //! | --- | --- |
 //! | `/` | the status page |
-//! | `/status.json` | everything that the page shows; `search`, `limit` and `stream` choose the streams |
+//! | `/status.json` | everything that the page shows; `search`, `sort`, `limit` and `stream` choose the streams |
 //! | `/metrics` | the figures for Prometheus, in the text format of OpenMetrics |
 //! | `/health/live` | 200 while the process answers |
 //! | `/health/ready` | 200 if the server can be sent work, else 503: while it recovers, drains, or has failed |

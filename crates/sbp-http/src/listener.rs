@@ -5,7 +5,6 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,22 +13,24 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use sbp_server::{Monitor, StartError, check_listen_address};
-use sbp_transport::{Descriptors, ListenError, listen};
+use sbp_server::{ServerConfig, ServerTlsFiles, StartError, TlsFileError, check_listen_address};
+use sbp_transport::{Descriptors, Link, ListenError, ServerTls, Socket, accept_options, listen};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::routes::{Answers, routes};
+use crate::routes::{Answers, THREADS, routes};
 
 /// Connections at once. One more ends the oldest of them.
 const CONNECTIONS: usize = 64;
-/// How long the head of a request may take, and how long a connection may be idle between two.
+/// How long the handshake of TLS may take, or the head of a request, and how long a connection may be idle between two.
 const HEAD_TIME: Duration = Duration::from_secs(5);
-/// How long a connection may last, whatever it does; browsers and Prometheus open another.
+/// How long a connection may last if nothing else is said.
 const LIFETIME: Duration = Duration::from_secs(60);
+/// What is spoken inside TLS (RFC 7301).
+pub(crate) const PROTOCOL: &[u8] = b"http/1.1";
 /// The most bytes of a request's head.
 const HEAD_BYTES: usize = 16 << 10;
 /// The most headers of a request.
@@ -39,21 +40,39 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Descriptors besides those of connections.
 const OTHER_DESCRIPTORS: usize = 8;
 
-/// Where a server is looked at.
+/// Where a server is looked at. Change what is to differ from [`HttpConfig::default`].
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
-    /// `host:port` to listen on; port 0 lets the system choose.
+    /// `host:port` to listen on; port 0 lets the system choose. With `https://` in front of it TLS is spoken, with the
+    /// certificate of the server.
     pub listen: String,
-    /// Allows an address that other machines can reach, although nobody is asked who he is.
+    /// Names that a listener on loopback is asked by, beside `localhost`: those of a proxy in front of it.
+    pub hosts: Vec<String>,
+    /// Allows an address that other machines can reach, although nobody is asked who he is, or others can read along.
     pub insecure_listen: bool,
     /// Whether `/metrics` has the figures of each stream.
     pub per_stream: bool,
+    /// How long a connection may last, whatever it does; browsers and Prometheus open another.
+    pub lifetime: Duration,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:0".to_owned(),
+            hosts: Vec::new(),
+            insecure_listen: false,
+            per_stream: false,
+            lifetime: LIFETIME,
+        }
+    }
 }
 
 /// A listener that answers HTTP about one server. Dropping it ends it.
 #[derive(Debug)]
 pub struct HttpServer {
     local: SocketAddr,
+    tls: Option<Arc<ServerTls>>,
     descriptors: Arc<Descriptors>,
     /// The process that started it. A forked one inherits this value and not the thread.
     process: u32,
@@ -67,32 +86,33 @@ struct Running {
 }
 
 impl HttpServer {
-    /// Begins to answer about what `monitor` sees.
+    /// Begins to answer about the server that has this configuration, or will have.
     ///
     /// # Errors
     ///
-    /// [`StartError`]: the address is none, is taken, or can be reached by other machines.
-    pub fn start(config: &HttpConfig, monitor: Monitor) -> Result<Self, StartError> {
-        check_listen_address(&config.listen, config.insecure_listen)?;
+    /// [`StartError`]: the address is none, is taken, or can be reached by other machines; or there is no certificate.
+    pub fn start(config: &HttpConfig, server: &ServerConfig) -> Result<Self, StartError> {
+        let (address, tls) = address(&config.listen, server)?;
+        let is_guarded = tls.is_some() && server.access.is_some();
+        check_listen_address(address, config.insecure_listen || is_guarded)?;
         let runtime = Builder::new_current_thread()
-            .max_blocking_threads(1)
+            .max_blocking_threads(THREADS)
             .thread_name("sbp-http-answer")
             .enable_io()
             .enable_time()
             .build()
             .map_err(failed("start the HTTP listener's thread"))?;
-        let listener = bind(&runtime, &config.listen)?;
+        let listener = bind(&runtime, address)?;
         let local = listener.local_addr().map_err(failed("read the address of HTTP"))?;
         let descriptors = Descriptors::new(CONNECTIONS + OTHER_DESCRIPTORS);
-        let answers = Answers {
-            monitor,
-            per_stream: config.per_stream,
-            is_loopback: local.ip().is_loopback(),
-        };
+        let hosts = local.ip().is_loopback().then(|| config.hosts.as_slice().into());
+        let answers = Answers::new(server.monitor.clone(), config.per_stream, hosts);
         let (stop, stopped) = watch::channel(false);
         let acceptor = Acceptor {
             descriptors: Arc::clone(&descriptors),
             router: routes(answers),
+            tls: tls.clone(),
+            lifetime: config.lifetime,
             connections: JoinSet::new(),
             oldest: VecDeque::new(),
         };
@@ -102,9 +122,11 @@ impl HttpServer {
             drop(runtime);
         });
         let thread = thread.map_err(failed("start the HTTP listener's thread"))?;
-        tracing::info!(address = %local, "answering HTTP: a status page, metrics, health");
+        let has_tls = tls.is_some();
+        tracing::info!(address = %local, tls = has_tls, "answering HTTP: a status page, metrics, health");
         Ok(Self {
             local,
+            tls,
             descriptors,
             process: std::process::id(),
             running: ManuallyDrop::new(Running {
@@ -118,6 +140,21 @@ impl HttpServer {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Whether it speaks TLS.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Reads the files of the certificate and its key again where they have changed; connections stay.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsFileError`] names the file that cannot be used; the certificate from before stays in use.
+    pub fn reload_certificate(&self) -> Result<(), TlsFileError> {
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
     }
 
     /// The descriptors that it holds now. Takes no lock, so that a child process can call it right after a fork.
@@ -146,6 +183,31 @@ fn failed(what: &str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Io { what, source }
 }
 
+/// `host:port`, and TLS if it is asked for. Clients are not asked for a certificate: browsers have none, and a token says
+/// who asks.
+fn address<'a>(listen: &'a str, server: &ServerConfig) -> Result<(&'a str, Option<Arc<ServerTls>>), StartError> {
+    let bad = |reason: &str| StartError::BadAddress {
+        address: listen.to_owned(),
+        reason: reason.to_owned(),
+    };
+    match listen.split_once("://") {
+        None => Ok((listen, None)),
+        Some(("http", address)) => Ok((address.trim_end_matches('/'), None)),
+        Some(("https", address)) => {
+            let files = server.tls.clone().ok_or_else(|| {
+                bad("https:// is spoken with the certificate of the server (--tls-cert, --tls-key), and it has none")
+            })?;
+            let files = ServerTlsFiles {
+                client_ca: None,
+                ..files
+            };
+            let tls = ServerTls::speaking(PROTOCOL, files)?;
+            Ok((address.trim_end_matches('/'), Some(tls)))
+        }
+        Some(_) => Err(bad("HTTP is answered at host:port or https://host:port")),
+    }
+}
+
 fn bind(runtime: &Runtime, address: &str) -> Result<TcpListener, StartError> {
     let _inside = runtime.enter();
     let address = address.to_owned();
@@ -161,6 +223,8 @@ fn bind(runtime: &Runtime, address: &str) -> Result<TcpListener, StartError> {
 struct Acceptor {
     descriptors: Arc<Descriptors>,
     router: Router,
+    tls: Option<Arc<ServerTls>>,
+    lifetime: Duration,
     connections: JoinSet<()>,
     /// The connections, the oldest first, and some that have ended.
     oldest: VecDeque<AbortHandle>,
@@ -194,21 +258,34 @@ impl Acceptor {
         {
             oldest.abort();
         }
-        let service = TowerToHyperService::new(self.router.clone());
-        let registered = self.descriptors.register(stream.as_raw_fd());
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIME)
-            .max_buf_size(HEAD_BYTES)
-            .max_headers(HEADERS)
-            .serve_connection(TokioIo::new(stream), service);
+        // Without them a peer that is gone is noticed later.
+        let _set = accept_options(&stream);
+        let socket = Socket::new(stream, &self.descriptors);
+        let (router, tls, lifetime) = (self.router.clone(), self.tls.clone(), self.lifetime);
         let serving = self.connections.spawn(async move {
-            let mut connection = pin!(connection);
-            // Dropped before the connection closes its descriptor.
-            let _registered = registered;
             // What a client does wrong, or how slow it is, is its own affair.
-            let _ended = timeout(LIFETIME, connection.as_mut()).await;
+            let _ended = timeout(lifetime, serve(socket, tls, router)).await;
         });
         self.oldest.push_back(serving);
     }
+}
+
+async fn serve(socket: Socket, tls: Option<Arc<ServerTls>>, router: Router) {
+    let link = match tls {
+        None => Link::plain(socket),
+        Some(tls) => match Link::accept(socket, &tls, HEAD_TIME).await {
+            Ok(accepted) => accepted.link,
+            Err(failure) => {
+                tracing::debug!(%failure, "no TLS with a client of HTTP");
+                return;
+            }
+        },
+    };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEADERS)
+        .serve_connection(TokioIo::new(link), TowerToHyperService::new(router));
+    let _ended = connection.await;
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::fd::RawFd;
 
-use sbp_server::{Server, ServerConfig, ShutdownError, StartError};
+use sbp_server::{Server, ServerConfig, ShutdownError, StartError, TlsFileError};
 
 use crate::listener::{HttpConfig, HttpServer};
 
@@ -25,7 +25,7 @@ impl ObservedServer {
     ///
     /// [`StartError`] names what is in the way and what to do about it. Nothing is left running.
     pub fn start(config: ServerConfig, http: Option<&HttpConfig>) -> Result<Self, StartError> {
-        let http = http.map(|http| HttpServer::start(http, config.monitor.clone()));
+        let http = http.map(|http| HttpServer::start(http, &config));
         let http = http.transpose()?;
         let server = Server::start(config)?;
         Ok(Self { server, http })
@@ -35,6 +35,24 @@ impl ObservedServer {
     #[must_use]
     pub fn http_addr(&self) -> Option<SocketAddr> {
         self.http.as_ref().map(HttpServer::local_addr)
+    }
+
+    /// The same as a browser wants it, without a path: `http://host:port`, or with `https://`.
+    #[must_use]
+    pub fn http_url(&self) -> Option<String> {
+        let http = self.http.as_ref()?;
+        let scheme = if http.has_tls() { "https" } else { "http" };
+        Some(format!("{scheme}://{}", http.local_addr()))
+    }
+
+    /// As [`Server::reload_certificates`], for SBP and for HTTP.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsFileError`] names the first file that cannot be used; the certificates from before stay in use.
+    pub fn reload_certificates(&self) -> Result<(), TlsFileError> {
+        let http = self.http.as_ref().map_or(Ok(()), HttpServer::reload_certificate);
+        self.server.reload_certificates().and(http)
     }
 
     /// The descriptors that both hold now. Takes no lock, so that a child process can call it right after a fork.

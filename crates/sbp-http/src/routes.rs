@@ -1,15 +1,23 @@
 //! The paths and their answers.
 
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Query as Asked, Request, State};
 use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use sbp_server::{Monitor, Permission, Query};
+use futures_util::stream::unfold;
+use sbp_server::{Monitor, Permission, Problem, Query, Scrape, Sort};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::guard::{bearer, is_meant_for_loopback, with_headers};
 use crate::page::FILES;
@@ -23,14 +31,61 @@ const LONGEST_SEARCH: usize = 255;
 const JSON: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// How long it may take to find out what is wrong, before health is told without it.
+const CHECK_TIME: Duration = Duration::from_secs(2);
+
+/// Threads that make answers: one for each [`Lane`].
+pub(crate) const THREADS: usize = 3;
+
 /// What the answers are made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Answers {
-    pub(crate) monitor: Monitor,
+    monitor: Monitor,
     /// Whether metrics have the figures of each stream.
-    pub(crate) per_stream: bool,
-    /// Whether only this machine can reach the listener.
-    pub(crate) is_loopback: bool,
+    per_stream: bool,
+    /// The names that a listener is asked by which only this machine can reach; `None`: others can, by any name.
+    hosts: Option<Arc<[String]>>,
+    checks: Lane,
+    scrapes: Lane,
+    figures: Lane,
+}
+
+impl Answers {
+    pub(crate) fn new(monitor: Monitor, per_stream: bool, hosts: Option<Arc<[String]>>) -> Self {
+        Self {
+            monitor,
+            per_stream,
+            hosts,
+            checks: Lane::default(),
+            scrapes: Lane::default(),
+            figures: Lane::default(),
+        }
+    }
+}
+
+/// Work that may wait for locks and the disk, one piece after the other on a thread. Work of another lane does not wait
+/// for it.
+#[derive(Clone, Debug)]
+struct Lane(Arc<Semaphore>);
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Lane {
+    /// Does this; `None`: the listener ends.
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let turn = Arc::clone(&self.0).acquire_owned().await.ok()?;
+        let working = spawn_blocking(move || {
+            let done = work();
+            // Not before: who asked may be gone while this goes on.
+            drop(turn);
+            done
+        });
+        working.await.ok()
+    }
 }
 
 /// The part of `/status.json` that chooses streams.
@@ -38,6 +93,7 @@ pub(crate) struct Answers {
 #[serde(default)]
 struct Choice {
     search: String,
+    sort: Sort,
     limit: Option<usize>,
     stream: Option<i64>,
 }
@@ -59,8 +115,11 @@ pub(crate) fn routes(answers: Answers) -> Router {
 }
 
 async fn refuse_others(State(answers): State<Answers>, request: Request, next: Next) -> Response {
-    if answers.is_loopback && !is_meant_for_loopback(request.headers()) {
-        let text = "this server is on loopback: ask it by 127.0.0.1 or localhost\n";
+    if let Some(hosts) = &answers.hosts
+        && !is_meant_for_loopback(request.headers(), hosts)
+    {
+        let text =
+            "this server is on loopback: ask it by 127.0.0.1 or localhost, or by a name that --http-host gives\n";
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
     next.run(request).await
@@ -83,31 +142,43 @@ fn refusal(monitor: &Monitor, headers: &HeaderMap) -> Option<Response> {
 }
 
 async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
-    let Answers {
-        monitor, per_stream, ..
-    } = answers;
-    if let Some(refused) = refusal(&monitor, &headers) {
+    if let Some(refused) = refusal(&answers.monitor, &headers) {
         return refused;
     }
-    let text = move || ([(CONTENT_TYPE, OPEN_METRICS)], monitor.metrics(per_stream));
-    elsewhere(text).await
+    // The next piece is made when the last one is on its way: who reads slowly keeps one piece here, and no thread.
+    let scrape = Scrape::new(answers.monitor, answers.per_stream);
+    let pieces = unfold(Some(scrape), move |scrape| {
+        let lane = answers.scrapes.clone();
+        async move {
+            let mut scrape = scrape?;
+            match lane.run(move || (scrape.next(), scrape)).await {
+                Some((piece, scrape)) => Some((Ok(piece?), Some(scrape))),
+                None => Some((Err(io::Error::other("the listener ends")), None)),
+            }
+        }
+    });
+    ([(CONTENT_TYPE, OPEN_METRICS)], Body::from_stream(pieces)).into_response()
 }
 
 async fn ready(State(answers): State<Answers>, headers: HeaderMap) -> Response {
-    let may_know_why = refusal(&answers.monitor, &headers).is_none();
-    elsewhere(move || {
-        let mut readiness = answers.monitor.readiness();
-        if !may_know_why {
-            readiness.problems.clear();
+    let mut readiness = answers.monitor.verdict();
+    if refusal(&answers.monitor, &headers).is_none() {
+        let monitor = answers.monitor.clone();
+        match timeout(CHECK_TIME, answers.checks.run(move || monitor.readiness())).await {
+            Ok(Some(found)) => readiness = found,
+            Ok(None) => {}
+            Err(_) => readiness.problems.push(Problem {
+                kind: "busy",
+                text: format!("what is wrong, if anything, could not be found out within {CHECK_TIME:?}"),
+            }),
         }
-        let code = if readiness.ready {
-            StatusCode::OK
-        } else {
-            StatusCode::SERVICE_UNAVAILABLE
-        };
-        (code, json(&readiness))
-    })
-    .await
+    }
+    let code = if readiness.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (code, json(&readiness)).into_response()
 }
 
 async fn status(State(answers): State<Answers>, headers: HeaderMap, Asked(choice): Asked<Choice>) -> Response {
@@ -123,20 +194,14 @@ async fn status(State(answers): State<Answers>, headers: HeaderMap, Asked(choice
     }
     let query = Query {
         search: choice.search,
+        sort: choice.sort,
         limit: choice.limit.unwrap_or(STREAMS).min(MOST_STREAMS),
         stream: choice.stream,
         cursors: true,
     };
-    elsewhere(move || json(&answers.monitor.status(&query))).await
-}
-
-/// Makes an answer on a thread that may wait for locks and the disk, one after the other.
-async fn elsewhere<A: IntoResponse + Send + 'static>(make: impl FnOnce() -> A + Send + 'static) -> Response {
-    match spawn_blocking(make).await {
-        Ok(answer) => answer.into_response(),
-        // The listener ends.
-        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-    }
+    let made = answers.figures.run(move || json(&answers.monitor.status(&query))).await;
+    // Else the listener ends.
+    made.unwrap_or_else(|| StatusCode::SERVICE_UNAVAILABLE.into_response())
 }
 
 fn json(value: &impl Serialize) -> Response {

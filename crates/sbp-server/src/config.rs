@@ -101,6 +101,9 @@ pub struct ServerConfig {
     pub retention_interval: Duration,
     /// How long the server waits between two checks of sealed files of its log for damage.
     pub scrub_interval: Duration,
+    /// How long one operation of the disk may take before it counts as hung, which is logged and shown as a problem while
+    /// it lasts.
+    pub disk_patience: Duration,
     /// How often a range server tells its placement driver that it is up, and reports its load.
     pub report_interval: Duration,
     /// Where the server can be looked at, from its start on.
@@ -141,6 +144,7 @@ impl Default for ServerConfig {
             max_held_bytes: 1 << 30,
             retention_interval: Duration::from_secs(30),
             scrub_interval: Duration::from_secs(60),
+            disk_patience: Duration::from_secs(5),
             report_interval: Duration::from_secs(3),
             monitor: Monitor::default(),
             segment_bytes: None,

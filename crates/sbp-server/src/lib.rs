@@ -15,6 +15,7 @@ mod connection;
 mod connections;
 mod cursors;
 mod data_dir;
+mod disk_watch;
 mod error;
 mod failure;
 mod histogram;
@@ -37,6 +38,7 @@ mod refusals;
 mod reject;
 mod roles;
 mod runtime;
+mod scrape;
 mod server;
 mod start;
 mod stats;
@@ -58,10 +60,11 @@ pub use sbp_log::Durability;
 #[cfg(feature = "testing")]
 pub use sbp_log::ForgetWriters;
 pub use sbp_transport::{ClientTlsFiles, ServerTlsFiles, TlsFileError};
+pub use scrape::Scrape;
 pub use server::Server;
 pub use stats::ServerStats;
 pub use status::{
     Cluster, Counts, CursorRow, DamagedRecords, Gauges, Latencies, Member, Permission, Phase, Problem, Query, RangeRow,
-    Readiness, Refused, Replica, Snapshot, Status, StreamDetail, StreamRow, Streams,
+    Readiness, Refused, Replica, Snapshot, Sort, Status, StreamDetail, StreamRow, Streams,
 };
 pub use verify::{DirectoryFault, DirectoryReport, LostRecords, verify};

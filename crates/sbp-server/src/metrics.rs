@@ -1,12 +1,13 @@
 //! A server's figures as metrics, in the text format of OpenMetrics.
 //!
-//! Nothing is kept here: each scrape encodes a [`Status`]. What is counted while the server works are atomic integers,
-//! so that nothing on the way of an append takes a lock, and a forked child inherits none of somebody else's.
+//! Nothing is kept here: each scrape encodes a [`Status`], and then pages of streams. What is counted while the server
+//! works are atomic integers, so that nothing on the way of an append takes a lock, and a forked child inherits none of
+//! somebody else's.
 
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode as encode_text;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
@@ -14,13 +15,37 @@ use prometheus_client::registry::Registry;
 use crate::histogram::Durations;
 use crate::status::{Phase, Snapshot, Status, StreamRow};
 
-/// The text of a scrape.
-pub(crate) fn encode(status: Status) -> String {
-    let mut registry = Registry::with_prefix("sbp");
-    registry.register_collector(Box::new(Scrape(status)));
+/// The figures of the server as text, to be followed by those of streams and the [end](end).
+pub(crate) fn server(status: Status) -> String {
+    text(Scrape(status))
+}
+
+/// A page of one [family](FAMILIES) of figures of streams; the first page of a family begins with its head.
+pub(crate) fn streams(family: usize, rows: Vec<StreamRow>, is_first: bool) -> String {
+    let text = text(StreamScrape { family, rows });
+    if is_first {
+        return text;
+    }
+    let samples = text.split_inclusive('\n').filter(|line| !line.starts_with('#'));
+    samples.collect()
+}
+
+/// How many figures there are of each stream. The format wants all samples of one together.
+pub(crate) const FAMILIES: usize = STREAM_GAUGES.len();
+
+/// What ends a scrape.
+pub(crate) fn end() -> String {
     let mut text = String::new();
     // Writing into a string does not fail.
-    let _written = encode_text(&mut text, &registry);
+    let _written = encode_eof(&mut text);
+    text
+}
+
+fn text(collector: impl Collector) -> String {
+    let mut registry = Registry::with_prefix("sbp");
+    registry.register_collector(Box::new(collector));
+    let mut text = String::new();
+    let _written = encode_registry(&mut text, &registry);
     text
 }
 
@@ -42,12 +67,13 @@ impl Collector for Scrape {
             "Time since the server's start",
             status.uptime.as_secs_f64(),
         )?;
+        let wait = "How long the oldest operation of the disk has been under way, 0 if none is";
+        out.seconds("disk_wait_seconds", wait, status.disk_wait.as_secs_f64())?;
         match &status.server {
             Some(server) => {
                 counts(&mut out, server)?;
                 gauges(&mut out, server)?;
-                latencies(&mut out, server)?;
-                streams(&mut out, &server.streams.list)
+                latencies(&mut out, server)
             }
             None => Ok(()),
         }
@@ -114,6 +140,12 @@ fn gauges(out: &mut Writer<'_>, server: &Snapshot) -> fmt::Result {
         "Reads that wait for a reader thread",
         gauges.reads_pending,
     )?;
+    out.gauge("fetches_waiting", "FETCHes that wait for data", gauges.fetches_waiting)?;
+    out.gauge(
+        "metadata_pending",
+        "Changes of streams and ranges that are not done",
+        gauges.metadata_pending,
+    )?;
     out.gauge("log_segments", "Segments of the log", gauges.segments)?;
     out.gauge(
         "disk_free_bytes",
@@ -159,26 +191,46 @@ fn latencies(out: &mut Writer<'_>, server: &Snapshot) -> fmt::Result {
     out.histogram("loop_lag_seconds", lag, &took.loop_lag)
 }
 
-fn streams(out: &mut Writer<'_>, list: &[StreamRow]) -> fmt::Result {
-    let labels = |stream: &StreamRow| {
-        let name = stream.name.clone().unwrap_or_default();
-        [("stream", stream.id.to_string()), ("name", name)]
-    };
-    if list.is_empty() {
-        return Ok(());
-    }
-    let starts = list.iter().map(|stream| (labels(stream), stream.start));
-    out.gauges("stream_start_offset", "The first offset that is kept", starts)?;
-    let ends = list.iter().filter_map(|stream| Some((labels(stream), stream.end?)));
-    out.gauges("stream_end_offset", "One past the last record", ends)?;
-    let bytes = list.iter().map(|stream| (labels(stream), stream.bytes));
-    out.gauges("stream_bytes", "Bytes stored on this server", bytes)?;
-    let writers = list.iter().map(|stream| (labels(stream), stream.writers));
-    out.gauges(
+type StreamGauge = (&'static str, &'static str, fn(&StreamRow) -> Option<Gauge>);
+
+/// The figures of each stream: name, meaning, value.
+const STREAM_GAUGES: [StreamGauge; 4] = [
+    ("stream_start_offset", "The first offset that is kept", |stream| {
+        Some(stream.start.into())
+    }),
+    ("stream_end_offset", "One past the last record", |stream| {
+        stream.end.map(Gauge::from)
+    }),
+    ("stream_bytes", "Bytes stored on this server", |stream| {
+        Some(stream.bytes.into())
+    }),
+    (
         "stream_writers",
         "Idempotent writers that this server remembers",
-        writers,
-    )
+        |stream| Some(stream.writers.into()),
+    ),
+];
+
+#[derive(Debug)]
+struct StreamScrape {
+    family: usize,
+    rows: Vec<StreamRow>,
+}
+
+impl Collector for StreamScrape {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some((name, help, value)) = STREAM_GAUGES.get(self.family) else {
+            return Ok(());
+        };
+        let samples = self.rows.iter().filter_map(|stream| {
+            let name = stream.name.as_deref().unwrap_or_default();
+            Some((
+                [("stream", stream.id.to_string()), ("name", name.to_owned())],
+                value(stream)?,
+            ))
+        });
+        Writer { encoder }.gauges(name, help, samples)
+    }
 }
 
 /// Writes metrics, each by one call.

@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use sbp_locks::Mutex;
+use sbp_types::StreamId;
 
+use crate::disk_watch::DiskWatch;
 use crate::failure::ServerFailure;
-use crate::metrics;
-use crate::status::{Permission, Phase, Problem, Query, Readiness, Snapshot, Status};
+use crate::status::{Permission, Phase, Problem, Query, Readiness, Snapshot, Status, StreamRow};
 
 /// A view of a server. Give it to the server in its configuration; clones are the same view.
 ///
@@ -22,6 +23,7 @@ pub struct Monitor {
 
 struct State {
     phase: Phase,
+    disk: Option<Arc<DiskWatch>>,
     figures: Option<Weak<dyn Figures>>,
 }
 
@@ -29,6 +31,10 @@ struct State {
 pub(crate) trait Figures: Send + Sync {
     /// Everything, with the streams that were asked for.
     fn snapshot(&self, query: &Query) -> Snapshot;
+    /// All streams.
+    fn stream_ids(&self) -> Vec<StreamId>;
+    /// The figures of those of these streams that still exist.
+    fn stream_rows(&self, ids: &[StreamId]) -> Vec<StreamRow>;
     /// What an operator should look at.
     fn problems(&self) -> Vec<Problem>;
     /// Whether who has this token may see all of that; empty: no token.
@@ -41,6 +47,7 @@ impl Default for Monitor {
     fn default() -> Self {
         let state = State {
             phase: Phase::Starting,
+            disk: None,
             figures: None,
         };
         Self {
@@ -54,6 +61,11 @@ impl Monitor {
     /// The server has come to this phase.
     pub(crate) fn enter(&self, phase: Phase) {
         self.shared.lock().phase = phase;
+    }
+
+    /// From now on it is seen whether the disk answers.
+    pub(crate) fn watch(&self, disk: Arc<DiskWatch>) {
+        self.shared.lock().disk = Some(disk);
     }
 
     /// From now on the server can be looked at.
@@ -72,7 +84,7 @@ impl Monitor {
         (state.phase, state.figures.as_ref().and_then(Weak::upgrade))
     }
 
-    /// Whether who has this token may be shown [figures](Self::status), [metrics](Self::metrics) and
+    /// Whether who has this token may be shown [figures](Self::status), [metrics](crate::Scrape) and
     /// [problems](Self::readiness); empty: no token. As long as the server recovers there is nothing to hide.
     #[must_use]
     pub fn permission(&self, token: &str) -> Permission {
@@ -80,11 +92,37 @@ impl Monitor {
         figures.map_or(Permission::Granted, |figures| figures.permission(token))
     }
 
-    /// Whether the server can be sent work.
+    /// Whether the server can be sent work, without the problems: takes two locks for moments, and waits for nothing.
+    #[must_use]
+    pub fn verdict(&self) -> Readiness {
+        let (phase, figures) = self.look();
+        verdict(phase, figures.as_deref()).0
+    }
+
+    /// Whether the server can be sent work, and what an operator should look at.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         let (phase, figures) = self.look();
-        readiness(phase, figures.as_deref())
+        self.with_problems(phase, figures.as_deref())
+    }
+
+    fn disk(&self) -> Option<Arc<DiskWatch>> {
+        self.shared.lock().disk.clone()
+    }
+
+    fn with_problems(&self, phase: Phase, figures: Option<&dyn Figures>) -> Readiness {
+        let (mut readiness, failed) = verdict(phase, figures);
+        let failed = failed.map(|failure| Problem {
+            kind: "failed",
+            text: failure.to_string(),
+        });
+        let hung = self.disk().and_then(|disk| disk.hung()).map(|hung| Problem {
+            kind: "disk-hung",
+            text: hung.to_string(),
+        });
+        let others = figures.map(Figures::problems).unwrap_or_default();
+        readiness.problems = failed.into_iter().chain(hung).chain(others).collect();
+        readiness
     }
 
     /// Everything about the server.
@@ -96,39 +134,33 @@ impl Monitor {
             version: env!("CARGO_PKG_VERSION"),
             time_ms: i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX),
             uptime: self.began.elapsed(),
-            readiness: readiness(phase, figures.as_deref()),
+            disk_wait: self.disk().map(|disk| disk.wait()).unwrap_or_default(),
+            readiness: self.with_problems(phase, figures.as_deref()),
             server: figures.map(|figures| figures.snapshot(query)),
         }
     }
 
-    /// The figures in the text format of OpenMetrics, which Prometheus reads; with `per_stream` those of each stream
-    /// too.
-    #[must_use]
-    pub fn metrics(&self, per_stream: bool) -> String {
-        let limit = if per_stream { usize::MAX } else { 0 };
-        let query = Query {
-            limit,
-            ..Query::default()
-        };
-        metrics::encode(self.status(&query))
+    /// All streams, if the server can be looked at.
+    pub(crate) fn stream_ids(&self) -> Vec<StreamId> {
+        let (_, figures) = self.look();
+        figures.map(|figures| figures.stream_ids()).unwrap_or_default()
+    }
+
+    /// The figures of those of these streams that still exist.
+    pub(crate) fn stream_rows(&self, ids: &[StreamId]) -> Vec<StreamRow> {
+        let (_, figures) = self.look();
+        figures.map(|figures| figures.stream_rows(ids)).unwrap_or_default()
     }
 }
 
-fn readiness(phase: Phase, figures: Option<&dyn Figures>) -> Readiness {
+fn verdict(phase: Phase, figures: Option<&dyn Figures>) -> (Readiness, Option<Arc<ServerFailure>>) {
     let failed = figures.and_then(Figures::failure);
-    let mut problems: Vec<_> = failed
-        .iter()
-        .map(|failure| Problem {
-            kind: "failed",
-            text: failure.to_string(),
-        })
-        .collect();
-    problems.extend(figures.map(Figures::problems).unwrap_or_default());
-    Readiness {
+    let readiness = Readiness {
         ready: phase == Phase::Serving && failed.is_none(),
         phase,
-        problems,
-    }
+        problems: Vec::new(),
+    };
+    (readiness, failed)
 }
 
 impl fmt::Debug for Monitor {

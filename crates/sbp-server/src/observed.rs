@@ -1,5 +1,6 @@
 //! What a running server shows of itself.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use sbp_types::{RangeKey, ServerId, StreamId};
 
 use crate::connections::Connections;
 use crate::cursors::cursors;
+use crate::disk_watch::DiskWatch;
 use crate::failure::ServerFailure;
 use crate::monitor::Figures;
 use crate::node::Node;
@@ -17,7 +19,7 @@ use crate::range::{HostedStream, Phase, RangeServer};
 use crate::roles::{disk_bytes, resident_bytes};
 use crate::status::{
     Cluster, Counts, DamagedRecords, Gauges, Latencies, Member, Permission, Problem, Query, RangeRow, Refused, Replica,
-    Snapshot, StreamDetail, StreamRow, Streams,
+    Snapshot, Sort, StreamDetail, StreamRow, Streams,
 };
 
 /// The most intervals of damage and ranges of a stream that are listed.
@@ -34,6 +36,7 @@ pub(crate) struct Observed {
     pub(crate) role: &'static str,
     pub(crate) durability: &'static str,
     pub(crate) data_dir: PathBuf,
+    pub(crate) disk: Arc<DiskWatch>,
 }
 
 impl Figures for Observed {
@@ -54,6 +57,33 @@ impl Figures for Observed {
             streams: self.streams(query),
             stream: detail,
         }
+    }
+
+    fn stream_ids(&self) -> Vec<StreamId> {
+        match &self.node.placement {
+            Some(driver) => driver.read(|state| state.streams().map(|stream| stream.id).collect()),
+            None => {
+                let ranges = self.owner.hub.ranges.lock();
+                let mut ids: Vec<_> = ranges.table.streams().map(|(id, _)| id).collect();
+                drop(ranges);
+                ids.sort_unstable();
+                ids
+            }
+        }
+    }
+
+    fn stream_rows(&self, ids: &[StreamId]) -> Vec<StreamRow> {
+        let row = |id: &StreamId| match &self.node.placement {
+            Some(driver) => {
+                let stream = driver.read(|state| state.stream(*id).cloned())?;
+                Some(self.row(*id, stream.name.as_deref()))
+            }
+            None => {
+                let is_here = self.owner.hub.ranges.lock().table.stream(*id).is_some();
+                is_here.then(|| self.row(*id, None))
+            }
+        };
+        ids.iter().filter_map(row).collect()
     }
 
     fn problems(&self) -> Vec<Problem> {
@@ -162,6 +192,8 @@ impl Observed {
             replicas_missing: placement.map_or(0, replicas_missing),
             append_pending_bytes: self.owner.log.pending_bytes(),
             reads_pending: self.node.readers.as_ref().map_or(0, |readers| count(readers.waiting())),
+            fetches_waiting: self.node.counters.fetches_waiting.value(),
+            metadata_pending: self.node.counters.metadata_pending.value(),
             segments: self.owner.log.stats().segments,
             disk_free_bytes,
             disk_size_bytes,
@@ -255,17 +287,29 @@ impl Observed {
                 fitting.map(|(id, _)| (None, id)).collect()
             }
         };
-        found.sort_unstable();
+        match query.sort {
+            Sort::Name => found.sort_unstable(),
+            Sort::Bytes => found.sort_by_cached_key(|(name, id)| (Reverse(self.stored_bytes(*id)), name.clone(), *id)),
+        }
         let rows = found.iter().take(query.limit);
         Streams {
             matched: count(found.len()),
             list: rows.map(|(name, id)| self.row(*id, name.as_deref())).collect(),
-            cursors: if query.cursors {
+            // They are read from the disk, which one may be looking at because it does not answer.
+            cursors: if query.cursors && self.disk.hung().is_none() {
                 cursors(&self.node, &self.owner)
             } else {
                 Vec::new()
             },
         }
+    }
+
+    fn stored_bytes(&self, id: StreamId) -> u64 {
+        let keys: Vec<_> = match self.owner.hub.ranges.lock().table.stream(id) {
+            Some(hosted) => hosted.ranges.iter().map(|range| range.key(id)).collect(),
+            None => return 0,
+        };
+        keys.iter().map(|key| self.owner.log.stored_bytes(*key)).sum()
     }
 
     fn row(&self, id: StreamId, name: Option<&str>) -> StreamRow {
@@ -282,7 +326,7 @@ impl Observed {
             keys.extend(hosted.ranges.iter().map(|range| range.key(id)));
             row.ranges = count(keys.len());
         }
-        row.bytes = keys.iter().map(|key| self.owner.log.stored_bytes(*key)).sum();
+        row.bytes = self.stored_bytes(id);
         if let Some(driver) = &self.node.placement {
             driver.read(|state| {
                 let ranges: Vec<_> = state.ranges_of(id).collect();

@@ -21,6 +21,7 @@ use crate::config::{Roles, ServerConfig};
 use crate::connection::goodbye;
 use crate::connections::{Connections, watch_access};
 use crate::data_dir::{DataDir, fit_to_disk};
+use crate::disk_watch::DiskWatch;
 use crate::error::{ShutdownError, StartError};
 use crate::identity::Identity;
 use crate::listener::{Acceptor, Entrance, HANDOVERS};
@@ -101,8 +102,9 @@ impl ServerRuntime {
             peer_tls: &peer_tls,
         };
         let session = session_config(config);
+        let disk = watch_disk(config, &reception);
         config.monitor.enter(Phase::Recovering);
-        let (node, owner) = open_node(&context, &session, log_config(config, &data_dir))?;
+        let (node, owner) = open_node(&context, &session, log_config(config, &data_dir), &disk)?;
         let locks = lock_descriptors(data_dir.path())
             .into_iter()
             .map(|fd| descriptors.register(fd))
@@ -130,7 +132,7 @@ impl ServerRuntime {
         open_doors(&reception, &acceptor, Entrance { listener, is_plain }, beside, &stopped);
         drop(acceptor);
         start_background_tasks(&runtime, &node, &connections, config, data_dir.path());
-        let observed = observe(config, &node, &owner, &connections, data_dir.path());
+        let observed = observe(config, &node, &owner, &connections, data_dir.path(), disk);
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
             monitor: config.monitor.clone(),
@@ -244,6 +246,14 @@ impl ServerRuntime {
     }
 }
 
+/// Has it seen, from now on, when the disk does not answer.
+fn watch_disk(config: &ServerConfig, reception: &Runtime) -> Arc<DiskWatch> {
+    let disk = DiskWatch::new(config.disk_patience);
+    reception.spawn(DiskWatch::tell(Arc::downgrade(&disk)));
+    config.monitor.watch(Arc::clone(&disk));
+    disk
+}
+
 /// Lets the monitor of the configuration look at the server, which serves now.
 fn observe(
     config: &ServerConfig,
@@ -251,6 +261,7 @@ fn observe(
     owner: &Arc<RangeServer>,
     connections: &Arc<Connections>,
     directory: &Path,
+    disk: Arc<DiskWatch>,
 ) -> Arc<Observed> {
     let observed = Arc::new(Observed {
         node: Arc::clone(node),
@@ -259,6 +270,7 @@ fn observe(
         role: config.roles.name(),
         durability: config.durability.name(),
         data_dir: directory.to_owned(),
+        disk,
     });
     let weak: Weak<Observed> = Arc::downgrade(&observed);
     config.monitor.show(weak);
@@ -346,13 +358,14 @@ fn open_node(
     context: &StartContext<'_>,
     session: &SessionConfig,
     log: LogConfig,
+    disk: &Arc<DiskWatch>,
 ) -> Result<(Arc<Node>, Arc<RangeServer>), StartError> {
     let config = context.config;
     let access = open_access(config)?;
     let audit = config.audit.as_deref().map(Audit::open).transpose();
     let audit = audit.map_err(StartError::Audit)?.map(Arc::new);
     let parts = StorageParts {
-        files: file_system(config),
+        files: disk.around(file_system(config)),
         clock: Arc::new(SystemClock::new()),
         health: Arc::default(),
         counters: Arc::default(),

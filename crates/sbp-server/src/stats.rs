@@ -1,5 +1,6 @@
 //! Figures about a running server.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -56,6 +57,32 @@ impl Counter {
     }
 }
 
+/// How many things there are now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Level(Arc<AtomicU64>);
+
+impl Level {
+    /// One more, until it is dropped.
+    pub(crate) fn one(&self) -> One {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        One(self.clone())
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One of the things of a [`Level`].
+#[derive(Debug)]
+pub(crate) struct One(Level);
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The server's counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -68,6 +95,10 @@ pub(crate) struct Counters {
     /// FETCH entries answered with an error.
     pub(crate) fetches_refused: Counter,
     pub(crate) bytes_fetched: Counter,
+    /// FETCHes that wait for data.
+    pub(crate) fetches_waiting: Level,
+    /// Changes of streams and ranges that are not done.
+    pub(crate) metadata_pending: Level,
     /// How long APPEND entries took that were stored.
     pub(crate) append_seconds: Histogram,
     /// How long FETCHes took that did not wait for data.

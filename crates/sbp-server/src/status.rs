@@ -27,7 +27,7 @@ pub enum Phase {
 /// Something that an operator should look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// A word for programs: `failed`, `disk-full`, `damage`, `peer-lost`, `replicas-missing`.
+    /// A word for programs: `failed`, `disk-hung`, `disk-full`, `damage`, `peer-lost`.
     pub kind: &'static str,
     /// What it is, and what to do.
     pub text: String,
@@ -55,11 +55,24 @@ pub enum Permission {
     Forbidden,
 }
 
+/// Which streams come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sort {
+    /// By name, those without one first, and then by number.
+    #[default]
+    Name,
+    /// Those with the most bytes on this server.
+    Bytes,
+}
+
 /// Which streams a [`Status`] has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// Only streams with this text in their name, in whatever case, or with this number.
     pub search: String,
+    /// Which of them come first.
+    pub sort: Sort,
     /// At most so many.
     pub limit: usize,
     /// The stream whose ranges are listed.
@@ -78,6 +91,9 @@ pub struct Status {
     /// How long the server has been running.
     #[serde(rename = "uptime_seconds", serialize_with = "seconds")]
     pub uptime: Duration,
+    /// For how long the oldest operation of the disk has been under way; zero if none is.
+    #[serde(rename = "disk_wait_seconds", serialize_with = "seconds")]
+    pub disk_wait: Duration,
     /// Whether it can be sent work.
     #[serde(flatten)]
     pub readiness: Readiness,
@@ -173,6 +189,10 @@ pub struct Gauges {
     pub append_pending_bytes: u64,
     /// Reads that wait for a reader thread.
     pub reads_pending: u64,
+    /// FETCHes that wait for data.
+    pub fetches_waiting: u64,
+    /// Changes of streams and ranges that are not done.
+    pub metadata_pending: u64,
     /// Segments of the log.
     pub segments: u64,
     /// Free bytes of the disk with the data directory.
@@ -254,7 +274,7 @@ pub struct Member {
 pub struct Streams {
     /// How many fit the search.
     pub matched: u64,
-    /// The first of them, by name and then by number.
+    /// The first of them.
     pub list: Vec<StreamRow>,
     /// Named cursors, at most two hundred: where jobs go on.
     pub cursors: Vec<CursorRow>,

@@ -4,3 +4,4 @@
 
 mod allocations;
 mod answers;
+mod scrape;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::tls::ClientTls;
 use crate::when::parse_duration;
 
 #[derive(Args, Debug)]
@@ -28,7 +29,7 @@ pub(crate) enum ClusterAction {
 /// A server that answers HTTP.
 #[derive(Args, Debug)]
 pub(crate) struct Watched {
-    /// Where the server answers HTTP: host:port of its --http.
+    /// Where the server answers HTTP: host:port of its --http, with https:// in front of it if that has.
     #[arg(env = "SBP_HTTP", default_value = "127.0.0.1:12380", value_name = "HOST:PORT")]
     pub(crate) address: String,
     /// A file with the token that says who you are, for servers that ask; without it, the token in $SBP_TOKEN is used.
@@ -40,4 +41,6 @@ pub(crate) struct Watched {
     /// Everything the server tells, as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) tls: ClientTls,
 }

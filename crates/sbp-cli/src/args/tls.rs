@@ -8,7 +8,9 @@ use sbp_server::ServerTlsFiles;
 
 /// How a client talks to its servers over TLS. Any of these asks for TLS, and so does sbps:// in front of a server.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "TLS (used when a server is written as sbps://HOST:PORT, or when any of these is given)")]
+#[command(
+    next_help_heading = "TLS (used when a server is written with sbps:// or https:// in front, or when any of these is given)"
+)]
 pub(crate) struct ClientTls {
     /// Authorities that may have issued the servers' certificates, a file in PEM format. Without it those count that this
     /// machine trusts.

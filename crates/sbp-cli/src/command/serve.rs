@@ -28,8 +28,10 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
     let insecure_listen = serve.insecure_listen;
     let http = serve.http.map(|listen| HttpConfig {
         listen,
+        hosts: serve.http_host,
         insecure_listen,
         per_stream: serve.metrics_per_stream,
+        ..HttpConfig::default()
     });
     let config = ServerConfig {
         roles: roles(serve.role, &serve.placement_driver, peer_tls.is_some())?,
@@ -96,8 +98,8 @@ fn tell_addresses(server: &ObservedServer, terminal: &mut Terminal) -> Result<()
     if let Some(plain) = server.plain_addr() {
         terminal.line(format_args!("listening on {plain} without TLS"))?;
     }
-    if let Some(address) = server.http_addr() {
-        terminal.line(format_args!("status page on http://{address}/"))?;
+    if let Some(url) = server.http_url() {
+        terminal.line(format_args!("status page on {url}/"))?;
     }
     terminal.flush()
 }

@@ -83,7 +83,13 @@ fn ask(watched: &Watched, terminal: &mut Terminal) -> Result<Option<Value>, CliE
         })?,
         None => std::env::var("SBP_TOKEN").unwrap_or_default(),
     };
-    let text = runtime.block_on(sbp_http::ask_status(&watched.address, token.trim(), watched.timeout))?;
+    let (tls, address) = (watched.tls.files(), &watched.address);
+    let address = match tls {
+        Some(_) if !address.contains("://") => &format!("https://{address}"),
+        _ => address,
+    };
+    let asked = sbp_http::ask_status(address, tls.unwrap_or_default(), token.trim(), watched.timeout);
+    let text = runtime.block_on(asked)?;
     if watched.json {
         terminal.line(text)?;
         terminal.flush()?;

@@ -16,29 +16,14 @@ struct Watched {
 
 impl Watched {
     fn start(arguments: &[&str]) -> Self {
-        let all = [
-            &[
-                "serve",
-                "--log",
-                "error",
-                "--listen",
-                "127.0.0.1:0",
-                "--http",
-                "127.0.0.1:0",
-            ],
-            arguments,
-        ]
-        .concat();
+        let all = [&["serve", "--log", "error", "--listen", "127.0.0.1:0"], arguments].concat();
         let mut child = sbp(&all).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut lines = lines.map(Result::unwrap);
         let address = lines.next().unwrap().replace("listening on ", "");
-        let page = lines.next().unwrap();
-        let http = page
-            .strip_prefix("status page on http://")
-            .unwrap()
-            .trim_end_matches('/')
-            .to_owned();
+        let page = lines.find_map(|line| line.strip_prefix("status page on ").map(str::to_owned));
+        let page = page.unwrap().trim_end_matches('/').to_owned();
+        let http = page.strip_prefix("http://").map(str::to_owned).unwrap_or(page);
         Self { child, address, http }
     }
 }
@@ -53,7 +38,8 @@ impl Drop for Watched {
 #[test]
 fn stats_of_a_server_are_shown_for_people_and_programs() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Watched::start(&["--data-dir", directory.path().to_str().unwrap()]);
+    let data = directory.path().to_str().unwrap();
+    let server = Watched::start(&["--data-dir", data, "--http", "127.0.0.1:0"]);
     let done = |arguments: &[&str]| text(&sbp(arguments).env("SBP_SERVERS", &server.address).output().unwrap());
     done(&["stream", "create", "orders"]);
     done(&["append", "orders", "--data", "first"]);
@@ -101,4 +87,31 @@ fn without_http_it_says_what_to_do() {
         errors.contains("http://127.0.0.1:1/status.json") && errors.contains("--http"),
         "{errors}"
     );
+}
+
+#[test]
+fn over_tls_it_says_whom_it_trusts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    text(&sbp(&["tls", "dev", &path("tls")]).output().unwrap());
+    let server = Watched::start(&[
+        "--data-dir",
+        &path("data"),
+        "--http",
+        "https://127.0.0.1:0",
+        "--tls-cert",
+        &path("tls/server.crt"),
+        "--tls-key",
+        &path("tls/server.key"),
+    ]);
+    assert!(server.http.starts_with("https://127.0.0.1:"), "{}", server.http);
+    let bare = server.http.strip_prefix("https://").unwrap();
+    let ca = path("tls/ca.crt");
+    for address in [&server.http, bare] {
+        let shown = text(&sbp(&["server", "stats", address, "--tls-ca", &ca]).output().unwrap());
+        assert!(shown.contains("serving, ready"), "{shown}");
+    }
+    let refused = sbp(&["server", "stats", &server.http]).output().unwrap();
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && errors.contains(&server.http), "{errors}");
 }

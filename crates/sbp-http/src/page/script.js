@@ -11,6 +11,7 @@ const WINDOW = 10; // answers over which rates of streams and latencies are take
 const find = (id) => document.getElementById(id);
 const answers = []; // the last answers, the newest last
 let shown = null; // the number of the stream whose details are shown
+let sorted = "name"; // how the streams are sorted
 let asking = null; // the question under way
 let next = null; // the one behind it
 
@@ -300,7 +301,7 @@ function replaceDetail(detail, children) {
 }
 
 function showCursors(now) {
-  const { cursors } = now.server.streams;
+  const cursors = [...now.server.streams.cursors].sort((one, other) => (other.lag ?? -1) - (one.lag ?? -1));
   find("cursors").hidden = cursors.length === 0;
   const rows = cursors.map((cursor) => [
     `${cursor.name}\n${cursor.stream}`,
@@ -371,8 +372,11 @@ function showProblems(now) {
   const kind = now.ready ? (now.problems.length ? "warn" : "good") : "bad";
   const text = failed ? "failed" : PHASES[now.phase] ?? now.phase;
   showState(kind, now.ready && now.problems.length ? `${text}, with problems` : text);
-  replace(find("problems"), now.problems.map((problem) => make("p", { class: problem.kind === "failed" ? "problem bad" : "problem" }, problem.text)));
+  replace(find("problems"), described(now.problems));
 }
+
+const GRAVE = ["failed", "disk-hung"];
+const described = (problems) => problems.map((problem) => make("p", { class: GRAVE.includes(problem.kind) ? "problem bad" : "problem" }, problem.text));
 
 const ROLES = { both: "placement driver and range server", "placement-driver": "placement driver", "range-server": "range server" };
 
@@ -409,15 +413,19 @@ function ask() {
   return asking;
 }
 
+function authorization() {
+  const token = sessionStorage.getItem("token");
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
 async function askOnce() {
-  const query = new URLSearchParams({ search: find("search").value.trim(), limit: LISTED });
+  const query = new URLSearchParams({ search: find("search").value.trim(), sort: sorted, limit: LISTED });
   if (shown !== null) query.set("stream", shown);
   try {
-    const token = sessionStorage.getItem("token");
-    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const headers = authorization();
     const response = await fetch(`status.json?${query}`, { headers, signal: AbortSignal.timeout(LATE) });
     if (response.status === 401 || response.status === 403) {
-      refused(response.status, token !== null);
+      refused(response.status, "Authorization" in headers);
       return;
     }
     find("door").hidden = true;
@@ -428,8 +436,19 @@ async function askOnce() {
     if (answers.length > KEPT) answers.shift();
     render(now);
   } catch (error) {
+    const late = make("p", { class: "problem bad" }, `The server does not answer (${error.message}). What is shown is from before.`);
     showState("bad", "no answer");
-    replace(find("problems"), [make("p", { class: "problem bad" }, `The server does not answer (${error.message}). What is shown is from before.`)]);
+    replace(find("problems"), [late, ...(await known())]);
+  }
+}
+
+/** What is wrong, as the server tells it even when its figures wait for something. */
+async function known() {
+  try {
+    const response = await fetch("health/ready", { headers: authorization(), signal: AbortSignal.timeout(LATE) });
+    return described((await response.json()).problems);
+  } catch {
+    return [];
   }
 }
 
@@ -460,12 +479,24 @@ function show(id) {
   });
 }
 
+/** Sorts the streams. */
+function sort(by) {
+  sorted = by;
+  for (const button of document.querySelectorAll("[data-sort]")) {
+    const heading = button.parentElement;
+    if (button.dataset.sort !== by) heading.removeAttribute("aria-sort");
+    else heading.setAttribute("aria-sort", by === "name" ? "ascending" : "descending");
+  }
+  ask();
+}
+
 function begin() {
   const asked = new URLSearchParams(location.search);
   const stream = asked.get("stream");
   if (stream !== null && /^\d+$/.test(stream)) shown = Number(stream);
   find("search").value = asked.get("search") ?? "";
   find("search").addEventListener("input", ask);
+  for (const button of document.querySelectorAll("[data-sort]")) button.addEventListener("click", () => sort(button.dataset.sort));
   find("enter").addEventListener("click", enter);
   find("token").addEventListener("keydown", (event) => {
     if (event.key === "Enter") enter();

@@ -3,10 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use std::time::Duration;
+
+use sbp_e2e::admin::create_many;
 use sbp_e2e::peer::Peer;
 use sbp_e2e::servers::quick_config;
+use sbp_http::{HttpConfig, ObservedServer};
 
-use super::{ask, connect, read_answer, start};
+use super::{anywhere, ask, connect, read_answer, start, until};
 
 #[test]
 fn connections_that_never_finish_their_question_hold_up_nobody() {
@@ -59,4 +63,38 @@ fn a_question_has_a_bounded_head() {
     }
     let _ = write!(stream, "\r\n");
     assert_eq!(read_answer(stream).code, 431);
+}
+
+/// Asks for metrics so often that the answers fill all buffers between the two ends, and reads none of them.
+fn scrape_without_reading(server: &ObservedServer) -> TcpStream {
+    let mut stream = connect(server.http_addr().unwrap());
+    let questions = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+    stream.write_all(questions.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn scrapers_that_read_nothing_hold_up_nobody_and_are_cut() {
+    let http = HttpConfig {
+        lifetime: Duration::from_secs(2),
+        ..anywhere()
+    };
+    let server = ObservedServer::start(quick_config(None, "127.0.0.1:0"), Some(&http)).unwrap();
+    create_many(&mut Peer::connect(&server), 500);
+    let before = server.descriptors().len();
+    let slow: Vec<_> = (0..20).map(|_| scrape_without_reading(&server)).collect();
+    until("the connections", || server.descriptors().len() >= before + slow.len());
+    for path in ["/metrics", "/status.json", "/health/ready"] {
+        assert_eq!(ask(&server, path).code, 200, "{path}");
+    }
+    until("the end of those who read nothing", || {
+        server.descriptors().len() <= before
+    });
+    for mut stream in slow {
+        let mut text = Vec::new();
+        // What was on its way, and then the end, perhaps by force.
+        let _ended = stream.read_to_end(&mut text);
+        let answers = String::from_utf8_lossy(&text).matches("# EOF").count();
+        assert!(answers < 200, "{answers} answers were taken by somebody");
+    }
 }

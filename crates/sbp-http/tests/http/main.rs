@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod bounds;
+mod hung;
 mod known;
 mod paths;
+mod tls;
 mod troubles;
 
 use std::io::{Read, Write};
@@ -19,9 +21,8 @@ use serde_json::Value;
 /// Listens anywhere on loopback.
 fn anywhere() -> HttpConfig {
     HttpConfig {
-        listen: "127.0.0.1:0".to_owned(),
-        insecure_listen: false,
         per_stream: true,
+        ..HttpConfig::default()
     }
 }
 
@@ -56,10 +57,26 @@ fn read_answer(mut stream: TcpStream) -> Answer {
         .split_once("\r\n\r\n")
         .unwrap_or_else(|| panic!("no answer: {text:?}"));
     let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer {
-        code,
-        head: head.to_lowercase(),
-        body: body.to_owned(),
+    let head = head.to_lowercase();
+    let body = match head.contains("transfer-encoding: chunked") {
+        true => from_chunks(body),
+        false => body.to_owned(),
+    };
+    Answer { code, head, body }
+}
+
+/// The text whose pieces these are.
+fn from_chunks(mut rest: &str) -> String {
+    let mut text = String::new();
+    loop {
+        let (length, behind) = rest.split_once("\r\n").unwrap();
+        let (piece, behind) = behind.split_at(usize::from_str_radix(length, 16).unwrap());
+        rest = behind.strip_prefix("\r\n").unwrap();
+        if piece.is_empty() {
+            assert_eq!(rest, "", "nothing comes behind the last piece");
+            return text;
+        }
+        text.push_str(piece);
     }
 }
 

@@ -7,7 +7,7 @@ use sbp_e2e::batches::raw_batch;
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::servers::{config, quick_config};
 use sbp_frame::OpCode;
-use sbp_http::{HttpServer, ObservedServer};
+use sbp_http::{HttpConfig, HttpServer, ObservedServer};
 use sbp_server::{Monitor, ServerConfig, StartError};
 use sbp_sim::{Operation, SimFileSystem};
 
@@ -83,16 +83,24 @@ fn a_page_of_others_cannot_ask_a_server_on_loopback() {
     let address = server.http_addr().unwrap();
     assert_eq!(ask_as(address, "evil.example", "/status.json").code, 421);
     assert_eq!(ask_as(address, "localhost:1", "/status.json").code, 200);
+    let http = HttpConfig {
+        hosts: vec!["status.example".to_owned()],
+        ..anywhere()
+    };
+    let server = ObservedServer::start(quick_config(None, "127.0.0.1:0"), Some(&http)).unwrap();
+    let address = server.http_addr().unwrap();
+    assert_eq!(ask_as(address, "evil.example", "/status.json").code, 421);
+    assert_eq!(ask_as(address, "status.example:443", "/status.json").code, 200);
 }
 
 #[test]
 fn an_address_that_others_can_reach_is_refused_and_a_taken_one_too() {
     let mut http = anywhere();
     http.listen = "0.0.0.0:0".to_owned();
-    let refused = HttpServer::start(&http, Monitor::default());
+    let refused = HttpServer::start(&http, &ServerConfig::default());
     assert!(matches!(refused, Err(StartError::InsecureListen { .. })), "{refused:?}");
     http.insecure_listen = true;
-    let listener = HttpServer::start(&http, Monitor::default()).unwrap();
+    let listener = HttpServer::start(&http, &ServerConfig::default()).unwrap();
     http.listen = listener.local_addr().to_string();
     let refused = ObservedServer::start(ServerConfig::default(), Some(&http));
     assert!(matches!(refused, Err(StartError::PortTaken { .. })), "{refused:?}");
@@ -111,7 +119,7 @@ fn a_server_is_ready_once_it_has_recovered_and_until_it_drains() {
     let held = disk.hold(Operation::Sync, "");
     let mut http = anywhere();
     // The port has to be known before the start returns.
-    let free = HttpServer::start(&http, Monitor::default()).unwrap().local_addr();
+    let free = HttpServer::start(&http, &ServerConfig::default()).unwrap().local_addr();
     http.listen = free.to_string();
     let starting = std::thread::spawn(move || ObservedServer::start(config, Some(&http)).unwrap());
     held.wait_until_reached();

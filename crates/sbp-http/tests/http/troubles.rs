@@ -34,16 +34,16 @@ impl io::Write for Log {
     }
 }
 
-fn begin_log() {
+pub(super) fn begin_log() {
     LOGGING.call_once(|| tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init());
 }
 
-fn logged(line: &str) -> bool {
+pub(super) fn logged(line: &str) -> bool {
     String::from_utf8_lossy(&LOG.lock().unwrap()).contains(line)
 }
 
 /// The problems of the check of health, which answers with this code, are those of the page.
-fn problems(server: &sbp_http::ObservedServer, code: u16) -> Vec<Value> {
+pub(super) fn problems(server: &sbp_http::ObservedServer, code: u16) -> Vec<Value> {
     let ready = ask(server, "/health/ready");
     assert_eq!(ready.code, code, "{ready:?}");
     let problems = ready.json()["problems"].as_array().unwrap().clone();
@@ -53,7 +53,7 @@ fn problems(server: &sbp_http::ObservedServer, code: u16) -> Vec<Value> {
     problems
 }
 
-fn kinds(problems: &[Value]) -> Vec<&str> {
+pub(super) fn kinds(problems: &[Value]) -> Vec<&str> {
     problems
         .iter()
         .map(|problem| problem["kind"].as_str().unwrap())

@@ -133,7 +133,7 @@ impl Server {
     #[pyo3(signature = (
         data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
         max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None, auth = None,
-        http = None, metrics_per_stream = false,
+        http = None, http_hosts = None, metrics_per_stream = false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -150,6 +150,7 @@ impl Server {
         plain_listen: Option<String>,
         auth: Option<PathBuf>,
         http: Option<String>,
+        http_hosts: Option<Vec<String>>,
         metrics_per_stream: bool,
     ) -> PyResult<Self> {
         let durability = match durability {
@@ -184,8 +185,10 @@ impl Server {
         }
         let http = http.map(|listen| HttpConfig {
             listen,
+            hosts: http_hosts.unwrap_or_default(),
             insecure_listen,
             per_stream: metrics_per_stream,
+            ..HttpConfig::default()
         });
         let configuration = Configuration { server: config, http };
         let server = Self {
@@ -222,7 +225,9 @@ impl Server {
 
     #[getter]
     fn http_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        Ok(self.running(py)?.http_addr().map(|address| address.to_string()))
+        let url = self.running(py)?.http_url();
+        // As `address` is: a scheme only where it says that TLS is spoken.
+        Ok(url.map(|url| url.strip_prefix("http://").map(str::to_owned).unwrap_or(url)))
     }
 
     #[getter]

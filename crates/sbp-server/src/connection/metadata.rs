@@ -43,9 +43,11 @@ impl MetadataCalls {
             asked,
         } = read_change(turn, frame)?;
         let (handle, call) = (Arc::clone(turn.handle), frame.call_id);
+        let pending = turn.node.counters.metadata_pending.one();
         let audited = AuditedChange::new(turn, frame.opcode, asked);
         let job = MetadataJob {
             done: Box::new(move |answer| {
+                drop(pending);
                 // Here, because the connection may be gone when the change is done.
                 if let Some(audited) = audited {
                     audited.done(&answer);

@@ -36,6 +36,7 @@ pub struct ClientTlsFiles {
 #[derive(Debug)]
 pub struct ClientTls {
     files: ClientTlsFiles,
+    protocol: &'static [u8],
     loaded: Reloading<Loaded>,
 }
 
@@ -62,13 +63,25 @@ impl ClientTls {
     /// # Errors
     /// [`TlsFileError`] names the file and what is wrong with it.
     pub fn new(files: ClientTlsFiles) -> Result<Arc<Self>, TlsFileError> {
+        Self::speaking(ALPN, files)
+    }
+
+    /// Reads the files, for something else than SBP inside TLS: `protocol` is its name in the handshake (RFC 7301).
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn speaking(protocol: &'static [u8], files: ClientTlsFiles) -> Result<Arc<Self>, TlsFileError> {
         if let Some(name) = &files.server_name {
             server_name(name)?;
         }
         let named = [&files.ca, &files.cert, &files.key];
         let named = named.into_iter().flatten().cloned().collect();
         let loaded = Reloading::new(named, || load(&files))?;
-        Ok(Arc::new(Self { files, loaded }))
+        Ok(Arc::new(Self {
+            files,
+            protocol,
+            loaded,
+        }))
     }
 
     /// What it is made of.
@@ -86,6 +99,7 @@ impl ClientTls {
         let expected = server_name(expected).map_err(|error| TlsFailure::lasting(error.to_string()))?;
         let shown = Shown::default();
         let mut config = loaded.config.clone();
+        config.alpn_protocols = vec![self.protocol.to_vec()];
         config.dangerous().set_certificate_verifier(Arc::new(Noting {
             verifier: Arc::clone(&loaded.verifier),
             shown: shown.clone(),
@@ -143,7 +157,6 @@ fn load(files: &ClientTlsFiles) -> Result<Loaded, TlsFileError> {
         Some(own) => builder.with_client_cert_resolver(Arc::new(resolver(own))),
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
     Ok(Loaded {
         config,

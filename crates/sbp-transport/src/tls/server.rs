@@ -37,6 +37,7 @@ pub struct ServerTlsFiles {
 #[derive(Debug)]
 pub struct ServerTls {
     files: ServerTlsFiles,
+    protocol: &'static [u8],
     loaded: Reloading<Loaded>,
 }
 
@@ -72,10 +73,22 @@ impl ServerTls {
     /// # Errors
     /// [`TlsFileError`] names the file and what is wrong with it.
     pub fn new(files: ServerTlsFiles) -> Result<Arc<Self>, TlsFileError> {
+        Self::speaking(ALPN, files)
+    }
+
+    /// Reads the files, for something else than SBP inside TLS: `protocol` is its name in the handshake (RFC 7301).
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn speaking(protocol: &'static [u8], files: ServerTlsFiles) -> Result<Arc<Self>, TlsFileError> {
         let mut named = vec![files.cert.clone(), files.key.clone()];
         named.extend(files.client_ca.clone());
-        let loaded = Reloading::new(named, || load(&files))?;
-        Ok(Arc::new(Self { files, loaded }))
+        let loaded = Reloading::new(named, || load(&files, protocol))?;
+        Ok(Arc::new(Self {
+            files,
+            protocol,
+            loaded,
+        }))
     }
 
     /// What it is made of.
@@ -87,7 +100,7 @@ impl ServerTls {
     /// The server's certificate in words.
     #[must_use]
     pub fn certificate(&self) -> String {
-        self.loaded.current(|| load(&self.files)).own.clone()
+        self.loaded.current(|| load(&self.files, self.protocol)).own.clone()
     }
 
     /// Reads the files again if they have changed. They are looked at for new connections too, at most once a second.
@@ -95,16 +108,16 @@ impl ServerTls {
     /// # Errors
     /// [`TlsFileError`]; what there was stays in use.
     pub fn reload(&self) -> Result<(), TlsFileError> {
-        self.loaded.reload(|| load(&self.files))
+        self.loaded.reload(|| load(&self.files, self.protocol))
     }
 
     /// Shakes hands with a client. Takes as long as the client does. The socket comes back with a failure, because to drop it
     /// at once could take back what was just written to say why.
     pub(crate) async fn accept(&self, socket: Socket) -> Result<Accepted, (TlsFailure, ReadAhead)> {
         let socket = ReadAhead::of_stranger(socket);
-        let loaded = self.loaded.current(|| load(&self.files));
+        let loaded = self.loaded.current(|| load(&self.files, self.protocol));
         let shown = Shown::default();
-        let config = match config(&loaded, &shown) {
+        let config = match config(&loaded, self.protocol, &shown) {
             Ok(config) => config,
             Err(error) => return Err((TlsFailure::passing(error.to_string()), socket)),
         };
@@ -123,7 +136,7 @@ impl ServerTls {
     }
 }
 
-fn load(files: &ServerTlsFiles) -> Result<Loaded, TlsFileError> {
+fn load(files: &ServerTlsFiles, protocol: &[u8]) -> Result<Loaded, TlsFileError> {
     let key = certified_key(&files.cert, &files.key)?;
     let own = key.end_entity_cert().map(|own| describe(own)).unwrap_or_default();
     let left = key.end_entity_cert().ok().and_then(|own| time_left(own));
@@ -136,7 +149,7 @@ fn load(files: &ServerTlsFiles) -> Result<Loaded, TlsFileError> {
     let resolver: Arc<dyn ResolvesServerCert> = Arc::new(resolver(key));
     let clients = match &files.client_ca {
         None => {
-            let built = config_of(None, &resolver).map_err(|error| TlsFileError::Unusable {
+            let built = config_of(None, &resolver, protocol).map_err(|error| TlsFileError::Unusable {
                 path: files.cert.clone(),
                 reason: error.to_string(),
             })?;
@@ -155,7 +168,7 @@ fn load(files: &ServerTlsFiles) -> Result<Loaded, TlsFileError> {
 }
 
 /// The configuration of one connection: what its client shows is noted for it alone.
-fn config(loaded: &Loaded, shown: &Shown) -> Result<Arc<ServerConfig>, rustls::Error> {
+fn config(loaded: &Loaded, protocol: &[u8], shown: &Shown) -> Result<Arc<ServerConfig>, rustls::Error> {
     match &loaded.clients {
         Clients::Anybody(config) => Ok(Arc::clone(config)),
         Clients::Certified(verifier) => {
@@ -163,19 +176,23 @@ fn config(loaded: &Loaded, shown: &Shown) -> Result<Arc<ServerConfig>, rustls::E
                 verifier: Arc::clone(verifier),
                 shown: shown.clone(),
             };
-            config_of(Some(verifier), &loaded.resolver).map(Arc::new)
+            config_of(Some(verifier), &loaded.resolver, protocol).map(Arc::new)
         }
     }
 }
 
-fn config_of(clients: Option<Noting>, resolver: &Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
+fn config_of(
+    clients: Option<Noting>,
+    resolver: &Arc<dyn ResolvesServerCert>,
+    protocol: &[u8],
+) -> Result<ServerConfig, rustls::Error> {
     let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match clients {
         Some(verifier) => builder.with_client_cert_verifier(Arc::new(verifier)),
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(Arc::clone(resolver));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)

@@ -13,7 +13,7 @@ use crate::range::{
     judge_fetch, resolve_start,
 };
 use crate::refusal::Refusal;
-use crate::stats::Counters;
+use crate::stats::{Counters, One};
 
 /// The most payload bytes of an answer, over all its frames, when the request names no limit.
 const DEFAULT_MAX_BYTES: usize = 32 << 20;
@@ -39,7 +39,7 @@ pub(super) struct FetchCall {
     pub(super) reading: Option<usize>,
     /// Whether the session was told that the call waits for data. Such a call counts only against the limit of waiting
     /// calls.
-    pub(super) waits: bool,
+    pub(super) waits: Option<One>,
     /// Whether the call waits until the peer has taken earlier answers.
     pub(super) stalled: bool,
     /// Results that are not sent yet.
@@ -107,7 +107,7 @@ impl FetchCall {
             arrived: None,
             deadline: now + request.max_wait(),
             reading: None,
-            waits: false,
+            waits: None,
             stalled: false,
             ready: Vec::new(),
         }
@@ -120,7 +120,7 @@ impl FetchCall {
         }
         match self.arrived {
             Some(arrived) => counters.end_to_end_seconds.observe(arrived.elapsed(), 1),
-            None if !self.waits => counters.fetch_seconds.observe(self.since.elapsed(), 1),
+            None if self.waits.is_none() => counters.fetch_seconds.observe(self.since.elapsed(), 1),
             None => {}
         }
     }

@@ -218,9 +218,10 @@ impl Fetches {
             for stream in &plan.asks {
                 server.ask(*stream);
             }
-            if !plan.waits_for.is_empty() && !state.waits {
-                state.waits = turn.session.mark_waiting(call);
-                if !state.waits {
+            if !plan.waits_for.is_empty() && state.waits.is_none() {
+                let may_wait = turn.session.mark_waiting(call);
+                state.waits = may_wait.then(|| turn.node.counters.fetches_waiting.one());
+                if state.waits.is_none() {
                     self.refuse_to_wait(turn, call);
                     return;
                 }
@@ -302,7 +303,7 @@ impl Fetches {
 
     fn forget(&mut self, call: CallId) {
         let Some(state) = self.calls.remove(&call) else { return };
-        if state.waits {
+        if state.waits.is_some() {
             for stream in state.streams() {
                 if let Some(calls) = self.waiting.get_mut(&stream) {
                     calls.retain(|waiting| *waiting != call);

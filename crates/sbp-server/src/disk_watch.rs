@@ -1,0 +1,244 @@
+//! A disk that does not answer: operations that have begun and not returned.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use sbp_locks::Mutex;
+use sbp_log::{File, FileLock, FileSystem, OpenMode};
+
+/// How many times within its patience the watch looks at what is under way.
+const LOOKS: u32 = 4;
+
+/// Knows which operations of the disk are under way, and since when.
+#[derive(Debug)]
+pub(crate) struct DiskWatch {
+    /// From when on an operation that has not returned is a problem.
+    patience: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// By number, and so the oldest first.
+    under_way: BTreeMap<u64, UnderWay>,
+}
+
+#[derive(Clone, Debug)]
+struct UnderWay {
+    began: Instant,
+    what: &'static str,
+    path: Arc<Path>,
+    is_told: bool,
+}
+
+/// An operation that has been under way for too long.
+#[derive(Clone, Debug)]
+pub(crate) struct Hung {
+    what: &'static str,
+    path: Arc<Path>,
+    /// How long it has been under way.
+    for_now: Duration,
+}
+
+impl fmt::Display for Hung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the disk does not answer: to {} {} has taken {:.0} s so far and has not returned; what waits for it waits on. \
+             Look at the disk, and at the log of the machine's kernel (dmesg)",
+            self.what,
+            self.path.file_name().unwrap_or_default().display(),
+            self.for_now.as_secs_f64(),
+        )
+    }
+}
+
+impl DiskWatch {
+    pub(crate) fn new(patience: Duration) -> Arc<Self> {
+        let state = Mutex::default();
+        Arc::new(Self { patience, state })
+    }
+
+    /// The same files, watched.
+    pub(crate) fn around(self: &Arc<Self>, files: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+        let watch = Arc::clone(self);
+        Arc::new(WatchedFiles { files, watch })
+    }
+
+    /// For how long the oldest operation has been under way; zero if none is.
+    pub(crate) fn wait(&self) -> Duration {
+        let state = self.state.lock();
+        let oldest = state.under_way.values().next();
+        oldest.map_or(Duration::ZERO, |oldest| oldest.began.elapsed())
+    }
+
+    /// The oldest operation, if it has been under way for too long.
+    pub(crate) fn hung(&self) -> Option<Hung> {
+        let state = self.state.lock();
+        let oldest = state.under_way.values().next()?;
+        let for_now = oldest.began.elapsed();
+        (for_now > self.patience).then(|| Hung {
+            what: oldest.what,
+            path: Arc::clone(&oldest.path),
+            for_now,
+        })
+    }
+
+    /// Logs operations that hang, once each, until the watch is dropped.
+    pub(crate) async fn tell(watch: Weak<Self>) {
+        loop {
+            let Some(pause) = watch.upgrade().map(|watch| watch.look()) else {
+                return;
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn look(&self) -> Duration {
+        let mut state = self.state.lock();
+        let hung = state.under_way.values_mut().filter(|one| !one.is_told);
+        for one in hung.take_while(|one| one.began.elapsed() > self.patience) {
+            one.is_told = true;
+            let seconds = one.began.elapsed().as_secs_f64();
+            let (operation, file) = (one.what, one.path.display());
+            tracing::error!(operation, %file, seconds, "the disk does not answer");
+        }
+        self.patience / LOOKS
+    }
+
+    fn during<T>(&self, what: &'static str, path: &Arc<Path>, operation: impl FnOnce() -> T) -> T {
+        let number = {
+            let mut state = self.state.lock();
+            state.next += 1;
+            let number = state.next;
+            let under_way = UnderWay {
+                began: Instant::now(),
+                what,
+                path: Arc::clone(path),
+                is_told: false,
+            };
+            state.under_way.insert(number, under_way);
+            number
+        };
+        let outcome = operation();
+        let ended = self.state.lock().under_way.remove(&number);
+        if let Some(one) = ended.filter(|one| one.is_told) {
+            let seconds = one.began.elapsed().as_secs_f64();
+            let (operation, file) = (one.what, one.path.display());
+            tracing::warn!(operation, %file, seconds, "the disk answers again");
+        }
+        outcome
+    }
+}
+
+/// The words for operations, as they follow "to".
+mod word {
+    pub(super) const OPEN: &str = "open";
+    pub(super) const RENAME: &str = "rename";
+    pub(super) const LINK: &str = "link";
+    pub(super) const REMOVE: &str = "remove";
+    pub(super) const LIST: &str = "list";
+    pub(super) const MAKE: &str = "make";
+    pub(super) const SYNC: &str = "sync";
+    pub(super) const READ: &str = "read";
+    pub(super) const WRITE: &str = "write";
+    pub(super) const RESIZE: &str = "resize";
+    pub(super) const RESERVE: &str = "reserve room for";
+}
+
+/// Files whose operations are watched.
+#[derive(Debug)]
+struct WatchedFiles {
+    files: Arc<dyn FileSystem>,
+    watch: Arc<DiskWatch>,
+}
+
+impl WatchedFiles {
+    fn during<T>(&self, what: &'static str, path: &Path, operation: impl FnOnce(&dyn FileSystem) -> T) -> T {
+        self.watch.during(what, &Arc::from(path), || operation(&*self.files))
+    }
+}
+
+impl FileSystem for WatchedFiles {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let file = self.during(word::OPEN, path, |files| files.open(path, mode))?;
+        let (watch, path) = (Arc::clone(&self.watch), Arc::from(path));
+        Ok(Arc::new(WatchedFile { file, watch, path }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.during(word::RENAME, from, |files| files.rename(from, to))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.during(word::LINK, from, |files| files.link(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.during(word::REMOVE, path, |files| files.remove(path))
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.during(word::LIST, directory, |files| files.list(directory))
+    }
+
+    fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
+        self.during(word::MAKE, directory, |files| files.create_dir_all(directory))
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        self.during(word::SYNC, directory, |files| files.sync_dir(directory))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.during(word::OPEN, path, |files| files.lock(path))
+    }
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    file: Arc<dyn File>,
+    watch: Arc<DiskWatch>,
+    path: Arc<Path>,
+}
+
+impl WatchedFile {
+    fn during<T>(&self, what: &'static str, operation: impl FnOnce(&dyn File) -> T) -> T {
+        self.watch.during(what, &self.path, || operation(&*self.file))
+    }
+}
+
+impl File for WatchedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, position: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.during(word::READ, |file| file.read_at(position, buffer))
+    }
+
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        self.during(word::WRITE, |file| file.write_at(position, bytes))
+    }
+
+    fn write_vectored_at(&self, position: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        self.during(word::WRITE, |file| file.write_vectored_at(position, parts))
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.during(word::RESIZE, |file| file.set_len(length))
+    }
+
+    fn preallocate(&self, length: u64) -> io::Result<()> {
+        self.during(word::RESERVE, |file| file.preallocate(length))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.during(word::SYNC, |file| file.sync_data())
+    }
+}
