@@ -13,6 +13,8 @@ use sbp_log::{File, FileLock, FileSystem, OpenMode};
 /// How many times within its patience the watch looks at what is under way.
 const LOOKS: u32 = 4;
 
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+
 /// Knows which operations of the disk are under way, and since when.
 #[derive(Debug)]
 pub(crate) struct DiskWatch {
@@ -108,7 +110,7 @@ impl DiskWatch {
             let (operation, file) = (one.what, one.path.display());
             tracing::error!(operation, %file, seconds, "the disk does not answer");
         }
-        self.patience / LOOKS
+        (self.patience / LOOKS).max(LEAST_PAUSE)
     }
 
     fn during<T>(&self, what: &'static str, path: &Arc<Path>, operation: impl FnOnce() -> T) -> T {
