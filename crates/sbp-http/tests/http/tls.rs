@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use sbp_e2e::access::Names;
 use sbp_e2e::certificates::{Authority, Issued};
@@ -86,11 +85,7 @@ fn who_begins_no_handshake_is_cut_and_holds_up_nobody() {
         tls: Some(files(&authority.issue("server", &["127.0.0.1"]), None)),
         ..quick_config(None, "127.0.0.1:0")
     };
-    let http = HttpConfig {
-        lifetime: Duration::from_secs(1),
-        ..https()
-    };
-    let server = ObservedServer::start(config, Some(&http)).unwrap();
+    let server = ObservedServer::start(config, Some(&https())).unwrap();
     let silent: Vec<_> = (0..100).map(|_| connect(server.http_addr().unwrap())).collect();
     assert!(asked(&server, &authority).is_ok());
     for mut stream in silent {
