@@ -475,7 +475,7 @@ function show(id) {
   history.replaceState(null, "", address);
   ask().then(() => {
     if (id !== null) find("detail").focus({ preventScroll: false });
-    else find("stream-table").querySelector("button")?.focus();
+    else find("stream-table").querySelector("tbody button")?.focus();
   });
 }
 
