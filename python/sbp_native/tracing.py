@@ -12,7 +12,7 @@
 
 Spans and their attributes are those of the semantic conventions for messaging: ``send`` and ``create`` for records that
 leave, ``receive`` for batches that arrive, ``settle`` for commits of cursors, and a span with neither for other calls.
-A client that is not given to :func:`traced` is as it was: it imports, allocates and asks nothing for this.
+A client that is not given to ``traced`` is as it was: it imports, allocates and asks nothing for this.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def link_of(record: Record) -> Link | None:
 def processing(record: Record, stream: str = "", *, tracer_provider: TracerProvider | None = None) -> Iterator[Span]:
     """A span (``process``) around the work on one record, linked to the span that sent it.
 
-    ``stream`` is the name of the stream that the record is of; a :class:`Record` does not know it.
+    ``stream`` is the name of the stream that the record is of; a ``Record`` does not know it.
     """
     tracing = _Tracing("", False, tracer_provider)
     link = link_of(record)

@@ -75,6 +75,10 @@ class Page:
         self.browser.get(f"http://{address}{path}")
         self.until(lambda: "serving" in self.text("state-text"))
 
+    def leave(self) -> None:
+        """Looks elsewhere: a page that asks a server which ends meanwhile complains."""
+        self.browser.get("about:blank")
+
     def until(self, is_so: Callable[[], object]) -> None:
         """Waits for what the page shows a moment later."""
         deadline = time.monotonic() + PATIENCE
@@ -121,9 +125,10 @@ class Page:
 
 
 @pytest.fixture
-def watched() -> Iterator[sbp.Server]:
+def watched(page: Page) -> Iterator[sbp.Server]:
     with sbp.Server(durability="none", http="127.0.0.1:0") as server:
         yield server
+        page.leave()
 
 
 @contextlib.contextmanager
@@ -292,6 +297,7 @@ def test_a_killed_range_server_shows(page: Page, tmp_path: Path) -> None:
             shown = page.rows("range-table")[0]
             assert (f"{at} (down)" in shown) or (other in shown), shown
             page.picture("status-page-trouble")
+            page.leave()
 
 
 def test_a_server_that_asks_who_one_is_wants_a_token(page: Page, tmp_path: Path) -> None:
@@ -326,6 +332,7 @@ def test_a_server_that_asks_who_one_is_wants_a_token(page: Page, tmp_path: Path)
         page.until(lambda: page.text("state-text") == "serving")
         assert not page.element("door").is_displayed()
         assert page.text("title") == address
+        page.leave()
     complaints(page.browser)  # of what was refused
 
 
@@ -334,6 +341,7 @@ def test_a_server_that_is_gone_shows(page: Page) -> None:
         page.open(server.http_address)
     page.until(lambda: page.text("state-text") == "no answer")
     assert "from before" in page.text("problems")
+    page.leave()
     assert any("CONNECTION_REFUSED" in told for told in complaints(page.browser))
 
 
@@ -364,3 +372,4 @@ def test_it_fits_screens_and_follows_the_scheme(
             assert ground == ("rgb(246, 247, 245)" if scheme == "light" else "rgb(17, 22, 20)")
             wide = page.browser.execute_script("return document.scrollingElement.scrollWidth - innerWidth")
             assert wide <= 0, "nothing but tables is scrolled sideways"
+            page.leave()

@@ -53,7 +53,7 @@ def linked(span: ReadableSpan) -> list[int]:
 
 def number(span: ReadableSpan) -> int:
     assert span.context is not None
-    return span.context.span_id
+    return int(span.context.span_id)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_append_and_what_reads_it_are_linked(
     made = spans.one()
     assert (made.name, made.kind) == (f"create_stream {name}", SpanKind.CLIENT)
     host, port = server.address.split(":")
-    everywhere = {"messaging.system": "sbp", "messaging.destination.name": name}
+    everywhere: dict[str, object] = {"messaging.system": "sbp", "messaging.destination.name": name}
     everywhere |= {"server.address": host, "server.port": int(port)}
     assert of(made) == {**everywhere, "messaging.operation.name": "create_stream"}
 
