@@ -1,18 +1,20 @@
 //! The paths and their answers.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Query as Asked, Request, State};
 use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use futures_util::stream::unfold;
+use hyper::body::Frame;
 use sbp_server::{Monitor, Permission, Problem, Query, Scrape, Sort};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -102,7 +104,7 @@ pub(crate) fn routes(answers: Answers) -> Router {
     let mut router = Router::new()
         .route("/metrics", get(metrics))
         .route("/health/live", get(async || "alive\n"))
-        .route("/health/ready", get(ready))
+        .route("/health/ready", get(health))
         .route("/status.json", get(status));
     for file in FILES {
         let answer = async move || ([(CONTENT_TYPE, file.media_type)], file.text);
@@ -145,22 +147,52 @@ async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response
     if let Some(refused) = refusal(&answers.monitor, &headers) {
         return refused;
     }
-    // The next piece is made when the last one is on its way: who reads slowly keeps one piece here, and no thread.
-    let scrape = Scrape::new(answers.monitor, answers.per_stream);
-    let pieces = unfold(Some(scrape), move |scrape| {
-        let lane = answers.scrapes.clone();
-        async move {
-            let mut scrape = scrape?;
-            match lane.run(move || (scrape.next(), scrape)).await {
-                Some((piece, scrape)) => Some((Ok(piece?), Some(scrape))),
-                None => Some((Err(io::Error::other("the listener ends")), None)),
-            }
-        }
-    });
-    ([(CONTENT_TYPE, OPEN_METRICS)], Body::from_stream(pieces)).into_response()
+    let pieces = Pieces {
+        lane: answers.scrapes,
+        scrape: Some(Scrape::new(answers.monitor, answers.per_stream)),
+        making: None,
+    };
+    ([(CONTENT_TYPE, OPEN_METRICS)], Body::new(pieces)).into_response()
 }
 
-async fn ready(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+/// A scrape as the body of an answer. The next piece is made when the last one is on its way: who reads slowly keeps one
+/// piece here, and no thread.
+struct Pieces {
+    lane: Lane,
+    /// What is left, while no piece is being made.
+    scrape: Option<Scrape>,
+    making: Option<Making>,
+}
+
+/// A piece and what is left behind it; `None`: the listener ends.
+type Making = Pin<Box<dyn Future<Output = Option<(Option<String>, Scrape)>> + Send>>;
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(mut scrape) = self.scrape.take() {
+            let lane = self.lane.clone();
+            self.making = Some(Box::pin(async move { lane.run(move || (scrape.next(), scrape)).await }));
+        }
+        let Some(making) = &mut self.making else {
+            return Poll::Ready(None);
+        };
+        let made = ready!(making.as_mut().poll(context));
+        self.making = None;
+        Poll::Ready(match made {
+            Some((Some(piece), scrape)) => {
+                self.scrape = Some(scrape);
+                Some(Ok(Frame::data(piece.into())))
+            }
+            Some((None, _)) => None,
+            None => Some(Err(io::Error::other("the listener ends"))),
+        })
+    }
+}
+
+async fn health(State(answers): State<Answers>, headers: HeaderMap) -> Response {
     let mut readiness = answers.monitor.verdict();
     if refusal(&answers.monitor, &headers).is_none() {
         let monitor = answers.monitor.clone();
