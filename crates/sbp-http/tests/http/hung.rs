@@ -54,7 +54,6 @@ fn a_sync_that_hangs_is_seen_while_it_hangs() {
     assert!(metric(&server, "sbp_disk_wait_seconds") > 0.05);
     assert!(status(&server)["disk_wait_seconds"].as_f64().unwrap() > 0.05);
     until("the log", || logged("the disk does not answer operation=\"sync\""));
-    assert!(!logged("the disk answers again"), "it does not");
     drop(held);
     peer.answer(append);
     until("its end", || wrong(&server).is_empty());
