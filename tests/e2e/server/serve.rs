@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sbp_e2e::batches::{bodies, raw_batch, told};
+use sbp_e2e::damage::damage;
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::servers::{config, start};
 use sbp_frame::Flags;
@@ -626,22 +627,4 @@ fn damage_is_told_and_what_lies_around_it_is_served() {
     assert!(payload.is_empty());
     assert_eq!(peer.fetch_all(stream, 2), [(2, "behind the damage".into())]);
     assert_eq!(peer.store(stream, b"life goes on"), 3);
-}
-
-/// Changes one bit of the only place in the log where these bytes are.
-fn damage(directory: &std::path::Path, bytes: &[u8]) {
-    let segments = std::fs::read_dir(directory)
-        .expect("the test owns the directory")
-        .flatten();
-    let mut segments = segments.filter(|file| file.file_name().to_string_lossy().starts_with("segment-"));
-    let hit = segments.any(|file| {
-        let mut content = std::fs::read(file.path()).expect("the test owns the directory");
-        let Some(place) = content.windows(bytes.len()).position(|window| window == bytes) else {
-            return false;
-        };
-        content[place] ^= 1;
-        std::fs::write(file.path(), content).expect("the test owns the directory");
-        true
-    });
-    assert!(hit);
 }

@@ -12,6 +12,7 @@ pub mod admin;
 pub mod batches;
 pub mod certificates;
 pub mod clients;
+pub mod damage;
 pub mod frames;
 pub mod peer;
 pub mod process;

@@ -1,13 +1,12 @@
 //! Damage, a full disk, a failed sync, a lost peer: each is made to happen, and seen in the log, in metrics, by the check of
 //! health and in the figures of the page.
 
-use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
+use sbp_e2e::damage::{damage, sealed_records, watchful_config};
 use sbp_e2e::peer::Peer;
 use sbp_e2e::servers::{config, quick_config};
 use sbp_messages::ErrorCode;
@@ -64,38 +63,13 @@ fn is(server: &sbp_http::ObservedServer, name: &str, value: f64) -> bool {
     (metric(server, name) - value).abs() < f64::EPSILON
 }
 
-/// Turns over a byte of the first record that holds this.
-fn damage(directory: &Path, content: &[u8]) {
-    for file in fs::read_dir(directory).unwrap() {
-        let path = file.unwrap().path();
-        let Ok(bytes) = fs::read(&path) else { continue };
-        let Some(at) = bytes.windows(content.len()).position(|window| window == content) else {
-            continue;
-        };
-        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-        file.write_all_at(&[bytes[at] ^ 1], at.try_into().unwrap()).unwrap();
-        return;
-    }
-    panic!("the record is in no file");
-}
-
 #[test]
 fn damage_is_seen() {
     begin_log();
     let directory = tempfile::tempdir().unwrap();
-    let server = start(ServerConfig {
-        scrub_interval: Duration::from_millis(5),
-        segment_bytes: Some(1 << 20),
-        ..config(Some(directory.path()))
-    });
+    let server = start(watchful_config(directory.path()));
     let mut peer = Peer::connect(&server);
-    let stream = peer.create("quiet");
-    peer.store(stream, b"before");
-    peer.store(stream, b"a record that will be damaged");
-    let other = peer.create("busy");
-    for _ in 0..40 {
-        peer.store(other, &[7; 60_000]);
-    }
+    let stream = sealed_records(&mut peer, &[b"before", b"a record that will be damaged"]);
     assert!(is(&server, "sbp_damaged_ranges", 0.0));
     assert!(problems(&server, 200).is_empty());
     damage(directory.path(), b"a record that will");
