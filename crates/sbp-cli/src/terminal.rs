@@ -38,7 +38,7 @@ impl Terminal {
     /// Writes a table whose columns marked with `>` are numbers.
     pub(crate) fn table(&mut self, header: &[&str], rows: Vec<Vec<String>>) -> Result<(), CliError> {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         let is_number = |column: usize| header.get(column).is_some_and(|title| title.starts_with('>'));
         let titles = header.iter().map(|title| title.trim_start_matches('>'));
         if titles.clone().any(|title| !title.is_empty()) {
