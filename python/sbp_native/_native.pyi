@@ -495,6 +495,10 @@ class Server:
         tls: Tls | None = None,
         plain_listen: str | None = None,
         auth: str | PathLike[str] | None = None,
+        jwks: str | PathLike[str] | None = None,
+        jwt_issuer: str | None = None,
+        jwt_audience: str | None = None,
+        audit: str | PathLike[str] | None = None,
         http: str | None = None,
         http_hosts: Sequence[str] | None = None,
         metrics_per_stream: bool = False,
@@ -517,9 +521,16 @@ class Server:
         bytes and writers of each stream.
 
         ``auth`` is a file that says who may do what, made with ``sbp token create``; it is read again within a second
-        of each change. Without it everybody who can connect may do everything.
+        of each change. Without it everybody who can connect may do everything. With ``jwks``, a file with the public
+        keys of whoever issues OAuth tokens (a JSON Web Key Set, read again like ``auth``), a client may show such a
+        token (a JWT): ``jwt_issuer`` is its ``iss``, ``jwt_audience`` one of its ``aud``, and ``auth`` says what its
+        subject may do.
 
-        Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``.
+        ``audit`` is a file to which each change of streams and ranges, and each request that was refused by ``auth``,
+        is appended: one JSON object on a line.
+
+        Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``;
+        ``ValueError`` for arguments that do not go together.
         """
     @property
     def address(self) -> str:

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import pickle
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import sbp_native as sbp
+from python import oauth
 from sbp_native import aio
 
 
-def token(names: Path, name: str, *allow: str) -> str:
+def run(*arguments: str, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command ``sbp``, with ``more`` in its environment."""
+    command = [sys.executable, "-m", "sbp_native._cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **more})
+    assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def token(names: Path, name: str, *allow: str, more: Sequence[str] = ()) -> str:
     """Has ``sbp token create`` make a token."""
     grants = [word for grant in allow for word in ("--allow", grant)]
-    command = [sys.executable, "-m", "sbp_native._cli", "token", "create", name, *grants, "--auth", str(names)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    return run("token", "create", name, *grants, *more, "--auth", str(names)).stdout.strip()
 
 
 @pytest.fixture
@@ -260,3 +270,125 @@ def own_address() -> str:
         except OSError:
             pytest.skip("this machine has no address but loopback")
         return str(any_socket.getsockname()[0])
+
+
+@pytest.fixture
+def believing(names: Path, root: str, tmp_path: Path) -> Iterator[sbp.Server]:
+    """A server that believes OAuth tokens, and lets the subject of those read ``orders``."""
+    token(names, "reports", "read:orders", more=("--subject", oauth.SUBJECT))
+    keys = oauth.keys(tmp_path)
+    with sbp.Server(
+        durability="none", auth=names, jwks=keys, jwt_issuer=oauth.ISSUER, jwt_audience=oauth.AUDIENCE
+    ) as server:
+        with sbp.connect(server.address, token=root) as client:
+            client.create_stream("orders").append(b"first")
+        yield server
+
+
+@pytest.mark.parametrize("given", [oauth.VALID, lambda: oauth.VALID])
+def test_an_oauth_token_is_believed(believing: sbp.Server, given: object) -> None:
+    with sbp.connect(believing.address, token=given) as client:  # type: ignore[arg-type]
+        assert [info.name for info in client.list_streams()] == ["orders"]
+        with pytest.raises(sbp.AccessDeniedError, match="reports may not append to stream") as refused:
+            client.stream("orders").append(b"more")
+        assert refused.value.code == 1403
+
+
+@pytest.mark.asyncio
+async def test_asyncio_shows_an_oauth_token_too(believing: sbp.Server) -> None:
+    async with aio.connect(believing.address, token=lambda: oauth.VALID) as client:
+        assert [info.name for info in await client.list_streams()] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (oauth.EXPIRED, "OAuth token expired at 2001-01-01"),
+        (oauth.ELSEWHERE, r'not for this server, which is "sbp.example" \(aud\)'),
+        (oauth.FORGED, "its signature is wrong"),
+    ],
+)
+def test_what_is_wrong_with_an_oauth_token_is_told(believing: sbp.Server, wrong: str, why: str, tmp_path: Path) -> None:
+    for given in (wrong, lambda: wrong):
+        with pytest.raises(sbp.AccessDeniedError, match=why) as refused:
+            sbp.connect(believing.address, token=given, timeout=600)
+        assert refused.value.code == 1401
+    file = tmp_path / "oauth.token"
+    file.write_text(wrong)
+    said = run("stream", "list", "--servers", believing.address, "--token-file", str(file), status=1).stderr
+    assert "1401" in said
+    assert re.search(why, said), said
+    for shown in (str(refused.value), repr(refused.value), said):
+        assert wrong.rpartition(".")[2] not in shown
+
+
+def test_the_command_shows_an_oauth_token(believing: sbp.Server) -> None:
+    listed = run("stream", "list", "--servers", believing.address, "--json", SBP_TOKEN=oauth.VALID)
+    assert json.loads(listed.stdout)["name"] == "orders"
+
+
+def test_arguments_about_oauth_tokens_go_together(names: Path, root: str, tmp_path: Path) -> None:
+    keys = oauth.keys(tmp_path)
+    with pytest.raises(ValueError, match="belong together, beside auth"):
+        sbp.Server(auth=names, jwks=keys)
+    with pytest.raises(ValueError, match="belong together, beside auth"):
+        sbp.Server(jwks=keys, jwt_issuer="i", jwt_audience="a")
+    keys.write_text("{}")
+    with pytest.raises(sbp.ServerConfigError, match="no keys for OAuth tokens"):
+        sbp.Server(auth=names, jwks=keys, jwt_issuer="i", jwt_audience="a")
+
+
+LARGE = bytes(100_000)
+
+
+def test_a_rate_is_kept_and_beyond_it_a_client_is_told(names: Path, root: str) -> None:
+    slow = token(names, "slow", "read:*", "write:*", more=("--quota", "bytes-in=1000", "--quota", "bytes-out=1000"))
+    with sbp.Server(durability="none", auth=names) as server:
+        with sbp.connect(server.address, token=root) as client:
+            client.create_stream("orders")
+        with sbp.connect(server.address, token=slow) as client, sbp.connect(server.address, token=slow) as other:
+            client.stream("orders").append(LARGE)
+            # Another connection, which has not been asked to wait.
+            with pytest.raises(sbp.ThrottledError, match=r"slow appends.*quota of 1000 bytes a second") as refused:
+                other.stream("orders").append(LARGE, timeout=2)
+            assert refused.value.code == 1429
+            assert sum(len(batch) for batch in client.stream("orders").read()) == 1
+            with pytest.raises(sbp.ThrottledError, match=r"slow reads.*quota of 1000 bytes a second"):
+                list(other.stream("orders").read(timeout=2))
+
+
+def test_streams_and_connections_have_quotas(names: Path) -> None:
+    tenant = token(names, "tenant", "admin:*", more=("--quota", "streams=1", "--quota", "connections=1"))
+    with sbp.Server(durability="none", auth=names) as server, sbp.connect(server.address, token=tenant) as client:
+        client.create_stream("one")
+        with pytest.raises(sbp.AccessDeniedError, match=r"has made 1 that exist, and its quota is 1") as refused:
+            client.create_stream("two")
+        assert refused.value.code == 1403
+        with (
+            sbp.connect(server.address, token=tenant, timeout=2) as other,
+            pytest.raises(sbp.SbpError, match="tenant has 1 connections to this server, and its quota is 1"),
+        ):
+            other.list_streams()
+
+
+def test_quotas_are_made_and_shown_by_the_command(names: Path) -> None:
+    token(names, "tenant", "read:*", more=("--quota", "calls=3", "--quota", "bytes-in=5"))
+    shown = json.loads(run("token", "list", "--auth", str(names), "--json").stdout)
+    assert shown["quota"] == {"calls": 3, "bytes_in_per_second": 5}
+    assert "bytes-in=5 calls=3" in run("token", "list", "--auth", str(names)).stdout
+    said = run("token", "create", "x", "--allow", "read:*", "--quota", "calls", "--auth", str(names), status=1).stderr
+    assert "bytes-in=N" in said
+
+
+def test_who_did_what_is_written(names: Path, root: str, billing: str, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    with sbp.Server(durability="none", auth=names, audit=file) as server:
+        with sbp.connect(server.address, token=root) as client:
+            client.create_stream("orders")
+        with sbp.connect(server.address, token=billing) as client, pytest.raises(sbp.AccessDeniedError):
+            client.stream("orders").append(b"more")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    told = [(line["who"], line["operation"], line["name"], line["outcome"]) for line in lines]
+    assert told == [("root", "CREATE_STREAMS", "orders", "ok"), ("billing", "APPEND", "orders", "1403")]
+    with pytest.raises(sbp.ServerStartError, match="audit file"):
+        sbp.Server(audit=tmp_path / "no" / "audit.jsonl")

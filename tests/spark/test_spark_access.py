@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import sbp_native as sbp
+from python import oauth
 from sbp_native.spark.options import SbpOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -29,12 +30,21 @@ class Guarded:
         self.names = directory / "names.jsonl"
         self.root = self.token("root", "read:*", "write:*", "admin:*")
         self.reader = self.token("reader", "read:open/*")
-        self.server = sbp.Server(durability="none", auth=self.names)
+        self.token("reports", "read:open/*", more=("--subject", oauth.SUBJECT))
+        self.busy = self.token("busy", "read:open/*", more=("--quota", "calls=0"))
+        self.server = sbp.Server(
+            durability="none",
+            auth=self.names,
+            jwks=oauth.keys(directory),
+            jwt_issuer=oauth.ISSUER,
+            jwt_audience=oauth.AUDIENCE,
+        )
 
-    def token(self, name: str, *grants: str) -> Path:
+    def token(self, name: str, *grants: str, more: Sequence[str] = ()) -> Path:
         """Has `sbp token create` make a token, and returns the name of its file."""
         allow = [word for grant in grants for word in ("--allow", grant)]
-        command = [sys.executable, "-m", "sbp_native._cli", "token", "create", name, *allow, "--auth", str(self.names)]
+        create = [sys.executable, "-m", "sbp_native._cli", "token", "create", name]
+        command = [*create, *allow, *more, "--auth", str(self.names)]
         made = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
         file = self.directory / f"{name}.token"
         file.write_text(made.stdout)
@@ -107,3 +117,27 @@ def test_tasks_get_the_name_of_the_file(guarded: Guarded) -> None:
     travels = pickle.dumps(SbpOptions.parse(guarded.options(guarded.root)))
     assert str(guarded.root).encode() in travels
     assert guarded.root.read_text().strip().encode() not in travels
+
+
+def test_oauth_tokens_and_quotas(spark: SparkSession, guarded: Guarded, tmp_path: Path) -> None:
+    with sbp.connect(guarded.server.address, token=guarded.root) as client:
+        client.create_stream("open/signed").append(b"first")
+    file = tmp_path / "oauth.token"
+    file.write_text(oauth.VALID + "\n")
+    read = spark.read.format("sbp").options(**guarded.options(file))
+    assert read.load("open/signed").count() == 1
+
+    def refused(file: Path, **more: str) -> str:
+        with pytest.raises(Exception, match="SBP-") as caught:
+            spark.read.format("sbp").options(**guarded.options(file), **more).load("open/signed").collect()
+        return str(caught.value)
+
+    expired = tmp_path / "expired.token"
+    expired.write_text(oauth.EXPIRED)
+    said = refused(expired)
+    assert "[SBP-1401]" in said, said
+    assert "OAuth token expired at 2001-01-01" in said
+    assert oauth.EXPIRED.rpartition(".")[2] not in said
+    said = refused(guarded.busy, timeout="2s")
+    assert "[SBP-1429]" in said, said
+    assert "busy has 0 requests under way" in said

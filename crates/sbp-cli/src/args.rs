@@ -191,6 +191,20 @@ pub(crate) struct Serve {
     /// everything. It is read again within a second of each change.
     #[arg(long, env = "SBP_AUTH", value_name = "FILE")]
     pub(crate) auth: Option<PathBuf>,
+    /// A file with the public keys of whoever issues OAuth tokens (a JSON Web Key Set): a client whose JWT one of them has
+    /// signed is who the file of names says of its subject. Read again within a second of each change.
+    #[arg(long, env = "SBP_JWKS", value_name = "FILE", requires_all = ["auth", "jwt_issuer", "jwt_audience"])]
+    pub(crate) jwks: Option<PathBuf>,
+    /// Who issues these tokens: their `iss`, to the letter.
+    #[arg(long, env = "SBP_JWT_ISSUER", value_name = "ISSUER", requires = "jwks")]
+    pub(crate) jwt_issuer: Option<String>,
+    /// For whom the tokens have to be: one of their `aud`, to the letter.
+    #[arg(long, env = "SBP_JWT_AUDIENCE", value_name = "AUDIENCE", requires = "jwks")]
+    pub(crate) jwt_audience: Option<String>,
+    /// A file with the token that says to other servers of the cluster who this one is, where they have --auth. It needs
+    /// the grant server there. Read for each connection.
+    #[arg(long, env = "SBP_PEER_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) peer_token_file: Option<PathBuf>,
     /// A file to which each change of streams and ranges, and each request that was refused by access, is appended: one JSON
     /// object on a line, with when, who, from where, what and the outcome. Made so that its owner alone can read it.
     #[arg(long, env = "SBP_AUDIT", value_name = "FILE")]

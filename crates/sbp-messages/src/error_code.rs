@@ -84,7 +84,7 @@ impl ErrorCode {
             "the batch is larger than a server stores"
             "append fewer records at once: one batch takes a little under 16 MiB, and 64 MiB before it is compressed (lz4, zstd); split a single record that is larger into several, or keep it elsewhere and append where it is"
         1429 TOO_MANY_REQUESTS Later not_done
-            "the server has as much to do as it takes on"
+            "the server has as much to do as it takes on, or the quota of who asks is used up"
             "send less, or wait"
         1431 HEADER_FIELDS_TOO_LARGE Never not_done
             "the request's header is larger than the server reads"

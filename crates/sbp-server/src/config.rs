@@ -42,6 +42,19 @@ pub struct AccessConfig {
     /// The file of names, grants and what is kept of tokens; see [`AuthFile`](crate::access::AuthFile). It is read again
     /// within a second of each change, while the server runs.
     pub file: PathBuf,
+    /// OAuth tokens that are believed. `None`: none are.
+    pub jwt: Option<JwtConfig>,
+}
+
+/// Which OAuth tokens (JSON Web Tokens) a server believes. What their subject may do, the file of names says.
+#[derive(Clone, Debug)]
+pub struct JwtConfig {
+    /// A file with the issuer's public keys, as a JSON Web Key Set. It is read again within a second of each change.
+    pub keys: PathBuf,
+    /// Who issues the tokens: their `iss`.
+    pub issuer: String,
+    /// For whom the tokens have to be: one of their `aud`.
+    pub audience: String,
 }
 
 /// The configuration of a [`Server`](crate::Server). Change what is to differ from [`ServerConfig::default`].
@@ -60,6 +73,9 @@ pub struct ServerConfig {
     pub plain_listen: Option<String>,
     /// TLS towards the other servers of a cluster. `None`: plain.
     pub peer_tls: Option<ClientTlsFiles>,
+    /// A file with the token that says to other servers of the cluster who this one is. It is read for each connection to
+    /// one of them, and when it asks for another because the token is about to expire.
+    pub peer_token: Option<PathBuf>,
     /// How long a client may take for the handshake of TLS before its connection is closed.
     pub handshake_timeout: Duration,
     /// `host:port` that clients are told to dial. `None`: the address listened on.
@@ -127,6 +143,7 @@ impl Default for ServerConfig {
             tls: None,
             plain_listen: None,
             peer_tls: None,
+            peer_token: None,
             handshake_timeout: Duration::from_secs(10),
             advertise: None,
             durability: Durability::Fsync,

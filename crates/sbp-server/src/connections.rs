@@ -86,14 +86,19 @@ pub(crate) async fn watch_access(access: Weak<Access>, connections: Weak<Connect
         tokio::time::sleep(LOOK_AT_ACCESS).await;
         let Some(access) = access.upgrade() else { return };
         // The disk may be slow.
-        let reloaded = tokio::task::spawn_blocking(move || access.reload()).await;
+        let reloaded = tokio::task::spawn_blocking(move || [access.reload(), access.reload_keys()]).await;
         let Some(connections) = connections.upgrade() else {
             return;
         };
-        match reloaded {
-            Ok(Ok(true)) => connections.access_changed(),
-            Ok(Ok(false)) | Err(_) => {}
-            Ok(Err(error)) => tracing::error!(%error, "who was known before stays known, with the same rights"),
+        let mut changed = false;
+        for one in reloaded.into_iter().flatten() {
+            match one {
+                Ok(new) => changed |= new,
+                Err(error) => tracing::error!(%error, "who was known before stays known, with the same rights"),
+            }
+        }
+        if changed {
+            connections.access_changed();
         }
     }
 }

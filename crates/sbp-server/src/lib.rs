@@ -50,7 +50,7 @@ mod verify;
 pub use backup::{
     BackupError, BackupManifest, ManifestFile, ManifestStream, RestoreOptions, Restored, back_up, restore,
 };
-pub use config::{AccessConfig, Roles, ServerConfig};
+pub use config::{AccessConfig, JwtConfig, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
 pub use histogram::Durations;

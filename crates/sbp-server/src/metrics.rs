@@ -104,6 +104,14 @@ fn counts(out: &mut Writer<'_>, server: &Snapshot) -> fmt::Result {
     )?;
     let compacted = "Bytes that were written to free space";
     out.counter("log_compacted_bytes", compacted, counts.compacted_bytes)?;
+    let throttled = [("in", counts.throttled_in), ("out", counts.throttled_out)];
+    out.counters(
+        "quota_throttled",
+        "Answers that asked for a pause, because somebody had used up the bytes of a quota",
+        throttled
+            .map(|(direction, count)| ([("direction", direction.to_owned())], count))
+            .into_iter(),
+    )?;
     let refused = counts.refusals.iter().map(|refused| {
         let labels = [
             ("code", refused.code.to_string()),

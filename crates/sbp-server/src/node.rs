@@ -61,8 +61,14 @@ pub(crate) struct Node {
 impl Node {
     /// The name of a stream, if this process knows the stream and it has one.
     pub(crate) fn name_of(&self, stream: StreamId) -> Option<Arc<str>> {
-        let placement = self.placement.as_ref()?;
-        placement.read(|state| state.name_of(stream).map(Arc::from))
+        match (&self.placement, &self.ranges) {
+            (Some(placement), _) => placement.read(|state| state.name_of(stream).map(Arc::from)),
+            (None, Some(ranges)) => {
+                let ranges = ranges.hub.ranges.lock();
+                ranges.table.stream(stream).and_then(|hosted| hosted.facts.name.clone())
+            }
+            (None, None) => None,
+        }
     }
 
     /// The time now, as the file of names tells it.

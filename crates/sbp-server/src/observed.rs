@@ -169,6 +169,8 @@ impl Observed {
             syncs: log.syncs,
             written_bytes: log.written_bytes,
             compacted_bytes: log.compacted_bytes,
+            throttled_in: counters.throttled_in.value(),
+            throttled_out: counters.throttled_out.value(),
             refusals: refusals
                 .map(|(code, count)| Refused {
                     code: code.0,

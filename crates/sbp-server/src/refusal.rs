@@ -62,6 +62,15 @@ impl Refusal {
         Self::new(ErrorCode::NOT_FOUND, format!("there is no stream {stream}"))
     }
 
+    /// A range server cannot judge grants, which are about names.
+    pub(crate) fn names_unknown(stream: StreamId) -> Self {
+        let message = format!(
+            "this range server cannot tell what you may do with stream {stream}, if there is one, because it has lost the \
+             placement driver that tells it the names of streams; try again"
+        );
+        Self::new(ErrorCode::RANGE_NOT_FOUND, message)
+    }
+
     /// The range is not on this server.
     pub(crate) fn range_not_here(key: RangeKey) -> Self {
         Self::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here"))

@@ -349,7 +349,7 @@ fn is_guarded(config: &ServerConfig) -> bool {
 
 /// Opens the file that says who may do what.
 fn open_access(config: &ServerConfig) -> Result<Option<Arc<Access>>, StartError> {
-    let access = config.access.as_ref().map(|access| Access::open(&access.file));
+    let access = config.access.as_ref().map(Access::open);
     Ok(access.transpose()?.map(Arc::new))
 }
 

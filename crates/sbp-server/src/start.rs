@@ -1,6 +1,7 @@
 //! Opens the roles that a configuration asks for.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use sbp_log::LogConfig;
@@ -47,8 +48,14 @@ impl StartContext<'_> {
     fn remote_servers(&self) -> Arc<RemoteServers> {
         let hello = greeting(ClientRole::PLACEMENT_DRIVER, None);
         let runtime = self.runtime.handle().clone();
-        let (descriptors, tls) = (Arc::clone(self.descriptors), self.peer_tls.clone());
-        Arc::new(RemoteServers::new(hello, runtime, descriptors, tls))
+        let (tls, token) = (self.peer_tls.clone(), self.config.peer_token.clone());
+        Arc::new(RemoteServers::new(
+            hello,
+            runtime,
+            Arc::clone(self.descriptors),
+            tls,
+            token,
+        ))
     }
 
     /// A channel to the placement driver, with this server's identity if it has one.
@@ -61,6 +68,7 @@ impl StartContext<'_> {
             heartbeat_interval: self.config.report_interval,
             connect_timeout: CONNECT_TIMEOUT,
             tls: self.peer_tls.clone(),
+            token: self.config.peer_token.clone(),
         };
         PeerChannel::new(config, self.runtime.handle().clone(), Arc::clone(self.descriptors))
     }
@@ -141,6 +149,7 @@ impl OpenedRoles {
             range_store,
             ranges: Arc::downgrade(&ranges),
             runtime,
+            learned_on: AtomicU64::new(0),
         });
         ranges.set_upstream(Arc::new(AskPlacementDriver(Arc::downgrade(&role))));
         Ok(Self {

@@ -99,6 +99,10 @@ pub(crate) struct Counters {
     pub(crate) fetches_waiting: Level,
     /// Changes of streams and ranges that are not done.
     pub(crate) metadata_pending: Level,
+    /// Times that a quota made the server ask somebody to wait before the next APPEND.
+    pub(crate) throttled_in: Counter,
+    /// Times that a quota made the server ask somebody to wait before the next FETCH.
+    pub(crate) throttled_out: Counter,
     /// How long APPEND entries took that were stored.
     pub(crate) append_seconds: Histogram,
     /// How long FETCHes took that did not wait for data.

@@ -157,6 +157,10 @@ pub struct Counts {
     pub written_bytes: u64,
     /// Bytes that compaction has written.
     pub compacted_bytes: u64,
+    /// Answers to APPENDs that asked for a pause because a quota was used up.
+    pub throttled_in: u64,
+    /// The same of FETCHes.
+    pub throttled_out: u64,
     /// Requests and entries that were refused, by the name of the error.
     pub refusals: Vec<Refused>,
 }

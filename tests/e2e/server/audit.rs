@@ -5,10 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use sbp_e2e::access::{Names, client_as, hello};
+use sbp_e2e::admin::{open_next, seal};
 use sbp_e2e::clients::stream_ids;
 use sbp_e2e::peer::Peer;
 use sbp_e2e::wait::bounded;
-use sbp_messages::{ClientRole, Stream, Token};
+use sbp_frame::OpCode;
+use sbp_messages::{ClientRole, SealKind, Stream, Token};
 use serde_json::Value;
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -120,4 +122,36 @@ fn a_server_does_not_start_without_the_audit_file_it_should_keep() {
     config.audit = Some(names.path().join("no").join("audit.jsonl"));
     let said = sbp_server::Server::start(config).unwrap_err().to_string();
     assert!(said.contains("cannot keep the audit file: cannot write"), "{said}");
+}
+
+/// Lines about ranges say which, and a connection that is closed because its token is gone has a line.
+#[test]
+fn ranges_have_their_numbers_and_who_is_thrown_out_has_a_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.jsonl");
+    let names = Names::default();
+    let root = names.add("root", &["admin:*"]);
+    let gone = names.add("gone", &["read:*"]);
+    let server = names.serve_with(|config| config.audit = Some(file.clone()));
+    let mut peer = Peer::connect(&server);
+    assert!(hello(&mut peer, &root, ClientRole::CLIENT).status.is_success());
+    let stream = peer.create("s");
+    seal(&mut peer, stream, 0, SealKind::RANGE_SERVER);
+    open_next(&mut peer, stream, 1, 0);
+    let mut thrown_out = Peer::connect(&server);
+    assert!(hello(&mut thrown_out, &gone, ClientRole::CLIENT).status.is_success());
+    names.revoke("gone");
+    let goodbye = thrown_out.recv();
+    assert_eq!(goodbye.opcode, OpCode::GOAWAY);
+    assert!(thrown_out.recv_or_end().is_none(), "closed");
+    drop(peer);
+    server.shutdown().unwrap();
+
+    let lines = lines(&file);
+    let ranges: Vec<_> = lines.iter().map(|line| line["range"].as_i64()).collect();
+    let operations: Vec<_> = lines.iter().map(|line| line["operation"].as_str().unwrap()).collect();
+    assert_eq!(operations, ["CREATE_STREAMS", "SEAL_RANGES", "CREATE_RANGE", "GOAWAY"]);
+    assert_eq!(ranges, [None, Some(0), Some(1), None], "{lines:?}");
+    assert_eq!(told(&lines[3]), ["gone", "GOAWAY", "-", "1401"]);
+    assert!(lines[3]["from"].as_str().unwrap().starts_with("127.0.0.1:"));
 }

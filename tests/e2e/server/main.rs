@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod access;
+mod access_apart;
 mod access_table;
 mod admin;
 mod audit;
 mod chunks;
 mod idempotence;
+mod jwt;
 mod peers;
 mod places;
+mod quotas;
 mod ranges;
 mod refuse;
 mod retention;

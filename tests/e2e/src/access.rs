@@ -75,7 +75,10 @@ impl Names {
     /// The same, changed.
     pub fn serve_with(&self, change: impl FnOnce(&mut ServerConfig)) -> Server {
         let mut config = quick_config(None, "127.0.0.1:0");
-        config.access = Some(AccessConfig { file: self.path() });
+        config.access = Some(AccessConfig {
+            file: self.path(),
+            jwt: None,
+        });
         change(&mut config);
         Server::start(config).unwrap()
     }

@@ -14,6 +14,7 @@ pub mod certificates;
 pub mod clients;
 pub mod damage;
 pub mod frames;
+pub mod issuer;
 pub mod peer;
 pub mod process;
 pub mod scripted;

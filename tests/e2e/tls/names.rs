@@ -15,7 +15,10 @@ fn server(setting: &Setting, names: &Names) -> Server {
     let ca = setting.authority.file();
     setting.server_with(&setting.server_certificate(), |config| {
         config.tls.as_mut().unwrap().client_ca = Some(ca);
-        config.access = Some(AccessConfig { file: names.path() });
+        config.access = Some(AccessConfig {
+            file: names.path(),
+            jwt: None,
+        });
     })
 }
 

@@ -15,6 +15,8 @@ Examples:
   sbp token create root --allow read:* --allow write:* --allow admin:* --auth names.jsonl > root.token
   sbp serve --data-dir ./data --auth names.jsonl
   sbp stream list --token-file billing.token
+  sbp token create tenant --allow write:tenant/* --quota bytes-in=1000000 --quota calls=64 --auth names.jsonl > tenant.token
+  sbp token create spark --allow read:* --subject 00u1abcd --auth names.jsonl   known by OAuth tokens, see sbp serve --jwks
   sbp token list --auth names.jsonl
   sbp token revoke billing --auth names.jsonl      its connections are closed within a second or two
 
@@ -61,9 +63,13 @@ pub(crate) struct CreateToken {
     /// Make no token: the name is whoever has a certificate with this as its first name.
     #[arg(long, value_name = "NAME", conflicts_with = "subject")]
     pub(crate) certificate: Option<String>,
-    /// Make no token: the name is the subject of OAuth tokens.
+    /// Make no token: the name is the subject of OAuth tokens, which `sbp serve --jwks` believes.
     #[arg(long, value_name = "SUBJECT")]
     pub(crate) subject: Option<String>,
+    /// A limit for the name, over all its connections to a server; may be given several times: bytes-in=N and bytes-out=N
+    /// (bytes of records a second), calls=N (requests under way), connections=N, streams=N (that it has made).
+    #[arg(long, value_name = "LIMIT=N")]
+    pub(crate) quota: Vec<String>,
 }
 
 #[derive(Args, Debug)]

@@ -5,7 +5,7 @@ use std::thread;
 
 use sbp_client::{ConfigError, Scheme, ServerAddress};
 use sbp_http::{HttpConfig, ObservedServer};
-use sbp_server::{AccessConfig, ClientTlsFiles, Roles, ServerConfig};
+use sbp_server::{AccessConfig, ClientTlsFiles, JwtConfig, Roles, ServerConfig};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -33,6 +33,12 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         per_stream: serve.metrics_per_stream,
         ..HttpConfig::default()
     });
+    let jwt = serve.jwks.map(|keys| JwtConfig {
+        keys,
+        // Both come with the keys.
+        issuer: serve.jwt_issuer.unwrap_or_default(),
+        audience: serve.jwt_audience.unwrap_or_default(),
+    });
     let config = ServerConfig {
         roles: roles(serve.role, &serve.placement_driver, peer_tls.is_some())?,
         tls,
@@ -42,7 +48,8 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         listen: serve.listen,
         advertise: serve.advertise,
         durability: durability(serve.durability),
-        access: serve.auth.map(|file| AccessConfig { file }),
+        access: serve.auth.map(|file| AccessConfig { file, jwt }),
+        peer_token: serve.peer_token_file,
         audit: serve.audit,
         insecure_listen,
         retention_interval: serve.retention_interval,

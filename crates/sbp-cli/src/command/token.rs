@@ -22,6 +22,10 @@ fn make(asked: CreateToken, terminal: &mut Terminal) -> Result<(), CliError> {
     let token = is_shown.then(new_token).transpose();
     let token = token.map_err(CliError::system("get random bytes"))?;
     let now = Moment::from(SystemTime::now());
+    let mut quota = Quota::default();
+    for limit in &asked.quota {
+        quota.set(limit).map_err(|error| CliError::Usage(error.to_string()))?;
+    }
     let entry = Entry {
         name: asked.name,
         allow: asked.allow,
@@ -30,7 +34,7 @@ fn make(asked: CreateToken, terminal: &mut Terminal) -> Result<(), CliError> {
         subject: asked.subject,
         created: Some(now),
         expires: asked.expires.map(|time| now.after(time)),
-        quota: Quota::default(),
+        quota,
     };
     entry.check().map_err(CliError::Usage)?;
     let mut file = AuthFile::change(&asked.file.auth)?;
@@ -54,6 +58,7 @@ fn show(asked: &ListTokens, terminal: &mut Terminal) -> Result<(), CliError> {
                 "subject": entry.subject,
                 "created": entry.created.map(|at| at.to_string()),
                 "expires": entry.expires.map(|at| at.to_string()),
+                "quota": entry.quota,
             }))?;
         }
         return terminal.flush();
@@ -73,9 +78,13 @@ fn show(asked: &ListTokens, terminal: &mut Terminal) -> Result<(), CliError> {
             grants.join(" "),
             moment(entry.created),
             moment(entry.expires),
+            entry.quota.to_string(),
         ]
     });
-    terminal.table(&["NAME", "KNOWN BY", "MAY", "CREATED", "EXPIRES"], rows.collect())
+    terminal.table(
+        &["NAME", "KNOWN BY", "MAY", "CREATED", "EXPIRES", "QUOTA"],
+        rows.collect(),
+    )
 }
 
 fn take_away(asked: &RevokeToken) -> Result<(), CliError> {

@@ -143,7 +143,10 @@ fn what_is_wrong_is_for_those_who_may_see_it() {
     let admin = names.add("admin", &["admin:*", "write:*"]);
     let disk = SimFileSystem::new();
     let server = start(ServerConfig {
-        access: Some(AccessConfig { file: names.path() }),
+        access: Some(AccessConfig {
+            file: names.path(),
+            jwt: None,
+        }),
         ..on(&disk)
     });
     let mut peer = Peer::connect(&server);

@@ -13,7 +13,10 @@ fn figures_are_for_those_who_may_see_all_streams() {
     let reader = names.add("reader", &["read:*"]);
     let tenant = names.add("tenant", &["read:mine/*", "write:mine/*", "admin:mine/*"]);
     let server = start(ServerConfig {
-        access: Some(AccessConfig { file: names.path() }),
+        access: Some(AccessConfig {
+            file: names.path(),
+            jwt: None,
+        }),
         ..quick_config(None, "127.0.0.1:0")
     });
     for path in ["/status.json", "/metrics", "/status.json?search=a"] {

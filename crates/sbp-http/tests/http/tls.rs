@@ -99,7 +99,10 @@ fn other_machines_may_ask_over_tls_with_a_token() {
     let directory = tempfile::tempdir().unwrap();
     let issued = Authority::new(directory.path(), "authority").issue("server", &["127.0.0.1"]);
     let names = Names::default();
-    let access = Some(AccessConfig { file: names.path() });
+    let access = Some(AccessConfig {
+        file: names.path(),
+        jwt: None,
+    });
     let tls = Some(files(&issued, None));
     let config = |tls: &Option<ServerTlsFiles>, access: &Option<AccessConfig>| ServerConfig {
         tls: tls.clone(),

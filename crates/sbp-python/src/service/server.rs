@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use sbp_http::{HttpConfig, ObservedServer};
 use sbp_locks::Mutex;
 use sbp_python_macros::stub_docs;
-use sbp_server::{AccessConfig, Durability, ServerConfig};
+use sbp_server::{AccessConfig, Durability, JwtConfig, ServerConfig};
 
 use crate::errors;
 use crate::interpreter::imports;
@@ -120,6 +120,24 @@ impl Server {
     }
 }
 
+/// Who may do what, as it was asked for.
+fn access(
+    auth: Option<PathBuf>,
+    jwks: Option<PathBuf>,
+    issuer: Option<String>,
+    audience: Option<String>,
+) -> PyResult<Option<AccessConfig>> {
+    let jwt = match (jwks, issuer, audience) {
+        (None, None, None) => None,
+        (Some(keys), Some(issuer), Some(audience)) if auth.is_some() => Some(JwtConfig { keys, issuer, audience }),
+        _ => {
+            let message = "jwks, jwt_issuer and jwt_audience belong together, beside auth";
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    Ok(auth.map(|file| AccessConfig { file, jwt }))
+}
+
 /// As clients write it.
 fn address(server: &sbp_server::Server) -> String {
     let scheme = if server.has_tls() { "sbps://" } else { "" };
@@ -133,7 +151,8 @@ impl Server {
     #[pyo3(signature = (
         data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
         max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None, auth = None,
-        http = None, http_hosts = None, metrics_per_stream = false,
+        jwks = None, jwt_issuer = None, jwt_audience = None, audit = None, http = None, http_hosts = None,
+        metrics_per_stream = false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -149,6 +168,10 @@ impl Server {
         tls: Option<Tls>,
         plain_listen: Option<String>,
         auth: Option<PathBuf>,
+        jwks: Option<PathBuf>,
+        jwt_issuer: Option<String>,
+        jwt_audience: Option<String>,
+        audit: Option<PathBuf>,
         http: Option<String>,
         http_hosts: Option<Vec<String>>,
         metrics_per_stream: bool,
@@ -170,7 +193,8 @@ impl Server {
             insecure_listen,
             tls: tls.map(|tls| tls.server(py)).transpose()?,
             plain_listen,
-            access: auth.map(|file| AccessConfig { file }),
+            access: access(auth, jwks, jwt_issuer, jwt_audience)?,
+            audit,
             ..ServerConfig::default()
         };
         if let Some(count) = max_connections {

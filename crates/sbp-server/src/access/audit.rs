@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use sbp_frame::OpCode;
 use sbp_locks::{Condvar, Mutex};
@@ -15,11 +15,13 @@ use sbp_messages::ErrorCode;
 use sbp_types::{RangeIndex, StreamId};
 use serde::Serialize;
 
-use super::file::AccessError;
+use super::error::AccessError;
 use super::moment::Moment;
 
 /// Lines that may wait for the file.
 const WAITING: usize = 4_096;
+/// How long a line may be written before the disk has it.
+const SYNC: Duration = Duration::from_secs(1);
 /// Bytes of a name that are written; longer ones no stream can have, but a request can.
 const NAME_BYTES: usize = 512;
 
@@ -167,22 +169,61 @@ impl Shared {
         }
     }
 
-    /// Takes what waits; `None`: nothing does, and nothing will.
-    fn take(&self) -> Option<(Vec<Line>, u64)> {
+    /// Takes what waits, or waits for it, but not longer than `until`.
+    fn take(&self, until: Option<Instant>) -> Taken {
         let mut queue = self.queue.lock();
         while queue.lines.is_empty() {
             if queue.stopped {
-                return None;
+                return Taken::End;
             }
-            self.arrived.wait(&mut queue);
+            let Some(until) = until else {
+                self.arrived.wait(&mut queue);
+                continue;
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Taken::Nothing;
+            }
+            let _timed_out =
+                self.arrived
+                    .wait_while_for(&mut queue, |queue| queue.lines.is_empty() && !queue.stopped, left);
         }
-        Some((std::mem::take(&mut queue.lines), std::mem::take(&mut queue.lost)))
+        Taken::Lines(std::mem::take(&mut queue.lines), std::mem::take(&mut queue.lost))
     }
 
     fn write_all(&self, mut writer: Writer<File>) {
-        while let Some((lines, lost)) = self.take() {
-            writer.write(&lines, lost);
+        loop {
+            match self.take(writer.sync_at) {
+                Taken::Lines(lines, lost) => writer.write(&lines, lost, Instant::now()),
+                Taken::Nothing => {}
+                Taken::End => break,
+            }
+            writer.sync_if_due(Instant::now());
         }
+        writer.sync();
+    }
+}
+
+/// What is to be done with the file.
+#[derive(Debug)]
+enum Taken {
+    /// Lines, and how many there was no room for.
+    Lines(Vec<Line>, u64),
+    /// Nothing has come by the time at which something else is due.
+    Nothing,
+    /// Nothing will come.
+    End,
+}
+
+/// What the lines are written to.
+trait Sink: io::Write {
+    /// Has the disk take what was written.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl Sink for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
     }
 }
 
@@ -194,6 +235,8 @@ struct Writer<W> {
     unwritten: u64,
     /// Whether the file may end within a line.
     torn: bool,
+    /// When the disk has to have the lines that were written; `None`: it has all.
+    sync_at: Option<Instant>,
 }
 
 impl Writer<File> {
@@ -212,13 +255,14 @@ impl Writer<File> {
             file,
             unwritten: 0,
             torn: last != [b'\n'],
+            sync_at: None,
         })
     }
 }
 
-impl<W: io::Write> Writer<W> {
+impl<W: Sink> Writer<W> {
     /// Writes a batch at once.
-    fn write(&mut self, lines: &[Line], lost: u64) {
+    fn write(&mut self, lines: &[Line], lost: u64, now: Instant) {
         let mut batch = Vec::with_capacity(lines.len() * 256);
         if self.torn {
             batch.push(b'\n');
@@ -229,7 +273,10 @@ impl<W: io::Write> Writer<W> {
         }
         tell_lost(&mut batch, lost);
         match self.file.write_all(&batch).and_then(|()| self.file.flush()) {
-            Ok(()) => (self.unwritten, self.torn) = (0, false),
+            Ok(()) => {
+                (self.unwritten, self.torn) = (0, false);
+                self.sync_at.get_or_insert(now + SYNC);
+            }
             Err(error) => {
                 if self.unwritten == 0 {
                     tracing::error!(%error, "the audit file cannot be written; how many lines are lost is told in it later");
@@ -237,6 +284,21 @@ impl<W: io::Write> Writer<W> {
                 self.unwritten += u64::try_from(lines.len()).unwrap_or(u64::MAX) + lost;
                 self.torn = true;
             }
+        }
+    }
+
+    fn sync_if_due(&mut self, now: Instant) {
+        if self.sync_at.is_some_and(|due| due <= now) {
+            self.sync();
+        }
+    }
+
+    /// Has the disk take what was written. If it does not, the lines may still be there, and nobody can tell.
+    fn sync(&mut self) {
+        if self.sync_at.take().is_some()
+            && let Err(error) = self.file.sync()
+        {
+            tracing::error!(%error, "the disk may not have the last lines of the audit file");
         }
     }
 }
@@ -289,6 +351,14 @@ mod tests {
     struct Disk {
         written: Vec<u8>,
         full: bool,
+        syncs: u32,
+    }
+
+    impl Sink for Disk {
+        fn sync(&mut self) -> io::Result<()> {
+            self.syncs += 1;
+            Ok(())
+        }
     }
 
     impl io::Write for Disk {
@@ -312,36 +382,45 @@ mod tests {
         for number in 0..WAITING + 3 {
             shared.put(line(number));
         }
-        let (lines, lost) = shared.take().expect("lines");
+        let Taken::Lines(lines, lost) = shared.take(None) else {
+            panic!("no lines")
+        };
         assert_eq!((lines.len(), lost), (WAITING, 3));
+        let now = Instant::now();
         let mut writer = Writer {
             file: Disk::default(),
             unwritten: 0,
             torn: false,
+            sync_at: None,
         };
-        writer.write(&lines, lost);
+        writer.write(&lines, lost, now);
         let told = told(&writer.file.written);
         assert_eq!(told.len(), WAITING + 1);
         assert_eq!(told[WAITING]["lost"], 3);
         shared.put(line(0));
-        assert_eq!(shared.take().expect("a line").1, 0, "told once");
+        assert!(matches!(shared.take(None), Taken::Lines(_, 0)), "told once");
+        assert!(matches!(shared.take(Some(now)), Taken::Nothing));
+        shared.queue.lock().stopped = true;
+        assert!(matches!(shared.take(None), Taken::End));
     }
 
     #[test]
     fn lines_that_a_full_disk_did_not_take_are_counted_and_told_when_it_takes_some_again() {
+        let now = Instant::now();
         let mut writer = Writer {
             file: Disk::default(),
             unwritten: 0,
             torn: false,
+            sync_at: None,
         };
-        writer.write(&[line(1)], 0);
+        writer.write(&[line(1)], 0, now);
         let before = writer.file.written.len();
         writer.file.full = true;
-        writer.write(&[line(2), line(3)], 4);
-        writer.write(&[line(4)], 0);
+        writer.write(&[line(2), line(3)], 4, now);
+        writer.write(&[line(4)], 0, now);
         writer.file.full = false;
         let whole = writer.file.written.len();
-        writer.write(&[line(5)], 0);
+        writer.write(&[line(5)], 0, now);
         assert_eq!(writer.file.written[whole], b'\n', "what is torn ends");
         let told = told(&[&writer.file.written[..before], &writer.file.written[whole..]].concat());
         let shown: Vec<_> = told
@@ -349,6 +428,32 @@ mod tests {
             .map(|line| (line["stream"].as_i64(), line["lost"].as_u64()))
             .collect();
         assert_eq!(shown, [(Some(1), None), (None, Some(7)), (Some(5), None)]);
+    }
+
+    #[test]
+    fn the_disk_has_each_line_a_second_later_and_is_asked_no_more_often() {
+        let mut writer = Writer {
+            file: Disk::default(),
+            unwritten: 0,
+            torn: false,
+            sync_at: None,
+        };
+        let begin = Instant::now();
+        let mut syncs = Vec::new();
+        for tenth in 0..25 {
+            let now = begin + SYNC * tenth / 10;
+            if tenth < 15 {
+                writer.write(&[line(1)], 0, now);
+            }
+            writer.sync_if_due(now);
+            syncs.push(writer.file.syncs);
+        }
+        let changes: Vec<_> = (1..syncs.len()).filter(|at| syncs[*at] != syncs[at - 1]).collect();
+        assert_eq!(changes, [10, 21]);
+        writer.write(&[line(2)], 0, begin);
+        writer.sync();
+        writer.sync();
+        assert_eq!(writer.file.syncs, 3, "at the end, if there is anything");
     }
 
     #[test]

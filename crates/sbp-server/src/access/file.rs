@@ -5,66 +5,17 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use sbp_locks::{Mutex, RwLock};
+use sbp_locks::RwLock;
 use sbp_messages::Token;
 
-use super::entry::{BadLine, Entry, read_entries, write_entry};
+use super::entry::{Entry, read_entries, write_entry};
+use super::error::AccessError;
+use super::issuer::Issuer;
 use super::moment::Moment;
-use super::principal::{Denied, Known, Principal};
-
-/// Why the file of names cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AccessError {
-    /// The file cannot be read or written.
-    #[error("cannot {what} {}: {source}", .path.display())]
-    Io {
-        /// The step that failed.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// Others than its owner may change the file.
-    #[error(
-        "{} may be changed by others than its owner, who could let anybody in: say chmod 600 {}",
-        .path.display(),
-        .path.display()
-    )]
-    WritableByOthers {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A line cannot be used.
-    #[error("{}, {line}", .path.display())]
-    BadLine {
-        /// The file.
-        path: PathBuf,
-        /// Which, and why.
-        line: BadLine,
-    },
-    /// Another program is changing the file.
-    #[error("{} exists: another program is changing {}; delete it if none is", .lock.display(), .path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-        /// What the other program writes.
-        lock: PathBuf,
-    },
-}
-
-impl AccessError {
-    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io {
-            what,
-            path: path.to_owned(),
-            source,
-        }
-    }
-}
+use super::principal::{Denied, Known, KnownBy, Principal};
+use super::watched::{Watched, read_guarded};
+use crate::config::AccessConfig;
 
 /// The file of names: one JSON object on each line.
 #[derive(Debug)]
@@ -194,12 +145,7 @@ impl Drop for AuthFile {
 }
 
 fn read_file(path: &Path) -> Result<(Vec<Entry>, String), AccessError> {
-    let file = File::open(path).map_err(AccessError::io("read", path))?;
-    let about = file.metadata().map_err(AccessError::io("read", path))?;
-    if about.permissions().mode() & 0o022 != 0 {
-        return Err(AccessError::WritableByOthers { path: path.to_owned() });
-    }
-    let text = io::read_to_string(file).map_err(AccessError::io("read", path))?;
+    let text = read_guarded(path)?;
     let entries = read_entries(text.as_bytes()).map_err(|line| AccessError::BadLine {
         path: path.to_owned(),
         line,
@@ -207,45 +153,22 @@ fn read_file(path: &Path) -> Result<(Vec<Entry>, String), AccessError> {
     Ok((entries, text))
 }
 
-/// What of a file changes with its content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    length: u64,
-    changed: Option<SystemTime>,
-    status_changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let about = fs::metadata(path).ok()?;
-        Some(Self {
-            inode: about.ino(),
-            length: about.len(),
-            changed: about.modified().ok(),
-            status_changed: (about.ctime(), about.ctime_nsec()),
-        })
-    }
-}
-
 /// Who is known to a running server.
 #[derive(Debug)]
 pub(crate) struct Access {
-    path: PathBuf,
+    names: Watched,
     known: RwLock<Arc<Known>>,
-    /// What the file looked like when it was last read; `None`: it could not be read.
-    read: Mutex<Option<Stamp>>,
+    /// Who signs OAuth tokens; `None`: such tokens are not believed.
+    issuer: Option<Issuer>,
 }
 
 impl Access {
-    pub(crate) fn open(path: &Path) -> Result<Self, AccessError> {
-        // Before the content, so that a change in between is seen as one.
-        let stamp = Stamp::of(path);
-        let entries = AuthFile::read(path)?;
+    pub(crate) fn open(config: &AccessConfig) -> Result<Self, AccessError> {
+        let (names, entries) = Watched::open(&config.file, AuthFile::read)?;
         Ok(Self {
-            path: path.to_owned(),
-            known: RwLock::new(Arc::new(Known::new(entries))),
-            read: Mutex::new(stamp),
+            names,
+            known: RwLock::new(Arc::new(Known::new(entries, &Known::default()))),
+            issuer: config.jwt.as_ref().map(Issuer::open).transpose()?,
         })
     }
 
@@ -262,34 +185,39 @@ impl Access {
     ) -> Result<Arc<Principal>, Denied> {
         match certificate {
             Some(name) if token.is_empty() => self.known().by_certificate(name, now),
-            _ => self.known().by_token(token, now),
+            _ => match (self.known().by_token(token, now), &self.issuer) {
+                (Err(Denied::UnknownToken), Some(issuer)) if Issuer::is_for(token) => {
+                    self.known().by_signed(&issuer.verify(token, now)?, now)
+                }
+                (found, _) => found,
+            },
         }
     }
 
     /// What is known now of somebody who was known before.
     pub(crate) fn again(&self, before: &Principal, now: Moment) -> Result<Arc<Principal>, Denied> {
+        if let (KnownBy::Signed(signed), Some(issuer)) = (&before.known_by, &self.issuer) {
+            issuer.check_key(signed)?;
+        }
         self.known().again(before, now)
     }
 
-    /// Reads the file again if it has changed. `Ok(true)`: who is known may be others now. After an error those known
-    /// before stay known. A file that cannot be read is tried again each time, one that cannot be understood is told once.
+    /// Reads the file of names again if it has changed. `Ok(true)`: who is known may be others now. After an error those
+    /// known before stay known.
     pub(crate) fn reload(&self) -> Result<bool, AccessError> {
-        let stamp = Stamp::of(&self.path);
-        let mut read = self.read.lock();
-        if stamp == *read {
-            return Ok(false);
-        }
-        *read = stamp;
-        drop(read);
-        let entries = AuthFile::read(&self.path).inspect_err(|error| {
-            // The file may be as it is now for ever, and hold a revocation: that the system lacked a descriptor for a
-            // moment must not keep it from being read.
-            if matches!(error, AccessError::Io { .. }) {
-                *self.read.lock() = None;
-            }
-        })?;
-        *self.known.write() = Arc::new(Known::new(entries));
-        Ok(true)
+        let entries = self.names.again(AuthFile::read)?;
+        Ok(entries
+            .map(|entries| {
+                let mut known = self.known.write();
+                *known = Arc::new(Known::new(entries, &known));
+            })
+            .is_some())
+    }
+
+    /// Gets the keys of OAuth tokens again if they have changed. `Ok(true)`: others are believed now. After an error those
+    /// believed before stay so.
+    pub(crate) fn reload_keys(&self) -> Result<bool, AccessError> {
+        self.issuer.as_ref().map_or(Ok(false), Issuer::reload)
     }
 }
 
@@ -311,6 +239,13 @@ mod tests {
         }
     }
 
+    fn open(path: &Path) -> Result<Access, AccessError> {
+        Access::open(&AccessConfig {
+            file: path.to_owned(),
+            jwt: None,
+        })
+    }
+
     fn add(path: &Path, name: &str) -> Token {
         let token = new_token().expect("random");
         let mut file = AuthFile::change(path).expect("nobody else changes it");
@@ -326,7 +261,7 @@ mod tests {
         let first = add(&path, "one");
         let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let access = Access::open(&path).expect("readable");
+        let access = open(&path).expect("readable");
         let now = Moment::from_secs(0);
         let who = |token: &Token| access.authenticate(token, None, now).map(|who| who.name.to_string());
         assert_eq!(who(&first).as_deref(), Ok("one"));
@@ -361,7 +296,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("tokens");
         let _token = add(&path, "one");
-        let access = Access::open(&path).expect("readable");
+        let access = open(&path).expect("readable");
         fs::remove_file(&path).expect("removed");
         fs::create_dir(&path).expect("made");
         for _ in 0..2 {
@@ -375,7 +310,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("tokens");
         let token = add(&path, "one");
-        let access = Access::open(&path).expect("readable");
+        let access = open(&path).expect("readable");
         fs::write(&path, "{").expect("written");
         let error = access.reload().expect_err("no JSON").to_string();
         assert!(error.contains("tokens, line 1"), "{error}");
@@ -383,11 +318,9 @@ mod tests {
         assert!(access.authenticate(&token, None, Moment::from_secs(0)).is_ok());
 
         fs::set_permissions(&path, Permissions::from_mode(0o620)).expect("changed");
-        let error = Access::open(&path).expect_err("writable by others").to_string();
+        let error = open(&path).expect_err("writable by others").to_string();
         assert!(error.contains("chmod 600"), "{error}");
-        let error = Access::open(&directory.path().join("none"))
-            .expect_err("not there")
-            .to_string();
+        let error = open(&directory.path().join("none")).expect_err("not there").to_string();
         assert!(error.contains("cannot read"), "{error}");
     }
 

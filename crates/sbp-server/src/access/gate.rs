@@ -11,6 +11,14 @@ use super::operations::{Requirement, Subject, required_grant, required_of_reques
 use super::principal::Principal;
 use crate::refusal::Refusal;
 
+/// Who makes a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) name: Arc<str>,
+    /// The most streams that the name may have made that exist.
+    pub(crate) most: Option<u32>,
+}
+
 /// Decides over the requests of one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gate {
@@ -29,6 +37,14 @@ impl Gate {
     /// Who the peer is, if the server asks.
     pub(crate) fn principal(&self) -> Option<&Arc<Principal>> {
         self.principal.as_ref()
+    }
+
+    /// Who has made a stream that the peer creates now, and how many it may have made.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        self.principal.as_ref().map(|principal| Owner {
+            name: Arc::clone(&principal.name),
+            most: principal.streams,
+        })
     }
 
     /// Whether everybody may do everything.
@@ -131,13 +147,13 @@ mod tests {
     use super::*;
     use crate::access::grant::Grants;
     use crate::access::principal::KnownBy;
-    use crate::access::quota::Quota;
 
     fn gate(grants: &[&str]) -> Gate {
         Gate::of(Arc::new(Principal {
             name: "billing".into(),
             grants: Grants::new(grants.iter().map(|grant| grant.parse().expect("a grant"))),
-            quota: Quota::default(),
+            usage: None,
+            streams: None,
             expires: None,
             known_by: KnownBy::Certificate("billing".into()),
         }))

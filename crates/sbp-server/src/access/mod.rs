@@ -6,24 +6,30 @@
 
 mod audit;
 mod entry;
+mod error;
 mod file;
 mod gate;
 mod grant;
+mod issuer;
 mod moment;
 mod operations;
 mod principal;
 mod quota;
 mod secret;
+mod usage;
+mod watched;
 
 pub use self::entry::{BadLine, Entry, read_entries, write_entry};
-pub use self::file::{AccessError, AuthFile};
+pub use self::error::AccessError;
+pub use self::file::AuthFile;
 pub use self::grant::{BadGrant, Grant, Right};
 pub use self::moment::{BadMoment, Moment};
 pub use self::operations::{OperationRow, Subject, operations};
-pub use self::quota::Quota;
+pub use self::quota::{BadQuota, Quota};
 pub use self::secret::{BadDigest, TokenDigest, new_token};
 
 pub(crate) use self::audit::{Asker, Audit, Deed};
 pub(crate) use self::file::Access;
-pub(crate) use self::gate::Gate;
+pub(crate) use self::gate::{Gate, Owner};
 pub(crate) use self::principal::Denied;
+pub(crate) use self::usage::{Direction, Presence};

@@ -8,14 +8,18 @@ use super::grant::{Grants, Right, Rights};
 use super::moment::Moment;
 use super::quota::Quota;
 use super::secret::TokenDigest;
+use super::usage::Usage;
 use sbp_messages::Token;
 
 /// A name with what it may do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Principal {
     pub(crate) name: Arc<str>,
     pub(crate) grants: Grants,
-    pub(crate) quota: Quota,
+    /// What the name uses of its quota; `None`: it has none.
+    pub(crate) usage: Option<Arc<Usage>>,
+    /// The most streams that the name may have made that exist.
+    pub(crate) streams: Option<u32>,
     pub(crate) expires: Option<Moment>,
     /// By what it is known.
     pub(crate) known_by: KnownBy,
@@ -26,11 +30,49 @@ pub(crate) struct Principal {
 pub(crate) enum KnownBy {
     Token(TokenDigest),
     Certificate(Arc<str>),
-    /// A token that somebody else has signed, for this subject.
+    /// Only by tokens that somebody else signs for this subject: nobody has shown one.
     Subject(Arc<str>),
+    /// A token that somebody else has signed.
+    Signed(Arc<Signed>),
 }
 
+/// What a token says that somebody else has signed, and whose signature is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signed {
+    /// For whom it was made.
+    pub(crate) subject: Arc<str>,
+    /// The SHA-256 of the key.
+    pub(crate) key: Arc<str>,
+    /// When it expires.
+    pub(crate) expires: Moment,
+}
+
+impl PartialEq for Principal {
+    fn eq(&self, other: &Self) -> bool {
+        let facts = |of: &Self| {
+            (
+                Arc::clone(&of.name),
+                of.streams,
+                of.expires,
+                of.usage.as_ref().map(Arc::as_ptr),
+            )
+        };
+        facts(self) == facts(other) && self.grants == other.grants && self.known_by == other.known_by
+    }
+}
+
+impl Eq for Principal {}
+
 impl Principal {
+    /// What is said to a peer whose time is up.
+    pub(crate) fn expired(&self) -> Denied {
+        match (&self.known_by, self.expires) {
+            (KnownBy::Signed(signed), Some(end)) if end == signed.expires => Denied::SignedExpired(end),
+            (_, Some(end)) => Denied::Expired(end),
+            (_, None) => Denied::UnknownToken,
+        }
+    }
+
     /// Whether it may see the figures of the server, which name all streams: who reads or administers all of them does
     /// so anyhow.
     pub(crate) fn may_watch(&self) -> bool {
@@ -69,9 +111,18 @@ pub(crate) enum Denied {
     #[error("the token expired at {0}: get another; the server's operator makes one with `sbp token create`")]
     Expired(Moment),
     #[error(
-        "the token is valid, but its subject may do nothing here: the server's operator adds a line for it to the file of names"
+        "the token is valid, but its subject may do nothing here: the server's operator adds a line for it to the file of \
+         names, with `sbp token create --subject`"
     )]
     UnknownSubject,
+    #[error("this server does not believe the OAuth token, because {0}: get another from whoever issued it")]
+    BadSigned(String),
+    #[error("the OAuth token expired at {0}: get another from whoever issued it")]
+    SignedExpired(Moment),
+    #[error(
+        "the OAuth token does not count before {0}, which has not come on this server's clock: wait, or compare the clocks"
+    )]
+    SignedTooEarly(Moment),
 }
 
 /// All who are known.
@@ -80,17 +131,30 @@ pub(crate) struct Known {
     tokens: Vec<(TokenDigest, Arc<Principal>)>,
     certificates: HashMap<Arc<str>, Arc<Principal>>,
     subjects: HashMap<Arc<str>, Arc<Principal>>,
+    /// What the names use that have a quota.
+    usages: HashMap<Arc<str>, Arc<Usage>>,
 }
 
 impl Known {
-    pub(crate) fn new(entries: Vec<Entry>) -> Self {
-        let mut known = Self::default();
+    /// Those of a file. What names have used, who were known `before`, they have used still.
+    pub(crate) fn new(entries: Vec<Entry>, before: &Self) -> Self {
+        let quotas = quotas(&entries);
+        let mut known = Self {
+            usages: usages(&quotas, before),
+            ..Self::default()
+        };
         for entry in entries {
+            let (name, quota) = quotas.get_key_value(entry.name.as_str()).map_or_else(
+                || (entry.name.as_str().into(), entry.quota),
+                |(name, quota)| (Arc::clone(name), *quota),
+            );
+            let usage = known.usages.get(&name).cloned();
             let principal = |known_by| {
                 Arc::new(Principal {
-                    name: entry.name.as_str().into(),
+                    name: Arc::clone(&name),
                     grants: Grants::new(entry.allow.iter().cloned()),
-                    quota: entry.quota,
+                    usage: usage.clone(),
+                    streams: quota.streams,
                     expires: entry.expires,
                     known_by,
                 })
@@ -136,9 +200,17 @@ impl Known {
         in_time(self.certificates.get(name).ok_or_else(unknown)?, now)
     }
 
-    /// Who is the subject of a signed token.
-    pub(crate) fn by_subject(&self, subject: &str, now: Moment) -> Result<Arc<Principal>, Denied> {
-        in_time(self.subjects.get(subject).ok_or(Denied::UnknownSubject)?, now)
+    /// Who is the subject of a signed token, until it expires.
+    pub(crate) fn by_signed(&self, signed: &Arc<Signed>, now: Moment) -> Result<Arc<Principal>, Denied> {
+        if signed.expires <= now {
+            return Err(Denied::SignedExpired(signed.expires));
+        }
+        let line = in_time(self.subjects.get(&signed.subject).ok_or(Denied::UnknownSubject)?, now)?;
+        Ok(Arc::new(Principal {
+            expires: Some(line.expires.map_or(signed.expires, |end| end.min(signed.expires))),
+            known_by: KnownBy::Signed(Arc::clone(signed)),
+            ..Principal::clone(&line)
+        }))
     }
 
     /// What is known now of somebody who was known before.
@@ -146,9 +218,36 @@ impl Known {
         match &before.known_by {
             KnownBy::Token(digest) => self.by_digest(*digest, now),
             KnownBy::Certificate(name) => self.by_certificate(name, now),
-            KnownBy::Subject(subject) => self.by_subject(subject, now),
+            KnownBy::Signed(signed) => self.by_signed(signed, now),
+            KnownBy::Subject(_) => Err(Denied::UnknownSubject),
         }
     }
+}
+
+/// The quota of each name: of several lines with it, the lowest limits.
+fn quotas(entries: &[Entry]) -> HashMap<Arc<str>, Quota> {
+    let mut quotas: HashMap<Arc<str>, Quota> = HashMap::new();
+    for entry in entries {
+        let quota = quotas.entry(entry.name.as_str().into()).or_default();
+        *quota = quota.and(entry.quota);
+    }
+    quotas
+}
+
+/// What the names use that have a quota, with what they have used before.
+fn usages(quotas: &HashMap<Arc<str>, Quota>, before: &Known) -> HashMap<Arc<str>, Arc<Usage>> {
+    let limited = quotas.iter().filter(|(_, quota)| !quota.is_unlimited());
+    let usage = |(name, quota): (&Arc<str>, &Quota)| {
+        let usage = match before.usages.get(name) {
+            Some(usage) => {
+                usage.set_quota(*quota);
+                Arc::clone(usage)
+            }
+            None => Arc::new(Usage::new(Arc::clone(name), *quota)),
+        };
+        (Arc::clone(name), usage)
+    };
+    limited.map(usage).collect()
 }
 
 fn in_time(principal: &Arc<Principal>, now: Moment) -> Result<Arc<Principal>, Denied> {
@@ -175,7 +274,7 @@ mod tests {
             "{{\"name\":\"billing\",\"allow\":[\"read:orders\"],\"sha256\":\"{digest}\",\"expires\":\"1970-01-01T00:01:40Z\"}}\n\
              {{\"name\":\"spark\",\"allow\":[\"server\"],\"certificate\":\"spark.example\"}}"
         );
-        let known = Known::new(read_entries(text.as_bytes()).expect("valid"));
+        let known = Known::new(read_entries(text.as_bytes()).expect("valid"), &Known::default());
         let (now, later) = (Moment::from_secs(99), Moment::from_secs(100));
         let billing = known.by_token(&token, now).expect("known");
         assert_eq!(&*billing.name, "billing");

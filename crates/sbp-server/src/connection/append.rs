@@ -11,6 +11,7 @@ use sbp_types::TimestampMs;
 use smallvec::{SmallVec, smallvec};
 
 use super::handle::Turn;
+use crate::access::Direction;
 use crate::range::{AppendDone, AppendEntry, AppendJob, EntryId, HeadFacts, WriterSequence};
 use crate::refusal::Refusal;
 
@@ -64,10 +65,13 @@ impl Appends {
                 },
             );
         }
+        let over_quota = turn.replier.presence.as_ref();
+        let over_quota = over_quota.and_then(|presence| presence.charge_in(frame.payload.len(), received).err());
         let mut payload = Batches::new(&frame.payload);
         for info in &request.append_requests {
             let chunks = payload.take(usize::try_from(info.batch_length).unwrap_or(0));
-            if let Err(refusal) = turn.check_stream(OpCode::APPEND, info.stream_id) {
+            let allowed = turn.check_stream(OpCode::APPEND, info.stream_id);
+            if let Err(refusal) = allowed.and(over_quota.clone().map_or(Ok(()), Err)) {
                 self.forbidden.push(forbidden(call, received, info, refusal));
                 continue;
             }
@@ -103,14 +107,19 @@ impl Appends {
         }
         count_times(turn, done, ended);
         let now = turn.node.clock.now();
-        let mut throttle_time_ms = turn.node.ranges().map_or(0, |ranges| ranges.throttle_ms());
+        let asked_by_quota = turn.quota_wait_ms(Direction::In);
+        let mut throttle_time_ms = turn
+            .node
+            .ranges()
+            .map_or(0, |ranges| ranges.throttle_ms())
+            .max(asked_by_quota);
         for done in done.drain(..) {
             let call = done.entry.call;
             let result = append_result(done, now);
             if result.status.code == ErrorCode::TOO_MANY_REQUESTS
                 && let Ok(ranges) = turn.node.ranges()
             {
-                throttle_time_ms = ranges.refused_throttle_ms();
+                throttle_time_ms = ranges.refused_throttle_ms().max(asked_by_quota);
             }
             turn.note_entry(OpCode::APPEND, (Some(result.stream_id), ""), &result.status);
             let results = match self.open.get_mut(&call) {

@@ -68,7 +68,7 @@ fn read_stream_change(turn: &Turn<'_>, frame: &Frame) -> Result<Read, Fault> {
             let names: Vec<_> = streams.iter().map(|stream| stream.name.clone()).collect();
             let wanted = streams.into_iter().map(|stream| {
                 may_name(&stream.name)?;
-                new_stream(stream)
+                new_stream(stream, turn.gate.owner())
             });
             let wanted = wanted.collect();
             let answer = for_each(names.clone(), created);

@@ -11,7 +11,7 @@ use sbp_transport::Mailbox;
 use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::replier::Replier;
-use crate::access::Gate;
+use crate::access::{Direction, Gate};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::placement::Outcomes;
@@ -112,7 +112,29 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     /// Whether the peer may do this to the stream with this id.
     pub(super) fn check_stream(&self, opcode: OpCode, stream: StreamId) -> Result<(), Refusal> {
-        self.gate.check_id(opcode, stream, |stream| self.node.name_of(stream))
+        let allowed = self.gate.check_id(opcode, stream, |stream| self.node.name_of(stream));
+        match &self.node.range_role {
+            // Also of a stream that is here: it may have another name by now. So who may not know of it learns nothing.
+            Some(role) if allowed.is_err() && !role.knows_names() => Err(Refusal::names_unknown(stream)),
+            _ => allowed,
+        }
+    }
+
+    /// How many milliseconds the quota of the peer's name asks it to wait; 0: not at all. Counted when it does.
+    pub(super) fn quota_wait_ms(&self, direction: Direction) -> i32 {
+        let Some(presence) = &self.replier.presence else {
+            return 0;
+        };
+        let wait = presence.wait_ms(direction, self.now);
+        if wait != 0 {
+            let counters = &self.node.counters;
+            let counter = match direction {
+                Direction::In => &counters.throttled_in,
+                Direction::Out => &counters.throttled_out,
+            };
+            counter.add(1);
+        }
+        wait
     }
 
     /// Sends the only or last frame of an answer.

@@ -122,9 +122,11 @@ impl Connection {
     }
 
     fn dispatch(&mut self, session: &mut Session, now: Instant, frame: Frame) -> Result<(), Fault> {
+        let begun = self.replier.begin_call();
         if frame.opcode == OpCode::HEARTBEAT {
             return self.handle_heartbeat(session, now, &frame);
         }
+        begun?;
         self.gate.check_request(frame.opcode)?;
         let call = frame.call_id;
         let (work, mut turn) = self.turn(session, now);
@@ -247,6 +249,8 @@ impl Application for Connection {
                     reason => reject_status(reason),
                 };
                 self.turn(session, now).1.note(opcode, &status);
+                // What is counted here ends with the answer.
+                let _ = self.replier.begin_call();
                 self.replier.refuse(session, raw_call_id, opcode, status);
             }
             Event::PeerGoAway { .. } => {

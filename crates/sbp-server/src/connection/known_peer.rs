@@ -9,7 +9,7 @@ use sbp_session::{Outgoing, Session};
 
 use super::handler::Connection;
 use super::identification::{Expiry, unauthorized};
-use crate::access::{Asker, Deed, Denied, Gate};
+use crate::access::{Asker, Deed, Denied, Gate, Presence};
 use crate::refusal::Refusal;
 
 impl Connection {
@@ -53,18 +53,19 @@ impl Connection {
                 ) {
                     gate.check_server()?;
                 }
-                Ok(gate)
+                let presence = self.enter(&gate, false)?;
+                Ok((gate, presence))
             })
-            .and_then(|gate| match self.place.become_known() {
-                Ok(()) => Ok(gate),
+            .and_then(|known| match self.place.become_known() {
+                Ok(()) => Ok(known),
                 Err(no_place) => {
                     self.identification.give_up();
                     Err(no_place.refusal())
                 }
             });
         match gate {
-            Ok(gate) => {
-                self.let_in(session, now, gate);
+            Ok((gate, presence)) => {
+                self.let_in(session, now, gate, presence);
                 self.identification.denied = None;
                 session.set_authenticated();
                 Ok(())
@@ -93,8 +94,23 @@ impl Connection {
         denied.unwrap_or_else(|| unauthorized(&Denied::NoToken)).into()
     }
 
+    /// Counts this connection as one of the peer's name, if that has a quota. `is_there`: it is not refused.
+    fn enter(&mut self, gate: &Gate, is_there: bool) -> Result<Option<Presence>, Refusal> {
+        let usage = gate.principal().and_then(|principal| principal.usage.as_ref());
+        let present = self
+            .replier
+            .presence
+            .take_if(|presence| usage.is_some_and(|usage| presence.is_of(usage)));
+        match (present, usage) {
+            (Some(present), _) => Ok(Some(present)),
+            (None, Some(usage)) => Presence::enter(usage, is_there).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// From now on the peer may do what `gate` lets it, and what it asked for before is judged by that too.
-    fn let_in(&mut self, session: &mut Session, now: Instant, gate: Gate) {
+    fn let_in(&mut self, session: &mut Session, now: Instant, gate: Gate, presence: Option<Presence>) {
+        self.replier.presence = presence;
         if gate == self.gate {
             return;
         }
@@ -119,7 +135,10 @@ impl Connection {
         };
         match access.again(before, self.node.moment()) {
             Ok(principal) => {
-                self.let_in(session, now, Gate::of(principal));
+                let gate = Gate::of(principal);
+                // It is there already, and not refused.
+                let presence = self.enter(&gate, true).unwrap_or_default();
+                self.let_in(session, now, gate, presence);
             }
             Err(denied) => self.throw_out(session, now, &denied),
         }
@@ -147,8 +166,10 @@ impl Connection {
                 let _ = session.send_request(now, ask);
             }
             Expiry::Asked { .. } => {
-                let at = self.gate.principal().and_then(|principal| principal.expires);
-                let denied = at.map_or(Denied::UnknownToken, Denied::Expired);
+                let denied = self
+                    .gate
+                    .principal()
+                    .map_or(Denied::UnknownToken, |principal| principal.expired());
                 self.throw_out(session, now, &denied);
             }
         }

@@ -5,14 +5,30 @@ use sbp_frame::{CallId, OpCode, PayloadPart};
 use sbp_messages::{Encoder, ErrorCode, Message, Status, SystemErrorResponse};
 use sbp_session::{SendError, Session};
 
+use crate::access::Presence;
+use crate::refusal::Refusal;
+
 /// Encodes answers, with buffers that are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Replier {
     encoder: Encoder,
     header: BytesMut,
+    /// The peer's share of its name's quota; `None`: it has none.
+    pub(super) presence: Option<Presence>,
 }
 
 impl Replier {
+    /// Counts a request that begins. Its answer ends it.
+    pub(crate) fn begin_call(&mut self) -> Result<(), Refusal> {
+        self.presence.as_mut().map_or(Ok(()), Presence::begin_call)
+    }
+
+    fn end_call(&mut self) {
+        if let Some(presence) = &mut self.presence {
+            presence.end_call();
+        }
+    }
+
     /// Sends the only or last frame of an answer.
     pub(crate) fn finish<M: Message>(&mut self, session: &mut Session, call: CallId, message: &M) {
         self.send(session, call, message, true, &[]);
@@ -30,9 +46,12 @@ impl Replier {
         self.header.clear();
         message.encode(&mut self.encoder, &mut self.header);
         match session.send_response(call, M::OPCODE, end, &self.header, payload) {
-            Ok(()) => {}
-            // The connection is closed, or the session has ended the call: the answer is no longer wanted.
-            Err(SendError::Closed | SendError::UnknownCall(_)) => {}
+            // After an error the connection is closed, or the session has ended the call: the answer is no longer wanted.
+            Ok(()) | Err(SendError::Closed | SendError::UnknownCall(_)) => {
+                if end {
+                    self.end_call();
+                }
+            }
             Err(error) => {
                 // Handlers split their answers, so this does not happen. If it does, the call must still end.
                 tracing::error!(%error, opcode = %M::OPCODE, "an answer could not be sent");
@@ -54,6 +73,7 @@ impl Replier {
         self.header.clear();
         SystemErrorResponse { status: status.into() }.encode(&mut self.encoder, &mut self.header);
         session.send_system_error(raw_call_id, opcode, &self.header);
+        self.end_call();
     }
 
     /// The bytes of a message that the session sends by itself.

@@ -9,15 +9,16 @@ use sbp_types::{Offset, StreamId};
 
 use super::fault::Fault;
 use super::handle::Turn;
+use crate::access::Owner;
 use crate::placement::{
     Described, NewStream, RequestedSettings, SchemaRecord, StreamRecord, StreamUpdate, describe_streams,
 };
 use crate::refusal::Refusal;
 
 /// The stream that an entry of CREATE_STREAMS asks for.
-pub(super) fn new_stream(wanted: Stream) -> Result<NewStream, Refusal> {
+pub(super) fn new_stream(wanted: Stream, owner: Option<Owner>) -> Result<NewStream, Refusal> {
     let (name, settings) = name_and_settings(wanted)?;
-    Ok(NewStream { name, settings })
+    Ok(NewStream { name, settings, owner })
 }
 
 /// The change that an entry of UPDATE_STREAMS asks for.

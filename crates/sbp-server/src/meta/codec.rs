@@ -17,11 +17,17 @@ use crate::range::HeldRange;
 const FIRST: u8 = 1;
 /// The version of stream records that end with an identity.
 const WITH_IDENTITY: u8 = 2;
+/// The version of stream records that end with an identity and with who made the stream.
+const WITH_OWNER: u8 = 3;
 
 /// The value of a stream's record; its id is the key.
 pub(crate) fn encode_stream(stream: &StreamRecord) -> Vec<u8> {
     let settings = &stream.settings;
-    let mut out = Writer::new(WITH_IDENTITY);
+    let mut out = Writer::new(if stream.owner.is_some() {
+        WITH_OWNER
+    } else {
+        WITH_IDENTITY
+    });
     out.option(stream.name.as_deref(), |out, name| out.bytes(name.as_bytes()));
     out.i64(stream.created_at.0);
     out.i8(settings.replica_count);
@@ -39,6 +45,9 @@ pub(crate) fn encode_stream(stream: &StreamRecord) -> Vec<u8> {
         out.bytes(value.as_bytes());
     }
     out.option(stream.identity, |out, identity| out.0.extend_from_slice(&identity.0));
+    if let Some(owner) = &stream.owner {
+        out.bytes(owner.as_bytes());
+    }
     out.0
 }
 
@@ -66,8 +75,12 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
     }
     let identity = match version {
         FIRST => None,
-        WITH_IDENTITY => from.option(Reader::array)?.map(StreamIdentity),
+        WITH_IDENTITY | WITH_OWNER => from.option(Reader::array)?.map(StreamIdentity),
         _ => return None,
+    };
+    let owner = match version {
+        WITH_OWNER => Some(Arc::from(from.text()?)),
+        _ => None,
     };
     let settings = Settings {
         replica_count,
@@ -83,6 +96,7 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
         settings,
         created_at,
         identity,
+        owner,
     })
 }
 

@@ -31,6 +31,7 @@ fn stream(id: i64, name: Option<&str>) -> MetadataChange {
         settings,
         created_at: TimestampMs(7),
         identity: name.map(|_| StreamIdentity([200; 16])),
+        owner: name.map(|_| "billing".into()),
     };
     MetadataChange::Placement(Change::PutStream(Arc::new(record)))
 }
@@ -112,7 +113,7 @@ fn records_that_are_cut_or_have_more_are_refused() {
         );
     }
     assert_eq!(codec::decode_stream(StreamId(1), &[&bytes[..], &[0]].concat()), None);
-    for other in [0, 1, 3, 255] {
+    for other in [0, 1, 2, 4, 255] {
         let other_version = [&[other], &bytes[1..]].concat();
         assert_eq!(
             codec::decode_stream(StreamId(1), &other_version),

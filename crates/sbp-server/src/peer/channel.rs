@@ -98,7 +98,12 @@ impl PeerChannel {
 
     /// Whether there is a connection on which the peer answers.
     pub(crate) fn is_connected(&self) -> bool {
-        self.shared.is_standing()
+        self.standing() != 0
+    }
+
+    /// The number of the connection on which the peer answers now; 0: there is none.
+    pub(crate) fn standing(&self) -> u64 {
+        self.shared.standing()
     }
 
     /// What went wrong last, if a connection was lost or not made.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use sbp_frame::{Flags, Frame, OpCode};
 use sbp_messages::{
-    Encoder, ErrorCode, GoAway, HeartbeatRequest, HeartbeatResponse, Message, Status, SystemErrorResponse,
+    Encoder, ErrorCode, GoAway, HeartbeatRequest, HeartbeatResponse, Message, Status, SystemErrorResponse, Token,
 };
 use sbp_session::{CallFailure, CloseReason, Event, Outgoing, RejectReason, SendError, Session};
 use sbp_transport::Application;
@@ -35,6 +35,8 @@ pub(super) struct PeerConnection {
     /// Which of the channel's connections this is.
     generation: u64,
     hello: HeartbeatRequest,
+    /// Whether the peer has been told who this is.
+    said_who: bool,
     header: BytesMut,
     encoder: Encoder,
     calls: HashMap<u64, InFlight>,
@@ -45,6 +47,7 @@ impl PeerConnection {
     pub(super) fn new(channel: Arc<Shared>, address: Arc<str>, generation: u64) -> Self {
         Self {
             hello: channel.config.hello.clone(),
+            said_who: false,
             channel,
             address,
             generation,
@@ -98,6 +101,29 @@ impl PeerConnection {
                 tell(reply, Ended::Unusable(error.to_string()));
             }
             Err(error) => tell(reply, Ended::Lost(why_closed(session, &error))),
+        }
+    }
+
+    /// Says who this is, which a peer wants to know first on a connection, and when it asks.
+    fn say_who(&mut self, session: &mut Session, now: Instant) {
+        self.hello.token = self.token();
+        self.greet(session, now);
+        self.hello.token = Token::default();
+        self.said_who = true;
+    }
+
+    /// Reads the token. The file is small, and it is read seldom.
+    fn token(&self) -> Token {
+        let Some(path) = &self.channel.config.token else {
+            return Token::default();
+        };
+        match std::fs::read_to_string(path) {
+            Ok(text) => Token::new(text.trim()),
+            Err(error) => {
+                let (path, peer) = (path.display(), &self.address);
+                tracing::error!(%peer, %path, %error, "cannot read the token for other servers");
+                Token::default()
+            }
         }
     }
 
@@ -209,7 +235,8 @@ impl Application for PeerConnection {
         match event {
             Event::Response { user, frame, end, .. } => self.handle_response(session, user, frame, end),
             Event::CallFailed { user, failure, .. } => self.handle_failed(session, user, &failure),
-            Event::HeartbeatDue => self.greet(session, now),
+            Event::HeartbeatDue if self.said_who => self.greet(session, now),
+            Event::HeartbeatDue => self.say_who(session, now),
             Event::PeerGoAway { .. } => self.channel.drains(self.generation, None),
             Event::Closing { reason } => self.channel.drains(self.generation, Some(&reason)),
             Event::Reject {
@@ -217,7 +244,13 @@ impl Application for PeerConnection {
                 opcode,
                 reason,
                 must_answer: true,
-            } => self.refuse(session, raw_call_id, opcode, reason),
+            } => {
+                self.refuse(session, raw_call_id, opcode, reason);
+                if opcode == HeartbeatRequest::OPCODE {
+                    // The peer asks who this is: the token is about to expire.
+                    self.say_who(session, now);
+                }
+            }
             // A session that dialled lets no request through, and answers PING itself.
             Event::Request(_) | Event::Reject { .. } | Event::Pong { .. } | Event::ResponseBegins { .. } => {}
         }

@@ -1,5 +1,6 @@
 //! What a channel to a peer shares with its connections: whom it leads to, and the calls that no connection has.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +37,9 @@ pub(crate) struct PeerConfig {
     pub(crate) connect_timeout: Duration,
     /// How the peer is talked to where it speaks TLS.
     pub(crate) tls: Option<Arc<ClientTls>>,
+    /// The file with the token that says who calls, read for each connection and when the peer asks for another. `None`:
+    /// no token is shown.
+    pub(crate) token: Option<PathBuf>,
     /// Whether to stay connected while no call is under way.
     pub(crate) stays: bool,
 }
@@ -144,9 +148,9 @@ impl Shared {
         }
     }
 
-    /// Whether the peer answers.
-    pub(super) fn is_standing(&self) -> bool {
-        self.standing.load(Ordering::Relaxed) != 0
+    /// The number of the connection on which the peer answers now; 0 when there is none.
+    pub(super) fn standing(&self) -> u64 {
+        self.standing.load(Ordering::Relaxed)
     }
 
     /// The peer has refused the greeting, which is as good as no connection.

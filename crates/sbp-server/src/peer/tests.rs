@@ -33,6 +33,7 @@ fn channel(addresses: &[&str], stays: bool) -> PeerChannel {
         heartbeat_interval: Duration::from_secs(1),
         connect_timeout: Duration::from_secs(5),
         tls: None,
+        token: None,
         stays,
     };
     PeerChannel::new(config, Handle::current(), Descriptors::new(16))

@@ -11,6 +11,7 @@ use super::name::check_name;
 use super::records::{RangeRecord, StreamRecord};
 use super::settings::{RequestedSettings, Settings};
 use super::state::{Change, PlacementState};
+use crate::access::Owner;
 use crate::refusal::Refusal;
 
 /// A stream that is to be created.
@@ -19,11 +20,13 @@ pub(crate) struct NewStream {
     /// Empty: the stream has no name.
     pub(crate) name: String,
     pub(crate) settings: RequestedSettings,
+    /// Who makes it, where that is known.
+    pub(crate) owner: Option<Owner>,
 }
 
 /// What a stream gets when it is created and keeps for ever.
-#[derive(Clone, Copy)]
 struct Born {
+    owner: Option<Owner>,
     identity: StreamIdentity,
     at: TimestampMs,
 }
@@ -36,8 +39,12 @@ pub(super) fn create_stream(
     identity: StreamIdentity,
     now: TimestampMs,
 ) -> Result<Effects, Refusal> {
-    let NewStream { name, settings } = wanted;
-    let born = Born { identity, at: now };
+    let NewStream { name, settings, owner } = wanted;
+    let born = Born {
+        owner,
+        identity,
+        at: now,
+    };
     if name.is_empty() {
         let settings = settings.resolve(candidates.len())?;
         return make(state, candidates, None, settings, born);
@@ -64,6 +71,22 @@ pub(super) fn create_stream(
     }
 }
 
+/// Refuses a stream to somebody who has made as many as its quota allows. Final: it does not help to try again.
+fn check_quota(state: &PlacementState, owner: &Owner) -> Result<(), Refusal> {
+    let made = state.streams_made_by(&owner.name);
+    match owner.most {
+        Some(most) if made >= most => Err(Refusal::new(
+            ErrorCode::FORBIDDEN,
+            format!(
+                "{} may not create another stream: it has made {made} that exist, and its quota is {most} (streams); delete \
+                 one, or ask the server's operator for more",
+                owner.name
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn make(
     state: &PlacementState,
     candidates: &[Candidate],
@@ -71,6 +94,9 @@ fn make(
     settings: Settings,
     born: Born,
 ) -> Result<Effects, Refusal> {
+    if let Some(owner) = &born.owner {
+        check_quota(state, owner)?;
+    }
     let id = state.next_stream_id();
     let Some(next) = id.0.checked_add(1) else {
         return Err(Refusal::new(
@@ -103,6 +129,7 @@ fn make(
         settings,
         created_at: born.at,
         identity: Some(born.identity),
+        owner: born.owner.map(|owner| owner.name),
     });
     Ok(Effects {
         changes: vec![

@@ -19,6 +19,8 @@ pub(crate) struct StreamRecord {
     /// The identity, drawn when the stream was created or, for an older stream, at the first start of a version with
     /// identities. `None` if the disk had no room to store it then, or in a range server's copy of the record.
     pub(crate) identity: Option<StreamIdentity>,
+    /// The name in the file of names of whoever made it, if the server knew that; not in a range server's copy.
+    pub(crate) owner: Option<Arc<str>>,
 }
 
 impl StreamRecord {
@@ -26,6 +28,7 @@ impl StreamRecord {
     pub(crate) fn facts(&self) -> StreamFacts {
         let schema = self.settings.schema.as_deref();
         StreamFacts {
+            name: self.name.clone(),
             fingerprints: schema.map(SchemaRecord::fingerprints).unwrap_or_default(),
             retention_period_ms: self.settings.retention_period_ms,
             retention_bytes: self.settings.retention_bytes,

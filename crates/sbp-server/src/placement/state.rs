@@ -40,6 +40,8 @@ pub(crate) struct PlacementState {
     streams: BTreeMap<StreamId, Arc<StreamRecord>>,
     names: HashMap<Arc<str>, StreamId>,
     ranges: BTreeMap<RangeKey, Arc<RangeRecord>>,
+    /// How many streams each name has made that exist; no count is 0.
+    made_by: HashMap<Arc<str>, u32>,
     tombstones: BTreeSet<StreamId>,
     servers: BTreeMap<ServerId, Arc<ServerRecord>>,
     /// The number of open ranges by the server that takes their appends.
@@ -54,6 +56,7 @@ impl Default for PlacementState {
             streams: BTreeMap::new(),
             names: HashMap::new(),
             ranges: BTreeMap::new(),
+            made_by: HashMap::new(),
             tombstones: BTreeSet::new(),
             servers: BTreeMap::new(),
             open_ranges: HashMap::new(),
@@ -67,8 +70,9 @@ impl PlacementState {
         match change {
             Change::PutStream(record) => {
                 let old = self.streams.insert(record.id, Arc::clone(&record));
-                if let Some(old_name) = old.and_then(|old| old.name.clone()) {
-                    self.names.remove(&old_name);
+                self.forget(old.as_deref());
+                if let Some(owner) = &record.owner {
+                    *self.made_by.entry(Arc::clone(owner)).or_default() += 1;
                 }
                 if let Some(name) = &record.name {
                     self.names.insert(Arc::clone(name), record.id);
@@ -87,9 +91,8 @@ impl PlacementState {
             }
             Change::NextStreamId(next) => self.next_stream_id = self.next_stream_id.max(next),
             Change::PutTombstone(stream) => {
-                if let Some(old_name) = self.streams.remove(&stream).and_then(|old| old.name.clone()) {
-                    self.names.remove(&old_name);
-                }
+                let old = self.streams.remove(&stream);
+                self.forget(old.as_deref());
                 let keys: Vec<_> = self.ranges_of(stream).map(|range| range.key).collect();
                 for key in keys {
                     self.uncount(key);
@@ -138,6 +141,27 @@ impl PlacementState {
     /// The name of the stream with this id, if there is one and it has a name.
     pub(crate) fn name_of(&self, id: StreamId) -> Option<&str> {
         self.stream(id)?.name.as_deref()
+    }
+
+    /// How many streams a name has made that exist.
+    pub(crate) fn streams_made_by(&self, name: &str) -> u32 {
+        self.made_by.get(name).copied().unwrap_or(0)
+    }
+
+    /// A stream's record is not in force any more: its name is free, and whoever made it has one less.
+    fn forget(&mut self, old: Option<&StreamRecord>) {
+        let Some(old) = old else { return };
+        if let Some(name) = &old.name {
+            self.names.remove(name);
+        }
+        if let Some(owner) = &old.owner
+            && let Some(count) = self.made_by.get_mut(owner)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.made_by.remove(owner);
+            }
+        }
     }
 
     /// The stream with this name.

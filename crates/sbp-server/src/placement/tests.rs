@@ -29,7 +29,7 @@ const NOW: TimestampMs = TimestampMs(1_700_000_000_000);
 fn named(name: &str) -> NewStream {
     NewStream {
         name: name.to_owned(),
-        settings: RequestedSettings::default(),
+        ..NewStream::default()
     }
 }
 
@@ -140,6 +140,7 @@ fn the_same_name_with_the_same_settings_is_the_same_stream() {
             NewStream {
                 name: "s0".to_owned(),
                 settings: explicit,
+                owner: None,
             },
         ],
     );
@@ -184,6 +185,7 @@ fn the_same_name_with_other_settings_is_refused() {
             vec![NewStream {
                 name: "s0".to_owned(),
                 settings: settings.clone(),
+                owner: None,
             }],
         );
         assert_eq!(
@@ -210,6 +212,7 @@ fn schemas_are_compared_by_their_canonical_form() {
         vec![NewStream {
             name: "typed".to_owned(),
             settings,
+            owner: None,
         }]
     };
     assert!(create(&mut state, with(b"x", 1))[0].is_ok());
@@ -280,6 +283,7 @@ fn bad_settings_are_refused_and_the_other_entries_go_on() {
         let bad = NewStream {
             name: "bad".to_owned(),
             settings,
+            owner: None,
         };
         let made = create(&mut state, vec![bad.clone(), named("good")]);
         assert_eq!(made[0].as_ref().unwrap_err().code, code, "{bad:?}");

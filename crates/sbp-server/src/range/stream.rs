@@ -1,6 +1,7 @@
 //! The part of one stream that this server holds: its ranges, its settings and its writers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use sbp_log::{EntryHead, WriterState};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, WriterId};
@@ -54,6 +55,8 @@ pub(crate) enum Phase {
 /// The settings of a stream that a range server needs to judge appends and apply retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamFacts {
+    /// Its name, by which grants are judged.
+    pub(crate) name: Option<Arc<str>>,
     /// The fingerprints of the schemas that typed batches may have; empty: an opaque stream.
     pub(crate) fingerprints: SmallVec<[u64; 1]>,
     /// How many milliseconds a record is kept after its append; 0: for ever.

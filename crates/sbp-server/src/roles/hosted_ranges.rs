@@ -193,6 +193,7 @@ mod tests {
             },
             created_at: TimestampMs(0),
             identity: None,
+            owner: None,
         })
     }
 

@@ -1,6 +1,7 @@
 //! A range server in a process of its own: what it asks its placement driver, and how it uses the answers.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -33,9 +34,17 @@ pub(crate) struct RangeRole {
     pub(crate) range_store: RangeStore,
     pub(crate) ranges: Weak<RangeServer>,
     pub(crate) runtime: Handle,
+    /// The connection to the placement driver on which everything that belongs here was last learned; 0: none.
+    pub(crate) learned_on: AtomicU64,
 }
 
 impl RangeRole {
+    /// Whether the names of streams are those that the placement driver knows, so far as it can tell this server.
+    pub(crate) fn knows_names(&self) -> bool {
+        let learned_on = self.learned_on.load(Ordering::Acquire);
+        learned_on != 0 && learned_on == self.channel.standing()
+    }
+
     /// Submits a job to the range store and waits for its result.
     pub(crate) async fn keep<T: Send + 'static>(&self, job: impl FnOnce(Done<T>) -> Job) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sbp_messages::{RangeServer, ReportMetricsResponse};
@@ -39,11 +40,15 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, direct
             }
         };
         let Some(role) = role.upgrade() else { return };
-        if look && let Err(refusal) = role.learn_everything().await {
-            tracing::warn!(
-                refusal = refusal.message,
-                "cannot learn from the placement driver which ranges belong to this server"
-            );
+        if look {
+            let connection = *connections.borrow_and_update();
+            match role.learn_everything().await {
+                Ok(()) => role.learned_on.store(connection, Ordering::Release),
+                Err(refusal) => tracing::warn!(
+                    refusal = refusal.message,
+                    "cannot learn from the placement driver which ranges belong to this server"
+                ),
+            }
         }
         let Some(ranges) = role.ranges.upgrade() else { return };
         let sample = Sample::take(&directory, ranges.activity());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ pub(crate) struct RemoteServers {
     runtime: Handle,
     descriptors: Arc<Descriptors>,
     tls: Option<Arc<ClientTls>>,
+    token: Option<PathBuf>,
     servers: Mutex<HashMap<ServerId, Arc<RemoteServer>>>,
 }
 
@@ -52,12 +54,14 @@ impl RemoteServers {
         runtime: Handle,
         descriptors: Arc<Descriptors>,
         tls: Option<Arc<ClientTls>>,
+        token: Option<PathBuf>,
     ) -> Self {
         Self {
             hello,
             runtime,
             descriptors,
             tls,
+            token,
             servers: Mutex::default(),
         }
     }
@@ -75,6 +79,7 @@ impl RangeServers for RemoteServers {
             heartbeat_interval: HEARTBEAT_INTERVAL,
             connect_timeout: CONNECT_TIMEOUT,
             tls: self.tls.clone(),
+            token: self.token.clone(),
             stays: false,
         };
         let channel = PeerChannel::new(config, self.runtime.clone(), Arc::clone(&self.descriptors));

@@ -44,14 +44,14 @@ pub(crate) fn is_on(range: &Range, server: ServerId) -> bool {
     ids.into_iter().any(|replica| replica.server_id == server)
 }
 
-/// A range server's record of a stream, without what only users need (name, properties, identity). The error says what
+/// A range server's record of a stream, without what only users need (properties, identity). The error says what
 /// cannot be read.
 pub(crate) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
     let schema = stream.schema.as_ref().map(SchemaRecord::read).transpose();
     let schema = schema.map_err(|error| format!("the columns of stream {}: {error}", stream.stream_id))?;
     Ok(StreamRecord {
         id: stream.stream_id,
-        name: None,
+        name: (!stream.name.is_empty()).then(|| Arc::from(stream.name.as_str())),
         settings: Settings {
             replica_count: stream.replica_nums,
             ack_count: stream.ack_count,
@@ -62,5 +62,6 @@ pub(crate) fn stream_record(stream: &Stream) -> Result<StreamRecord, String> {
         },
         created_at: stream.created_at_ms,
         identity: None,
+        owner: None,
     })
 }

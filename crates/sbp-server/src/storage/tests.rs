@@ -438,6 +438,7 @@ fn create_large(storage: &Storage, name: &str, bytes: usize) -> Result<StreamId,
             properties: Some(properties),
             ..RequestedSettings::default()
         },
+        owner: None,
     };
     match change(storage, vec![Ok(wanted)], Instant::now() + PATIENCE).map(|mut reply| reply.remove(0)) {
         Ok(Ok(Outcome::NewStream(stream, _))) => Ok(stream.id),

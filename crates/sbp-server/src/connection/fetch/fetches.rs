@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::call::FetchCall;
 use super::frames::send_results;
+use crate::access::Direction;
 use crate::connection::handle::Turn;
 use crate::node::Node;
 use crate::range::{ReadDone, ReadJob, Requester};
@@ -41,6 +42,12 @@ impl Fetches {
         if let Some(withdrawn) = request.withdrawn() {
             self.withdraw(turn, withdrawn);
             turn.finish(frame.call_id, &FetchResponse::default());
+            return Ok(());
+        }
+        if let Some(presence) = &turn.replier.presence
+            && let Err(refusal) = presence.check_out(turn.now)
+        {
+            refuse(turn, frame.call_id, refusal.into());
             return Ok(());
         }
         let mut call = FetchCall::new(&request, turn.now);
@@ -262,12 +269,7 @@ impl Fetches {
         self.forget(call);
         let message = format!("{} fetches wait on this connection already", turn.node.limits.waits);
         let status = Status::error(ErrorCode::TOO_MANY_REQUESTS, message);
-        turn.note(OpCode::FETCH, &status);
-        let response = FetchResponse {
-            status,
-            ..Default::default()
-        };
-        turn.finish(call, &response);
+        refuse(turn, call, status);
     }
 
     fn send(&mut self, turn: &mut Turn<'_>, call: CallId) {
@@ -281,10 +283,11 @@ impl Fetches {
         }
         turn.node.counters.fetches.add(with_data);
         turn.node.counters.fetches_refused.add(refused);
-        turn.node
-            .counters
-            .bytes_fetched
-            .add(state.ready.iter().map(|ready| ready.length).sum());
+        let bytes = state.ready.iter().map(|ready| ready.length).sum();
+        turn.node.counters.bytes_fetched.add(bytes);
+        if let Some(presence) = &turn.replier.presence {
+            presence.charge_out(bytes, turn.now);
+        }
         if end {
             state.count_time(&turn.node.counters, with_data != 0);
         }
@@ -293,6 +296,7 @@ impl Fetches {
                 .readers
                 .as_ref()
                 .map_or(0, |readers| readers.throttle_ms(turn.now))
+                .max(turn.quota_wait_ms(Direction::Out))
         };
         let last = end.then(throttle_ms);
         send_results(turn.session, turn.replier, call, &mut state.ready, last);
@@ -322,4 +326,15 @@ impl Fetches {
                 .retain(|Reverse((deadline, call))| calls.get(call).is_some_and(|state| state.deadline == *deadline));
         }
     }
+}
+
+/// Refuses a call as a whole.
+fn refuse(turn: &mut Turn<'_>, call: CallId, status: Status) {
+    turn.note(OpCode::FETCH, &status);
+    let response = FetchResponse {
+        status,
+        throttle_time_ms: turn.quota_wait_ms(Direction::Out),
+        ..Default::default()
+    };
+    turn.finish(call, &response);
 }

@@ -92,7 +92,14 @@ fn an_update_leaves_what_is_zero_or_absent_but_always_takes_the_retention_period
         ..Default::default()
     };
     let name = "s".to_owned();
-    create(&mut state, vec![NewStream { name, settings }]);
+    create(
+        &mut state,
+        vec![NewStream {
+            name,
+            settings,
+            ..NewStream::default()
+        }],
+    );
     let old = StreamRecord::clone(state.stream(S).unwrap());
     let cases = [
         (
@@ -276,7 +283,16 @@ fn a_schema_grows_by_nullable_columns_at_its_end_only() {
 #[test]
 fn range_servers_hear_of_an_update_that_concerns_them_only() {
     let state = with_streams(1);
-    assert_eq!(effects(&state, rename("new")).unwrap().orders, []);
+    let labelled = RequestedSettings {
+        properties: Some(BTreeMap::from([("team".to_owned(), "blue".to_owned())])),
+        ..Default::default()
+    };
+    assert_eq!(effects(&state, update(labelled)).unwrap().orders, []);
+    let orders = effects(&state, rename("new")).unwrap().orders;
+    assert!(
+        matches!(&orders[..], [Order { action: Action::Install(facts, _), .. }] if facts.name.as_deref() == Some("new")),
+        "grants are judged by names: {orders:?}"
+    );
     let kept = RequestedSettings {
         retention_period_ms: 5,
         ..Default::default()

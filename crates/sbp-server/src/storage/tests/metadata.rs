@@ -534,6 +534,7 @@ fn forget_identity(disk: &SimFileSystem, stream: &StreamRecord) {
     let mut store = RedbStore::open(&files, Path::new("/data")).unwrap();
     let old = StreamRecord {
         identity: None,
+        owner: None,
         ..stream.clone()
     };
     let change = MetadataChange::Placement(Change::PutStream(Arc::new(old)));

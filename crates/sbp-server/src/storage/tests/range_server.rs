@@ -114,6 +114,7 @@ fn record(id: StreamId) -> Arc<StreamRecord> {
         },
         created_at: TimestampMs(0),
         identity: None,
+        owner: None,
     })
 }
 

@@ -1,0 +1,248 @@
+//! OAuth tokens: JSON Web Tokens that somebody else signs, and the public keys by which that is seen.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse, ThumbprintHash};
+use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
+use sbp_locks::RwLock;
+use sbp_messages::Token;
+use serde::Deserialize;
+
+use super::error::AccessError;
+use super::moment::Moment;
+use super::principal::{Denied, Signed};
+use super::watched::{Watched, read_guarded};
+use crate::config::JwtConfig;
+
+/// How far the clocks of whoever signs and of this server may differ.
+const SLACK: Duration = Duration::from_secs(60);
+/// The most keys of an issuer.
+const MOST_KEYS: usize = 100;
+
+/// Who signs tokens that this server believes.
+#[derive(Debug)]
+pub(super) struct Issuer {
+    config: JwtConfig,
+    file: Watched,
+    keys: RwLock<Arc<Keys>>,
+}
+
+impl Issuer {
+    pub(super) fn open(config: &JwtConfig) -> Result<Self, AccessError> {
+        let (file, keys) = Watched::open(&config.keys, |path| Keys::read(path, config))?;
+        Ok(Self {
+            config: config.clone(),
+            file,
+            keys: RwLock::new(Arc::new(keys)),
+        })
+    }
+
+    /// Whether a token looks like one that is signed: three parts with dots between them.
+    pub(super) fn is_for(token: &Token) -> bool {
+        token.secret().split('.').count() == 3
+    }
+
+    /// Reads the keys again if they have changed. `Ok(true)`: they are others now.
+    pub(super) fn reload(&self) -> Result<bool, AccessError> {
+        let keys = self.file.again(|path| Keys::read(path, &self.config))?;
+        Ok(keys.map(|keys| *self.keys.write() = Arc::new(keys)).is_some())
+    }
+
+    /// Checks a token's signature, for whom it is, who issued it, and its times.
+    pub(super) fn verify(&self, token: &Token, now: Moment) -> Result<Arc<Signed>, Denied> {
+        let keys = Arc::clone(&self.keys.read());
+        keys.verify(token.secret(), now)
+    }
+
+    /// Whether the key that has signed a token is still believed.
+    pub(super) fn check_key(&self, signed: &Signed) -> Result<(), Denied> {
+        let is_here = self.keys.read().0.iter().any(|key| key.thumbprint == signed.key);
+        if is_here { Ok(()) } else { Err(unknown_key()) }
+    }
+}
+
+/// The public keys of an issuer.
+#[derive(Debug)]
+struct Keys(Vec<Key>);
+
+/// One public key, with the only algorithms that it is used with. They follow from the kind of the key: a token that names
+/// another one, or none, is refused before anything is computed, so that nobody signs with a public key as if it were a
+/// secret.
+#[derive(Debug)]
+struct Key {
+    id: Option<String>,
+    thumbprint: Arc<str>,
+    key: DecodingKey,
+    validation: Validation,
+}
+
+/// What is read of a token.
+#[derive(Debug, Deserialize)]
+struct Claims {
+    sub: String,
+    /// Seconds since 1970, also parts of them.
+    exp: f64,
+    nbf: Option<f64>,
+}
+
+impl Keys {
+    fn read(path: &Path, config: &JwtConfig) -> Result<Self, AccessError> {
+        let text = read_guarded(path)?;
+        Self::parse(&text, config).map_err(|reason| AccessError::BadKeys {
+            source_of_keys: path.display().to_string(),
+            reason,
+        })
+    }
+
+    /// Reads a JSON Web Key Set. Keys that are no public keys for signatures are left out.
+    fn parse(text: &str, config: &JwtConfig) -> Result<Self, String> {
+        let set: JwkSet = serde_json::from_str(text).map_err(|error| format!("it is no JSON Web Key Set ({error})"))?;
+        if set.keys.len() > MOST_KEYS {
+            return Err(format!("it has more than {MOST_KEYS} keys"));
+        }
+        let mut keys = Vec::with_capacity(set.keys.len());
+        for (place, jwk) in set.keys.iter().enumerate() {
+            match Key::new(jwk, config) {
+                Ok(key) => keys.push(key),
+                Err(why) => tracing::warn!(key = place + 1, why, "a key for OAuth tokens is left out"),
+            }
+        }
+        if keys.is_empty() {
+            return Err("none of its keys is an RSA, P-256, P-384 or Ed25519 key for signatures".to_owned());
+        }
+        Ok(Self(keys))
+    }
+
+    fn verify(&self, token: &str, now: Moment) -> Result<Arc<Signed>, Denied> {
+        let header = decode_header(token)
+            .map_err(|_| bad("its first part cannot be read, or names an algorithm that no public key is for"))?;
+        if header.crit.is_some() {
+            return Err(bad("it asks for extensions (crit) that this server does not have"));
+        }
+        let key = self.find(&header)?;
+        let claims: Claims = match decode(token, &key.key, &key.validation) {
+            Ok(decoded) => decoded.claims,
+            Err(error) => return Err(key.denied(error.kind())),
+        };
+        let expires = at(claims.exp)?;
+        if expires.after(SLACK) <= now {
+            return Err(Denied::SignedExpired(expires));
+        }
+        if let Some(begin) = claims.nbf.map(at).transpose()?
+            && begin > now.after(SLACK)
+        {
+            return Err(Denied::SignedTooEarly(begin));
+        }
+        Ok(Arc::new(Signed {
+            subject: claims.sub.into(),
+            key: Arc::clone(&key.thumbprint),
+            expires: expires.after(SLACK),
+        }))
+    }
+
+    /// The key that a token names. One that names none is taken where only one key can have signed it.
+    fn find(&self, header: &Header) -> Result<&Key, Denied> {
+        let fits = |key: &&Key| key.validation.algorithms.contains(&header.alg);
+        let Some(id) = &header.kid else {
+            let mut keys = self.0.iter().filter(fits);
+            return match (keys.next(), keys.next()) {
+                (Some(key), None) => Ok(key),
+                (None, _) => Err(other_algorithm()),
+                _ => Err(bad("it does not say which key has signed it (kid)")),
+            };
+        };
+        let mut named = self.0.iter().filter(|key| key.id.as_ref() == Some(id)).peekable();
+        if named.peek().is_none() {
+            return Err(unknown_key());
+        }
+        named.find(fits).ok_or_else(other_algorithm)
+    }
+}
+
+impl Key {
+    fn new(jwk: &Jwk, config: &JwtConfig) -> Result<Self, String> {
+        if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
+            return Err("it is not for signatures (use)".to_owned());
+        }
+        let mut algorithms = algorithms_of(&jwk.algorithm).to_vec();
+        if let Some(only) = jwk.common.key_algorithm {
+            algorithms.retain(|algorithm| KeyAlgorithm::from(*algorithm) == only);
+        }
+        let Some(first) = algorithms.first() else {
+            return Err("it is of no kind, or for no algorithm, that this server believes".to_owned());
+        };
+        let mut validation = Validation::new(*first);
+        validation.algorithms = algorithms;
+        validation.set_issuer(&[&config.issuer]);
+        validation.set_audience(&[&config.audience]);
+        validation.set_required_spec_claims(&["iss", "aud", "exp", "sub"]);
+        // The times are compared with this server's clock, which a test can set.
+        validation.validate_exp = false;
+        let unusable = |error: jsonwebtoken::errors::Error| error.to_string();
+        Ok(Self {
+            id: jwk.common.key_id.clone(),
+            thumbprint: jwk.thumbprint(ThumbprintHash::SHA256).map_err(unusable)?.into(),
+            key: DecodingKey::from_jwk(jwk).map_err(unusable)?,
+            validation,
+        })
+    }
+
+    /// Why a token is not believed that this key should have signed. Issuer and audience are judged behind the signature.
+    fn denied(&self, why: &ErrorKind) -> Denied {
+        let wanted = |of: &Option<std::collections::HashSet<String>>| of.iter().flatten().cloned().collect::<String>();
+        match why {
+            ErrorKind::InvalidIssuer => bad(&format!(
+                "somebody else has issued it: this server believes {:?} (iss)",
+                wanted(&self.validation.iss)
+            )),
+            ErrorKind::InvalidAudience => bad(&format!(
+                "it is not for this server, which is {:?} (aud)",
+                wanted(&self.validation.aud)
+            )),
+            ErrorKind::MissingRequiredClaim(claim) => bad(&format!("it lacks {claim}")),
+            ErrorKind::Json(_) | ErrorKind::InvalidClaimFormat(_) => {
+                bad("what it says of its subject or its times (sub, exp, nbf) cannot be read")
+            }
+            _ => bad("its signature is wrong"),
+        }
+    }
+}
+
+/// The algorithms that a kind of key is for. A symmetric key is for none: whoever can check with it can sign with it.
+fn algorithms_of(key: &AlgorithmParameters) -> &'static [Algorithm] {
+    match key {
+        AlgorithmParameters::RSA(_) => &[
+            Algorithm::RS256,
+            Algorithm::RS384,
+            Algorithm::RS512,
+            Algorithm::PS256,
+            Algorithm::PS384,
+            Algorithm::PS512,
+        ],
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => &[Algorithm::ES256],
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P384 => &[Algorithm::ES384],
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => &[Algorithm::EdDSA],
+        _ => &[],
+    }
+}
+
+fn at(seconds: f64) -> Result<Moment, Denied> {
+    let since = Duration::try_from_secs_f64(seconds);
+    let since = since.map_err(|_| bad("one of its times (exp, nbf) is none"))?;
+    Ok(Moment::from_secs(0).after(since))
+}
+
+fn bad(why: &str) -> Denied {
+    Denied::BadSigned(why.to_owned())
+}
+
+fn unknown_key() -> Denied {
+    bad("this server does not know the key that has signed it (kid), or does not believe it any more")
+}
+
+fn other_algorithm() -> Denied {
+    bad("its algorithm (alg) is not that of the key")
+}
