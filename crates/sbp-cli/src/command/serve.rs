@@ -17,48 +17,11 @@ use crate::terminal::Terminal;
 pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError> {
     // Before the server starts: a signal that arrives while it recovers ends it as soon as it is up.
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::system("watch signals"))?;
-    let tls = serve.tls.files();
-    if tls.is_some() {
+    if serve.tls.files().is_some() {
         // Without certificates to read again, it ends a program as ever.
         signals.add_signal(SIGHUP).map_err(CliError::system("watch signals"))?;
     }
-    // One with both roles mostly has no other servers to talk to: without an authority for them none is looked for.
-    let names_authority = |files: &ClientTlsFiles| serve.role != Role::Both || files.ca.is_some();
-    let peer_tls = serve.tls.peer_files().filter(names_authority);
-    let insecure_listen = serve.insecure_listen;
-    let http = serve.http.map(|listen| HttpConfig {
-        listen,
-        hosts: serve.http_host,
-        insecure_listen,
-        per_stream: serve.metrics_per_stream,
-        ..HttpConfig::default()
-    });
-    let jwt = serve.jwks.map(|keys| JwtConfig {
-        keys,
-        // Both come with the keys.
-        issuer: serve.jwt_issuer.unwrap_or_default(),
-        audience: serve.jwt_audience.unwrap_or_default(),
-    });
-    let config = ServerConfig {
-        roles: roles(serve.role, &serve.placement_driver, peer_tls.is_some())?,
-        tls,
-        plain_listen: serve.tls.plain_listen,
-        peer_tls,
-        data_dir: Some(serve.data_dir),
-        listen: serve.listen,
-        advertise: serve.advertise,
-        durability: durability(serve.durability),
-        access: serve.auth.map(|file| AccessConfig { file, jwt }),
-        peer_token: serve.peer_token_file,
-        audit: serve.audit,
-        insecure_listen,
-        retention_interval: serve.retention_interval,
-        max_connections: serve.max_connections,
-        max_connections_per_address: serve.max_connections_per_address,
-        max_unauthenticated_connections: serve.max_unauthenticated_connections,
-        max_held_bytes: serve.max_held_bytes,
-        ..ServerConfig::default()
-    };
+    let (config, http) = configs(serve)?;
     let server = Arc::new(ObservedServer::start(config, http.as_ref())?);
     tell_addresses(&server, terminal)?;
     tell_systemd(&[
@@ -96,6 +59,48 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
         Some(failure) => Err(CliError::Failed(failure)),
         None => Ok(ended?),
     }
+}
+
+/// What is asked for, as the server's own settings and those of its HTTP.
+fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError> {
+    // One with both roles mostly has no other servers to talk to: without an authority for them none is looked for.
+    let names_authority = |files: &ClientTlsFiles| serve.role != Role::Both || files.ca.is_some();
+    let peer_tls = serve.tls.peer_files().filter(names_authority);
+    let insecure_listen = serve.insecure_listen;
+    let http = serve.http.map(|listen| HttpConfig {
+        listen,
+        hosts: serve.http_host,
+        insecure_listen,
+        per_stream: serve.metrics_per_stream,
+        ..HttpConfig::default()
+    });
+    let jwt = serve.jwks.map(|keys| JwtConfig {
+        keys,
+        // Both come with the keys.
+        issuer: serve.jwt_issuer.unwrap_or_default(),
+        audience: serve.jwt_audience.unwrap_or_default(),
+    });
+    let config = ServerConfig {
+        roles: roles(serve.role, &serve.placement_driver, peer_tls.is_some())?,
+        tls: serve.tls.files(),
+        plain_listen: serve.tls.plain_listen,
+        peer_tls,
+        data_dir: Some(serve.data_dir),
+        listen: serve.listen,
+        advertise: serve.advertise,
+        durability: durability(serve.durability),
+        access: serve.auth.map(|file| AccessConfig { file, jwt }),
+        peer_token: serve.peer_token_file,
+        audit: serve.audit,
+        insecure_listen,
+        retention_interval: serve.retention_interval,
+        max_connections: serve.max_connections,
+        max_connections_per_address: serve.max_connections_per_address,
+        max_unauthenticated_connections: serve.max_unauthenticated_connections,
+        max_held_bytes: serve.max_held_bytes,
+        ..ServerConfig::default()
+    };
+    Ok((config, http))
 }
 
 /// Prints where the server can be reached.
