@@ -9,7 +9,7 @@ use crate::OpenError;
 use crate::format::Unreadable;
 use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
-use crate::format::group::is_zero;
+use crate::format::group::{GroupHeader, is_zero};
 use crate::format::segment::{FIRST_GROUP, SegmentHeader};
 use crate::fs::{File, FileSystem};
 use crate::segments::files::{self, ASIDE, CLEAN, SegmentId, at, corrupt, read_small, unreadable};
@@ -152,8 +152,11 @@ impl Directory {
             self.litter.extend(unlisted.into_values().map(|file| file.path));
             return Ok(None);
         }
-        let first = self.segments.iter().next();
-        let begins_elsewhere = first.filter(|(number, _)| **number != 1).map(|(_, file)| file);
+        let first = self.segments.values().next();
+        let begins_elsewhere = match first {
+            Some(first) if !self.has_first_group()? => Some(first),
+            _ => None,
+        };
         match self.compacted.values().next().or(begins_elsewhere) {
             Some(file) => Err(corrupt(
                 &file.path,
@@ -161,6 +164,26 @@ impl Directory {
             )),
             None => Ok(None),
         }
+    }
+
+    /// Whether the segment that the log began with is there: segment 1, or the larger one that was made instead of it
+    /// because the first group of all had no room in it.
+    fn has_first_group(&self) -> Result<bool, OpenError> {
+        if self.segments.contains_key(&1) {
+            return Ok(true);
+        }
+        for file in self.segments.values() {
+            let mut bytes = [0; GroupHeader::LEN];
+            if file.length < FIRST_GROUP + bytes.len() as u64 {
+                continue;
+            }
+            let read = file.segment.file.read_at(FIRST_GROUP, &mut bytes);
+            read.map_err(at(&file.path))?;
+            if GroupHeader::parse(&bytes, file.segment.salt).is_some_and(|group| group.number == 1) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Takes out the files from before the newest checkpoint that it does not list. They are not needed by this start,

@@ -74,7 +74,8 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         .iter()
         .filter_map(|file| Some(scanner.live.get(&file.segment.number)?.end))
         .sum();
-    // The log begins with segment 1, which tells a start without a readable checkpoint that it has all segments.
+    // The log begins with segment 1, unless its first group needs a larger one: either tells a start without a readable
+    // checkpoint that it has all segments.
     let is_empty = directory.checkpoints.sequence == 0 && scanner.live.is_empty();
     let mut recovery = Recovery {
         state: State {

@@ -117,6 +117,37 @@ fn a_batch_that_no_prepared_segment_has_room_for_gets_one() {
 }
 
 #[test]
+fn a_log_that_begins_with_a_large_batch_needs_no_checkpoint() {
+    let fs = SimFileSystem::new();
+    let (log, _, acks) = open(&fs, &growing()).unwrap();
+    append(&log, &acks, 20_000).unwrap();
+    append(&log, &acks, 3_000).unwrap();
+    assert!(fs.contents(Path::new("/log/segment-0000000000000001")).is_err());
+    let all = served(&log);
+    log.checkpoint().unwrap();
+    drop(log);
+    let damage_checkpoints = || {
+        let names = fs.list(Path::new("/log")).unwrap();
+        for name in names.iter().filter(|name| name.starts_with("checkpoint-")) {
+            fs.damage(&Path::new("/log").join(name), |bytes| bytes[40] ^= 1)
+                .unwrap();
+        }
+    };
+    for again in 0..2 {
+        damage_checkpoints();
+        let (log, recovered, _) = open(&fs, &growing()).unwrap();
+        assert_eq!(recovered.damage, sbp_log::Damage::default(), "{again}");
+        assert_eq!(served(&log), all, "{again}");
+        log.checkpoint().unwrap();
+    }
+    // Where the first segment is missing, the log is not complete.
+    damage_checkpoints();
+    fs.remove(Path::new("/log/segment-0000000000000002")).unwrap();
+    let error = open(&fs, &growing()).unwrap_err();
+    assert!(error.to_string().contains("does not begin here"), "{error}");
+}
+
+#[test]
 fn what_is_queued_at_once_is_cut_into_groups_that_segments_have_room_for() {
     for (first, largest) in [(8 * KIB, 64 * KIB), (32 * KIB, 32 * KIB)] {
         let fs = SimFileSystem::new();
