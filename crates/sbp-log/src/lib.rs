@@ -40,6 +40,7 @@ pub use error::{LogError, OpenError, ReadError};
 pub use fs::{File, FileLock, FileSystem, OpenMode, RealFileSystem};
 pub use log::{Log, Queued};
 pub use observer::{GroupObserver, SyncObserver};
+pub use recover::check_start;
 pub use recovered::{Damage, DamagedInterval, RangeEnd, Recovered};
 pub use stats::LogStats;
 pub use upkeep::scrub::Scrubbed;

@@ -159,9 +159,10 @@ fn contents(files: &dyn FileSystem, path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl DirectoryReport {
-    fn fault(&mut self, file: PathBuf, to: u64, what: String) {
-        self.faults.push(DirectoryFault {
+impl DirectoryFault {
+    /// A fault of a whole file of `to` bytes.
+    pub(crate) fn of_file(file: PathBuf, to: u64, what: String) -> Self {
+        Self {
             file,
             from: 0,
             to,
@@ -169,7 +170,13 @@ impl DirectoryReport {
             lost: Vec::new(),
             more_lost: false,
             known: false,
-        });
+        }
+    }
+}
+
+impl DirectoryReport {
+    fn fault(&mut self, file: PathBuf, to: u64, what: String) {
+        self.faults.push(DirectoryFault::of_file(file, to, what));
     }
 
     fn add_log(&mut self, log: Verified, names: &BTreeMap<StreamId, String>) {

@@ -349,6 +349,33 @@ fn damage_that_the_server_knew_of_is_restored_as_that_and_other_damage_is_refuse
 }
 
 #[test]
+fn a_damaged_backup_on_which_no_server_would_start_is_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    small_backup(dir.path());
+    let segment = path("backup/segment-0000000000000001");
+    let good = fs::read(&segment).unwrap();
+    let restore = || {
+        let mut command = on_directories("restore", &path("backup"), &path("restored"));
+        command.arg("--with-damage").output().unwrap()
+    };
+    let mut bad_header = good.clone();
+    bad_header[20] ^= 1;
+    let damages = [Some(bad_header), Some(good[..good.len() - 4096].to_vec()), None];
+    for damage in damages {
+        match damage {
+            Some(bytes) => fs::write(&segment, bytes).unwrap(),
+            None => fs::remove_file(&segment).unwrap(),
+        }
+        let why = refused(&restore(), 3);
+        assert!(why.contains("segment-0000000000000001"), "{why}");
+        assert!(!path("restored").exists());
+    }
+    fs::write(&segment, &good).unwrap();
+    text(&restore());
+}
+
+#[test]
 fn a_backup_that_is_killed_leaves_nothing_that_calls_itself_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
@@ -390,7 +417,14 @@ fn a_target_may_be_an_empty_directory_that_is_there() {
     // As a new file system, and as a backup that was killed leaves it.
     fs::create_dir(path("mounted/lost+found")).unwrap();
     fs::create_dir(path("killed/.unfinished")).unwrap();
+    fs::set_permissions(path("killed/.unfinished"), fs::Permissions::from_mode(0o700)).unwrap();
     fs::write(path("killed/.unfinished/segment-0000000000000001"), b"half").unwrap();
+    // As one that was killed while its files moved up.
+    fs::hard_link(
+        path("killed/.unfinished/segment-0000000000000001"),
+        path("killed/segment-0000000000000001"),
+    )
+    .unwrap();
     done("backup", &path("data"), &path("mounted"));
     done("backup", &path("data"), &path("killed"));
     assert_eq!(names("killed"), expected);
@@ -422,6 +456,30 @@ fn a_target_may_be_an_empty_directory_that_is_there() {
         .unwrap();
     assert!(refused(&full, 1).contains("is not empty"));
     assert_eq!(fs::read(path("file")).unwrap(), b"mine");
+}
+
+#[test]
+fn what_others_put_where_an_unfinished_backup_lies_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    small_backup(dir.path());
+    for name in ["mine", "linked", "open"] {
+        fs::create_dir(path(name)).unwrap();
+    }
+    fs::write(path("mine/key"), b"mine").unwrap();
+    symlink(path("mine"), path("linked/.unfinished")).unwrap();
+    symlink(path("mine"), path(".new.unfinished")).unwrap();
+    fs::create_dir(path("open/.unfinished")).unwrap();
+    fs::set_permissions(path("open/.unfinished"), fs::Permissions::from_mode(0o777)).unwrap();
+    for name in ["linked", "new", "open"] {
+        let output = on_directories("backup", &path("data"), &path(name)).output().unwrap();
+        assert!(refused(&output, 1).contains("nothing in it is touched"), "{name}");
+    }
+    let left: Vec<_> = fs::read_dir(path("mine"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["key"]);
 }
 
 #[test]

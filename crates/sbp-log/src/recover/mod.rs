@@ -55,19 +55,52 @@ pub(crate) struct Resume {
     pub(crate) replayed: u64,
 }
 
-/// Recovers a directory and repairs what an interrupted run left.
-pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogConfig) -> Result<Recovery, OpenError> {
-    let path = &config.directory;
+/// What is read of a directory before anything in it is changed.
+struct Contents {
+    directory: Directory,
+    scanner: Scanner,
+    /// The segments that are not, or not completely, covered by the checkpoint.
+    later: Vec<SegmentFile>,
+    log_end: LogEnd,
+}
+
+fn read(fs: &dyn FileSystem, open: &Arc<OpenFiles>, path: &Path) -> Result<Contents, OpenError> {
     let mut directory = Directory::read(fs, open, path)?;
     let newest = directory.newest_checkpoint()?;
-    let checkpoint = newest.unwrap_or_default();
-    let clean = directory.clean;
-
-    let mut scanner = Scanner::new(checkpoint, clean);
+    let mut scanner = Scanner::new(newest.unwrap_or_default(), directory.clean);
     load_covered(&mut scanner, &directory, path)?;
     let later = directory.segments_from(scanner.checkpoint.covered.segment);
     let log_end = scanner.walk(&later, true)?;
     let log_end = scanner.finish(&later, log_end)?;
+    Ok(Contents {
+        directory,
+        scanner,
+        later,
+        log_end,
+    })
+}
+
+/// Whether a log can be opened with the files in a directory, damaged ones among them. Nothing is changed, and nothing
+/// need be writable; nobody else may use the directory.
+///
+/// # Errors
+///
+/// The [`OpenError`] with which [`Log::open`](crate::Log::open) would refuse the directory.
+pub fn check_start(fs: Arc<dyn FileSystem>, directory: &Path) -> Result<(), OpenError> {
+    let open = OpenFiles::reading(fs.clone());
+    read(&*fs, &open, directory).map(drop)
+}
+
+/// Recovers a directory and repairs what an interrupted run left.
+pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogConfig) -> Result<Recovery, OpenError> {
+    let path = &config.directory;
+    let Contents {
+        mut directory,
+        mut scanner,
+        later,
+        log_end,
+    } = read(fs, open, path)?;
+    let clean = directory.clean;
 
     let last = scanner.last_mark();
     let replayed = later

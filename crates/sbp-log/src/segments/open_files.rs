@@ -17,6 +17,7 @@ const OPEN_AT_ONCE: usize = 128;
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     fs: Arc<dyn FileSystem>,
+    mode: OpenMode,
     open: Mutex<VecDeque<Weak<SegmentHandle>>>,
 }
 
@@ -33,8 +34,18 @@ pub(crate) struct SegmentHandle {
 
 impl OpenFiles {
     pub(crate) fn new(fs: Arc<dyn FileSystem>) -> Arc<Self> {
+        Self::with_mode(fs, OpenMode::Existing)
+    }
+
+    /// Files that are only read.
+    pub(crate) fn reading(fs: Arc<dyn FileSystem>) -> Arc<Self> {
+        Self::with_mode(fs, OpenMode::Reading)
+    }
+
+    fn with_mode(fs: Arc<dyn FileSystem>, mode: OpenMode) -> Arc<Self> {
         Arc::new(Self {
             fs,
+            mode,
             open: Mutex::default(),
         })
     }
@@ -94,7 +105,7 @@ impl SegmentHandle {
             if let Some(file) = &*slot {
                 return Ok(file.clone());
             }
-            let file = self.pool.fs.open(&self.path, OpenMode::Existing)?;
+            let file = self.pool.fs.open(&self.path, self.pool.mode)?;
             *slot = Some(file.clone());
             file
         };

@@ -4,9 +4,10 @@ mod manifest;
 mod metadata;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ const LOCK: &str = "lock";
 const SUPERBLOCK: &str = "superblock";
 /// What a backup is called until it is whole: this in a directory that is there already, else this behind its name.
 const UNFINISHED: &str = ".unfinished";
+/// What is wrong with a file of a backup that was changed, and in which every checksum is right all the same.
+const NOT_LISTED: &str = "it is not the file that the manifest names";
 /// What a new file system has in it.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -44,6 +47,16 @@ pub enum BackupError {
     #[error("another backup to {} is under way", .path.display())]
     UnderWay {
         /// The target.
+        path: PathBuf,
+    },
+    /// What would hold the unfinished backup is not this user's alone.
+    #[error(
+        "{} is there, and is a link, no directory, or one that other users may write: nothing in it is touched; \
+         look who made it, remove it, and try again",
+        .path.display()
+    )]
+    Foreign {
+        /// Where the unfinished backup would be.
         path: PathBuf,
     },
     /// What was named is no backup, or not a whole one.
@@ -93,7 +106,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> BackupError + use<> {
 ///
 /// # Errors
 ///
-/// [`BackupError`]; then `target` is as it was.
+/// [`BackupError`]; then `target` is as it was, but for a hidden directory where that cannot be removed.
 pub fn back_up(source: &Path, target: &Path, link: bool) -> Result<BackupManifest, BackupError> {
     refuse_if_there(target, &[UNFINISHED, LOST_AND_FOUND])?;
     if !source.join(SUPERBLOCK).is_file() {
@@ -201,6 +214,7 @@ impl Aside {
             }
         };
         make_private(&path)?;
+        refuse_foreign(&path)?;
         let lock = match RealFileSystem.lock(&path.join(LOCK)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let path = target.to_owned();
@@ -208,21 +222,24 @@ impl Aside {
             }
             lock => lock.map_err(at(&path))?,
         };
-        Ok(Self {
+        let aside = Self {
             path,
             inside,
             _lock: lock,
             published: false,
-        })
+        };
+        if inside {
+            aside.take_back(target)?;
+        }
+        Ok(aside)
     }
 
     /// Gives the directory its name, durably.
     fn publish(mut self, target: &Path) -> Result<(), BackupError> {
         RealFileSystem.sync_dir(&self.path).map_err(at(&self.path))?;
         if self.inside {
-            self.move_up(target).map_err(at(target))?;
-            self.published = true;
-            return Ok(());
+            // What is dropped now are the first names of the files.
+            return self.move_up(target);
         }
         fs::rename(&self.path, target).map_err(at(target))?;
         self.published = true;
@@ -230,19 +247,61 @@ impl Aside {
         RealFileSystem.sync_dir(parent).map_err(at(parent))
     }
 
-    /// Without its manifest, which comes last, the directory is no backup.
-    fn move_up(&self, target: &Path) -> io::Result<()> {
-        let mut names = RealFileSystem.list(&self.path)?;
+    /// Gives the files a second name in `target`, which never takes one that is taken, and then removes the first. The
+    /// manifest comes last: without it the directory is no backup. After an error nothing is left in `target`.
+    fn move_up(&self, target: &Path) -> Result<(), BackupError> {
+        refuse_if_there(target, &[UNFINISHED, LOST_AND_FOUND])?;
+        let mut names = RealFileSystem.list(&self.path).map_err(at(&self.path))?;
         names.sort_by_key(|name| name == manifest::MANIFEST);
-        for name in names {
+        let mut moved = Vec::new();
+        let all = names.iter().try_for_each(|name| {
+            let to = target.join(name);
             if name == manifest::MANIFEST {
-                RealFileSystem.sync_dir(target)?;
+                RealFileSystem.sync_dir(target).map_err(at(target))?;
             }
-            fs::rename(self.path.join(&name), target.join(&name))?;
+            second_name(&self.path.join(name), &to).map_err(at(&to))?;
+            moved.push(to);
+            Ok(())
+        });
+        let all = all.and_then(|()| RealFileSystem.sync_dir(target).map_err(at(target)));
+        if all.is_err() {
+            for name in moved.iter().rev() {
+                if let Err(error) = fs::remove_file(name) {
+                    tracing::warn!(%error, file = %name.display(), "a file of an unfinished backup was left behind");
+                }
+            }
         }
-        fs::remove_dir(&self.path)?;
-        RealFileSystem.sync_dir(target)
+        all
     }
+
+    /// Removes what a backup that was interrupted while its files moved up left in `target`.
+    fn take_back(&self, target: &Path) -> Result<(), BackupError> {
+        for name in RealFileSystem.list(&self.path).map_err(at(&self.path))? {
+            if is_moving(target, name.as_ref()) {
+                let path = target.join(name);
+                fs::remove_file(&path).map_err(at(&path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives a file a second name that nothing has. Where a file system knows no second names, the file changes its name.
+fn second_name(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists && fs::symlink_metadata(to).is_err() => {
+            fs::rename(from, to)
+        }
+        linked => linked,
+    }
+}
+
+/// Whether a file in `target` is there because an unfinished backup was moving its files up: it has its first name still.
+fn is_moving(target: &Path, name: &OsStr) -> bool {
+    let identity = |path: PathBuf| fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()));
+    let first = identity(target.join(UNFINISHED).join(name));
+    let is_whole = target.join(manifest::MANIFEST).exists();
+    !is_whole && matches!((first, identity(target.join(name))), (Ok(first), Ok(second)) if first == second)
 }
 
 impl Drop for Aside {
@@ -260,6 +319,17 @@ fn make_private(path: &Path) -> Result<(), BackupError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made.map_err(at(path)),
     }
+}
+
+/// Refuses what is no directory itself but leads to one, and a directory that somebody else may write: what is in it is
+/// removed, and what is written there must stay what it is.
+fn refuse_foreign(path: &Path) -> Result<(), BackupError> {
+    let about = fs::symlink_metadata(path).map_err(at(path))?;
+    let ours = about.uid() == rustix::process::geteuid().as_raw();
+    if about.is_dir() && ours && about.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(BackupError::Foreign { path: path.to_owned() })
 }
 
 /// Removes what an earlier attempt left.
@@ -281,7 +351,8 @@ fn refuse_if_there(target: &Path, but: &[&str]) -> Result<(), BackupError> {
         Ok(entries) => {
             for entry in entries {
                 let name = entry.map_err(at(target))?.file_name();
-                if !but.iter().any(|but| name == *but) {
+                let is_moving = but.contains(&UNFINISHED) && is_moving(target, &name);
+                if !is_moving && !but.iter().any(|but| name == *but) {
                     return Err(BackupError::TargetExists {
                         path: target.to_owned(),
                     });
@@ -295,8 +366,8 @@ fn refuse_if_there(target: &Path, but: &[&str]) -> Result<(), BackupError> {
 /// How a backup is restored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RestoreOptions {
-    /// Restore also a backup that is damaged. The server on what is restored finds the damage and answers reads of the
-    /// records that it costs with 2502.
+    /// Restore also a backup that is damaged, unless no server would start on it. The server on what is restored finds
+    /// the damage and answers reads of the records that it costs with 2502.
     pub with_damage: bool,
 }
 
@@ -328,36 +399,58 @@ pub fn restore(
     refuse_if_there(target, &[LOST_AND_FOUND])?;
     let mut faults = verify(backup, progress)?.faults;
     faults.retain(|fault| !fault.known);
+    let refuse = |fault: String| {
+        Err(BackupError::Damaged {
+            path: backup.to_owned(),
+            faults: faults.len().max(1),
+            first: fault,
+        })
+    };
     // Without these no server starts.
     let needed = [backup.join(meta::FILE), backup.join(SUPERBLOCK)];
     let mut refused = faults.iter();
     if let Some(first) = refused.find(|fault| !options.with_damage || needed.contains(&fault.file)) {
-        return Err(BackupError::Damaged {
-            path: backup.to_owned(),
-            faults: faults.len(),
-            first: format!("{}: {}", first.file.display(), first.what),
-        });
+        return refuse(format!("{}: {}", first.file.display(), first.what));
+    }
+    if let Some(file) = manifest.files.iter().find(|file| !backup.join(&file.name).is_file()) {
+        return refuse(format!("{}: missing", backup.join(&file.name).display()));
+    }
+    if !faults.is_empty()
+        && let Err(error) = sbp_log::check_start(Arc::new(RealFileSystem), backup)
+    {
+        return refuse(format!("{error}; no server starts on this"));
     }
     RealFileSystem.create_dir_all(target).map_err(at(target))?;
     let names = manifest.files.iter().map(|file| file.name.clone()).collect();
     for name in restore_order(names) {
-        let damaged = faults.iter().any(|fault| fault.file == backup.join(&name));
-        copy(backup, target, &manifest, &name, damaged)?;
+        let file = backup.join(&name);
+        let listed = copy(backup, target, &manifest, &name, options.with_damage)?;
+        if !listed && !faults.iter().any(|fault| fault.file == file) {
+            let to = fs::metadata(&file).map_err(at(&file))?.len();
+            faults.push(DirectoryFault::of_file(file, to, NOT_LISTED.to_owned()));
+        }
     }
     RealFileSystem.sync_dir(target).map_err(at(target))?;
     Ok(Restored { manifest, faults })
 }
 
-/// Copies one file, if it is the one that the manifest names, or known not to be it.
-fn copy(backup: &Path, target: &Path, manifest: &BackupManifest, name: &str, damaged: bool) -> Result<(), BackupError> {
+/// Copies one file, if it is the one that the manifest names, or may be damaged. Returns whether it is that one.
+fn copy(
+    backup: &Path,
+    target: &Path,
+    manifest: &BackupManifest,
+    name: &str,
+    with_damage: bool,
+) -> Result<bool, BackupError> {
     let (from, to) = (backup.join(name), target.join(name));
     let bytes = fs::read(&from).map_err(at(&from))?;
-    let listed = manifest.files.iter().find(|file| file.name == name);
-    if !damaged && !listed.is_some_and(|file| file.is(&bytes)) {
+    let mut files = manifest.files.iter();
+    let listed = files.any(|file| file.name == name && file.is(&bytes));
+    if !listed && !with_damage {
         return Err(BackupError::Damaged {
             path: backup.to_owned(),
             faults: 1,
-            first: format!("{name}: it is not the file that the manifest names"),
+            first: format!("{name}: {NOT_LISTED}"),
         });
     }
     let written = RealFileSystem.open(&to, OpenMode::Truncate).and_then(|file| {
@@ -370,5 +463,33 @@ fn copy(backup: &Path, target: &Path, manifest: &BackupManifest, name: &str, dam
     });
     written.map_err(at(&to))?;
     // In the order of `restore_order`, also when the power goes: the superblock comes last.
-    RealFileSystem.sync_dir(target).map_err(at(target))
+    RealFileSystem.sync_dir(target).map_err(at(target))?;
+    Ok(listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_appears_in_the_target_meanwhile_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path();
+        let ours = Aside::make(target).unwrap();
+        for name in [SUPERBLOCK, manifest::MANIFEST, "a"] {
+            fs::write(ours.path.join(name), "ours").unwrap();
+        }
+        let path = ours.path.clone();
+        fs::write(target.join(SUPERBLOCK), "theirs").unwrap();
+        let refused = ours.publish(target).unwrap_err();
+        assert!(matches!(refused, BackupError::TargetExists { .. }), "{refused}");
+        assert!(!path.exists());
+        assert_eq!(fs::read(target.join(SUPERBLOCK)).unwrap(), b"theirs");
+        assert_eq!(fs::read_dir(target).unwrap().count(), 1);
+        // In between the look and the moving, too.
+        let from = dir.path().join("b");
+        fs::write(&from, "ours").unwrap();
+        let taken = second_name(&from, &target.join(SUPERBLOCK)).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+    }
 }
