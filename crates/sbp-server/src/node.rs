@@ -61,13 +61,19 @@ pub(crate) struct Node {
 impl Node {
     /// The name of a stream, if this process knows the stream and it has one.
     pub(crate) fn name_of(&self, stream: StreamId) -> Option<Arc<str>> {
+        self.with_name(stream, |name| name.map(Arc::from))
+    }
+
+    /// What `take` makes of the name that [`Node::name_of`] copies. It is called under a lock.
+    pub(crate) fn with_name<T>(&self, stream: StreamId, take: impl FnOnce(Option<&str>) -> T) -> T {
         match (&self.placement, &self.ranges) {
-            (Some(placement), _) => placement.read(|state| state.name_of(stream).map(Arc::from)),
+            (Some(placement), _) => placement.read(|state| take(state.name_of(stream))),
             (None, Some(ranges)) => {
                 let ranges = ranges.hub.ranges.lock();
-                ranges.table.stream(stream).and_then(|hosted| hosted.facts.name.clone())
+                let hosted = ranges.table.stream(stream);
+                take(hosted.and_then(|hosted| hosted.facts.name.as_deref()))
             }
-            (None, None) => None,
+            (None, None) => take(None),
         }
     }
 

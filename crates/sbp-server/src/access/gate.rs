@@ -89,14 +89,14 @@ impl Gate {
         Err(forbidden(principal, needed, &what, stream))
     }
 
-    /// Whether the peer may do this to the stream with this id. `name_of` finds its name. The answer is the same, and is
-    /// found in the same way, whether the stream exists or not, unless the peer has a right on everything: then it is
-    /// for whoever does it to say that there is no such stream.
-    pub(crate) fn check_id<N: AsRef<str>>(
+    /// Whether the peer may do this to the stream with this id. `judge` finds its name and returns what it is handed says
+    /// of it. The answer is the same, and is found in the same way, whether the stream exists or not, unless the peer has
+    /// a right on everything: then it is for whoever does it to say that there is no such stream.
+    pub(crate) fn check_id(
         &self,
         opcode: OpCode,
         stream: StreamId,
-        name_of: impl FnOnce(StreamId) -> Option<N>,
+        judge: impl FnOnce(StreamId, &dyn Fn(Option<&str>) -> bool) -> bool,
     ) -> Result<(), Refusal> {
         let Some(principal) = &self.principal else {
             return Ok(());
@@ -105,8 +105,7 @@ impl Gate {
         if principal.has_everywhere(needed.rights) {
             return Ok(());
         }
-        let name = name_of(stream);
-        if principal.has(needed.rights, name.as_ref().map_or("", AsRef::as_ref)) {
+        if judge(stream, &|name| principal.has(needed.rights, name.unwrap_or_default())) {
             return Ok(());
         }
         let what = format!(" stream {stream}, or there is no such stream");
@@ -159,20 +158,20 @@ mod tests {
         }))
     }
 
-    fn name_of(id: StreamId) -> Option<&'static str> {
-        match id.0 {
+    fn judge(id: StreamId, allowed: &dyn Fn(Option<&str>) -> bool) -> bool {
+        allowed(match id.0 {
             1 => Some("orders/eu"),
             2 => Some("stock"),
             // A stream without a name.
             3 => None,
             _ => None,
-        }
+        })
     }
 
     #[test]
     fn a_forbidden_stream_and_one_that_does_not_exist_are_answered_alike() {
         let gate = gate(&["read:orders/*"]);
-        let answer = |id| gate.check_id(OpCode::FETCH, StreamId(id), name_of);
+        let answer = |id| gate.check_id(OpCode::FETCH, StreamId(id), judge);
         assert_eq!(answer(1), Ok(()));
         let alike = |id: i64| {
             let refusal = answer(id).expect_err("forbidden");
@@ -189,7 +188,7 @@ mod tests {
         assert_eq!(alike(4), forbidden);
         // Who may see everything is told the truth, by whoever looks for the stream.
         assert_eq!(
-            self::gate(&["read:*"]).check_id(OpCode::FETCH, StreamId(4), name_of),
+            self::gate(&["read:*"]).check_id(OpCode::FETCH, StreamId(4), judge),
             Ok(())
         );
     }
@@ -226,7 +225,7 @@ mod tests {
     fn without_access_control_everything_is_allowed() {
         let open = Gate::default();
         assert!(open.is_open() && open.lists(None));
-        assert_eq!(open.check_id(OpCode::APPEND, StreamId(9), name_of), Ok(()));
+        assert_eq!(open.check_id(OpCode::APPEND, StreamId(9), judge), Ok(()));
         assert_eq!(open.check_name(OpCode::CREATE_STREAMS, Subject::NewName, "x"), Ok(()));
         assert_eq!(open.check_request(OpCode::SYNC_RANGES), Ok(()));
     }

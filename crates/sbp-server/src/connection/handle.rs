@@ -112,7 +112,9 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     /// Whether the peer may do this to the stream with this id.
     pub(super) fn check_stream(&self, opcode: OpCode, stream: StreamId) -> Result<(), Refusal> {
-        let allowed = self.gate.check_id(opcode, stream, |stream| self.node.name_of(stream));
+        let allowed = self
+            .gate
+            .check_id(opcode, stream, |stream, allowed| self.node.with_name(stream, allowed));
         match &self.node.range_role {
             // Also of a stream that is here: it may have another name by now. So who may not know of it learns nothing.
             Some(role) if allowed.is_err() && !role.knows_names() => Err(Refusal::names_unknown(stream)),

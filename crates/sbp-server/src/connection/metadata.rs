@@ -128,9 +128,9 @@ impl MetadataCalls {
         let found: Vec<_> = turn.node.placement()?.read(|state| {
             let find = |range: &RangeId| {
                 let stream = range.stream_id;
-                let allowed = turn
-                    .gate
-                    .check_id(OpCode::DESCRIBE_RANGES, stream, |id| state.name_of(id));
+                let allowed = turn.gate.check_id(OpCode::DESCRIBE_RANGES, stream, |id, allowed| {
+                    allowed(state.name_of(id))
+                });
                 (stream, allowed.and_then(|()| find_range(state, range)))
             };
             request.ranges.iter().map(find).collect()

@@ -38,7 +38,7 @@ pub(crate) fn describe_streams(
     let opcode = OpCode::DESCRIBE_STREAMS;
     let mut found = Vec::with_capacity(query.stream_ids.len() + query.names.len());
     for id in query.stream_ids {
-        if let Err(refusal) = gate.check_id(opcode, id, |id| state.name_of(id)) {
+        if let Err(refusal) = gate.check_id(opcode, id, |id, allowed| allowed(state.name_of(id))) {
             found.push(Described::UnknownId(id, refusal));
             continue;
         }

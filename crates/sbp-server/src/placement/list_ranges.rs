@@ -91,7 +91,7 @@ fn matching<'a>(
     match (criteria.stream_id, server) {
         (None, None) => Err(Refusal::invalid("a criterion names a stream, a range server, or both")),
         (Some(stream), _) => {
-            gate.check_id(OpCode::LIST_RANGES, stream, |id| state.name_of(id))?;
+            gate.check_id(OpCode::LIST_RANGES, stream, |id, allowed| allowed(state.name_of(id)))?;
             if state.stream(stream).is_none() {
                 return Err(Refusal::no_stream(stream));
             }
