@@ -11,7 +11,7 @@ use sbp_e2e::clients::{client_with, stream_ids, whole};
 use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::servers::quick_config;
 use sbp_e2e::wait::{bounded, until};
-use sbp_messages::{ClientRole, ErrorCode, FetchResponse, Stream, Token};
+use sbp_messages::{ClientRole, ErrorCode, FetchResponse, Message, Stream, Token};
 use sbp_server::access::Moment;
 use sbp_server::{AccessConfig, Roles, Server, ServerConfig, StartError};
 use sbp_types::StreamId;
@@ -177,6 +177,36 @@ async fn grants_on_names_count_at_a_range_server() {
     append(&billing, again).await.unwrap();
     assert_eq!(read(&billing, again).await.unwrap(), 1);
     drop(ranges);
+}
+
+/// Somebody who may read `old/*` waits for a record of a stream that is renamed: there is none for him.
+async fn renamed_while_a_fetch_waits(ranges: &Server, root: &Client, reader: &Token) {
+    let stream = make(root, &["old/s"]).await[0];
+    let (mut peer, call) = tokio::task::block_in_place(|| {
+        let mut peer = Peer::connect(ranges);
+        assert!(hello(&mut peer, reader, ClientRole::CLIENT).status.is_success());
+        let call = peer.send(&fetch_request(60_000, 1, &[from(stream, 0)]), b"");
+        // Requests are handled in their order: now the FETCH waits.
+        assert!(hello(&mut peer, reader, ClientRole::CLIENT).status.is_success());
+        (peer, call)
+    });
+    rename(root, stream, "secret/s").await;
+    append(root, stream).await.unwrap();
+    let frame = tokio::task::block_in_place(|| peer.answer(call));
+    let answer = FetchResponse::decode(&frame.header).unwrap();
+    let result = &answer.fetch_responses[0];
+    assert_eq!(result.status.code, ErrorCode::FORBIDDEN, "{result:?}");
+    assert_eq!((frame.payload.len(), result.high_watermark), (0, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fetch_that_waits_has_the_rights_of_the_streams_present_name() {
+    let two = Two::new();
+    let reader = two.names.add("reader", &["read:old/*"]);
+    let (driver, ranges) = two.start();
+    renamed_while_a_fetch_waits(&ranges, &client_as(&driver, &two.root), &reader).await;
+    let both = two.names.serve();
+    renamed_while_a_fetch_waits(&both, &client_as(&both, &two.root), &reader).await;
 }
 
 /// What a range server says of a stream to somebody.

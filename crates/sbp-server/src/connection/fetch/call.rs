@@ -135,6 +135,23 @@ impl FetchCall {
         }
     }
 
+    /// Refuses what is ready of streams that `check` refuses, with all that it tells of them.
+    pub(super) fn refuse_ready(&mut self, check: impl Fn(StreamId) -> Result<(), Refusal>) {
+        for ready in &mut self.ready {
+            let tells = ready.result.status.is_success() || ready.result.high_watermark.is_some();
+            if tells && let Err(refusal) = check(ready.result.stream_id) {
+                ready.result = FetchResult {
+                    stream_id: ready.result.stream_id,
+                    request_index: ready.result.request_index,
+                    status: refusal.into(),
+                    ..FetchResult::default()
+                };
+                ready.length = 0;
+                ready.chunks.clear();
+            }
+        }
+    }
+
     /// The peer wants nothing of the call any more: what is not answered is, without data.
     pub(super) fn end_without_data(&mut self, now: Instant) {
         self.deadline = now;

@@ -274,6 +274,11 @@ impl Fetches {
 
     fn send(&mut self, turn: &mut Turn<'_>, call: CallId) {
         let Some(state) = self.calls.get_mut(&call) else { return };
+        if !turn.gate.is_open() {
+            // A stream may have got another name since the call arrived. The name is looked up after the read, so
+            // nothing that is appended after a rename goes to those who might read by the old name.
+            state.refuse_ready(|stream| turn.check_stream(OpCode::FETCH, stream));
+        }
         let end = state.unanswered == 0;
         let with_data = state.ready.iter().filter(|ready| ready.length != 0).count();
         let mut refused = 0;
