@@ -150,6 +150,7 @@ impl OpenedRoles {
             ranges: Arc::downgrade(&ranges),
             runtime,
             learned_on: AtomicU64::new(0),
+            questions: AtomicU64::new(0),
         });
         ranges.set_upstream(Arc::new(AskPlacementDriver(Arc::downgrade(&role))));
         Ok(Self {

@@ -16,6 +16,14 @@ pub(crate) struct HostedRanges {
     /// The placement driver's records of streams with ranges here, and the tombstones of deleted ones.
     pub(crate) streams: PlacementState,
     pub(crate) ranges: BTreeMap<RangeKey, HeldRange>,
+    /// The latest description of each stream that the placement driver has told since the start, durable here or not.
+    described: BTreeMap<StreamId, Described>,
+}
+
+#[derive(Clone, Debug)]
+struct Described {
+    question: u64,
+    stream: Arc<StreamRecord>,
 }
 
 /// What the placement driver has told about one stream.
@@ -23,6 +31,9 @@ pub(crate) struct HostedRanges {
 pub(crate) struct Update {
     /// The stream; `None` if only ranges were told.
     pub(crate) stream: Option<Arc<StreamRecord>>,
+    /// The number of the question that `stream` answers. Of two answers about a stream, that to the question asked later
+    /// counts: the placement driver orders a look at a stream after each change of it.
+    pub(crate) question: u64,
     /// The ranges that belong on this server.
     pub(crate) ranges: Vec<HeldRange>,
     /// The stream's first remaining range, on whatever server, and its first offset.
@@ -60,7 +71,27 @@ impl HostedRanges {
         Self {
             streams,
             ranges: ranges.into_iter().map(|held| (held.key, held)).collect(),
+            described: BTreeMap::new(),
         }
+    }
+
+    /// Notes what an update says of its stream, unless the answer to a later question is known.
+    pub(crate) fn note_description(&mut self, id: StreamId, update: &Update) {
+        let Some(stream) = &update.stream else { return };
+        let later = self.described.get(&id).map_or(0, |known| known.question);
+        if update.question >= later && !self.streams.has_tombstone(id) {
+            let described = Described {
+                question: update.question,
+                stream: Arc::clone(stream),
+            };
+            self.described.insert(id, described);
+        }
+    }
+
+    /// The stream as it was last described, durable here or not.
+    pub(crate) fn description(&self, id: StreamId) -> Option<&Arc<StreamRecord>> {
+        let told = self.described.get(&id).map(|described| &described.stream);
+        told.or_else(|| self.streams.stream(id))
     }
 
     /// Applies a change that is durable.
@@ -73,6 +104,7 @@ impl HostedRanges {
                     }
                     Change::PutTombstone(stream) => {
                         self.ranges.retain(|key, _| key.stream != *stream);
+                        self.described.remove(stream);
                     }
                     _ => {}
                 }
@@ -113,13 +145,14 @@ impl HostedRanges {
         in_front.filter_map(change).collect()
     }
 
-    /// The changes to make durable for an update about a stream; empty if it brings nothing new.
+    /// The changes to make durable for an update about a stream whose description is noted; empty if it brings nothing
+    /// new.
     pub(crate) fn learn(&self, id: StreamId, update: &Update) -> Result<Vec<MetadataChange>, Refusal> {
         if self.streams.has_tombstone(id) {
             return Err(Refusal::no_stream(id));
         }
         let mut changes = Vec::new();
-        if let Some(stream) = &update.stream
+        if let Some(stream) = self.description(id)
             && self.streams.stream(id) != Some(stream)
         {
             changes.push(MetadataChange::Placement(Change::PutStream(Arc::clone(stream))));
@@ -198,6 +231,7 @@ mod tests {
     }
 
     fn learn(hosted_ranges: &mut HostedRanges, update: &Update) -> Result<usize, ErrorCode> {
+        hosted_ranges.note_description(S, update);
         let changes = hosted_ranges.learn(S, update).map_err(|refusal| refusal.code)?;
         let count = changes.len();
         for change in changes {
@@ -241,6 +275,35 @@ mod tests {
         };
         assert_eq!(learn(&mut hosted_ranges, &settings), Ok(1));
         assert_eq!(hosted_ranges.streams.stream(S), Some(&stream(6)));
+    }
+
+    #[test]
+    fn the_answer_to_the_later_question_counts_also_while_the_disk_does_not_take_it() {
+        let answer = |question, retention| Update {
+            stream: Some(stream(retention)),
+            question,
+            ranges: vec![range(0, 0, None)],
+            ..Update::default()
+        };
+        let mut hosted_ranges = HostedRanges::default();
+        assert_eq!(learn(&mut hosted_ranges, &answer(1, 10)), Ok(2));
+        // The disk is full: what is to become durable does not.
+        hosted_ranges.note_description(S, &answer(3, 30));
+        assert_eq!(
+            hosted_ranges.learn(S, &answer(3, 30)).map(|changes| changes.len()),
+            Ok(1)
+        );
+        assert_eq!(hosted_ranges.description(S), Some(&stream(30)));
+        assert_eq!(hosted_ranges.streams.stream(S), Some(&stream(10)));
+        // An answer to a question asked before comes late, and brings the newer one to the disk.
+        assert_eq!(learn(&mut hosted_ranges, &answer(2, 20)), Ok(1));
+        assert_eq!(hosted_ranges.streams.stream(S), Some(&stream(30)));
+        assert_eq!(
+            learn(&mut hosted_ranges, &answer(4, 20)),
+            Ok(1),
+            "what is asked later counts"
+        );
+        assert_eq!(hosted_ranges.description(S), Some(&stream(20)));
     }
 
     #[test]

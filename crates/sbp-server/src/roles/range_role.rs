@@ -36,6 +36,8 @@ pub(crate) struct RangeRole {
     pub(crate) runtime: Handle,
     /// The connection to the placement driver on which everything that belongs here was last learned; 0: none.
     pub(crate) learned_on: AtomicU64,
+    /// How often the placement driver was asked to describe streams.
+    pub(crate) questions: AtomicU64,
 }
 
 impl RangeRole {
@@ -173,6 +175,7 @@ impl RangeRole {
             stream_ids: streams.to_vec(),
             ..Default::default()
         };
+        let question = self.questions.fetch_add(1, Ordering::Relaxed) + 1;
         let answers: Vec<DescribeStreamsResponse> = self.channel.call(&request, timeout).await?;
         check(answers.last().map(|answer| &answer.status))?;
         let results = answers.into_iter().flat_map(|answer| answer.describe_responses);
@@ -184,6 +187,7 @@ impl RangeRole {
                     let record = stream_record(&stream).map_err(unusable)?;
                     let update = Update {
                         stream: Some(Arc::new(record)),
+                        question,
                         ..Update::default()
                     };
                     described.push((*id, Some(update)));
@@ -262,12 +266,11 @@ impl RangeRole {
             let ranges = listed.remove(&stream).unwrap_or_default();
             let result = match update {
                 None => self.delete(stream).await,
-                Some(_) if ranges.is_empty() => {
-                    tracing::warn!(%stream, "the placement driver does not list this server's ranges of the stream; they are kept");
-                    Ok(())
-                }
                 Some(mut update) => {
-                    update.first = first.get(&stream).copied();
+                    if ranges.is_empty() {
+                        tracing::warn!(%stream, "the placement driver does not list this server's ranges of the stream; they are kept");
+                    }
+                    update.first = first.get(&stream).copied().filter(|_| !ranges.is_empty());
                     update.ranges = ranges;
                     self.keep(|done| Job::Learn { stream, update, done }).await.map(drop)
                 }

@@ -147,10 +147,14 @@ impl Worker {
     }
 
     fn learn(&mut self, stream: StreamId, update: Update) -> Result<Vec<HeldRange>, Refusal> {
-        self.commit(self.hosted_ranges.learn(stream, &update)?)?;
+        self.hosted_ranges.note_description(stream, &update);
+        let changes = self.hosted_ranges.learn(stream, &update);
+        let kept = changes.and_then(|changes| self.commit(changes));
         let held = self.hosted_ranges.of(stream);
-        let facts = self.hosted_ranges.streams.stream(stream).map(|record| record.facts());
+        // Also when the disk does not take it: who may do what goes by the name that the placement driver knows.
+        let facts = self.hosted_ranges.description(stream).map(|record| record.facts());
         self.ranges.install(stream, facts.unwrap_or_default(), &held);
+        kept?;
         if let Some((_, start)) = update.first {
             self.ranges.trim(stream, start);
         }

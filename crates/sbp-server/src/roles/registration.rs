@@ -26,6 +26,8 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, direct
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last: Option<Sample> = None;
     let mut reports = 0;
+    // Whether the last look has failed.
+    let mut behind = false;
     let latest = watch::Sender::new(None);
     tokio::spawn(tell_members(role.clone(), latest.subscribe(), every));
     loop {
@@ -36,13 +38,15 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, direct
             },
             _ = ticks.tick() => {
                 reports += 1;
-                reports % REPORTS_PER_LOOK == 0
+                behind || reports % REPORTS_PER_LOOK == 0
             }
         };
         let Some(role) = role.upgrade() else { return };
         if look {
             let connection = *connections.borrow_and_update();
-            match role.learn_everything().await {
+            let learned = role.learn_everything().await;
+            behind = learned.is_err();
+            match learned {
                 Ok(()) => role.learned_on.store(connection, Ordering::Release),
                 Err(refusal) => tracing::warn!(
                     refusal = refusal.message,

@@ -43,6 +43,7 @@ impl Life {
 
     pub(super) fn learn(&self, stream: StreamId, ranges: &[HeldRange]) -> Result<(), Dead> {
         let update = Update {
+            question: 0,
             stream: Some(record(stream)),
             ranges: ranges.to_vec(),
             first: ranges.first().map(|first| (first.key.range, first.start)),
