@@ -13,11 +13,15 @@
 Spans and their attributes are those of the semantic conventions for messaging: ``send`` and ``create`` for records that
 leave, ``receive`` for batches that arrive, ``settle`` for commits of cursors, and a span with neither for other calls.
 A client that is not given to ``traced`` is as it was: it imports, allocates and asks nothing for this.
+
+No call fails because its span could not be made, ended or written into headers; the logger ``sbp_native.tracing`` says
+so.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["context_of", "link_of", "processing", "traced"]
 
 _Client = TypeVar("_Client", Client, AsyncClient)
+
+_log = logging.getLogger(__name__)
+_NOT_TOLD = "a call is not told of as it should be"
 
 #: Links of one span; exporters keep no more.
 _MOST_LINKS = 128
@@ -80,10 +87,21 @@ def processing(record: Record, stream: str = "", *, tracer_provider: TracerProvi
     ``stream`` is the name of the stream that the record is of; a ``Record`` does not know it.
     """
     tracing = _Tracing("", False, tracer_provider)
-    link = link_of(record)
+    link = None
+    with _only_logged():
+        link = link_of(record)
     span = tracing.begin("process", "process", stream, {"messaging.sbp.offset": record.offset}, [link] if link else [])
     with tracing.trace.use_span(span, end_on_exit=True, record_exception=True, set_status_on_exception=True):
         yield span
+
+
+@contextlib.contextmanager
+def _only_logged() -> Iterator[None]:
+    """Nothing that goes wrong with a span, in a propagator or a processor of spans, is the affair of the program."""
+    try:
+        yield
+    except Exception:
+        _log.warning(_NOT_TOLD, exc_info=True)
 
 
 def _carrier(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
@@ -143,9 +161,25 @@ class _Tracing:
         start: int | None = None,
         creates: bool = False,
     ) -> Span:
-        """A span that has begun. ``kind`` is the type of the operation in the words of the conventions; ``creates``
-        says that its context goes into records.
+        """A span that has begun, or one that records nothing if it could not be made. ``kind`` is the type of the
+        operation in the words of the conventions; ``creates`` says that its context goes into records.
         """
+        try:
+            return self._begin(name, kind, destination, attributes, links, start, creates)
+        except Exception:
+            _log.warning(_NOT_TOLD, exc_info=True)
+            return self.trace.INVALID_SPAN
+
+    def _begin(
+        self,
+        name: str,
+        kind: str | None,
+        destination: str | None,
+        attributes: Mapping[str, Any] | None,
+        links: Sequence[Link],
+        start: int | None,
+        creates: bool,
+    ) -> Span:
         kinds = self.trace.SpanKind
         all_attributes = {**self._attributes, "messaging.operation.name": name, **(attributes or {})}
         if kind is not None:
@@ -162,13 +196,15 @@ class _Tracing:
 
     def end(self, span: Span, error: BaseException | None, result: object = None) -> None:
         """Ends a span with what came of it."""
-        if error is not None:
-            span.set_attribute("error.type", type(error).__qualname__)
-            span.record_exception(error)
-            span.set_status(self.trace.StatusCode.ERROR, str(error))
-        elif (offset := getattr(result, "base_offset", None)) is not None:
-            span.set_attribute("messaging.sbp.offset", offset)
-        span.end()
+        with _only_logged():
+            if error is not None:
+                span.set_attribute("error.type", type(error).__qualname__)
+                span.record_exception(error)
+                span.set_status(self.trace.StatusCode.ERROR, str(error))
+            elif (offset := getattr(result, "base_offset", None)) is not None:
+                span.set_attribute("messaging.sbp.offset", offset)
+        with _only_logged():
+            span.end()
 
     def call(self, span: Span, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Calls, and ends the span with the call or, where that is awaited, with its operation."""
@@ -196,8 +232,9 @@ class _Tracing:
 
     def _done(self, span: Span, operation: Operation[Any]) -> None:
         if operation.cancelled():
-            span.set_attribute("error.type", "CancelledError")
-            span.end()
+            with _only_logged():
+                span.set_attribute("error.type", "CancelledError")
+            self.end(span, None)
         elif (error := operation.exception()) is not None:
             self.end(span, error)
         else:
@@ -208,36 +245,50 @@ class _Tracing:
         if not self.propagate or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
             return headers
         carrier: dict[str, str] = {}
-        self._inject(carrier, context=self.trace.set_span_in_context(span))
+        with _only_logged():
+            self._inject(carrier, context=self.trace.set_span_in_context(span))
+        if not carrier:
+            return headers
         context = [(name, value.encode()) for name, value in carrier.items()]
-        if _is_many(data):
-            return [_joined(one, context) for one in (headers or [None] * len(cast("Sequence[object]", data)))]
-        return _joined(headers, context)
+        if not isinstance(data, (list, tuple)):
+            return _joined(headers, context)
+        if headers is None:
+            return [context] * len(data)
+        # Else the call says what it should be.
+        return [_joined(one, context) for one in headers] if isinstance(headers, (list, tuple)) else headers
 
     def received(self, name: str, group: str | None, batch: Batch, start: int) -> None:
-        """A span for a batch that has arrived."""
+        """A span for a batch that has arrived. The batch is the program's, whatever goes wrong here."""
+        links: list[Link] = []
+        if self.propagate:
+            with _only_logged():
+                links = _links(batch)
         attributes: dict[str, Any] = {
             "messaging.batch.message_count": len(batch),
             "messaging.sbp.offset": batch.base_offset,
         }
         if group:
             attributes["messaging.consumer.group.name"] = group
-        links = _links(batch) if self.propagate else []
-        self.begin(name, "receive", batch.stream, attributes, links, start).end()
-
-
-def _is_many(data: object) -> bool:
-    return isinstance(data, Sequence) and not isinstance(data, (bytes, bytearray, memoryview, str))
+        self.end(self.begin(name, "receive", batch.stream, attributes, links, start), None)
 
 
 def _count(data: Any) -> dict[str, int]:
-    return {"messaging.batch.message_count": len(data)} if _is_many(data) else {}
+    return {"messaging.batch.message_count": len(data)} if isinstance(data, (list, tuple)) else {}
 
 
-def _joined(headers: Any, context: list[tuple[str, bytes]]) -> list[tuple[str, Any]]:
-    pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
-    names = {name for name, _ in pairs}
-    return pairs if any(name in names for name, _ in context) else [*pairs, *context]
+def _joined(headers: Any, context: list[tuple[str, bytes]]) -> Any:
+    """The headers of one record with a context, unless they have one; what is no headers, as it is."""
+    if headers is None:
+        return context
+    try:
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        names = {name for name, _ in pairs}
+    except Exception:  # The call says what they should be.
+        return headers
+    # Baggage is no context of a span: a record's own stays beside the span that sends it.
+    if any(name in names for name, _ in context if name != "baggage"):
+        return pairs
+    return [*pairs, *(pair for pair in context if pair[0] not in names)]
 
 
 #: The types of operations that have one, by method.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import re
 import subprocess
@@ -12,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry import baggage, context, propagate, trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -224,6 +225,79 @@ async def test_asyncio(server: sbp.Server, spans: Spans, name: str) -> None:
             await keyed_writer.append("k", b"v")
         assert spans.take()[-1].name == f"close {name}-keyed"
         assert (await client.positions([stream]))[name].latest == 4
+
+
+def broken(*_arguments: object, **_keywords: object) -> None:
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("is_processor", [False, True])
+def test_a_call_does_not_fail_and_a_batch_is_not_lost_because_of_its_span(
+    server: sbp.Server,
+    spans: Spans,
+    name: str,
+    is_processor: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if is_processor:
+        processor = SpanProcessor()
+        monkeypatch.setattr(processor, "on_start", broken)
+        spans.provider.add_span_processor(processor)
+    else:
+        monkeypatch.setattr(propagate, "inject", broken)
+        monkeypatch.setattr(propagate, "extract", broken)
+    with tracing.traced(sbp.connect(server.address), propagate=True, tracer_provider=spans.provider) as client:
+        stream = client.create_stream(name)
+        stream.append([b"a", b"b"], headers=[{"source": b"x"}, None])
+        with stream.writer() as writer:
+            writer.append(b"c", headers={"source": b"y"})
+        records = [record for batch in stream.read() for record in batch.records()]
+        assert [record.value for record in records] == [b"a", b"b", b"c"]
+        with tracing.processing(records[0], name, tracer_provider=spans.provider):
+            pass
+    assert {record.getMessage() for record in caplog.records} == {"a call is not told of as it should be"}
+
+
+@pytest.mark.parametrize("headers", [{"source": b"x"}, [None], [b"x", 1], "ab", 7])
+def test_wrong_headers_are_refused_as_without_spans(
+    client: sbp.Client, server: sbp.Server, spans: Spans, name: str, headers: Any
+) -> None:
+    stream = client.create_stream(name)
+    spans.take()
+    with sbp.connect(server.address) as plain, pytest.raises((TypeError, ValueError)) as without:
+        plain.append(name, [b"a", b"b"], headers=headers)
+    with pytest.raises(without.type, match=re.escape(str(without.value))):
+        stream.append([b"a", b"b"], headers=headers)
+    assert of(spans.one())["error.type"] == without.type.__name__
+
+
+def test_an_array_is_one_record(client: sbp.Client, spans: Spans, name: str) -> None:
+    stream = client.create_stream(name)
+    stream.append(array.array("B", b"ab"))
+    assert "messaging.batch.message_count" not in of(spans.take()[-1])
+    (record,) = (record for batch in stream.read() for record in batch.records())
+    assert (record.value, [key for key, _ in record.headers]) == (b"ab", ["traceparent"])
+
+
+def test_baggage_of_a_record_stays_beside_the_context(client: sbp.Client, name: str) -> None:
+    stream = client.create_stream(name)
+    token = context.attach(baggage.set_baggage("user", "of the program"))
+    try:
+        stream.append([b"a", b"b"], headers=[{"baggage": b"its=own"}, None])
+    finally:
+        context.detach(token)
+    first, second = (dict(record.headers) for batch in stream.read() for record in batch.records())
+    assert first.keys() == second.keys() == {"traceparent", "baggage"}
+    assert (first["baggage"], second["baggage"]) == (b"its=own", b"user=of+the+program")
+
+
+def test_where_there_is_no_context_headers_are_as_they_were() -> None:
+    made = tracing._Tracing("", True, trace.NoOpTracerProvider())
+    span = made.begin("append", "send", "s", creates=True)
+    given = [{"source": b"x"}]
+    assert made.with_context(span, [b"a"], None) is None
+    assert made.with_context(span, [b"a"], given) is given
 
 
 UNASKED = """
