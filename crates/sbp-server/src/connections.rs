@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sbp_locks::{Condvar, Mutex};
 
-use crate::access::Access;
+use crate::access::{Access, AccessError};
 use crate::connection::{ConnectionCommand, ConnectionHandle};
 
 /// How often the file of names is looked at.
@@ -80,25 +80,25 @@ impl Connections {
     }
 }
 
-/// Reads the file of names again when it has changed, and has all connections look again then. Ends with the server.
-pub(crate) async fn watch_access(access: Weak<Access>, connections: Weak<Connections>) {
+/// Reads a file of who is known again when it has changed, with `reload`, and has all connections look again then. Ends with
+/// the server. Each file has a task of its own: a disk that hangs keeps nobody who is in the other file's.
+pub(crate) async fn watch_access(
+    access: Weak<Access>,
+    connections: Weak<Connections>,
+    reload: fn(&Access) -> Result<bool, AccessError>,
+) {
     loop {
         tokio::time::sleep(LOOK_AT_ACCESS).await;
         let Some(access) = access.upgrade() else { return };
         // The disk may be slow.
-        let reloaded = tokio::task::spawn_blocking(move || [access.reload(), access.reload_keys()]).await;
+        let reloaded = tokio::task::spawn_blocking(move || reload(&access)).await;
         let Some(connections) = connections.upgrade() else {
             return;
         };
-        let mut changed = false;
-        for one in reloaded.into_iter().flatten() {
-            match one {
-                Ok(new) => changed |= new,
-                Err(error) => tracing::error!(%error, "who was known before stays known, with the same rights"),
-            }
-        }
-        if changed {
-            connections.access_changed();
+        match reloaded {
+            Ok(Ok(true)) => connections.access_changed(),
+            Ok(Ok(false)) | Err(_) => {}
+            Ok(Err(error)) => tracing::error!(%error, "who was known before stays known, with the same rights"),
         }
     }
 }

@@ -422,7 +422,13 @@ fn start_background_tasks(
     directory: &Path,
 ) {
     if let Some(access) = &node.access {
-        runtime.spawn(watch_access(Arc::downgrade(access), Arc::downgrade(connections)));
+        for reload in [Access::reload, Access::reload_keys] {
+            runtime.spawn(watch_access(
+                Arc::downgrade(access),
+                Arc::downgrade(connections),
+                reload,
+            ));
+        }
     }
     runtime.spawn(measure_lag(Arc::downgrade(node)));
     if node.ranges.is_some() {
@@ -472,7 +478,7 @@ fn wait_until_alone<T>(shared: &Arc<T>, until: Instant) -> bool {
 fn start_runtime(thread: &str) -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
-        .max_blocking_threads(2)
+        .max_blocking_threads(4)
         .thread_name(thread)
         .enable_io()
         .enable_time()

@@ -155,3 +155,21 @@ fn ranges_have_their_numbers_and_who_is_thrown_out_has_a_line() {
     assert_eq!(told(&lines[3]), ["gone", "GOAWAY", "-", "1401"]);
     assert!(lines[3]["from"].as_str().unwrap().starts_with("127.0.0.1:"));
 }
+
+/// A refusal that is no question of rights is none of the audit's.
+#[test]
+fn a_connection_too_many_is_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.jsonl");
+    let names = Names::default();
+    let tenant = names.add_with("tenant", &["read:*"], |entry| entry.quota.connections = Some(1));
+    let server = names.serve_with(|config| config.audit = Some(file.clone()));
+    let mut first = Peer::connect(&server);
+    assert!(hello(&mut first, &tenant, ClientRole::CLIENT).status.is_success());
+    let mut second = Peer::connect(&server);
+    let status = hello(&mut second, &tenant, ClientRole::CLIENT).status;
+    assert_eq!(status.code, sbp_messages::ErrorCode::TOO_MANY_REQUESTS);
+    drop((first, second));
+    server.shutdown().unwrap();
+    assert_eq!(lines(&file), [] as [Value; 0]);
+}

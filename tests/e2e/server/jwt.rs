@@ -265,6 +265,67 @@ async fn keys_change_while_clients_run() {
         .unwrap();
 }
 
+/// Checking a signature is dear: a token that was believed is not looked at again, and others only so often.
+#[test]
+fn a_known_peer_has_few_signatures_checked() {
+    let key = SigningKey::new("k", Algorithm::ES256);
+    let server = names().serve_with(believing(&KeyFile::new(&[&key])));
+    let mut peer = Peer::connect(&server);
+    let same = key.sign(&claims("job-7", 600));
+    for _ in 0..100 {
+        let status = hello(&mut peer, &same, ClientRole::CLIENT).status;
+        assert!(status.is_success(), "{status}");
+    }
+    let refused = (0..40).find_map(|number| {
+        let status = hello(&mut peer, &key.sign(&claims("job-7", 600 + number)), ClientRole::CLIENT).status;
+        (!status.is_success()).then_some(status)
+    });
+    let status = refused.expect("too many tokens");
+    assert_eq!(status.code, ErrorCode::TOO_MANY_REQUESTS, "{status}");
+}
+
+/// An issuer that has lost its key takes it away, also without another.
+#[test]
+fn an_empty_set_of_keys_takes_the_old_ones_away() {
+    let key = SigningKey::new("k", Algorithm::ES256);
+    let file = KeyFile::new(&[&key]);
+    let server = names().serve_with(believing(&file));
+    let token = key.sign(&claims("job-7", 600));
+    let mut connected = Peer::connect(&server);
+    assert!(hello(&mut connected, &token, ClientRole::CLIENT).status.is_success());
+    let mut short = key.public.clone();
+    short["x"] = json!("AAAA");
+    for text in [json!({"keys": []}), json!({"keys": [short]})] {
+        file.publish(&[&key]);
+        until("the key", || refused(&server, &token).is_none().then_some(()));
+        file.write(&text.to_string());
+        let told = until("no key", || refused(&server, &token));
+        assert!(told.contains("does not know the key"), "{told}");
+    }
+    assert_eq!(connected.recv().opcode, sbp_frame::OpCode::GOAWAY);
+}
+
+/// A file of keys that cannot be read, as a pipe that nobody writes to, keeps nobody in who is taken out of the file of
+/// names.
+#[test]
+fn keys_that_hang_do_not_keep_who_is_revoked() {
+    let key = SigningKey::new("k", Algorithm::ES256);
+    let file = KeyFile::new(&[&key]);
+    let names = names();
+    let own = names.add("own", &["read:*"]);
+    let server = names.serve_with(believing(&file));
+    let mut peer = Peer::connect(&server);
+    assert!(hello(&mut peer, &own, ClientRole::CLIENT).status.is_success());
+    std::fs::remove_file(file.path()).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, file.path(), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    // The pipe has been seen by then.
+    std::thread::sleep(Duration::from_millis(1_500));
+    names.revoke("own");
+    assert_eq!(peer.recv().opcode, sbp_frame::OpCode::GOAWAY);
+    server.shutdown().unwrap();
+}
+
 /// A client is asked for another token before its own expires, and is thrown out when it has none.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signed_token_is_replaced_before_it_expires() {

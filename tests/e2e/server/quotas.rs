@@ -6,8 +6,8 @@ use sbp_e2e::batches::raw_batch;
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::wait::{bounded, until};
 use sbp_messages::{
-    AppendResponse, ClientRole, DeleteStreamsRequest, DeleteStreamsResponse, ErrorCode, FetchResponse, Message, Stream,
-    SystemErrorResponse, Token,
+    AppendResponse, ClientRole, DeleteStreamsRequest, DeleteStreamsResponse, ErrorCode, FetchRequest, FetchResponse,
+    Message, Stream, SystemErrorResponse, Token,
 };
 use sbp_server::Server;
 use sbp_server::access::Quota;
@@ -87,6 +87,61 @@ fn reads_beyond_the_rate_are_asked_to_wait_and_beyond_twice_of_it_refused() {
     assert!(wait >= 30_000, "{wait}");
 }
 
+#[test]
+fn one_read_takes_no_more_than_twice_the_rate() {
+    let names = Names::default();
+    let tenant = limited(&names, |quota| quota.bytes_out_per_second = Some(SLOW));
+    let server = names.serve();
+    let mut peer = known(&server, &tenant);
+    let streams = [peer.create("a"), peer.create("b")];
+    for stream in streams {
+        for _ in 0..3 {
+            assert_eq!(append(&mut peer, stream).0, ErrorCode::NONE);
+        }
+    }
+    let both = fetch_request(0, 0, &streams.map(|stream| from(stream, 0)));
+    let (answer, payload): (FetchResponse, _) = peer.call(&both, b"");
+    assert!((LARGE..2 * LARGE).contains(&payload.len()), "{}", payload.len());
+    assert!(answer.throttle_time_ms >= 30_000, "{}", answer.throttle_time_ms);
+    let lengths: Vec<_> = answer
+        .fetch_responses
+        .iter()
+        .map(|result| result.batch_length)
+        .collect();
+    assert_eq!(lengths.iter().filter(|length| **length != 0).count(), 1, "{lengths:?}");
+}
+
+/// Reads that wait were let in while nothing was owed; what they read counts all the same.
+#[test]
+fn reads_that_wait_get_no_more_than_twice_the_rate() {
+    let names = Names::default();
+    let tenant = limited(&names, |quota| quota.bytes_out_per_second = Some(SLOW));
+    let server = names.serve();
+    let mut peer = known(&server, &tenant);
+    let stream = peer.create("s");
+    let mut waiting: Vec<_> = (0..4).map(|_| known(&server, &tenant)).collect();
+    let waits = fetch_request(60_000, 1, &[from(stream, 0)]);
+    let calls: Vec<_> = waiting.iter_mut().map(|peer| peer.send(&waits, b"")).collect();
+    for peer in &mut waiting {
+        let other = peer.send(&fetch_request(0, 0, &[from(stream, 0)]), b"");
+        peer.answer(other);
+    }
+    assert_eq!(append(&mut peer, stream).0, ErrorCode::NONE);
+    let mut lengths: Vec<_> = waiting
+        .iter_mut()
+        .zip(calls)
+        .map(|(peer, call)| {
+            let frame = peer.answer(call);
+            let answer = FetchResponse::decode(&frame.header).unwrap();
+            assert!(answer.throttle_time_ms >= 30_000, "{}", answer.throttle_time_ms);
+            frame.payload.len()
+        })
+        .collect();
+    lengths.sort_unstable();
+    assert!(lengths[3] > LARGE, "{lengths:?}");
+    assert_eq!(lengths[..3], [0, 0, 0]);
+}
+
 /// A quota that changes counts for connections that are there, and one that goes is forgotten.
 #[test]
 fn a_quota_changes_while_the_server_runs() {
@@ -163,6 +218,27 @@ fn requests_under_way_are_counted_over_all_connections() {
             .all(|call| FetchResponse::decode(&peer.answer(call).header).is_ok())
             .then_some(())
     });
+}
+
+/// Whoever gives up what it waits for is not told to wait.
+#[test]
+fn a_withdrawal_makes_room() {
+    let names = Names::default();
+    let tenant = limited(&names, |quota| quota.calls = Some(1));
+    let server = names.serve();
+    let mut peer = known(&server, &tenant);
+    let stream = peer.create("s");
+    let waiting = peer.send(&fetch_request(60_000, 1, &[from(stream, 0)]), b"");
+    peer.send(&FetchRequest::withdrawal(waiting.raw()), b"");
+    let frame = peer.recv();
+    assert_eq!(frame.call_id, waiting, "{frame:?}");
+    assert_eq!(
+        FetchResponse::decode(&frame.header).unwrap().status.code,
+        ErrorCode::NONE
+    );
+    let withdrawal = peer.recv();
+    assert!(SystemErrorResponse::decode(&withdrawal.header).is_err() || withdrawal.flags.bits() != 0x07);
+    assert_eq!(fetch(&mut peer, stream), (ErrorCode::NONE, 0, 0));
 }
 
 #[test]

@@ -223,7 +223,11 @@ trait Sink: io::Write {
 
 impl Sink for File {
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
+        // A pipe or a terminal has nothing to sync.
+        if self.metadata()?.is_file() {
+            self.sync_data()?;
+        }
+        Ok(())
     }
 }
 

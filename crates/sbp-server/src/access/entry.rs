@@ -1,5 +1,6 @@
 //! The file of names: who is known, by what, and what each may do.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -90,7 +91,8 @@ impl Entry {
 ///
 /// The first line that cannot be used.
 pub fn read_entries(text: &[u8]) -> Result<Vec<Entry>, BadLine> {
-    let mut entries = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut shown = HashSet::new();
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
@@ -103,6 +105,17 @@ pub fn read_entries(text: &[u8]) -> Result<Vec<Entry>, BadLine> {
         let entry: Entry = serde_json::from_slice(line).map_err(|error| bad(reason(&error)))?;
         if let Some(fault) = entry.fault() {
             return Err(bad(fault.to_owned()));
+        }
+        // The one that counts would be the last, and taking it away would bring the other's rights back.
+        if let Some(by) = entry
+            .certificate
+            .as_ref()
+            .map(|name| (true, name.clone()))
+            .or_else(|| entry.subject.as_ref().map(|name| (false, name.clone())))
+            && !shown.insert(by)
+        {
+            let twice = "another line is for the same certificate or subject: make one line of the two";
+            return Err(bad(twice.to_owned()));
         }
         entries.push(entry);
     }
@@ -169,6 +182,17 @@ mod tests {
         );
         assert_eq!(read_entries(text.as_bytes()), Ok(vec![one, other]));
         assert_eq!(read_entries(b""), Ok(vec![]));
+    }
+
+    #[test]
+    fn one_line_says_what_a_subject_may() {
+        let line = |name: &str, by: &str| format!(r#"{{"name":"{name}","allow":[],"{by}":"x"}}"#);
+        let text = [line("a", "subject"), line("b", "certificate"), line("c", "subject")].join("\n");
+        let error = read_entries(text.as_bytes()).expect_err("two for a subject");
+        assert_eq!(error.line, 3);
+        assert!(error.reason.contains("the same certificate or subject"), "{error}");
+        let two = [line("a", "subject"), line("b", "certificate")].join("\n");
+        assert_eq!(read_entries(two.as_bytes()).map(|entries| entries.len()), Ok(2));
     }
 
     #[test]

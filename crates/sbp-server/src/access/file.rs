@@ -98,10 +98,15 @@ impl AuthFile {
     ///
     /// # Errors
     ///
-    /// The system's; the old file is unchanged then.
+    /// The system's, and [`AccessError::BadLine`] where a line that was added does not go with another; the old file is
+    /// unchanged then.
     pub fn write(mut self) -> Result<(), AccessError> {
         let mut text = self.lines.join("\n");
         text.push('\n');
+        read_entries(text.as_bytes()).map_err(|line| AccessError::BadLine {
+            path: self.path.clone(),
+            line,
+        })?;
         let mut write = || {
             let mut file = OpenOptions::new().write(true).truncate(true).open(&self.lock)?;
             if let Some(old) = there(&self.path)? {
@@ -279,6 +284,25 @@ mod tests {
         assert!(access.reload().expect("readable"));
         assert_eq!(who(&first), Err(Denied::UnknownToken), "revoked");
         assert_eq!(who(&second).as_deref(), Ok("two"));
+    }
+
+    #[test]
+    fn a_second_line_for_a_subject_is_not_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
+        let add = |name: &str| {
+            let mut file = AuthFile::change(&path).expect("nobody else changes it");
+            file.add(&Entry {
+                sha256: None,
+                subject: Some("x".to_owned()),
+                ..entry(name, &new_token().expect("random"))
+            });
+            file.write()
+        };
+        add("one").expect("written");
+        let error = add("two").expect_err("a second").to_string();
+        assert!(error.contains("line 2"), "{error}");
+        assert_eq!(AuthFile::read(&path).expect("as it was").len(), 1);
     }
 
     #[test]

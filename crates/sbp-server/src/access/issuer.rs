@@ -22,6 +22,8 @@ const SLACK: Duration = Duration::from_secs(60);
 /// The most keys of an issuer.
 const MOST_KEYS: usize = 100;
 
+const NO_KEY: &str = "none of its keys is an RSA, P-256, P-384 or Ed25519 key for signatures";
+
 /// Who signs tokens that this server believes.
 #[derive(Debug)]
 pub(super) struct Issuer {
@@ -32,7 +34,16 @@ pub(super) struct Issuer {
 
 impl Issuer {
     pub(super) fn open(config: &JwtConfig) -> Result<Self, AccessError> {
-        let (file, keys) = Watched::open(&config.keys, |path| Keys::read(path, config))?;
+        let (file, keys) = Watched::open(&config.keys, |path| {
+            let keys = Keys::read(path, config)?;
+            if keys.0.is_empty() {
+                return Err(AccessError::BadKeys {
+                    source_of_keys: path.display().to_string(),
+                    reason: NO_KEY.to_owned(),
+                });
+            }
+            Ok(keys)
+        })?;
         Ok(Self {
             config: config.clone(),
             file,
@@ -48,7 +59,15 @@ impl Issuer {
     /// Reads the keys again if they have changed. `Ok(true)`: they are others now.
     pub(super) fn reload(&self) -> Result<bool, AccessError> {
         let keys = self.file.again(|path| Keys::read(path, &self.config))?;
-        Ok(keys.map(|keys| *self.keys.write() = Arc::new(keys)).is_some())
+        Ok(keys
+            .map(|keys| {
+                if keys.0.is_empty() {
+                    let file = self.config.keys.display();
+                    tracing::error!(%file, "no OAuth token is believed: {NO_KEY}");
+                }
+                *self.keys.write() = Arc::new(keys);
+            })
+            .is_some())
     }
 
     /// Checks a token's signature, for whom it is, who issued it, and its times.
@@ -97,7 +116,8 @@ impl Keys {
         })
     }
 
-    /// Reads a JSON Web Key Set. Keys that are no public keys for signatures are left out.
+    /// Reads a JSON Web Key Set. Keys that are no public keys for signatures are left out, and none may be left: whoever
+    /// takes all keys away means it.
     fn parse(text: &str, config: &JwtConfig) -> Result<Self, String> {
         let set: JwkSet = serde_json::from_str(text).map_err(|error| format!("it is no JSON Web Key Set ({error})"))?;
         if set.keys.len() > MOST_KEYS {
@@ -109,9 +129,6 @@ impl Keys {
                 Ok(key) => keys.push(key),
                 Err(why) => tracing::warn!(key = place + 1, why, "a key for OAuth tokens is left out"),
             }
-        }
-        if keys.is_empty() {
-            return Err("none of its keys is an RSA, P-256, P-384 or Ed25519 key for signatures".to_owned());
         }
         Ok(Self(keys))
     }
@@ -166,6 +183,9 @@ impl Key {
     fn new(jwk: &Jwk, config: &JwtConfig) -> Result<Self, String> {
         if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
             return Err("it is not for signatures (use)".to_owned());
+        }
+        if !has_its_length(&jwk.algorithm) {
+            return Err("it is too short or too long for its kind".to_owned());
         }
         let mut algorithms = algorithms_of(&jwk.algorithm).to_vec();
         if let Some(only) = jwk.common.key_algorithm {
@@ -226,6 +246,23 @@ fn algorithms_of(key: &AlgorithmParameters) -> &'static [Algorithm] {
         AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P384 => &[Algorithm::ES384],
         AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => &[Algorithm::EdDSA],
         _ => &[],
+    }
+}
+
+/// Whether the numbers of a key are as long as those of its kind, in characters of base64url: one that is not checks no
+/// signature.
+fn has_its_length(key: &AlgorithmParameters) -> bool {
+    // 2,048 to 8,192 bits, 32 bytes and 48 bytes.
+    match key {
+        AlgorithmParameters::RSA(key) => (342..=1_368).contains(&key.n.len()),
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => {
+            (key.x.len(), key.y.len()) == (43, 43)
+        }
+        AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P384 => {
+            (key.x.len(), key.y.len()) == (64, 64)
+        }
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => key.x.len() == 43,
+        _ => true,
     }
 }
 

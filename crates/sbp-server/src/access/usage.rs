@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 /// A name may take this much time's worth of bytes at once, after it took none for as long; and it may be this far ahead of
 /// its rate before it is refused, which is twice the rate for a moment.
 const BURST: Duration = Duration::from_secs(1);
-/// No debt is longer.
-const LONGEST_DEBT: Duration = Duration::from_secs(24 * 60 * 60);
+/// No debt is longer: ten years, which one batch costs at a byte or so a second.
+const LONGEST_DEBT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,13 @@ impl Account {
     fn debt(&self, now: Instant) -> Duration {
         let paid_off = self.paid_off.unwrap_or(now);
         paid_off.saturating_duration_since(now)
+    }
+
+    /// How much time's worth of bytes may be taken until the debt is that of twice the rate; `None`: it is larger.
+    fn left(&self, now: Instant) -> Option<Duration> {
+        let saved_from = now.checked_sub(BURST).unwrap_or(now);
+        let paid_off = self.paid_off.map_or(saved_from, |paid_off| paid_off.max(saved_from));
+        (now + BURST).checked_duration_since(paid_off)
     }
 }
 
@@ -115,6 +122,16 @@ impl Usage {
             "{name} {does} at more than twice its quota of {rate} bytes a second ({key}), over all its connections: wait as \
              long as the server asks for, or ask its operator for more"
         )))
+    }
+
+    /// How many bytes are left until twice the rate was taken; `None`: there is no rate.
+    fn left(&self, direction: Direction, now: Instant) -> Option<usize> {
+        let mut state = self.state.lock();
+        let (rate, account) = state.account(direction)?;
+        let Some(time) = account.left(now) else { return Some(0) };
+        let bytes = time.as_nanos().saturating_mul(u128::from(rate)) / 1_000_000_000;
+        // Whoever may read at all gets a batch.
+        Some(usize::try_from(bytes).unwrap_or(usize::MAX).max(1))
     }
 
     fn take(&self, direction: Direction, bytes: usize, now: Instant) {
@@ -209,6 +226,11 @@ impl Presence {
     /// Whether more may be read.
     pub(crate) fn check_out(&self, now: Instant) -> Result<(), Refusal> {
         self.usage.check_rate(Direction::Out, now)
+    }
+
+    /// How many bytes may be read now, though one batch may be larger; 0: nothing. `None`: there is no limit.
+    pub(crate) fn may_read(&self, now: Instant) -> Option<usize> {
+        self.usage.left(Direction::Out, now)
     }
 
     /// Takes bytes that leave.

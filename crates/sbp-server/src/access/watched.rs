@@ -1,11 +1,12 @@
 //! A file that is read again while the server runs, when it has changed.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::OFlags;
 use sbp_locks::Mutex;
 
 use super::error::AccessError;
@@ -77,8 +78,15 @@ impl Watched {
 
 /// The content of a file that says who is let in, which nobody but its owner may change.
 pub(super) fn read_guarded(path: &Path) -> Result<String, AccessError> {
-    let file = File::open(path).map_err(AccessError::io("read", path))?;
+    // A pipe that nobody writes to would be waited for.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(AccessError::io("read", path))?;
     let about = file.metadata().map_err(AccessError::io("read", path))?;
+    if !about.is_file() {
+        let other = io::Error::other("it is no regular file");
+        return Err(AccessError::io("read", path)(other));
+    }
     if about.permissions().mode() & 0o022 != 0 {
         return Err(AccessError::WritableByOthers { path: path.to_owned() });
     }

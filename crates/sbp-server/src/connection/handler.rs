@@ -16,7 +16,7 @@ use super::append::Appends;
 use super::changes::decode;
 use super::cluster;
 use super::fault::Fault;
-use super::fetch::Fetches;
+use super::fetch::{self, Fetches};
 use super::handle::{ConnectionCommand, ConnectionHandle, Turn};
 use super::identification::Identification;
 use super::metadata::MetadataCalls;
@@ -126,7 +126,12 @@ impl Connection {
         if frame.opcode == OpCode::HEARTBEAT {
             return self.handle_heartbeat(session, now, &frame);
         }
-        begun?;
+        // A peer that gives up what it waits for makes room.
+        if let Err(refusal) = begun
+            && !fetch::is_withdrawal(&frame)
+        {
+            return Err(refusal.into());
+        }
         self.gate.check_request(frame.opcode)?;
         let call = frame.call_id;
         let (work, mut turn) = self.turn(session, now);

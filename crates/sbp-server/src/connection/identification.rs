@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sbp_messages::{ErrorCode, Status};
 
-use crate::access::Denied;
+use crate::access::{Denied, TokenDigest};
 use crate::refusal::Refusal;
 
 /// So many HEARTBEATs that are not believed close the connection.
@@ -13,11 +13,19 @@ const MOST_REFUSED: u8 = 3;
 /// How long before its token expires a peer is asked for another.
 const ASK_BEFORE: Duration = Duration::from_secs(10);
 
+/// So many tokens in so long are looked at; each may cost the check of a signature.
+const MOST_TOKENS: u8 = 20;
+const TOKENS_IN: Duration = Duration::from_secs(20);
+
 /// What a connection keeps about who its peer is.
 #[derive(Debug, Default)]
 pub(super) struct Identification {
-    /// HEARTBEATs that were not believed.
+    /// HEARTBEATs that were not believed since one was.
     pub(super) refused: u8,
+    /// The token that was believed last.
+    pub(super) believed: Option<TokenDigest>,
+    /// Since when tokens are counted that were looked at, and how many these were.
+    looked_at: Option<(Instant, u8)>,
     /// Why the last one was not.
     pub(super) denied: Option<Refusal>,
     pub(super) expiry: Expiry,
@@ -36,6 +44,23 @@ pub(super) enum Expiry {
 }
 
 impl Identification {
+    /// Counts a token that is to be looked at; refuses it where too many were.
+    pub(super) fn count_token(&mut self, now: Instant) -> Result<(), Refusal> {
+        let (since, count) = self
+            .looked_at
+            .filter(|(since, _)| now.saturating_duration_since(*since) < TOKENS_IN)
+            .unwrap_or((now, 0));
+        if count == MOST_TOKENS {
+            let message = format!(
+                "this connection has shown {MOST_TOKENS} tokens within {} s: show one until it expires",
+                TOKENS_IN.as_secs()
+            );
+            return Err(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message));
+        }
+        self.looked_at = Some((since, count + 1));
+        Ok(())
+    }
+
     /// What the peer says from now on changes nothing.
     pub(super) fn give_up(&mut self) {
         self.refused = MOST_REFUSED;

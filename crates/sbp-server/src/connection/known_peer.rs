@@ -9,7 +9,7 @@ use sbp_session::{Outgoing, Session};
 
 use super::handler::Connection;
 use super::identification::{Expiry, unauthorized};
-use crate::access::{Asker, Deed, Denied, Gate, Presence};
+use crate::access::{Asker, Deed, Denied, Gate, Presence, TokenDigest};
 use crate::refusal::Refusal;
 
 impl Connection {
@@ -37,14 +37,22 @@ impl Connection {
         ) {
             return Err(denied.clone());
         }
-        let known = self.gate.principal().filter(|_| request.token.is_empty()).cloned();
-        let found = match known {
-            Some(principal) => Ok(principal),
-            None => access.authenticate(&request.token, self.origin().peer_name.as_deref(), self.node.moment()),
+        let moment = self.node.moment();
+        let shown = (!request.token.is_empty()).then(|| TokenDigest::of(&request.token));
+        let found = match self.gate.principal() {
+            Some(principal) if shown.is_none() => Ok(Arc::clone(principal)),
+            // The signature of a token that was believed is not checked again.
+            Some(principal) if shown == self.identification.believed => {
+                access.again(principal, moment).map_err(|denied| unauthorized(&denied))
+            }
+            _ => self.identification.count_token(now).and_then(|()| {
+                let certificate = self.origin().peer_name.as_deref();
+                let found = access.authenticate(&request.token, certificate, moment);
+                found.map_err(|denied| unauthorized(&denied))
+            }),
         };
         let who = found.as_ref().ok().map(|principal| Arc::clone(&principal.name));
         let gate = found
-            .map_err(|denied| unauthorized(&denied))
             .map(Gate::of)
             .and_then(|gate| {
                 if matches!(
@@ -67,6 +75,10 @@ impl Connection {
             Ok((gate, presence)) => {
                 self.let_in(session, now, gate, presence);
                 self.identification.denied = None;
+                self.identification.refused = 0;
+                if shown.is_some() {
+                    self.identification.believed = shown;
+                }
                 session.set_authenticated();
                 Ok(())
             }
@@ -82,7 +94,9 @@ impl Connection {
     }
 
     fn audit(&self, who: Option<Arc<str>>, operation: OpCode, code: ErrorCode) {
-        if let Some(audit) = &self.node.audit {
+        if let Some(audit) = &self.node.audit
+            && [ErrorCode::UNAUTHORIZED, ErrorCode::FORBIDDEN].contains(&code)
+        {
             let from = self.origin().address;
             audit.note(&Asker { who, from }, &Deed::new(operation, code));
         }

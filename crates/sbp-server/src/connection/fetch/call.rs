@@ -29,6 +29,8 @@ pub(super) struct FetchCall {
     min_bytes: u64,
     /// The payload bytes that the call may still return.
     budget: usize,
+    /// What of it the last read was not to use, because the quota of the peer's name did not let it.
+    withheld: usize,
     /// When the connection's task had read it.
     since: Instant,
     /// When the first append arrived that the call was woken for.
@@ -103,6 +105,7 @@ impl FetchCall {
                 Ok(0) | Err(_) => DEFAULT_MAX_BYTES,
                 Ok(bytes) => bytes,
             },
+            withheld: 0,
             since: now,
             arrived: None,
             deadline: now + request.max_wait(),
@@ -165,14 +168,16 @@ impl FetchCall {
     }
 
     /// Judges the entries whose streams have changed. Answers those that need no read, and returns what to read and
-    /// what to wait for.
-    pub(super) fn plan(&mut self, ranges: &Ranges, server: &RangeServer, now: Instant) -> Plan {
+    /// what to wait for. `quota`: the bytes that the peer's name may read now.
+    pub(super) fn plan(&mut self, ranges: &Ranges, server: &RangeServer, now: Instant, quota: Option<usize>) -> Plan {
+        let unsent = || self.ready.iter().map(|ready| ready.length).sum();
+        let budget = quota.map_or(self.budget, |most| self.budget.min(most.saturating_sub(unsent())));
         // When the budget is spent, waiting for more data is pointless.
-        let last_call = now >= self.deadline || self.budget == 0;
+        let last_call = now >= self.deadline || budget == 0;
         let limits = Limits {
             min_bytes: self.min_bytes,
             last_call,
-            budget: self.budget,
+            budget,
         };
         if last_call {
             self.changed_entries = ChangedEntries::to_all();
@@ -204,10 +209,8 @@ impl FetchCall {
             self.answer(index, outcome);
         }
         if !reads.is_empty() {
-            plan.job = Some(ReadJob {
-                budget: self.budget,
-                reads,
-            });
+            self.withheld = self.budget - budget;
+            plan.job = Some(ReadJob { budget, reads });
         }
         plan
     }
@@ -215,7 +218,7 @@ impl FetchCall {
     /// Takes the results of a read. Returns whether to plan again: the start of an entry was found, or the budget is
     /// spent and the waiting entries have to be answered.
     pub(super) fn handle_read(&mut self, done: ReadDone) -> bool {
-        self.budget = done.budget;
+        self.budget = done.budget + self.withheld;
         let mut again = false;
         for (index, found) in done.found {
             match found {
@@ -229,7 +232,7 @@ impl FetchCall {
                 }
             }
         }
-        again || (self.budget == 0 && self.unanswered > 0)
+        again || (done.budget == 0 && self.unanswered > 0)
     }
 
     /// The streams of all entries.

@@ -186,6 +186,14 @@ impl Fetches {
             turn.node.limits.answer_bytes
         };
         turn.session.transmit_len().saturating_add(self.reading) >= most
+            // What is being read is not charged yet.
+            || (self.reading != 0 && Self::quota(turn).is_some_and(|quota| self.reading >= quota))
+    }
+
+    /// How many bytes the peer's name may read now, by its quota.
+    fn quota(turn: &Turn<'_>) -> Option<usize> {
+        let presence = turn.replier.presence.as_ref()?;
+        presence.may_read(turn.now)
     }
 
     /// Takes a call as far as it can go now, unless other calls wait for the peer before it.
@@ -207,8 +215,9 @@ impl Fetches {
                 return;
             }
             let plan = {
+                let quota = Self::quota(turn).map(|quota| quota.saturating_sub(self.reading));
                 let mut ranges = server.hub.ranges.lock();
-                let mut plan = state.plan(&ranges, server, turn.now);
+                let mut plan = state.plan(&ranges, server, turn.now, quota);
                 plan.asks.retain(|stream| ranges.begin_asking(*stream));
                 // Under the same lock as the judgement, so that no confirmation in between is missed.
                 for stream in &plan.waits_for {
@@ -331,6 +340,12 @@ impl Fetches {
                 .retain(|Reverse((deadline, call))| calls.get(call).is_some_and(|state| state.deadline == *deadline));
         }
     }
+}
+
+/// Whether a request ends an earlier FETCH, and begins none.
+pub(in crate::connection) fn is_withdrawal(frame: &Frame) -> bool {
+    frame.opcode == OpCode::FETCH
+        && FetchRequest::decode(&frame.header).is_ok_and(|request| request.withdrawn().is_some())
 }
 
 /// Refuses a call as a whole.

@@ -10,4 +10,4 @@ mod changed_entries;
 mod fetches;
 mod frames;
 
-pub(super) use fetches::Fetches;
+pub(super) use fetches::{Fetches, is_withdrawal};
