@@ -235,7 +235,7 @@ class _Tracing:
             with _only_logged():
                 span.set_attribute("error.type", "CancelledError")
             self.end(span, None)
-        elif (error := operation.exception()) is not None:
+        elif (error := operation._failure()) is not None:
             self.end(span, error)
         else:
             self.end(span, None, operation.result())
@@ -452,7 +452,7 @@ class _Batches:
     def _done(self, operation: Operation[Batch], start: int) -> None:
         if operation.cancelled():
             return
-        if (error := operation.exception()) is not None:
+        if (error := operation._failure()) is not None:
             self._failed(error, start)
         else:
             self._tracing.received(self._name, self._group, operation.result(), start)

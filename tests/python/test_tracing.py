@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import gc
 import re
 import subprocess
 import sys
@@ -225,6 +226,30 @@ async def test_asyncio(server: sbp.Server, spans: Spans, name: str) -> None:
             await keyed_writer.append("k", b"v")
         assert spans.take()[-1].name == f"close {name}-keyed"
         assert (await client.positions([stream]))[name].latest == 4
+
+
+@pytest.mark.asyncio
+async def test_a_failure_that_nobody_asks_for_is_reported(server: sbp.Server, spans: Spans, name: str) -> None:
+    reported: list[type[BaseException]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, report: reported.append(type(report["exception"])))
+    async with tracing.traced(sbp.aio.connect(server.address), tracer_provider=spans.provider) as client:
+        stream = await client.create_stream(name)
+        for begin, error in (
+            (lambda: stream.append(b"x", expected_offset=99), sbp.PreconditionFailedError),
+            (lambda: anext(stream.read(99)), sbp.OffsetOutOfRangeError),
+        ):
+            spans.take()
+            await asyncio.wait([begin()])
+            gc.collect()
+            await asyncio.sleep(0)
+            assert reported.pop() is error
+            assert reported == []
+            assert of(spans.one())["error.type"] == error.__name__
+        with pytest.raises(sbp.PreconditionFailedError):
+            await stream.append(b"x", expected_offset=99)
+        gc.collect()
+        assert reported == [], "somebody has asked"
 
 
 def broken(*_arguments: object, **_keywords: object) -> None:

@@ -135,15 +135,21 @@ impl Operation {
         }
     }
 
-    /// The outcome as Python sees it. `None` while it has not come.
+    /// The outcome for who asks for it: nobody needs to be told of a failure any more. `None` while it has not come.
     fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
+        let outcome = self.seen(py);
+        if outcome.is_some() {
+            self.retrieved.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// The outcome as Python sees it. `None` while it has not come.
+    fn seen(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
         let mut state = self.state.lock();
         match &*state {
             State::Pending(_) => return None,
-            State::Finished(outcome) => {
-                self.retrieved.store(true, Ordering::Relaxed);
-                return Some(retrieved(py, outcome));
-            }
+            State::Finished(outcome) => return Some(retrieved(py, outcome)),
             State::Cancelled(message) => return Some(Err(cancelled_error(py, message.as_ref()))),
             State::Converting => {
                 return Some(Err(PyRuntimeError::new_err(
@@ -158,7 +164,6 @@ impl Operation {
         // Making Python objects may run other code, which may ask this operation something.
         drop(state);
         let outcome = stored(py, reply.into_python(py, &shape));
-        self.retrieved.store(true, Ordering::Relaxed);
         let copy = retrieved(py, &outcome);
         *self.state.lock() = State::Finished(outcome);
         Some(copy)
@@ -279,6 +284,13 @@ impl Operation {
             Some(Ok(_)) => Ok(None),
             Some(Err(error)) => Ok(Some(error.into_value(py).into_any())),
         }
+    }
+
+    /// What went wrong with an operation that is done, for who only looks on: a failure that nobody else asks for is
+    /// still reported.
+    fn _failure(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let error = self.seen(py)?.err()?;
+        Some(error.into_value(py).into_any())
     }
 
     #[pyo3(signature = (callback, /, *, context = None))]
