@@ -235,7 +235,7 @@ def test_a_client_travels_as_its_settings(server: sbp.Server, name: str) -> None
         make, arguments = client.__reduce__()
         assert arguments == (server.address,)
         told = {key: value for key, value in make.keywords.items() if value is not None}
-        assert told == {"timeout": 7.5, "client_id": "me", **limits}
+        assert told == {"timeout": 7.5, "client_id": "me", "token_in_clear": False, **limits}
         with pickle.loads(pickle.dumps(client)) as copy:
             assert copy.append(name, b"x").base_offset == 0
 
