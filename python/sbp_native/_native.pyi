@@ -676,16 +676,21 @@ class HeldFrames:
     def wait(self, timeout: float = 30.0) -> HeldFrame:
         """Waits, at most ``timeout`` seconds, for the next frame that is held. Raises ``TimeoutError``.
 
+        The frame stays held also when what this returns is not kept.
+
         In asynchronous code: ``await asyncio.to_thread(frames.wait)``.
         """
     def release(self) -> None:
-        """Passes on what is held and not yet given out, and holds nothing any more."""
+        """Passes on what is held and in nobody's hands, and holds nothing any more."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
 
 @final
 class HeldFrame:
-    """One frame that a proxy keeps back until it is told what to do. Forgetting it passes it on."""
+    """One frame that a proxy keeps back until it is told what to do.
+
+    One that is forgotten is passed on when its :class:`HeldFrames` are released, and at once if they have been.
+    """
 
     @property
     def data(self) -> bytes | None:

@@ -182,6 +182,20 @@ def test_a_frame_is_held_until_somebody_decides(server: sbp.Server, name: str) -
         assert proxy.rules == []
 
 
+def test_a_frame_is_held_when_nobody_keeps_it(server: sbp.Server, name: str) -> None:
+    with sbp.Proxy(server) as proxy, sbp.connect(proxy.address) as client:
+        stream = client.create_stream(name)
+        offsets: list[int] = []
+        thread = threading.Thread(target=lambda: offsets.append(stream.append(b"x").base_offset))
+        with proxy.hold("answer APPEND") as frames:
+            thread.start()
+            frames.wait()
+            thread.join(0.5)
+            assert offsets == []
+        thread.join()
+        assert offsets == [0]
+
+
 def test_connections_are_cut_and_targets_change(server: sbp.Server, name: str) -> None:
     with sbp.Proxy() as proxy:
         assert proxy.target is None

@@ -164,6 +164,7 @@ impl Proxy {
             id,
             made_by: self.made_by,
             arrived: Mutex::new(Some(receiver)),
+            forgotten: Mutex::new(Some(Arc::default())),
         })
     }
 
@@ -289,7 +290,12 @@ pub(crate) struct HeldFrames {
     made_by: Generation,
     /// `None` while a thread waits, and once released. Dropping it passes on what is kept.
     arrived: Mutex<Option<Receiver<Held>>>,
+    /// `None` once released.
+    forgotten: Mutex<Option<Arc<Forgotten>>>,
 }
+
+/// Frames that were handed out, and that nobody can decide about any more. Dropping it passes them on.
+type Forgotten = Mutex<Vec<Held>>;
 
 #[stub_docs]
 #[pymethods]
@@ -312,6 +318,7 @@ impl HeldFrames {
             Ok(held) => Ok(HeldFrame {
                 text: held.seen().to_string(),
                 held: Mutex::new(Some(held)),
+                forgotten: self.forgotten.lock().as_ref().map(Arc::downgrade).unwrap_or_default(),
                 made_by: self.made_by,
             }),
             Err(RecvTimeoutError::Timeout) => Err(PyTimeoutError::new_err(format!(
@@ -328,6 +335,7 @@ impl HeldFrames {
         }
         // Each frame goes on when it is dropped.
         drop(self.arrived.lock().take());
+        drop(self.forgotten.lock().take());
         Ok(())
     }
 
@@ -345,6 +353,7 @@ impl Drop for HeldFrames {
     fn drop(&mut self) {
         if !self.made_by.is_current() {
             mem::forget(self.arrived.get_mut().take());
+            mem::forget(self.forgotten.get_mut().take());
         }
     }
 }
@@ -354,6 +363,8 @@ impl Drop for HeldFrames {
 pub(crate) struct HeldFrame {
     text: String,
     held: Mutex<Option<Held>>,
+    /// Where the frame goes that is forgotten, so that `frames.wait()` by itself holds it; gone once that is released.
+    forgotten: Weak<Forgotten>,
     made_by: Generation,
 }
 
@@ -393,8 +404,13 @@ impl HeldFrame {
 
 impl Drop for HeldFrame {
     fn drop(&mut self) {
+        let Some(held) = self.held.get_mut().take() else {
+            return;
+        };
         if !self.made_by.is_current() {
-            mem::forget(self.held.get_mut().take());
+            mem::forget(held);
+        } else if let Some(forgotten) = self.forgotten.upgrade() {
+            forgotten.lock().push(held);
         }
     }
 }
