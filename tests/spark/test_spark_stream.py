@@ -296,7 +296,7 @@ def test_the_process_of_a_source_is_killed(
         assert sources
         with proxy.hold("answer FETCH") if amid_an_answer else nullcontext() as held:
             if held is not None:
-                # The process asks where the stream ends, for Spark, which waits to be told. All rows are here, so nobody
+                # The process asks where the stream ends, for Spark, which waits to be told. All rows are here: nobody
                 # else fetches. The answer stays held while the process is killed: told the end, Spark would write its
                 # next question to a process that is gone.
                 held.wait(WITHIN)
