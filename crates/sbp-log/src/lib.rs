@@ -37,7 +37,7 @@ pub use config::{Helpers, LogConfig};
 pub use durability::Durability;
 pub use entry::{BatchBytes, EntryHead, LogEntry, StoredBatch};
 pub use error::{LogError, OpenError, ReadError};
-pub use fs::{File, FileLock, FileSystem, OpenMode, RealFileSystem};
+pub use fs::{File, FileLock, FileSystem, OpenMode, RealFileSystem, Space};
 pub use log::{Log, Queued};
 pub use observer::{GroupObserver, SyncObserver};
 pub use recover::check_start;

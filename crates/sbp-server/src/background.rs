@@ -1,12 +1,12 @@
 //! Regular tasks of a server. They end with it.
 
-use std::path::PathBuf;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sbp_types::{Offset, StreamId};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use crate::disk_space::DiskSpace;
 use crate::node::Node;
 use crate::placement::{MetadataJob, Request, ServerLoad};
 use crate::roles::Sample;
@@ -19,7 +19,7 @@ fn ticks(every: Duration) -> Interval {
 }
 
 /// Reports the load of this process's range server to its placement driver, as other range servers report theirs.
-pub(crate) async fn watch_itself(node: Weak<Node>, directory: PathBuf, every: Duration) {
+pub(crate) async fn watch_itself(node: Weak<Node>, space: Arc<DiskSpace>, every: Duration) {
     let mut ticks = ticks(every);
     let mut last: Option<Sample> = None;
     loop {
@@ -29,7 +29,7 @@ pub(crate) async fn watch_itself(node: Weak<Node>, directory: PathBuf, every: Du
         else {
             return;
         };
-        let sample = Sample::take(&directory, ranges.activity());
+        let sample = Sample::take(space.now().space.free, ranges.activity());
         let id = me.server_id;
         let report = sample.since(last.as_ref().unwrap_or(&sample), me);
         last = Some(sample);

@@ -120,6 +120,8 @@ pub struct ServerConfig {
     /// How long one operation of the disk may take before it counts as hung, which is logged and shown as a problem while
     /// it lasts.
     pub disk_patience: Duration,
+    /// How often the disk is asked how much room it has. What shows it shows the last answer.
+    pub disk_space_interval: Duration,
     /// How often a range server tells its placement driver that it is up, and reports its load.
     pub report_interval: Duration,
     /// Where the server can be looked at, from its start on.
@@ -162,6 +164,7 @@ impl Default for ServerConfig {
             retention_interval: Duration::from_secs(30),
             scrub_interval: Duration::from_secs(60),
             disk_patience: Duration::from_secs(5),
+            disk_space_interval: Duration::from_secs(5),
             report_interval: Duration::from_secs(3),
             monitor: Monitor::default(),
             segment_bytes: None,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
-use sbp_log::{File, FileLock, FileSystem, OpenMode};
+use sbp_log::{File, FileLock, FileSystem, OpenMode, Space};
 
 /// How many times within its patience the watch looks at what is under way.
 const LOOKS: u32 = 4;
@@ -113,6 +113,11 @@ impl DiskWatch {
         (self.patience / LOOKS).max(LEAST_PAUSE)
     }
 
+    /// Watches a question for the room of this directory's disk that goes past the [files](Self::around).
+    pub(crate) fn while_asking_for_room<T>(&self, directory: &Path, operation: impl FnOnce() -> T) -> T {
+        self.during(word::SPACE, &Arc::from(directory), operation)
+    }
+
     fn during<T>(&self, what: &'static str, path: &Arc<Path>, operation: impl FnOnce() -> T) -> T {
         let number = {
             let mut state = self.state.lock();
@@ -151,6 +156,7 @@ mod word {
     pub(super) const WRITE: &str = "write";
     pub(super) const RESIZE: &str = "resize";
     pub(super) const RESERVE: &str = "reserve room for";
+    pub(super) const SPACE: &str = "tell the room of";
 }
 
 /// Files whose operations are watched.
@@ -199,6 +205,10 @@ impl FileSystem for WatchedFiles {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         self.during(word::OPEN, path, |files| files.lock(path))
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        self.during(word::SPACE, directory, |files| files.space(directory))
     }
 }
 

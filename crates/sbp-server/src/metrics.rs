@@ -165,6 +165,11 @@ fn gauges(out: &mut Writer<'_>, server: &Snapshot) -> fmt::Result {
         "Bytes of the disk with the data directory",
         gauges.disk_size_bytes,
     )?;
+    out.seconds(
+        "disk_space_age_seconds",
+        "How long ago the disk told its size and its free bytes",
+        gauges.disk_space_age.as_secs_f64(),
+    )?;
     out.gauge(
         "disk_full",
         "1 while appends are refused because the disk has no room",

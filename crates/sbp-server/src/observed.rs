@@ -10,13 +10,14 @@ use sbp_types::{RangeKey, ServerId, StreamId};
 
 use crate::connections::Connections;
 use crate::cursors::cursors;
+use crate::disk_space::{DiskSpace, KnownSpace};
 use crate::disk_watch::DiskWatch;
 use crate::failure::ServerFailure;
 use crate::monitor::Figures;
 use crate::node::Node;
 use crate::placement::{PlacementDriver, PlacementState, RangeRecord, StreamRecord};
 use crate::range::{HostedStream, Phase, RangeServer};
-use crate::roles::{disk_bytes, resident_bytes};
+use crate::roles::resident_bytes;
 use crate::status::{
     Cluster, Counts, DamagedRecords, Gauges, Latencies, Member, Permission, Problem, Query, RangeRow, Refused, Replica,
     Snapshot, Sort, StreamDetail, StreamRow, Streams,
@@ -37,6 +38,7 @@ pub(crate) struct Observed {
     pub(crate) durability: &'static str,
     pub(crate) data_dir: PathBuf,
     pub(crate) disk: Arc<DiskWatch>,
+    pub(crate) space: Arc<DiskSpace>,
 }
 
 impl Figures for Observed {
@@ -89,11 +91,11 @@ impl Figures for Observed {
     fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.owner.log.disk_is_full() {
-            let free = disk_bytes(&self.data_dir).0;
             let text = format!(
-                "the disk with {} is full ({free} bytes free): appends are refused until it has room; delete or trim \
+                "the disk with {} is full ({}): appends are refused until it has room; delete or trim \
                  streams, shorten their retention, or make the disk larger",
-                self.data_dir.display()
+                self.data_dir.display(),
+                self.space.now(),
             );
             problems.push(Problem {
                 kind: "disk-full",
@@ -185,7 +187,7 @@ impl Observed {
         let activity = self.owner.activity();
         let placement = self.node.placement.as_ref();
         let streams = placement.map(|driver| count(driver.read(PlacementState::stream_count)));
-        let (disk_free_bytes, disk_size_bytes) = disk_bytes(&self.data_dir);
+        let KnownSpace { space, age } = self.space.now();
         Gauges {
             connections: count(self.connections.count()),
             streams: streams.unwrap_or(activity.streams),
@@ -197,8 +199,9 @@ impl Observed {
             fetches_waiting: self.node.counters.fetches_waiting.value(),
             metadata_pending: self.node.counters.metadata_pending.value(),
             segments: self.owner.log.stats().segments,
-            disk_free_bytes,
-            disk_size_bytes,
+            disk_free_bytes: space.free,
+            disk_size_bytes: space.size,
+            disk_space_age: age,
             disk_full: self.owner.log.disk_is_full(),
             failed: self.node.health.failure().is_some(),
             resident_bytes: resident_bytes(),
@@ -245,7 +248,7 @@ impl Observed {
                 this: true,
                 up: true,
                 open_ranges: self.owner.activity().open_ranges,
-                free_bytes: Some(disk_bytes(&self.data_dir).0),
+                free_bytes: Some(self.space.now().space.free),
                 ..Member::default()
             });
             let role = self

@@ -21,6 +21,7 @@ use crate::config::{Roles, ServerConfig};
 use crate::connection::goodbye;
 use crate::connections::{Connections, watch_access};
 use crate::data_dir::{DataDir, fit_to_disk};
+use crate::disk_space::DiskSpace;
 use crate::disk_watch::DiskWatch;
 use crate::error::{ShutdownError, StartError};
 use crate::identity::Identity;
@@ -103,12 +104,12 @@ impl ServerRuntime {
         };
         let session = session_config(config);
         let disk = watch_disk(config, &reception);
+        let files = disk.around(file_system(config));
         config.monitor.enter(Phase::Recovering);
-        let (node, owner) = open_node(&context, &session, log_config(config, &data_dir), &disk)?;
-        let locks = lock_descriptors(data_dir.path())
-            .into_iter()
-            .map(|fd| descriptors.register(fd))
-            .collect();
+        let log = log_config(config, &data_dir, &disk);
+        let (node, owner) = open_node(&context, &session, log, &files)?;
+        let space = look_at_space(config, files, data_dir.path())?;
+        let locks = register_locks(&descriptors, data_dir.path());
         let connections = Arc::new(Connections::default());
         let (stop, stopped) = watch::channel(false);
         let acceptor = Arc::new(Acceptor {
@@ -131,8 +132,8 @@ impl ServerRuntime {
         let is_plain = tls.is_none();
         open_doors(&reception, &acceptor, Entrance { listener, is_plain }, beside, &stopped);
         drop(acceptor);
-        start_background_tasks(&runtime, &node, &connections, config, data_dir.path());
-        let observed = observe(config, &node, &owner, &connections, data_dir.path(), disk);
+        start_background_tasks(&runtime, &node, &connections, config, &space);
+        let observed = observe(config, &node, &owner, &connections, data_dir.path(), (disk, space));
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
             monitor: config.monitor.clone(),
@@ -254,6 +255,16 @@ fn watch_disk(config: &ServerConfig, reception: &Runtime) -> Arc<DiskWatch> {
     disk
 }
 
+/// Has the disk asked for its room, from now on.
+fn look_at_space(
+    config: &ServerConfig,
+    files: Arc<dyn FileSystem>,
+    directory: &Path,
+) -> Result<Arc<DiskSpace>, StartError> {
+    let looking = DiskSpace::start(files, directory, config.disk_space_interval);
+    looking.map_err(StartError::io("start a thread that looks at the disk"))
+}
+
 /// Lets the monitor of the configuration look at the server, which serves now.
 fn observe(
     config: &ServerConfig,
@@ -261,7 +272,7 @@ fn observe(
     owner: &Arc<RangeServer>,
     connections: &Arc<Connections>,
     directory: &Path,
-    disk: Arc<DiskWatch>,
+    (disk, space): (Arc<DiskWatch>, Arc<DiskSpace>),
 ) -> Arc<Observed> {
     let observed = Arc::new(Observed {
         node: Arc::clone(node),
@@ -271,6 +282,7 @@ fn observe(
         durability: config.durability.name(),
         data_dir: directory.to_owned(),
         disk,
+        space,
     });
     let weak: Weak<Observed> = Arc::downgrade(&observed);
     config.monitor.show(weak);
@@ -358,14 +370,14 @@ fn open_node(
     context: &StartContext<'_>,
     session: &SessionConfig,
     log: LogConfig,
-    disk: &Arc<DiskWatch>,
+    files: &Arc<dyn FileSystem>,
 ) -> Result<(Arc<Node>, Arc<RangeServer>), StartError> {
     let config = context.config;
     let access = open_access(config)?;
     let audit = config.audit.as_deref().map(Audit::open).transpose();
     let audit = audit.map_err(StartError::Audit)?.map(Arc::new);
     let parts = StorageParts {
-        files: disk.around(file_system(config)),
+        files: Arc::clone(files),
         clock: Arc::new(SystemClock::new()),
         health: Arc::default(),
         counters: Arc::default(),
@@ -419,7 +431,7 @@ fn start_background_tasks(
     node: &Arc<Node>,
     connections: &Arc<Connections>,
     config: &ServerConfig,
-    directory: &Path,
+    space: &Arc<DiskSpace>,
 ) {
     if let Some(access) = &node.access {
         for reload in [Access::reload, Access::reload_keys] {
@@ -435,16 +447,11 @@ fn start_background_tasks(
         runtime.spawn(trim_what_is_due(Arc::downgrade(node), config.retention_interval));
         runtime.spawn(scrub_what_is_sealed(Arc::downgrade(node), config.scrub_interval));
     }
-    let directory = directory.to_owned();
+    let space = Arc::clone(space);
     if let (Some(role), Some(me)) = (&node.range_role, node.identity.range_server()) {
-        runtime.spawn(keep_in_touch(
-            Arc::downgrade(role),
-            me,
-            directory,
-            config.report_interval,
-        ));
+        runtime.spawn(keep_in_touch(Arc::downgrade(role), me, space, config.report_interval));
     } else if node.ranges.is_some() && node.placement.is_some() {
-        runtime.spawn(watch_itself(Arc::downgrade(node), directory, config.report_interval));
+        runtime.spawn(watch_itself(Arc::downgrade(node), space, config.report_interval));
     }
 }
 
@@ -584,13 +591,13 @@ fn file_system(config: &ServerConfig) -> Arc<dyn FileSystem> {
     Arc::new(RealFileSystem)
 }
 
-fn log_config(config: &ServerConfig, data_dir: &DataDir) -> LogConfig {
+fn log_config(config: &ServerConfig, data_dir: &DataDir, disk: &DiskWatch) -> LogConfig {
     let mut log = if data_dir.is_temporary() {
         LogConfig::temporary(data_dir.path())
     } else {
         LogConfig::new(data_dir.path())
     };
-    fit_to_disk(&mut log);
+    disk.while_asking_for_room(data_dir.path(), || fit_to_disk(&mut log));
     log.durability = config.durability;
     if let Some(bytes) = config.segment_bytes {
         log.segment_bytes = bytes;
@@ -624,6 +631,12 @@ fn session_config(config: &ServerConfig) -> SessionConfig {
         });
     }
     session
+}
+
+/// Remembers the descriptors that keep the directory locked.
+fn register_locks(descriptors: &Arc<Descriptors>, directory: &Path) -> Vec<Registered> {
+    let locks = lock_descriptors(directory).into_iter();
+    locks.map(|fd| descriptors.register(fd)).collect()
 }
 
 /// The descriptors that keep the directory locked. The log owns the files and does not expose their descriptors, so

@@ -199,10 +199,13 @@ pub struct Gauges {
     pub metadata_pending: u64,
     /// Segments of the log.
     pub segments: u64,
-    /// Free bytes of the disk with the data directory.
+    /// Free bytes of the disk with the data directory, as it last told them.
     pub disk_free_bytes: u64,
     /// Its size.
     pub disk_size_bytes: u64,
+    /// How long ago the disk told both: seconds, unless it does not answer.
+    #[serde(rename = "disk_space_age_seconds", serialize_with = "seconds")]
+    pub disk_space_age: Duration,
     /// Whether appends are refused because it has no room.
     pub disk_full: bool,
     /// Whether the log or the metadata store has failed.

@@ -4,7 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use sbp_log::Space;
+
 use crate::node::Node;
+
+/// The room of a disk without bounds.
+const PLENTY: u64 = 1 << 40;
 
 /// The kinds of operations, which are counted and can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,8 @@ pub enum Operation {
     Remove,
     /// Reading. Not counted, because it changes nothing on the disk, but it can fail.
     Read,
+    /// Asking for the room of the disk. Not counted either.
+    Space,
 }
 
 /// How much of what was not synced survives a power cut.
@@ -114,7 +121,7 @@ impl Disk {
         if self.off {
             return OperationOutcome::Fail(power_is_off());
         }
-        if operation != Operation::Read {
+        if !matches!(operation, Operation::Read | Operation::Space) {
             self.operations += 1;
             let name = what.file_name().unwrap_or_default().to_string_lossy();
             self.trace.push(format!("{} {operation:?} {name}", self.operations));
@@ -166,6 +173,16 @@ impl Disk {
             .filter_map(|node| self.nodes.get(node))
             .map(Node::len)
             .sum()
+    }
+
+    /// The room that is left, and all of it. A disk that takes any number of bytes has room for some more.
+    pub(super) fn space(&self) -> Space {
+        let used = self.used();
+        let size = self.capacity.unwrap_or(used + PLENTY);
+        Space {
+            free: size.saturating_sub(used),
+            size,
+        }
     }
 
     /// Whether `more` bytes fit.

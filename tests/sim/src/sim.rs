@@ -9,7 +9,7 @@ use sbp_locks::Mutex;
 use crate::delay::{Delays, Held};
 use crate::disk::{Disk, Fault, NameChange, Operation, OperationOutcome, Survival, power_is_off};
 use crate::node::Node;
-use sbp_log::{File, FileLock, FileSystem, OpenMode};
+use sbp_log::{File, FileLock, FileSystem, OpenMode, Space};
 
 /// A file system in memory that can lose power. Clones share the disk.
 #[derive(Clone, Debug, Default)]
@@ -282,6 +282,15 @@ impl FileSystem for SimFileSystem {
             disk: self.0.clone(),
             path: path.to_owned(),
         }))
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        self.1.wait(Operation::Space, directory);
+        let mut disk = self.0.lock();
+        match disk.begin(Operation::Space, directory) {
+            OperationOutcome::Fail(error) => Err(error),
+            OperationOutcome::Go | OperationOutcome::Last => Ok(disk.space()),
+        }
     }
 }
 

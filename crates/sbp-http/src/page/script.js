@@ -6,6 +6,7 @@ const EVERY = 1000; // milliseconds between two questions
 const LATE = 10000; // when an answer counts as lost
 const KEPT = 60; // answers that the curves show
 const LISTED = 100; // streams in the table
+const OLD = 20; // seconds after which the disk's room is shown with its age
 const WINDOW = 10; // answers over which rates of streams and latencies are taken
 
 const find = (id) => document.getElementById(id);
@@ -336,10 +337,12 @@ function showDisk(now) {
   const { gauges, counts } = now.server;
   const used = gauges.disk_size_bytes - gauges.disk_free_bytes;
   const share = gauges.disk_size_bytes > 0 ? (used / gauges.disk_size_bytes) * 100 : 0;
+  const age = gauges.disk_space_age_seconds;
+  const known = age > OLD ? `, ${time(age)} ago` : "";
   const bar = drawing("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img", "aria-label": `${PLAIN.format(share)} percent of the disk are used` }, drawing("rect", { width: share.toFixed(1), height: "8", fill: "currentColor" }));
   replace(find("disk"), [
     make("div", { class: share > 90 || gauges.disk_full ? "meter bad" : "meter" }, bar),
-    line("Free", `${size(gauges.disk_free_bytes)} of ${size(gauges.disk_size_bytes)}`),
+    line("Free", `${size(gauges.disk_free_bytes)} of ${size(gauges.disk_size_bytes)}${known}`),
     line("Segments of the log", number(gauges.segments)),
     line("Written since the start", size(counts.written_bytes)),
     line("Of it to free space", size(counts.compacted_bytes)),

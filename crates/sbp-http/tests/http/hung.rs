@@ -89,6 +89,53 @@ fn room_that_is_not_given_is_seen() {
 }
 
 #[test]
+fn metrics_do_not_wait_for_the_room_of_a_disk_that_is_gone() {
+    begin_log();
+    let disk = SimFileSystem::new();
+    disk.set_capacity(Some(64 << 20));
+    let server = start(ServerConfig {
+        disk_space_interval: Duration::from_millis(5),
+        ..on(&disk)
+    });
+    let free = metric(&server, "sbp_disk_free_bytes");
+    assert!(free > 1e6, "{free}");
+    assert!((metric(&server, "sbp_disk_size_bytes") - f64::from(64 << 20)).abs() < f64::EPSILON);
+    let held = disk.hold(Operation::Space, "");
+    held.wait_until_reached();
+    until("the hung question", || kinds(&wrong(&server)) == ["disk-hung"]);
+    let text = problems(&server, 200)[0]["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("to tell the room of data has taken"), "{text}");
+    until("the log", || {
+        logged("the disk does not answer operation=\"tell the room of\"")
+    });
+    // What it told last is shown, and how old that is.
+    assert!(metric(&server, "sbp_disk_space_age_seconds") > 0.05);
+    assert!((metric(&server, "sbp_disk_free_bytes") - free).abs() < f64::EPSILON);
+    let gauges = status(&server)["server"]["gauges"].clone();
+    assert!(gauges["disk_space_age_seconds"].as_f64().unwrap() > 0.05, "{gauges}");
+    assert!(gauges["disk_free_bytes"].as_f64().unwrap() > 1e6, "{gauges}");
+    disk.set_capacity(Some(128 << 20));
+    drop(held);
+    until("its end", || {
+        wrong(&server).is_empty() && metric(&server, "sbp_disk_free_bytes") > free
+    });
+}
+
+#[test]
+fn a_server_ends_while_the_room_of_its_disk_is_asked_for() {
+    let disk = SimFileSystem::new();
+    let server = start(ServerConfig {
+        disk_space_interval: Duration::from_millis(5),
+        ..on(&disk)
+    });
+    let held = disk.hold(Operation::Space, "");
+    held.wait_until_reached();
+    server.shutdown().unwrap();
+    drop(server);
+    drop(held);
+}
+
+#[test]
 fn a_recovery_that_hangs_is_seen() {
     let disk = SimFileSystem::new();
     let monitor = Monitor::default();

@@ -56,6 +56,22 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     /// Locks the file at `path` for this process alone, and creates it if needed. The lock is released when the result
     /// is dropped or the process ends. [`io::ErrorKind::WouldBlock`] means that another owner has the lock.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
+
+    /// The room of the file system that has this directory. The disk may have to be asked: where that is gone, the answer
+    /// does not come.
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        let _ = directory;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The room of a file system, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// What this user can still write.
+    pub free: u64,
+    /// Its size.
+    pub size: u64,
 }
 
 /// The operations on one file, by position. Safe to use from several threads.

@@ -6,9 +6,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock, statvfs};
 
-use super::{File, FileLock, FileSystem, OpenMode};
+use super::{File, FileLock, FileSystem, OpenMode, Space};
 
 /// The most parts that most systems accept in one vectored write (`IOV_MAX`).
 const PARTS_PER_CALL: usize = 1024;
@@ -93,6 +93,15 @@ impl FileSystem for RealFileSystem {
         };
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(RealLock(file)))
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        let told = statvfs(directory)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
+        Ok(Space {
+            free: bytes(told.f_bavail),
+            size: bytes(told.f_blocks),
+        })
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) use hosted_ranges::HostedRanges;
 #[cfg(test)]
 pub(crate) use hosted_ranges::Update;
 pub(crate) use local::{LocalAndOthers, LocalRangeServer, SharedStore};
-pub(crate) use metrics::{Sample, disk_bytes, resident_bytes};
+pub(crate) use metrics::{Sample, resident_bytes};
 pub(crate) use range_role::{AskPlacementDriver, RangeRole};
 pub(crate) use range_store::{Job, RangeStore};
 pub(crate) use registration::keep_in_touch;

@@ -1,8 +1,7 @@
 //! Registers a range server with its placement driver, and reports its load.
 
-use std::path::PathBuf;
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sbp_messages::{RangeServer, ReportMetricsResponse};
@@ -12,13 +11,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use super::members::tell_members;
 use super::metrics::Sample;
 use super::range_role::RangeRole;
+use crate::disk_space::DiskSpace;
 
 /// The number of reports between two requests for everything that belongs here, which make up for lost messages.
 const REPORTS_PER_LOOK: u32 = 10;
 
 /// Asks which ranges belong here on every new connection and regularly after that; reports this server's load in
 /// between. Ends with the server.
-pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, directory: PathBuf, every: Duration) {
+pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, space: Arc<DiskSpace>, every: Duration) {
     let Some(mut connections) = role.upgrade().map(|role| role.channel.connections()) else {
         return;
     };
@@ -55,7 +55,7 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, direct
             }
         }
         let Some(ranges) = role.ranges.upgrade() else { return };
-        let sample = Sample::take(&directory, ranges.activity());
+        let sample = Sample::take(space.now().space.free, ranges.activity());
         drop(ranges);
         let report = sample.since(last.as_ref().unwrap_or(&sample), me.clone());
         last = Some(sample);
