@@ -10,7 +10,8 @@ use sbp_e2e::wait::LIMIT;
 use sbp_http::{AskError, HttpConfig, HttpServer, ObservedServer, ask_status};
 use sbp_server::{AccessConfig, ClientTlsFiles, ServerConfig, ServerTlsFiles, StartError};
 
-use super::{anywhere, connect};
+use super::troubles::{begin_log, logged};
+use super::{anywhere, connect, until};
 
 fn files(issued: &Issued, client_ca: Option<PathBuf>) -> ServerTlsFiles {
     ServerTlsFiles {
@@ -75,6 +76,33 @@ fn figures_go_over_tls_and_a_new_certificate_counts_from_the_next_connection_on(
     server.reload_certificates().unwrap();
     assert!(asked(&server, &new).unwrap().contains("serving"));
     assert!(asked(&server, &old).is_err());
+}
+
+#[test]
+fn nobody_waits_for_a_disk_with_certificates_that_is_gone() {
+    begin_log();
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::new(directory.path(), "authority");
+    let issued = authority.issue("server", &["127.0.0.1"]);
+    let config = ServerConfig {
+        tls: Some(files(&issued, None)),
+        ..quick_config(None, "127.0.0.1:0")
+    };
+    let server = ObservedServer::start(config, Some(&https())).unwrap();
+    // Who reads a pipe that nobody writes to waits as for a disk that is gone.
+    let pipe = directory.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let certificate = std::fs::read(&issued.cert).unwrap();
+    std::fs::rename(&pipe, &issued.cert).unwrap();
+    until("a look at the files", || {
+        asked(&server, &authority).unwrap();
+        logged("the disk with certificates and keys does not answer")
+    });
+    asked(&server, &authority).unwrap();
+    // It answers again, once what waits to read has got the certificate.
+    std::fs::write(&issued.cert, certificate).unwrap();
+    asked(&server, &authority).unwrap();
 }
 
 #[test]

@@ -76,7 +76,8 @@ impl ClientTls {
         }
         let named = [&files.ca, &files.cert, &files.key];
         let named = named.into_iter().flatten().cloned().collect();
-        let loaded = Reloading::new(named, || load(&files))?;
+        let read = files.clone();
+        let loaded = Reloading::new(named, move || load(&read))?;
         Ok(Arc::new(Self {
             files,
             protocol,
@@ -92,7 +93,7 @@ impl ClientTls {
 
     /// Shakes hands with the server that was dialled as `address`, `host:port`. Takes as long as the peer does.
     pub(crate) async fn connect(&self, address: &str, socket: Socket) -> Result<Connected, TlsFailure> {
-        let loaded = self.loaded.current(|| load(&self.files));
+        let loaded = self.loaded.current().await;
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let expected = self.files.server_name.as_deref().unwrap_or(host);

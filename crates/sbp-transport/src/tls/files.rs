@@ -1,5 +1,6 @@
 //! Certificates and keys in files, which are read again when the files change.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +12,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use sbp_locks::Mutex;
 use thiserror::Error;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::provider;
 
 /// How long files are taken to be what they were, so that many connections do not cost as many looks at them.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a connection waits for a look at the files that it has begun. Others do not wait for it.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why certificates or keys cannot be used.
 #[derive(Debug, Error)]
@@ -144,17 +150,26 @@ fn read(path: &Path, what: &'static str) -> Result<Vec<u8>, TlsFileError> {
 
 /// What was made of files, and is made anew when they change.
 #[derive(Debug)]
-pub(super) struct Reloading<T> {
-    files: Vec<PathBuf>,
+pub(super) struct Reloading<T>(Arc<Files<T>>);
+
+type Load<T> = Box<dyn Fn() -> Result<T, TlsFileError> + Send + Sync>;
+
+struct Files<T> {
+    names: Vec<PathBuf>,
+    load: Load<T>,
     state: Mutex<State<T>>,
+    /// The files as they were when they were read last, with or without success. Locked while they are looked at, which takes
+    /// as long as their disk does.
+    stamps: Mutex<Vec<Stamp>>,
 }
 
+/// What may be locked by those who must not wait for the disk.
 #[derive(Debug)]
 struct State<T> {
     current: Arc<T>,
-    /// The files as they were when they were read last, with or without success.
-    stamps: Vec<Stamp>,
     looked_at: Instant,
+    /// Whether a thread looks at the files.
+    is_looked_at: bool,
 }
 
 /// What changes of a file that is written or replaced.
@@ -166,50 +181,101 @@ struct Stamp {
     place: (u64, u64),
 }
 
-impl<T> Reloading<T> {
+impl<T: Send + Sync + 'static> Reloading<T> {
     /// What `load` makes of these files now.
     pub(super) fn new(
-        files: Vec<PathBuf>,
-        load: impl FnOnce() -> Result<T, TlsFileError>,
+        names: Vec<PathBuf>,
+        load: impl Fn() -> Result<T, TlsFileError> + Send + Sync + 'static,
     ) -> Result<Self, TlsFileError> {
-        let stamps = stamps(&files);
-        let current = Arc::new(load()?);
-        let looked_at = Instant::now();
-        let state = Mutex::new(State {
-            current,
-            stamps,
-            looked_at,
-        });
-        Ok(Self { files, state })
+        // Before they are read: what is written meanwhile is read the next time.
+        let stamps = stamps(&names);
+        let state = State {
+            current: Arc::new(load()?),
+            looked_at: Instant::now(),
+            is_looked_at: false,
+        };
+        Ok(Self(Arc::new(Files {
+            names,
+            load: Box::new(load),
+            state: Mutex::new(state),
+            stamps: Mutex::new(stamps),
+        })))
     }
 
-    /// What the files say now. What cannot be used leaves in place what there was, and is logged.
-    pub(super) fn current(&self, load: impl FnOnce() -> Result<T, TlsFileError>) -> Arc<T> {
-        let mut state = self.state.lock();
-        if state.looked_at.elapsed() >= LOOK_AGAIN {
-            // Logged where it happens.
-            let _ = self.look(&mut state, load);
+    /// What the files say now. What cannot be used leaves in place what there was, and is logged. If their disk does not
+    /// answer in time, what there was counts until it does.
+    pub(super) async fn current(&self) -> Arc<T> {
+        if let Some(looking) = self.look_if_due()
+            && timeout(PATIENCE, looking).await.is_err()
+        {
+            tracing::warn!(
+                files = ?self.0.names,
+                seconds = PATIENCE.as_secs_f64(),
+                "the disk with certificates and keys does not answer; those that were read before stay until it does"
+            );
         }
-        Arc::clone(&state.current)
+        self.last()
+    }
+
+    /// What the files said when they were last looked at. Waits for nothing.
+    pub(super) fn last(&self) -> Arc<T> {
+        Arc::clone(&self.0.state.lock().current)
     }
 
     /// Reads the files again if they have changed, without waiting for the next look at them.
-    pub(super) fn reload(&self, load: impl FnOnce() -> Result<T, TlsFileError>) -> Result<(), TlsFileError> {
-        self.look(&mut self.state.lock(), load)
+    pub(super) fn reload(&self) -> Result<(), TlsFileError> {
+        self.0.look()
     }
 
-    fn look(&self, state: &mut State<T>, load: impl FnOnce() -> Result<T, TlsFileError>) -> Result<(), TlsFileError> {
+    /// Has a thread look at the files, unless one did lately or does. What is returned ends with the look.
+    fn look_if_due(&self) -> Option<oneshot::Receiver<()>> {
+        let mut state = self.0.state.lock();
+        if state.is_looked_at || state.looked_at.elapsed() < LOOK_AGAIN {
+            return None;
+        }
+        state.is_looked_at = true;
+        drop(state);
+        let (_ended, looking) = oneshot::channel();
+        let files = Arc::clone(&self.0);
+        let look = Look { files, _ended };
+        // Not one of the runtime, which would wait for it at its end. Without a thread the next connection tries again.
+        let thread = std::thread::Builder::new().name("sbp-tls-files".to_owned());
+        let _thread = thread.spawn(move || {
+            // Logged where it happens.
+            let _ = look.files.look();
+            drop(look);
+        });
+        Some(looking)
+    }
+}
+
+/// A look at files. Dropping this ends it.
+struct Look<T> {
+    files: Arc<Files<T>>,
+    _ended: oneshot::Sender<()>,
+}
+
+impl<T> Drop for Look<T> {
+    fn drop(&mut self) {
+        let mut state = self.files.state.lock();
+        state.is_looked_at = false;
         state.looked_at = Instant::now();
+    }
+}
+
+impl<T> Files<T> {
+    fn look(&self) -> Result<(), TlsFileError> {
+        let mut before = self.stamps.lock();
         // Before they are read: what is written meanwhile is read the next time.
-        let stamps = stamps(&self.files);
-        if stamps == state.stamps {
+        let stamps = stamps(&self.names);
+        if stamps == *before {
             return Ok(());
         }
-        state.stamps = stamps;
-        match load() {
+        *before = stamps;
+        match (self.load)() {
             Ok(new) => {
-                state.current = Arc::new(new);
-                tracing::info!(files = ?self.files, "certificates have changed and count from the next connection on");
+                self.state.lock().current = Arc::new(new);
+                tracing::info!(files = ?self.names, "certificates have changed and count from the next connection on");
                 Ok(())
             }
             Err(error) => {
@@ -217,6 +283,14 @@ impl<T> Reloading<T> {
                 Err(error)
             }
         }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Files<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
     }
 }
 

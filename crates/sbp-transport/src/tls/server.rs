@@ -83,7 +83,8 @@ impl ServerTls {
     pub fn speaking(protocol: &'static [u8], files: ServerTlsFiles) -> Result<Arc<Self>, TlsFileError> {
         let mut named = vec![files.cert.clone(), files.key.clone()];
         named.extend(files.client_ca.clone());
-        let loaded = Reloading::new(named, || load(&files, protocol))?;
+        let read = files.clone();
+        let loaded = Reloading::new(named, move || load(&read, protocol))?;
         Ok(Arc::new(Self {
             files,
             protocol,
@@ -97,25 +98,28 @@ impl ServerTls {
         &self.files
     }
 
-    /// The server's certificate in words.
+    /// The server's certificate in words. Waits for the disk that has it.
     #[must_use]
     pub fn certificate(&self) -> String {
-        self.loaded.current(|| load(&self.files, self.protocol)).own.clone()
+        // What cannot be used is logged, and leaves in place what there was.
+        let _ = self.loaded.reload();
+        self.loaded.last().own.clone()
     }
 
-    /// Reads the files again if they have changed. They are looked at for new connections too, at most once a second.
+    /// Reads the files again if they have changed. They are looked at for new connections too, at most once a second. Waits for
+    /// the disk that has them.
     ///
     /// # Errors
     /// [`TlsFileError`]; what there was stays in use.
     pub fn reload(&self) -> Result<(), TlsFileError> {
-        self.loaded.reload(|| load(&self.files, self.protocol))
+        self.loaded.reload()
     }
 
     /// Shakes hands with a client. Takes as long as the client does. The socket comes back with a failure, because to drop it
     /// at once could take back what was just written to say why.
     pub(crate) async fn accept(&self, socket: Socket) -> Result<Accepted, (TlsFailure, ReadAhead)> {
         let socket = ReadAhead::of_stranger(socket);
-        let loaded = self.loaded.current(|| load(&self.files, self.protocol));
+        let loaded = self.loaded.current().await;
         let shown = Shown::default();
         let config = match config(&loaded, self.protocol, &shown) {
             Ok(config) => config,
