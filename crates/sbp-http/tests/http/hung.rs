@@ -102,9 +102,7 @@ fn metrics_do_not_wait_for_the_room_of_a_disk_that_is_gone() {
     assert!((metric(&server, "sbp_disk_size_bytes") - f64::from(64 << 20)).abs() < f64::EPSILON);
     let held = disk.hold(Operation::Space, "");
     held.wait_until_reached();
-    until("the hung question", || kinds(&wrong(&server)) == ["disk-hung"]);
-    let text = problems(&server, 200)[0]["text"].as_str().unwrap().to_owned();
-    assert!(text.contains("to tell the room of data has taken"), "{text}");
+    until_hung(&server, "to tell the room of data has taken");
     until("the log", || {
         logged("the disk does not answer operation=\"tell the room of\"")
     });
