@@ -146,7 +146,7 @@ def connects(address: Address, end: float) -> tuple[float | None, int]:
 
 
 def guesses(address: Address, end: float) -> tuple[float | None, int]:
-    """HEARTBEATs with tokens that nobody has: after three the connection is closed."""
+    """HEARTBEATs with tokens that nobody has: the connection is closed after three."""
     guess = _batches(lambda call: wire.frame(wire.HEARTBEAT, call, wire.heartbeat(f"sbp_{call}")), 10)
     return _pour(address, guess, end)
 
@@ -201,14 +201,11 @@ FLOODS: dict[str, tuple[Flood, bool]] = {
 }
 
 
-#: The same by somebody who has not said who he is, and what only he does. His requests are skipped, not read: a flood
-#: of them ends with the time that he has for saying it.
+#: The same by somebody who has not said who he is, and what only he does. He is cut after a few frames of any kind.
 STRANGERS: dict[str, tuple[Flood, bool]] = {
-    **{name: (flood, False) for name, (flood, _) in FLOODS.items()},
-    "PING": (pings, True),
-    "20-byte frames, unknown": (tiny_unknown, True),
+    **{name: (flood, flood is not connects) for name, (flood, _) in FLOODS.items()},
     "guessed tokens": (guesses, True),
-    "tokens of a megabyte": (long_tokens, False),
+    "tokens of a megabyte": (long_tokens, True),
 }
 
 #: What only strangers do where TLS is spoken.

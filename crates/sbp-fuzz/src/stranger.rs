@@ -2,7 +2,7 @@
 //! believes its HEARTBEATs or not, asks it for another token, and throws it out.
 //!
 //! At any time: nothing of it is served but HEARTBEAT, one at a time, and PING; it is heard as long as it may take to say
-//! who it is and no longer; what it holds in memory is little. Once it is known, each of its requests is served in the order
+//! who it is and no longer; what is read of it, and what it holds in memory, is little. Once it is known, each of its requests is served in the order
 //! it came in, and no request that came before.
 
 use std::collections::VecDeque;
@@ -22,6 +22,9 @@ const RIGHT: &str = "sbp_right";
 const MOST_REFUSED: u8 = 3;
 /// Above the limit of a HEARTBEAT, its prelude, and what is read at once.
 const MOST_HELD: usize = 16 << 10;
+
+/// Above the bytes that are read at once.
+const READ_AT_ONCE: u64 = 16 << 10;
 
 const OPCODES: [OpCode; 6] = [
     OpCode::APPEND,
@@ -187,6 +190,11 @@ impl Scene {
             if !self.session.is_authenticated() {
                 let held = self.session.held_bytes();
                 assert!(held <= MOST_HELD, "a stranger holds {held} bytes");
+                let read = self.session.stats().bytes_in;
+                assert!(
+                    read <= self.demanded.bytes + READ_AT_ONCE,
+                    "{read} bytes of a stranger were read"
+                );
             }
         }
     }

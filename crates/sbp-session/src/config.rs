@@ -92,8 +92,12 @@ pub struct Authentication {
     pub heartbeat: u32,
     /// Bytes of answers that are not yet written.
     pub answer_bytes: usize,
-    /// The header of the GOAWAY that is sent before the connection is closed because the peer did not say who it is.
-    /// Encoded by the layer above; may be empty.
+    /// Frames that the peer may send until then, good or bad. PINGs that are answered do not count.
+    pub frames: u32,
+    /// Bytes of all frames together that the peer may send until then, by the lengths that they claim.
+    pub bytes: u64,
+    /// The header of the GOAWAY that is sent before the connection is closed because the peer did not say who it is, in time
+    /// or before it had sent too much. Encoded by the layer above; may be empty.
     pub goodbye: Bytes,
 }
 
@@ -103,6 +107,8 @@ impl Default for Authentication {
             within: Duration::from_secs(10),
             heartbeat: 6 * 1024,
             answer_bytes: 2 * 1024,
+            frames: 16,
+            bytes: 64 * 1024,
             goodbye: Bytes::new(),
         }
     }

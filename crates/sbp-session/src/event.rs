@@ -202,6 +202,14 @@ pub enum CloseReason {
     /// The peer did not say who it is, or not so that it was believed.
     #[error("the peer was not authenticated within {0:?}")]
     NotAuthenticated(Duration),
+    /// The peer sent more than somebody may who has not said who he is: see [`crate::Authentication`].
+    #[error("the peer was not authenticated, and sent more than the {frames} frames or {bytes} bytes that it may")]
+    TooMuchUnauthenticated {
+        /// Frames that it might have sent, without PINGs that were answered.
+        frames: u32,
+        /// Bytes that it might have sent.
+        bytes: u64,
+    },
     /// Nothing was received for too long.
     #[error("nothing was received for {0:?}")]
     Silent(Duration),
@@ -229,7 +237,12 @@ impl CloseReason {
     pub fn is_peers_fault(&self) -> bool {
         matches!(
             self,
-            Self::Violation(_) | Self::NotSbp | Self::SpeaksTls | Self::NotAuthenticated(_) | Self::TooManyOrphans
+            Self::Violation(_)
+                | Self::NotSbp
+                | Self::SpeaksTls
+                | Self::NotAuthenticated(_)
+                | Self::TooMuchUnauthenticated { .. }
+                | Self::TooManyOrphans
         )
     }
 }

@@ -40,6 +40,9 @@ const FEW_COMMANDS: usize = 8;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long a closed socket is still read, so that the peer gets our last bytes and not a reset.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
+/// Bytes that are read meanwhile of a peer that is not known. One that sends more waits for the end of that time: it has
+/// something to read, and keeps nobody busy.
+pub(crate) const LINGER_BYTES: usize = 64 * 1024;
 /// How long a connection without a socket may wait for what its peer has started.
 const LAST_WORK: Duration = Duration::from_secs(30);
 
@@ -144,17 +147,21 @@ where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
     A: Application,
 {
+    let most = match driver.session.is_authenticated() {
+        true => usize::MAX,
+        false => LINGER_BYTES,
+    };
     if !driver.has_work() {
         let lingers = driver.lingers();
         let reason = driver.finish();
         if lingers {
             // A peer that takes no notice loses nothing but our patience.
-            let _ = timeout(LINGER, linger(&mut io)).await;
+            let _ = timeout(LINGER, linger(&mut io, most)).await;
         }
         return reason;
     }
     if driver.lingers() {
-        let _ = timeout(LINGER, linger(&mut io)).await;
+        let _ = timeout(LINGER, linger(&mut io, most)).await;
     }
     drop(io);
     finish_work(driver).await
@@ -168,13 +175,19 @@ async fn finish_work<A: Application>(mut driver: Box<Driver<A>>) -> CloseReason 
 }
 
 /// Ends the sending direction and reads until the peer has ended the other: closing a socket with unread bytes would
-/// make the system take back what was just written.
-pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO) -> io::Result<()> {
+/// make the system take back what was just written. After `most` bytes it only waits, for ever.
+pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO, most: usize) -> io::Result<()> {
     poll_fn(|context| Pin::new(&mut *io).poll_shutdown(context)).await?;
     // On the heap: an array would be a part of every connection's task from its beginning on.
     let mut scratch = vec![0; 4096];
-    while io.read(&mut scratch).await? > 0 {}
-    Ok(())
+    let mut left = most;
+    while left > 0 {
+        match io.read(&mut scratch).await? {
+            0 => return Ok(()),
+            count => left = left.saturating_sub(count),
+        }
+    }
+    std::future::pending().await
 }
 
 pub(crate) struct Driver<A: Application> {

@@ -12,7 +12,7 @@ use tokio_rustls::TlsStream;
 
 use crate::descriptors::Descriptors;
 use crate::dial::{DialError, dial};
-use crate::driver::{LINGER, linger};
+use crate::driver::{LINGER, LINGER_BYTES, linger};
 use crate::socket::Socket;
 use crate::tls::{ClientTls, ReadAhead, ServerTls, TlsFailure, refusal};
 
@@ -110,7 +110,7 @@ impl Link {
             }),
             Ok(Err((failure, mut socket))) => {
                 // One that takes no notice loses nothing but our patience.
-                let _ = timeout(LINGER, linger(&mut socket)).await;
+                let _ = timeout(LINGER, linger(&mut socket, LINGER_BYTES)).await;
                 Err(failure)
             }
             Err(_) => Err(TlsFailure::passing(format!(

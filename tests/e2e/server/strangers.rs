@@ -11,8 +11,8 @@ use sbp_e2e::clients::{contents, stream_ids};
 use sbp_e2e::frames::{frame_bytes, header};
 use sbp_e2e::peer::Peer;
 use sbp_e2e::wait::{PATIENCE, bounded, until};
-use sbp_frame::{Flags, FrameHead, OpCode};
-use sbp_messages::{ClientRole, ErrorCode, HeartbeatRequest, Token};
+use sbp_frame::{Flags, Frame, FrameHead, OpCode};
+use sbp_messages::{ClientRole, ErrorCode, GoAway, HeartbeatRequest, Message as _, Token};
 use sbp_server::Server;
 use sbp_types::StreamId;
 
@@ -133,6 +133,61 @@ fn the_oldest_stranger_leaves_for_the_newest_and_who_is_known_stays() {
                 .status
                 .is_success()
         );
+    }
+}
+
+/// Whatever a stranger floods a server with, it is cut after a few frames, and told why.
+#[test]
+fn a_flood_of_strangers_is_cut() {
+    let names = Names::default();
+    let _ = names.add("job", &["read:*"]);
+    let server = names.serve();
+    // More than a connection's buffers on both sides hold.
+    const MOST: usize = 64 << 20;
+    let kinds = [
+        ("long HEARTBEATs", OpCode::HEARTBEAT, 1 << 20, 0),
+        ("APPENDs", OpCode::APPEND, 64, 15 << 20),
+        ("small FETCHes", OpCode::FETCH, 64, 0),
+        ("unreadable HEARTBEATs", OpCode::HEARTBEAT, 64, 0),
+        ("large PINGs", OpCode::PING, 900, 0),
+    ];
+    for (what, opcode, header, payload) in kinds {
+        let mut flood = TcpStream::connect(server.local_addr()).unwrap();
+        flood.set_write_timeout(Some(PATIENCE)).unwrap();
+        let mut words = flood.try_clone().unwrap();
+        words.set_read_timeout(Some(PATIENCE)).unwrap();
+        let heard = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            // Until it is closed, or reset.
+            let _ = words.read_to_end(&mut heard);
+            heard
+        });
+        let (header, payload) = (vec![0xff; header], vec![0; payload]);
+        let (mut taken, mut call) = (0, 0);
+        while taken < MOST {
+            call += 1;
+            let head = FrameHead {
+                opcode,
+                flags: Flags::NONE,
+                raw_call_id: call,
+                format: 1,
+            };
+            match flood.write(&frame_bytes(head, &header, &payload)) {
+                Ok(count) => taken += count,
+                Err(_) => break,
+            }
+        }
+        drop(flood);
+        assert!(taken < MOST, "{what}: {taken} bytes were taken");
+        let mut heard = bytes::BytesMut::from(&heard.join().unwrap()[..]);
+        let mut last = None;
+        while let Some(frame) = Frame::decode(&mut heard).unwrap() {
+            last = Some(frame);
+        }
+        let last = last.unwrap_or_else(|| panic!("{what}: nothing was said"));
+        assert_eq!(last.opcode, OpCode::GOAWAY, "{what}");
+        let status = GoAway::decode(&last.header).unwrap().status;
+        assert_eq!(status.code, ErrorCode::UNAUTHORIZED, "{what}");
     }
 }
 

@@ -57,18 +57,31 @@ impl Session {
 
     /// Closes a connection whose peer has not said in time who it is.
     pub(super) fn end_unauthenticated(&mut self) {
-        let Some((within, goodbye)) = self
-            .demanded()
-            .map(|demanded| (demanded.within, demanded.goodbye.clone()))
-        else {
-            return;
-        };
-        let reason = CloseReason::NotAuthenticated(within);
+        let Some(demanded) = self.demanded() else { return };
+        let (reason, goodbye) = (CloseReason::NotAuthenticated(demanded.within), demanded.goodbye.clone());
         if self.stats.frames_in == 0 {
             self.end_now(reason);
         } else {
             self.end_with_header(reason, &goodbye);
         }
+    }
+
+    /// Counts a frame that begins to arrive, and closes the connection where that is too much for a peer that has not said
+    /// who it is. Returns whether the frame may be handled. It counts with the length that it claims, so that nothing of
+    /// one that is too long is waited for.
+    pub(super) fn admit(&mut self, wire_length: u64, is_answered_ping: bool) -> bool {
+        let (Some(demanded), Some(mut sent)) = (self.demanded(), self.unauthenticated) else {
+            return true;
+        };
+        let (frames, bytes, goodbye) = (demanded.frames, demanded.bytes, demanded.goodbye.clone());
+        sent.frames += u32::from(!is_answered_ping);
+        sent.bytes = sent.bytes.saturating_add(wire_length);
+        self.unauthenticated = Some(sent);
+        let is_admitted = sent.frames <= frames && sent.bytes <= bytes;
+        if !is_admitted {
+            self.end_with_header(CloseReason::TooMuchUnauthenticated { frames, bytes }, &goodbye);
+        }
+        is_admitted
     }
 
     /// Closes the connection after a GOAWAY that says that the peer is the reason.

@@ -71,7 +71,11 @@ impl Session {
                 }
                 Progress::ImpossibleLength(length) => self.end_foreign_or(Violation::FrameLength(length)),
                 Progress::ForeignMagic { .. } if self.stats.frames_in == 0 => self.end_now(CloseReason::NotSbp),
-                Progress::ForeignMagic { wire_length } => self.discard(wire_length),
+                Progress::ForeignMagic { wire_length } => {
+                    if self.admit(wire_length, false) {
+                        self.discard(wire_length);
+                    }
+                }
                 Progress::Head(prelude) => self.handle_head(prelude),
                 Progress::Skipped => self.note_frame(),
                 Progress::Complete(received) => {
@@ -104,7 +108,12 @@ impl Session {
 
     fn handle_head(&mut self, prelude: Prelude) {
         let wire_length = prelude.wire_length();
-        match self.judge(&prelude) {
+        let decision = self.judge(&prelude);
+        let is_answered_ping = prelude.opcode == OpCode::PING && matches!(decision, FrameDecision::Read(_));
+        if !self.admit(wire_length, is_answered_ping) {
+            return;
+        }
+        match decision {
             FrameDecision::Read(placement) => self.receiver.read(prelude, placement),
             FrameDecision::Skip => self.receiver.skip(wire_length),
             FrameDecision::Discard => self.discard(wire_length),

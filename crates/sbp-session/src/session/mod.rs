@@ -32,6 +32,14 @@ struct Refusals {
     last: u64,
 }
 
+/// What the peer has sent before it has said who it is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unauthenticated {
+    /// Without PINGs that were answered.
+    frames: u32,
+    bytes: u64,
+}
+
 /// One end of a connection.
 ///
 /// Methods named `handle_*` take what has happened, `poll_*` return what is due, `send_*` queue frames. None blocks or
@@ -59,6 +67,8 @@ pub struct Session {
     /// The number of own requests that the peer's GOAWAY declared not started. The peer may still refuse each of them.
     unstarted: usize,
     refusals: Refusals,
+    /// `None`: the peer is known, or is not asked who it is.
+    unauthenticated: Option<Unauthenticated>,
     /// Whether parsing stopped at a limit with bytes left. It goes on when there is room.
     held: bool,
     /// Whether memory is short and this connection has more than its share.
@@ -84,7 +94,6 @@ impl Session {
             _ => Phase::Open,
         };
         Self {
-            phase,
             now,
             receiver,
             arrival: Arrival::new(&config),
@@ -100,6 +109,8 @@ impl Session {
             peer_go_aways: 0,
             unstarted: 0,
             refusals: Refusals::default(),
+            unauthenticated: matches!(phase, Phase::Unauthenticated { .. }).then(Unauthenticated::default),
+            phase,
             held: false,
             tight: false,
             config,
@@ -114,13 +125,14 @@ impl Session {
     /// It is known who the peer is: from now on all its requests are served.
     pub fn set_authenticated(&mut self) {
         if self.step(Step::Authenticate) {
+            self.unauthenticated = None;
             self.receiver.keep_small(false);
         }
     }
 
-    /// Whether the peer's requests are served: who it is is known, or was never asked.
+    /// Whether who the peer is is known, or was never asked. A connection that ends before that stays without.
     pub fn is_authenticated(&self) -> bool {
-        !matches!(self.phase, Phase::Unauthenticated { .. })
+        self.unauthenticated.is_none()
     }
 
     /// What was demanded of the peer, while it has not done it.

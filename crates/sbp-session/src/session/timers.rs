@@ -15,7 +15,7 @@ impl Session {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance_time(now);
         if self.phase.until().is_some_and(|until| until <= now) {
-            if self.is_authenticated() {
+            if self.demanded().is_none() {
                 let flush_by = now + self.config.flush_timeout;
                 self.step(Step::TimeIsUp { flush_by });
             } else {

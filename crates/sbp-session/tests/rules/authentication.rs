@@ -39,15 +39,16 @@ fn calls_of(seen: &[Seen]) -> Vec<u32> {
 /// Every operation but HEARTBEAT and PING is refused, whatever it brings, and the body is never read.
 #[test]
 fn before_it_is_known_a_peer_may_greet_and_ping_alone() {
-    let mut subject = Subject::new(demanding());
     for opcode in (0_u16..=0x4002).map(OpCode).filter(|opcode| opcode.is_known()) {
         if [OpCode::HEARTBEAT, OpCode::PING, OpCode::GOAWAY].contains(&opcode) {
             continue;
         }
-        subject.receive(&Raw::request(opcode, 7).payload(vec![1; 100_000]).bytes());
+        let mut subject = Subject::new(demanding());
+        subject.receive(&Raw::request(opcode, 7).payload(vec![1; 60_000]).bytes());
         assert_eq!(subject.seen(), [refused(7, RejectReason::NotAuthenticated)], "{opcode}");
         assert_eq!(subject.session.held_bytes(), 0, "{opcode}: nothing of it is kept");
     }
+    let mut subject = Subject::new(demanding());
     subject.receive(&Raw::request(OpCode::PING, 8).bytes());
     assert_eq!(subject.sent().len(), 1, "a PING is answered");
     subject.receive(&Raw::request(OpCode::HEARTBEAT, 9).bytes());
@@ -90,12 +91,7 @@ fn what_comes_behind_the_heartbeat_waits_for_the_verdict() {
 #[test]
 fn a_heartbeat_before_it_is_known_is_short() {
     let most = Authentication::default().heartbeat;
-    for (header, payload, passes) in [
-        (most, 0, true),
-        (most + 1, 0, false),
-        (10, most - 9, false),
-        (10, 1 << 20, false),
-    ] {
+    for (header, payload, passes) in [(most, 0, true), (most + 1, 0, false), (10, most - 9, false)] {
         let mut subject = Subject::new(demanding());
         let frame = Raw::request(OpCode::HEARTBEAT, 1)
             .header(vec![7; header as usize])
@@ -108,6 +104,154 @@ fn a_heartbeat_before_it_is_known_is_short() {
             let (length, limit) = (header + payload, most);
             assert_eq!(seen, [refused(1, RejectReason::HeaderTooLarge { length, limit })]);
         }
+    }
+}
+
+/// The kinds of frames that somebody may send who has not said who he is. Each is answered, refused, discarded or skipped
+/// a few times, and whoever goes on is cut: nobody keeps a server busy for as long as he may take to say who he is.
+#[test]
+fn who_is_not_known_sends_few_frames_of_any_kind() {
+    let header = Authentication::default().heartbeat as usize;
+    let request = |opcode| move |call| Raw::request(opcode, call);
+    let shapes: [(&str, Box<dyn Fn(u32) -> Raw>); 12] = [
+        ("other requests", Box::new(request(OpCode::APPEND))),
+        ("HEARTBEATs that are not believed", Box::new(request(OpCode::HEARTBEAT))),
+        (
+            "HEARTBEATs that are too long",
+            Box::new(move |call| {
+                Raw::request(OpCode::HEARTBEAT, call)
+                    .header(vec![7; header])
+                    .payload([1])
+            }),
+        ),
+        (
+            "HEARTBEATs without a header",
+            Box::new(|call| Raw::request(OpCode::HEARTBEAT, call).header([])),
+        ),
+        (
+            "HEARTBEATs of another format",
+            Box::new(|call| Raw::request(OpCode::HEARTBEAT, call).format(2)),
+        ),
+        (
+            "PINGs that are too long",
+            Box::new(|call| Raw::request(OpCode::PING, call).payload(vec![1; 1_100])),
+        ),
+        (
+            "ids with the top bit set",
+            Box::new(|call| Raw::request(OpCode::HEARTBEAT, call | 1 << 31)),
+        ),
+        ("unknown operations", Box::new(request(OpCode(0x7777)))),
+        (
+            "answers to nothing",
+            Box::new(|call| Raw::response(OpCode::HEARTBEAT, call)),
+        ),
+        (
+            "another magic byte",
+            Box::new(|call| Raw {
+                // The first frame is one of the protocol, else the connection is closed at once.
+                magic: if call == 1 { 23 } else { 22 },
+                ..Raw::request(OpCode::APPEND, call)
+            }),
+        ),
+        (
+            "tiny frames",
+            Box::new(|call| Raw::request(OpCode::APPEND, call).header([])),
+        ),
+        (
+            "large frames",
+            Box::new(|call| Raw::request(OpCode::FETCH, call).payload(vec![1; 1 << 20])),
+        ),
+    ];
+    for (what, shape) in shapes {
+        let mut subject = Subject::new(demanding());
+        let mut sent = 0;
+        while subject.session.close_reason().is_none() {
+            sent += 1;
+            assert!(sent <= 17, "{what}: {sent} frames were taken");
+            subject.receive(&shape(sent).bytes());
+            answer_all(&mut subject);
+        }
+        let bytes = subject.session.stats().bytes_in;
+        assert!(bytes <= 66 << 10, "{what}: {bytes} bytes were taken");
+        let reason = subject.session.close_reason();
+        assert!(
+            matches!(reason, Some(CloseReason::TooMuchUnauthenticated { .. })),
+            "{what}: {reason:?}"
+        );
+        let last = subject.sent().pop().expect("a last word");
+        assert_eq!(
+            (last.opcode, &last.header[..]),
+            (OpCode::GOAWAY, &b"who are you"[..]),
+            "{what}"
+        );
+        assert!(subject.session.is_closed(), "{what}");
+        assert_eq!(subject.session.held_bytes(), 0, "{what}");
+    }
+}
+
+/// Answers everything with a refusal, as a server does that believes nobody.
+fn answer_all(subject: &mut Subject) {
+    for seen in subject.seen() {
+        match seen {
+            // The frames of these tests cannot be read with the top bit set.
+            Seen::Reject { raw, .. } => subject
+                .session
+                .send_system_error(raw & !(1 << 31), OpCode::APPEND, b"no"),
+            Seen::Request { call, opcode, .. } => {
+                let call = CallId::from_raw(call).expect("a call id");
+                let sent = subject.session.send_response(call, opcode, true, b"no", &[]);
+                sent.expect("the call is in flight");
+            }
+            _ => {}
+        }
+    }
+    subject.write();
+}
+
+/// A farewell may have a body too, which nobody waits for that is large.
+#[test]
+fn the_goodbye_of_who_is_not_known_is_short() {
+    for (payload, is_cut) in [(1_000, false), (15 << 20, true)] {
+        let mut subject = Subject::new(demanding());
+        let bytes = Raw::request(OpCode::GOAWAY, 0).payload(vec![1; payload]).bytes();
+        subject.receive(&bytes);
+        let reason = subject.session.close_reason();
+        let cut = matches!(reason, Some(CloseReason::TooMuchUnauthenticated { .. }));
+        assert_eq!(cut, is_cut, "{reason:?}");
+        assert!(subject.session.stats().bytes_in < 4096);
+    }
+}
+
+/// PINGs are answered as often as anybody's, and count by their bytes alone.
+#[test]
+fn pings_before_it_is_known_are_bounded_by_their_bytes() {
+    for (payload, most) in [(0, 200), (900, 80)] {
+        let mut subject = Subject::new(demanding());
+        let mut sent = 0;
+        while subject.session.close_reason().is_none() && sent < most {
+            sent += 1;
+            subject.receive(&Raw::request(OpCode::PING, sent).payload(vec![1; payload]).bytes());
+            subject.write();
+        }
+        let is_cut = subject.session.close_reason().is_some();
+        assert_eq!(is_cut, payload > 0, "{sent} PINGs of {payload} bytes");
+    }
+}
+
+/// What a peer sent before it became known counts for nothing afterwards.
+#[test]
+fn who_becomes_known_may_send_what_others_may() {
+    let mut subject = Subject::new(demanding());
+    for call in 1..16 {
+        subject.receive(&Raw::request(OpCode::APPEND, call).bytes());
+        answer_all(&mut subject);
+    }
+    subject.receive(&Raw::request(OpCode::HEARTBEAT, 16).bytes());
+    assert_eq!(calls_of(&subject.seen()), [16]);
+    subject.session.set_authenticated();
+    for call in 17..100 {
+        subject.receive(&Raw::request(OpCode::APPEND, call).payload(vec![1; 10_000]).bytes());
+        assert_eq!(calls_of(&subject.seen()), [call]);
     }
 }
 
@@ -173,7 +317,12 @@ fn who_is_not_known_in_time_is_gone() {
 /// A peer that asks and takes no answer: the server stops reading, and neither answers nor frames pile up.
 #[test]
 fn answers_to_an_unknown_peer_do_not_pile_up() {
-    let mut subject = Subject::new(demanding());
+    let mut config = demanding();
+    if let Some(demanded) = &mut config.authentication {
+        demanded.frames = u32::MAX;
+        demanded.bytes = u64::MAX;
+    }
+    let mut subject = Subject::new(config);
     let mut asked = 0;
     while subject.session.wants_read() && asked < 10_000 {
         asked += 1;

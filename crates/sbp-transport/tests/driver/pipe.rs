@@ -9,7 +9,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use sbp_frame::{Flags, Frame, FrameHead, OpCode, WriteQueue};
-use sbp_session::{CallFailure, CloseReason, SendError, Session, SessionConfig};
+use sbp_session::{Authentication, CallFailure, CloseReason, SendError, Session, SessionConfig};
 use sbp_transport::{Mailbox, drive, mailbox};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex},
@@ -275,6 +275,44 @@ async fn a_peer_that_breaks_the_protocol_is_told_why() {
         matches!(ended(task).await.unwrap(), CloseReason::Violation(_)),
         "even if the peer never closes"
     );
+}
+
+/// Who has not said who he is and floods a server is cut, can read why, and is not read on while he does.
+#[tokio::test(start_paused = true)]
+async fn a_flood_before_it_is_known_who_sends_it_is_cut() {
+    const PIPE: usize = 64 * 1024;
+    let (left, peer) = duplex(PIPE);
+    let config = SessionConfig {
+        authentication: Some(Authentication {
+            goodbye: Bytes::from_static(b"who are you"),
+            ..Authentication::default()
+        }),
+        ..SessionConfig::server()
+    };
+    let (_server, task) = start_server(left, config, Echo::default());
+    let (mut words, mut flood) = tokio::io::split(peer);
+    let flooding = tokio::spawn(async move {
+        let (mut taken, block) = (0, [0; 1024]);
+        let ping = frame(OpCode::PING, Flags::NONE, 1, b"");
+        // A frame of 16 MiB, again and again.
+        let head = [0, 255, 255, 255, 23, 0x10, 1, 0, 0, 0, 0, 2, 1, 0, 0, 100];
+        flood.write_all(&ping).await.unwrap();
+        while taken < 4 << 20 {
+            let bytes = if taken % (16 << 20) == 0 { &head[..] } else { &block };
+            match flood.write(bytes).await {
+                Ok(count) => taken += count,
+                Err(_) => break,
+            }
+        }
+        taken
+    });
+    let mut heard = Vec::new();
+    ended(words.read_to_end(&mut heard)).await.unwrap();
+    assert!(heard.windows(11).any(|part| part == b"who are you"), "{heard:?}");
+    let reason = ended(task).await.unwrap();
+    assert!(matches!(reason, CloseReason::TooMuchUnauthenticated { .. }), "{reason}");
+    let taken = ended(flooding).await.unwrap();
+    assert!(taken < 3 * PIPE, "{taken} bytes were taken");
 }
 
 #[tokio::test(start_paused = true)]
