@@ -70,8 +70,7 @@ impl Node {
             (Some(placement), _) => placement.read(|state| take(state.name_of(stream))),
             (None, Some(ranges)) => {
                 let ranges = ranges.hub.ranges.lock();
-                let hosted = ranges.table.stream(stream);
-                take(hosted.and_then(|hosted| hosted.facts.name.as_deref()))
+                take(ranges.name_of(stream))
             }
             (None, None) => take(None),
         }

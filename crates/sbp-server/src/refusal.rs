@@ -71,6 +71,15 @@ impl Refusal {
         Self::new(ErrorCode::RANGE_NOT_FOUND, message)
     }
 
+    /// A range server cannot judge grants on a name that it does not know yet.
+    pub(crate) fn name_unknown(stream: StreamId) -> Self {
+        let message = format!(
+            "this range server cannot tell yet what you may do with stream {stream}, if there is one: no range of it is here, \
+             and the placement driver is being asked for its name; list its ranges and try again"
+        );
+        Self::new(ErrorCode::RANGE_NOT_FOUND, message)
+    }
+
     /// The range is not on this server.
     pub(crate) fn range_not_here(key: RangeKey) -> Self {
         Self::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here"))

@@ -34,6 +34,19 @@ impl Gate {
         }
     }
 
+    /// The gate for somebody who has these grants.
+    #[cfg(test)]
+    pub(crate) fn of_billing(grants: &[&str]) -> Self {
+        Self::of(Arc::new(Principal {
+            name: "billing".into(),
+            grants: super::grant::Grants::new(grants.iter().map(|grant| grant.parse().expect("a grant"))),
+            usage: None,
+            streams: None,
+            expires: None,
+            known_by: super::principal::KnownBy::Certificate("billing".into()),
+        }))
+    }
+
     /// Who the peer is, if the server asks.
     pub(crate) fn principal(&self) -> Option<&Arc<Principal>> {
         self.principal.as_ref()
@@ -144,18 +157,9 @@ fn forbidden(principal: &Principal, needed: &Requirement, what: &str, stream: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::grant::Grants;
-    use crate::access::principal::KnownBy;
 
     fn gate(grants: &[&str]) -> Gate {
-        Gate::of(Arc::new(Principal {
-            name: "billing".into(),
-            grants: Grants::new(grants.iter().map(|grant| grant.parse().expect("a grant"))),
-            usage: None,
-            streams: None,
-            expires: None,
-            known_by: KnownBy::Certificate("billing".into()),
-        }))
+        Gate::of_billing(grants)
     }
 
     fn judge(id: StreamId, allowed: &dyn Fn(Option<&str>) -> bool) -> bool {

@@ -11,7 +11,7 @@ use sbp_types::TimestampMs;
 use smallvec::{SmallVec, smallvec};
 
 use super::handle::Turn;
-use crate::access::Direction;
+use crate::access::{Direction, Gate};
 use crate::range::{AppendDone, AppendEntry, AppendJob, EntryId, HeadFacts, WriterSequence};
 use crate::refusal::Refusal;
 
@@ -76,7 +76,8 @@ impl Appends {
                 continue;
             }
             let job = read_entry(call, received, info, chunks);
-            self.turn.push(AppendJob { expires, ..job });
+            let gate = turn.gate.clone();
+            self.turn.push(AppendJob { expires, gate, ..job });
         }
         Ok(())
     }
@@ -226,6 +227,7 @@ fn read_entry(call: CallId, arrived: Instant, info: &AppendInfo, chunks: SmallVe
         max_timestamp: TimestampMs(0),
         arrived,
         expires: None,
+        gate: Gate::default(),
         chunks,
     };
     if length > sbp_record::MAX_BATCH_LENGTH {

@@ -118,6 +118,9 @@ impl Turn<'_> {
         match &self.node.range_role {
             // Also of a stream that is here: it may have another name by now. So who may not know of it learns nothing.
             Some(role) if allowed.is_err() && !role.knows_names() => Err(Refusal::names_unknown(stream)),
+            Some(_) if allowed.is_err() && self.node.ranges()?.ask_for_name(stream) => {
+                Err(Refusal::name_unknown(stream))
+            }
             _ => allowed,
         }
     }

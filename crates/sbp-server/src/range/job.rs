@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::append::{AppendEntry, Fence};
 use super::outcome::{AppendDone, EntryId, Stored};
 use super::requester::Requester;
+use crate::access::Gate;
 use crate::refusal::Refusal;
 
 /// One batch on its way from a connection to the log.
@@ -24,6 +25,8 @@ pub(crate) struct AppendJob {
     pub(crate) arrived: Instant,
     /// The deadline that the peer gave, after which the append must not be started.
     pub(crate) expires: Option<Instant>,
+    /// What its peer may do. An append that has waited is judged by it again: its stream may have another name.
+    pub(crate) gate: Gate,
     /// The batch as it was received.
     pub(crate) chunks: SmallVec<[bytes::Bytes; 1]>,
 }

@@ -6,6 +6,7 @@
 mod activity;
 mod append;
 mod command;
+mod elsewhere;
 mod fetch;
 mod found;
 mod hub;

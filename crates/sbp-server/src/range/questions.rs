@@ -1,6 +1,7 @@
 //! Questions to the placement driver about streams of which no range is here.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use sbp_types::StreamId;
 
@@ -22,6 +23,27 @@ impl RangeServer {
         if let Some(upstream) = self.upstream.get() {
             upstream.ask(stream);
         }
+    }
+
+    /// Whether the name of a stream has to be asked for, because no range of it is here. Then the placement driver is being
+    /// asked.
+    pub(crate) fn ask_for_name(&self, stream: StreamId) -> bool {
+        let begins = {
+            let mut ranges = self.hub.ranges.lock();
+            if !ranges.worth_asking(stream) || ranges.elsewhere.name(stream, Instant::now()).is_some() {
+                return false;
+            }
+            ranges.begin_asking(stream)
+        };
+        if begins {
+            self.ask(stream);
+        }
+        true
+    }
+
+    /// The placement driver has said what a stream is called; `None`: nothing, or there is no such stream.
+    pub(crate) fn note_name(&self, stream: StreamId, name: Option<Arc<str>>) {
+        self.hub.ranges.lock().elsewhere.note(stream, name, Instant::now());
     }
 
     /// The placement driver has answered about the stream, or will not: judges what waited for the answer by what is

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
+use sbp_frame::OpCode;
 use sbp_log::{EntryHead, LogEntry};
 use sbp_messages::ErrorCode;
 use sbp_record::{stamp_base_offset, without_stamp};
@@ -11,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::append::AppendDecision;
 use super::command::{Command, Effect};
+use super::elsewhere::Elsewhere;
 use super::job::{AppendContext, AppendJob, LogContext, Promise, fence_entry};
 use super::notifications::Notifications;
 use super::outcome::{AppendDone, NotStored, Stored};
@@ -37,6 +40,7 @@ pub(crate) struct Ranges {
     pub(super) has_upstream: bool,
     /// Streams that the placement driver is being asked about now.
     pub(super) asking: HashSet<StreamId>,
+    pub(super) elsewhere: Elsewhere,
     /// Ranges of deleted streams, kept until the log holds nothing of them.
     pub(super) given_up: Vec<RangeKey>,
 }
@@ -50,6 +54,16 @@ impl Ranges {
         }
         self.parked.park(requester, job, asked);
         None
+    }
+
+    /// Whether the peer may still append to a stream that is here: it may have got another name while the append waited.
+    pub(super) fn check_again(&self, job: &AppendJob) -> Result<(), Refusal> {
+        match self.table.stream(job.entry.stream) {
+            None => Ok(()),
+            Some(hosted) => job.gate.check_id(OpCode::APPEND, job.entry.stream, |_, allowed| {
+                allowed(hosted.facts.name.as_deref())
+            }),
+        }
     }
 
     /// Judges one append: it is added to `entries`, or waits, or its answer is returned.
@@ -205,6 +219,14 @@ impl Ranges {
     /// Whether the placement driver may know a stream that this server does not know.
     pub(crate) fn worth_asking(&self, stream: StreamId) -> bool {
         self.has_upstream && self.table.is_unknown(stream)
+    }
+
+    /// The name of a stream, if this server knows it and it has one.
+    pub(crate) fn name_of(&self, stream: StreamId) -> Option<&str> {
+        match self.table.stream(stream) {
+            Some(hosted) => hosted.facts.name.as_deref(),
+            None => self.elsewhere.name(stream, Instant::now()).flatten(),
+        }
     }
 
     /// Whether the placement driver has been asked about the stream and has not answered.

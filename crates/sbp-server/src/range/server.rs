@@ -156,6 +156,8 @@ impl RangeServer {
             let before = entries.len();
             let done = if expired {
                 Some(job.refuse(Refusal::expired()))
+            } else if let Err(refusal) = ranges.check_again(&job) {
+                Some(job.refuse(refusal))
             } else {
                 ranges.judge(&requester, job, append_time, &mut entries)
             };

@@ -237,10 +237,11 @@ impl RangeRole {
         }
     }
 
-    /// Asks for everything that belongs here: new ranges, raised starts, deleted streams.
-    pub(crate) async fn learn_everything(&self) -> Result<(), Refusal> {
+    /// Asks for everything that belongs here: new ranges, raised starts, deleted streams. Returns whether all of it was
+    /// taken over: what is said of a single stream may not be, as when the disk is full. Their names count all the same.
+    pub(crate) async fn learn_everything(&self) -> Result<bool, Refusal> {
         let Some(ranges) = self.ranges.upgrade() else {
-            return Ok(());
+            return Ok(true);
         };
         let failed = |error: PeerError| error.to_refusal();
         let mut listed: BTreeMap<StreamId, Vec<HeldRange>> = BTreeMap::new();
@@ -262,6 +263,7 @@ impl RangeRole {
             self.check_placement_driver().await?;
         }
         let first = self.first_ranges(&listed, CALL_TIMEOUT).await.map_err(failed)?;
+        let mut all_taken = true;
         for (stream, update) in described {
             let ranges = listed.remove(&stream).unwrap_or_default();
             let result = match update {
@@ -276,10 +278,11 @@ impl RangeRole {
                 }
             };
             if let Err(refusal) = result {
+                all_taken = false;
                 tracing::warn!(%stream, refusal = refusal.message, "the stream's ranges on this server cannot be updated");
             }
         }
-        Ok(())
+        Ok(all_taken)
     }
 
     /// Checks that the placement driver is the one that allocated this server's id. Called when it knows none of the
@@ -353,7 +356,12 @@ impl Upstream for AskPlacementDriver {
         // The server is shutting down.
         let Some(role) = self.0.upgrade() else { return };
         role.runtime.clone().spawn(async move {
-            match role.look_up(stream, QUESTION_TIMEOUT).await {
+            let found = role.look_up(stream, QUESTION_TIMEOUT).await;
+            if let (Ok(found), Some(ranges)) = (&found, role.ranges.upgrade()) {
+                let record = found.as_ref().and_then(|update| update.stream.as_ref());
+                ranges.note_name(stream, record.and_then(|record| record.name.clone()));
+            }
+            match found {
                 Ok(Some(update)) if !update.ranges.is_empty() => {
                     if let Err(refusal) = role.keep(|done| Job::Learn { stream, update, done }).await {
                         tracing::warn!(%stream, refusal = refusal.message, "the stream's ranges on this server cannot be updated");

@@ -26,7 +26,7 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, space:
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last: Option<Sample> = None;
     let mut reports = 0;
-    // Whether the last look has failed.
+    // Whether the last look has failed, or brought something that could not be taken over.
     let mut behind = false;
     let latest = watch::Sender::new(None);
     tokio::spawn(tell_members(role.clone(), latest.subscribe(), every));
@@ -45,9 +45,9 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, space:
         if look {
             let connection = *connections.borrow_and_update();
             let learned = role.learn_everything().await;
-            behind = learned.is_err();
+            behind = !matches!(learned, Ok(true));
             match learned {
-                Ok(()) => role.learned_on.store(connection, Ordering::Release),
+                Ok(_) => role.learned_on.store(connection, Ordering::Release),
                 Err(refusal) => tracing::warn!(
                     refusal = refusal.message,
                     "cannot learn from the placement driver which ranges belong to this server"

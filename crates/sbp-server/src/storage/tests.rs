@@ -180,6 +180,7 @@ fn job(stream: StreamId, request_index: i32, body: &Bytes) -> AppendJob {
         max_timestamp: TimestampMs(0),
         arrived: Instant::now(),
         expires: None,
+        gate: crate::access::Gate::default(),
         chunks: smallvec![batch.freeze()],
     }
 }

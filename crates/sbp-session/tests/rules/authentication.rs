@@ -107,13 +107,16 @@ fn a_heartbeat_before_it_is_known_is_short() {
     }
 }
 
+/// A frame with this id.
+type Shape = Box<dyn Fn(u32) -> Raw>;
+
 /// The kinds of frames that somebody may send who has not said who he is. Each is answered, refused, discarded or skipped
 /// a few times, and whoever goes on is cut: nobody keeps a server busy for as long as he may take to say who he is.
 #[test]
 fn who_is_not_known_sends_few_frames_of_any_kind() {
     let header = Authentication::default().heartbeat as usize;
     let request = |opcode| move |call| Raw::request(opcode, call);
-    let shapes: [(&str, Box<dyn Fn(u32) -> Raw>); 12] = [
+    let shapes: [(&str, Shape); 12] = [
         ("other requests", Box::new(request(OpCode::APPEND))),
         ("HEARTBEATs that are not believed", Box::new(request(OpCode::HEARTBEAT))),
         (

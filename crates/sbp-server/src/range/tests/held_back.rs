@@ -7,7 +7,8 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, StreamId};
 
 use super::rig::{FIRST, PATIENCE, Rig, STREAM, held, job, of_writer, short};
-use crate::range::{RangeServer, StreamFacts, Upstream};
+use crate::access::Gate;
+use crate::range::{AppendJob, RangeServer, StreamFacts, Upstream};
 
 /// Seals the rig's range; the end comes on the channel.
 fn seal(rig: &Rig) -> mpsc::Receiver<Result<Offset, ErrorCode>> {
@@ -96,6 +97,44 @@ fn a_seal_waits_for_the_log_and_appends_wait_for_the_next_range() {
             (3, (ErrorCode::NONE, 3, -1))
         ],
         "in the order in which they came"
+    );
+}
+
+/// The stream gets another name while appends wait: who might append by the old one may not any more.
+#[test]
+fn appends_that_waited_are_judged_by_the_name_that_the_stream_has_then() {
+    let rig = Rig::new();
+    let named = |name: &str| StreamFacts {
+        name: Some(name.into()),
+        ..StreamFacts::default()
+    };
+    rig.server.install(STREAM, named("orders/eu"), &[held(0, 0, None)]);
+    assert_eq!(seal(&rig).recv_timeout(PATIENCE), Ok(Ok(Offset(0))));
+    for (index, grants) in [&["write:orders/*"][..], &["write:secret"], &["write:*"]]
+        .into_iter()
+        .enumerate()
+    {
+        let job = AppendJob {
+            gate: Gate::of_billing(grants),
+            ..job(i32::try_from(index).unwrap(), 10)
+        };
+        assert!(rig.append(job).is_none(), "it is parked");
+    }
+    rig.server
+        .install(STREAM, named("secret"), &[held(0, 0, Some(0)), held(1, 0, None)]);
+    let mut answers: Vec<_> = rig
+        .wait(3)
+        .iter()
+        .map(|done| (done.entry.request_index, short(done)))
+        .collect();
+    answers.sort_unstable_by_key(|(index, _)| *index);
+    assert_eq!(
+        answers,
+        [
+            (0, (ErrorCode::FORBIDDEN, -1, -1)),
+            (1, (ErrorCode::NONE, 0, -1)),
+            (2, (ErrorCode::NONE, 1, -1))
+        ]
     );
 }
 

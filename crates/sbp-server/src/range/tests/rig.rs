@@ -157,6 +157,7 @@ pub(super) fn job(request_index: i32, bytes: usize) -> AppendJob {
         max_timestamp: TimestampMs(0),
         arrived: Instant::now(),
         expires: None,
+        gate: crate::access::Gate::default(),
         chunks: smallvec![batch.freeze()],
     }
 }
