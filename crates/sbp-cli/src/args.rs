@@ -205,6 +205,9 @@ pub(crate) struct Serve {
     /// the grant server there. Read for each connection.
     #[arg(long, env = "SBP_PEER_TOKEN_FILE", value_name = "FILE")]
     pub(crate) peer_token_file: Option<PathBuf>,
+    /// Send that token without TLS to servers on other machines too, where everybody on the network is trusted.
+    #[arg(long, env = "SBP_PEER_TOKEN_IN_CLEAR", requires = "peer_token_file")]
+    pub(crate) peer_token_in_clear: bool,
     /// A file to which each change of streams and ranges, and each request that was refused by access, is appended: one JSON
     /// object on a line, with when, who, from where, what and the outcome. Made so that its owner alone can read it.
     #[arg(long, env = "SBP_AUDIT", value_name = "FILE")]

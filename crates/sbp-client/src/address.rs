@@ -1,7 +1,6 @@
 //! Server addresses as users write them.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use sbp_messages::check_address;
 
@@ -93,16 +92,6 @@ impl ServerAddress {
         match port.parse::<u16>() {
             Ok(port) if port > 0 => Ok(Self(text.to_owned())),
             _ => Err(AddressError::BadPort(text.to_owned())),
-        }
-    }
-
-    /// Whether what is sent to `address`, `host:port`, stays on this machine.
-    pub(crate) fn is_loopback(address: &str) -> bool {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        match host.parse::<IpAddr>() {
-            Ok(address) => address.to_canonical().is_loopback(),
-            Err(_name) => host.eq_ignore_ascii_case("localhost"),
         }
     }
 

@@ -76,6 +76,8 @@ pub struct ServerConfig {
     /// A file with the token that says to other servers of the cluster who this one is. It is read for each connection to
     /// one of them, and when it asks for another because the token is about to expire.
     pub peer_token: Option<PathBuf>,
+    /// Whether that token may be sent without TLS to servers on other machines, where others on the network can read it.
+    pub peer_token_in_clear: bool,
     /// How long a client may take for the handshake of TLS before its connection is closed.
     pub handshake_timeout: Duration,
     /// `host:port` that clients are told to dial. `None`: the address listened on.
@@ -146,6 +148,7 @@ impl Default for ServerConfig {
             plain_listen: None,
             peer_tls: None,
             peer_token: None,
+            peer_token_in_clear: false,
             handshake_timeout: Duration::from_secs(10),
             advertise: None,
             durability: Durability::Fsync,

@@ -12,7 +12,7 @@ use tokio::runtime::{Handle, Runtime};
 
 use crate::config::{Roles, ServerConfig};
 use crate::error::StartError;
-use crate::peer::{PeerChannel, PeerConfig};
+use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
 use crate::roles::{AskPlacementDriver, RangeRole, RangeStore, RemoteServers, allocate_id, greeting};
@@ -45,10 +45,16 @@ pub(crate) struct StartContext<'a> {
 }
 
 impl StartContext<'_> {
+    fn peer_token(&self) -> Option<PeerToken> {
+        let path = self.config.peer_token.clone()?;
+        let in_clear = self.config.peer_token_in_clear;
+        Some(PeerToken { path, in_clear })
+    }
+
     fn remote_servers(&self) -> Arc<RemoteServers> {
         let hello = greeting(ClientRole::PLACEMENT_DRIVER, None);
         let runtime = self.runtime.handle().clone();
-        let (tls, token) = (self.peer_tls.clone(), self.config.peer_token.clone());
+        let (tls, token) = (self.peer_tls.clone(), self.peer_token());
         Arc::new(RemoteServers::new(
             hello,
             runtime,
@@ -68,7 +74,7 @@ impl StartContext<'_> {
             heartbeat_interval: self.config.report_interval,
             connect_timeout: CONNECT_TIMEOUT,
             tls: self.peer_tls.clone(),
-            token: self.config.peer_token.clone(),
+            token: self.peer_token(),
         };
         PeerChannel::new(config, self.runtime.handle().clone(), Arc::clone(self.descriptors))
     }

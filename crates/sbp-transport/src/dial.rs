@@ -1,6 +1,11 @@
 //! Sockets that connect.
 
-use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
+use std::{
+    collections::VecDeque,
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use thiserror::Error;
 use tokio::{
@@ -54,6 +59,17 @@ pub enum DialError {
         #[source]
         failure: TlsFailure,
     },
+}
+
+/// Whether what is sent to `address`, `host:port`, stays on this machine: an address of loopback, or the name `localhost`.
+#[must_use]
+pub fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_name) => host.eq_ignore_ascii_case("localhost"),
+    }
 }
 
 impl DialError {

@@ -24,7 +24,7 @@ mod tls;
 pub use application::Application;
 pub use channel::{ChannelOwner, ChannelQueue, ChannelState, ReadyConnection, ReconnectingChannel};
 pub use descriptors::{Descriptors, Registered};
-pub use dial::{DialError, dial};
+pub use dial::{DialError, dial, is_loopback};
 pub use driver::{Driven, Settled, drive, drive_until_settled};
 pub use link::{Accepted, Link, LinkSettings};
 pub use listen::{ListenError, listen};

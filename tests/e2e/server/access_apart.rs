@@ -60,10 +60,21 @@ impl Two {
     }
 
     fn try_range_server(&self, driver: &str) -> Result<Server, StartError> {
-        let mut config = self.config("rs", "127.0.0.1:0");
+        self.try_range_server_with("rs", driver, |_| ())
+    }
+
+    /// A range server in this directory, changed.
+    fn try_range_server_with(
+        &self,
+        name: &str,
+        driver: &str,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Result<Server, StartError> {
+        let mut config = self.config(name, "127.0.0.1:0");
         config.roles = Roles::RangeServer {
             placement_driver: vec![driver.to_owned()],
         };
+        change(&mut config);
         Server::start(config)
     }
 
@@ -235,7 +246,12 @@ async fn without_its_placement_driver_a_range_server_serves_names_that_it_knows(
     assert_eq!(ask(eu).0, ErrorCode::NONE);
     let forbidden = ask(secret);
     assert_eq!(forbidden.0, ErrorCode::FORBIDDEN);
-    assert_eq!(ask(missing), forbidden, "alike");
+    let nothing = tokio::task::block_in_place(|| {
+        until("an answer about a stream that nobody knows", || {
+            Some(ask(missing)).filter(|(code, _)| *code != ErrorCode::RANGE_NOT_FOUND)
+        })
+    });
+    assert_eq!(nothing, forbidden, "alike");
 
     bounded(root.close()).await;
     tokio::task::spawn_blocking(move || driver.shutdown().unwrap())
@@ -262,4 +278,92 @@ async fn without_its_placement_driver_a_range_server_serves_names_that_it_knows(
         config.token = Some(sbp_client::TokenSource::Fixed(billing.clone()));
     });
     append(&client, eu).await.unwrap();
+}
+
+/// A range server says of a stream that is elsewhere what it says of it to those who may do everything, to those who may read
+/// it; to others it says what it says of a stream that does not exist.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_stream_that_is_elsewhere_a_range_server_asks_before_it_judges() {
+    let two = Two::new();
+    let billing = two.names.add("billing", &["read:orders/*", "write:orders/*"]);
+    let (driver, first) = two.start();
+    let root = client_as(&driver, &two.root);
+    let ids = make(&root, &["orders/eu", "secret"]).await;
+    let [eu, secret] = ids[..] else { panic!("two streams") };
+    let elsewhere = two.try_range_server_with("other", driver.address(), |_| ()).unwrap();
+    tokio::task::block_in_place(|| {
+        let ask = |stream| told(&elsewhere, &billing, stream);
+        // It has been told which streams are its own, and these are not.
+        until("the other range server", || {
+            Some(ask(eu)).filter(|(_, text)| !text.contains("has lost the placement driver"))
+        });
+        let missing = StreamId(99);
+        for _ in 0..3 {
+            let (code, text) = until("an answer about the stream that it may read", || {
+                Some(ask(eu)).filter(|(_, text)| !text.contains("is being asked"))
+            });
+            assert_eq!(code, ErrorCode::RANGE_NOT_FOUND, "never final: {text}");
+            assert!(text.contains("no range of stream N is here"), "{text}");
+            let forbidden = until("an answer about the stream that it may not read", || {
+                Some(ask(secret)).filter(|(code, _)| *code != ErrorCode::RANGE_NOT_FOUND)
+            });
+            assert_eq!(forbidden.0, ErrorCode::FORBIDDEN, "{}", forbidden.1);
+            let nothing = until("an answer about no stream", || {
+                Some(ask(missing)).filter(|(code, _)| *code != ErrorCode::RANGE_NOT_FOUND)
+            });
+            assert_eq!(nothing, forbidden, "alike");
+        }
+    });
+    // Whoever is led there by mistake finds the way.
+    append(&client_as(&driver, &billing), eu).await.unwrap();
+    drop((first, elsewhere));
+}
+
+/// The token is not sent in clear to an address that is not on this machine, unless somebody says so.
+#[test]
+fn the_token_between_servers_is_not_sent_in_clear() {
+    let two = Two::new();
+    two.show(&two.names.add("servers", &["server"]));
+    let driver = two.placement_driver("127.0.0.1:0");
+    // This machine, by an address that does not say so.
+    let port = driver.local_addr().port();
+    let by_another_address = format!("0.0.0.0:{port}");
+    let refused = two.try_range_server(&by_another_address).unwrap_err().to_string();
+    for part in ["not sent in clear", "peer.token", "--peer-token-in-clear", "0.0.0.0"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(!refused.contains("sbp_"), "{refused}");
+    let allowed = two.try_range_server_with("rs", &by_another_address, |config| config.peer_token_in_clear = true);
+    drop(allowed.unwrap());
+}
+
+/// A token that cannot be read at once, as on a disk that hangs, keeps nobody waiting but the server that it is for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_hangs_keeps_no_client_waiting() {
+    let two = Two::new();
+    let token = two.names.add("servers", &["server"]);
+    two.show(&token);
+    let pipe = two.directory.path().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let mut config = two.config("pd", "127.0.0.1:0");
+    config.roles = Roles::PlacementDriver;
+    config.peer_token = Some(pipe.clone());
+    let driver = Server::start(config).unwrap();
+    let ranges = two.try_range_server(driver.address()).unwrap();
+    let root = client_as(&driver, &two.root);
+    // It has to tell the range server of this one, and waits for its token.
+    let making = tokio::spawn({
+        let root = client_as(&driver, &two.root);
+        async move { make(&root, &["s"]).await }
+    });
+    for _ in 0..20 {
+        bounded(root.list_streams(None)).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    // Who opens the pipe waits for somebody to read it.
+    let written = tokio::task::spawn_blocking(move || fs::write(pipe, token.secret()));
+    bounded(written).await.unwrap().unwrap();
+    bounded(making).await.unwrap();
+    drop(ranges);
 }

@@ -91,6 +91,7 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
         durability: durability(serve.durability),
         access: serve.auth.map(|file| AccessConfig { file, jwt }),
         peer_token: serve.peer_token_file,
+        peer_token_in_clear: serve.peer_token_in_clear,
         audit: serve.audit,
         insecure_listen,
         retention_interval: serve.retention_interval,

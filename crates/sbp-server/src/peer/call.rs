@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use sbp_frame::{Frame, OpCode};
-use sbp_messages::Status;
+use sbp_messages::{Status, Token};
 use tokio::sync::oneshot;
 
 /// A request on its way to the peer.
@@ -35,6 +35,11 @@ pub(super) enum Ended {
 #[derive(Debug)]
 pub(super) enum PeerCommand {
     Call(Call),
+    /// The token that says who calls, for the connection of this number.
+    Token {
+        generation: u64,
+        token: Token,
+    },
     /// Nothing more will be asked.
     Close,
 }

@@ -1,7 +1,9 @@
 //! The application above one connection to a peer.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -10,7 +12,7 @@ use sbp_messages::{
     Encoder, ErrorCode, GoAway, HeartbeatRequest, HeartbeatResponse, Message, Status, SystemErrorResponse, Token,
 };
 use sbp_session::{CallFailure, CloseReason, Event, Outgoing, RejectReason, SendError, Session};
-use sbp_transport::Application;
+use sbp_transport::{Application, is_loopback};
 use tokio::sync::oneshot;
 
 use super::call::{Call, Ended, PeerCommand};
@@ -26,6 +28,17 @@ enum InFlight {
     },
 }
 
+/// Whether the peer has been told who this is.
+#[derive(Debug, PartialEq, Eq)]
+enum Identity {
+    Unsaid,
+    /// The token is being read.
+    Reading,
+    /// It must not be told, for this reason.
+    Secret(String),
+    Said,
+}
+
 /// One connection: what was asked and is not answered yet.
 #[derive(Debug)]
 pub(super) struct PeerConnection {
@@ -35,8 +48,9 @@ pub(super) struct PeerConnection {
     /// Which of the channel's connections this is.
     generation: u64,
     hello: HeartbeatRequest,
-    /// Whether the peer has been told who this is.
-    said_who: bool,
+    identity: Identity,
+    /// Calls that wait until the peer has been told who this is.
+    held: Vec<Call>,
     header: BytesMut,
     encoder: Encoder,
     calls: HashMap<u64, InFlight>,
@@ -47,7 +61,8 @@ impl PeerConnection {
     pub(super) fn new(channel: Arc<Shared>, address: Arc<str>, generation: u64) -> Self {
         Self {
             hello: channel.config.hello.clone(),
-            said_who: false,
+            identity: Identity::Unsaid,
+            held: Vec::new(),
             channel,
             address,
             generation,
@@ -104,26 +119,47 @@ impl PeerConnection {
         }
     }
 
-    /// Says who this is, which a peer wants to know first on a connection, and when it asks.
+    /// Says who this is, which a peer wants to know first on a connection, and when it asks. A token is read first, where
+    /// nobody is served meanwhile.
     fn say_who(&mut self, session: &mut Session, now: Instant) {
-        self.hello.token = self.token();
-        self.greet(session, now);
-        self.hello.token = Token::default();
-        self.said_who = true;
+        let config = &self.channel.config;
+        let Some(token) = &config.token else {
+            self.identity = Identity::Said;
+            return self.greet(session, now);
+        };
+        if config.tls.is_none() && !token.in_clear && !is_loopback(&self.address) {
+            let (path, peer) = (token.path.display(), &self.address);
+            let why = format!(
+                "the token in {path} is not sent in clear to {peer}, where others on the network could read it: talk TLS \
+                 between servers, or, where the network is trusted, say so (--peer-token-in-clear)"
+            );
+            if !self.channel.has_kept_secret.swap(true, Ordering::Relaxed) {
+                tracing::error!("{why}");
+            }
+            self.not_greeted(session, &why);
+            self.identity = Identity::Secret(why);
+            return;
+        }
+        let (channel, path) = (Arc::clone(&self.channel), token.path.clone());
+        let (generation, peer) = (self.generation, Arc::clone(&self.address));
+        if self.identity == Identity::Unsaid {
+            self.identity = Identity::Reading;
+        }
+        self.channel.channel.runtime().spawn_blocking(move || {
+            let token = read_token(&path, &peer);
+            // Where that connection is over, nobody wants it.
+            let _ = channel.channel.lock().post(PeerCommand::Token { generation, token });
+        });
     }
 
-    /// Reads the token. The file is small, and it is read seldom.
-    fn token(&self) -> Token {
-        let Some(path) = &self.channel.config.token else {
-            return Token::default();
-        };
-        match std::fs::read_to_string(path) {
-            Ok(text) => Token::new(text.trim()),
-            Err(error) => {
-                let (path, peer) = (path.display(), &self.address);
-                tracing::error!(%peer, %path, %error, "cannot read the token for other servers");
-                Token::default()
-            }
+    /// The token is here: the peer is told who this is, and then what waited for that.
+    fn handle_token(&mut self, session: &mut Session, now: Instant, token: Token) {
+        self.identity = Identity::Said;
+        self.hello.token = token;
+        self.greet(session, now);
+        self.hello.token = Token::default();
+        for call in std::mem::take(&mut self.held) {
+            self.start(session, now, call);
         }
     }
 
@@ -201,6 +237,18 @@ impl PeerConnection {
     }
 }
 
+/// Reads the token that says who calls; may wait for the disk.
+fn read_token(path: &Path, peer: &str) -> Token {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Token::new(text.trim()),
+        Err(error) => {
+            let path = path.display();
+            tracing::error!(%peer, %path, %error, "cannot read the token for other servers");
+            Token::default()
+        }
+    }
+}
+
 /// What a system error says.
 fn refusal(frame: &Frame) -> Option<Status> {
     frame
@@ -222,7 +270,15 @@ impl Application for PeerConnection {
 
     fn handle_command(&mut self, session: &mut Session, now: Instant, command: PeerCommand) {
         match command {
-            PeerCommand::Call(call) => self.start(session, now, call),
+            PeerCommand::Call(call) => match &self.identity {
+                Identity::Reading => self.held.push(call),
+                Identity::Secret(why) => tell(call.reply, Ended::Unusable(why.clone())),
+                Identity::Unsaid | Identity::Said => self.start(session, now, call),
+            },
+            PeerCommand::Token { generation, token } if generation == self.generation => {
+                self.handle_token(session, now, token);
+            }
+            PeerCommand::Token { .. } => {}
             PeerCommand::Close => {
                 self.header.clear();
                 GoAway::default().encode(&mut self.encoder, &mut self.header);
@@ -235,8 +291,11 @@ impl Application for PeerConnection {
         match event {
             Event::Response { user, frame, end, .. } => self.handle_response(session, user, frame, end),
             Event::CallFailed { user, failure, .. } => self.handle_failed(session, user, &failure),
-            Event::HeartbeatDue if self.said_who => self.greet(session, now),
-            Event::HeartbeatDue => self.say_who(session, now),
+            Event::HeartbeatDue => match self.identity {
+                Identity::Unsaid => self.say_who(session, now),
+                Identity::Reading | Identity::Secret(_) => {}
+                Identity::Said => self.greet(session, now),
+            },
             Event::PeerGoAway { .. } => self.channel.drains(self.generation, None),
             Event::Closing { reason } => self.channel.drains(self.generation, Some(&reason)),
             Event::Reject {
@@ -261,6 +320,9 @@ impl Application for PeerConnection {
     fn handle_closed(&mut self, reason: &CloseReason) {
         tracing::debug!(address = %self.address, %reason, "the connection to a peer ended");
         self.channel.ended(self.generation, reason);
+        for call in self.held.drain(..) {
+            tell(call.reply, Ended::Lost(reason.to_string()));
+        }
         for (_, call) in self.calls.drain() {
             if let InFlight::Call { reply, .. } = call {
                 tell(reply, Ended::Lost(reason.to_string()));

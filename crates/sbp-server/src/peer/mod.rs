@@ -13,4 +13,4 @@ mod tests;
 
 pub(crate) use channel::PeerChannel;
 pub(crate) use error::PeerError;
-pub(crate) use shared::PeerConfig;
+pub(crate) use shared::{PeerConfig, PeerToken};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sbp_messages::HeartbeatRequest;
@@ -37,11 +37,19 @@ pub(crate) struct PeerConfig {
     pub(crate) connect_timeout: Duration,
     /// How the peer is talked to where it speaks TLS.
     pub(crate) tls: Option<Arc<ClientTls>>,
-    /// The file with the token that says who calls, read for each connection and when the peer asks for another. `None`:
-    /// no token is shown.
-    pub(crate) token: Option<PathBuf>,
+    /// Says who calls. `None`: no token is shown.
+    pub(crate) token: Option<PeerToken>,
     /// Whether to stay connected while no call is under way.
     pub(crate) stays: bool,
+}
+
+/// The token that says who calls.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerToken {
+    /// The file that it is in, read for each connection and when the peer asks for another.
+    pub(crate) path: PathBuf,
+    /// Whether it may be sent without TLS to a peer that is not on this machine.
+    pub(crate) in_clear: bool,
 }
 
 /// What a channel shares with its connections.
@@ -53,6 +61,8 @@ pub(super) struct Shared {
     pub(super) greeted: watch::Sender<u64>,
     /// The number of the connection on which the peer answers now; 0 when there is none.
     standing: AtomicU64,
+    /// Whether it has been logged that the token is not sent in clear.
+    pub(super) has_kept_secret: AtomicBool,
 }
 
 /// Calls that no connection has.
@@ -80,7 +90,7 @@ impl ChannelQueue for PeerQueue {
         self.calls
             .extend(commands.into_iter().filter_map(|command| match command {
                 PeerCommand::Call(call) => Some(call),
-                PeerCommand::Close => None,
+                PeerCommand::Token { .. } | PeerCommand::Close => None,
             }));
     }
 }
@@ -107,6 +117,7 @@ impl Shared {
             channel,
             greeted: watch::Sender::new(0),
             standing: AtomicU64::new(0),
+            has_kept_secret: AtomicBool::new(false),
         });
         shared.channel.ensure_connecting(&shared, &mut shared.channel.lock());
         shared

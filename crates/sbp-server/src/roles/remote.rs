@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 
 use super::wire::wire_range;
-use crate::peer::{PeerChannel, PeerConfig};
+use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
 use crate::range::{HeldRange, StreamFacts};
 use crate::refusal::{Done, Refusal};
@@ -34,7 +33,7 @@ pub(crate) struct RemoteServers {
     runtime: Handle,
     descriptors: Arc<Descriptors>,
     tls: Option<Arc<ClientTls>>,
-    token: Option<PathBuf>,
+    token: Option<PeerToken>,
     servers: Mutex<HashMap<ServerId, Arc<RemoteServer>>>,
 }
 
@@ -54,7 +53,7 @@ impl RemoteServers {
         runtime: Handle,
         descriptors: Arc<Descriptors>,
         tls: Option<Arc<ClientTls>>,
-        token: Option<PathBuf>,
+        token: Option<PeerToken>,
     ) -> Self {
         Self {
             hello,

@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use sbp_messages::{ErrorCode, Token};
 use sbp_session::Session;
-use sbp_transport::Application as _;
+use sbp_transport::{Application as _, is_loopback};
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::address::ServerAddress;
 use crate::channel::command::Command;
 use crate::failure::{Cause, Failure};
 use crate::token::TokenSource;
@@ -69,7 +68,7 @@ impl Connection {
     /// Whether nobody on the way to the server can read the token, or may.
     fn may_tell_token(&self) -> bool {
         let config = &self.context.channel.config;
-        config.tls.is_some() || config.token_in_clear || ServerAddress::is_loopback(&self.context.endpoint)
+        config.tls.is_some() || config.token_in_clear || is_loopback(&self.context.endpoint)
     }
 
     /// Gets a token, for a HEARTBEAT that says it. One that has to be asked for comes as a command.
