@@ -1,5 +1,7 @@
 //! Quotas of names: bytes a second, requests under way, connections, streams.
 
+use std::sync::Arc;
+
 use sbp_e2e::access::{Names, client_as, hello};
 use sbp_e2e::admin::{created, stream_named};
 use sbp_e2e::batches::raw_batch;
@@ -9,8 +11,9 @@ use sbp_messages::{
     AppendResponse, ClientRole, DeleteStreamsRequest, DeleteStreamsResponse, ErrorCode, FetchRequest, FetchResponse,
     Message, Stream, SystemErrorResponse, Token,
 };
-use sbp_server::Server;
 use sbp_server::access::Quota;
+use sbp_server::{Durability, Server};
+use sbp_sim::{Operation, SimFileSystem};
 use sbp_types::StreamId;
 
 /// So slow that what is taken is not paid off while a test runs.
@@ -220,6 +223,52 @@ fn requests_under_way_are_counted_over_all_connections() {
     });
 }
 
+/// A connection shows the token of another name while its requests wait for the disk: they count for that one from then on,
+/// and are not taken from what it begins itself.
+#[test]
+fn requests_under_way_are_those_of_the_name_that_the_connection_has() {
+    let names = Names::default();
+    let limited = |name: &str| {
+        names.add_with(name, &["read:*", "write:*", "admin:*"], |entry| {
+            entry.quota.calls = Some(2)
+        })
+    };
+    let (one, other) = (limited("one"), limited("other"));
+    let disk = SimFileSystem::new();
+    let server = names.serve_with(|config| {
+        config.data_dir = Some("/data".into());
+        config.files = Some(Arc::new(disk.clone()));
+        config.durability = Durability::Fsync;
+    });
+    let mut peer = known(&server, &one);
+    let stream = peer.create("s");
+    let waits = fetch_request(60_000, 1, &[from(peer.create("quiet"), 0)]);
+    let held = disk.hold(Operation::Sync, "segment-");
+    let batch = raw_batch(b"x");
+    let appends: Vec<_> = (0..2)
+        .map(|_| peer.send(&append_request(&[(stream, batch.len())]), &batch))
+        .collect();
+    held.wait_until_reached();
+    assert!(hello(&mut peer, &other, ClientRole::CLIENT).status.is_success());
+    let mut another = known(&server, &other);
+    assert_eq!(
+        another.refused(&waits, b""),
+        ErrorCode::TOO_MANY_REQUESTS,
+        "two wait for the disk"
+    );
+    let mut first = known(&server, &one);
+    first.send(&waits, b"");
+    drop(held);
+    for append in appends {
+        peer.answer(append);
+    }
+    // Now these two are under way, and no third one may be.
+    for _ in 0..2 {
+        another.send(&waits, b"");
+    }
+    assert_eq!(another.refused(&waits, b""), ErrorCode::TOO_MANY_REQUESTS);
+}
+
 /// Whoever gives up what it waits for is not told to wait.
 #[test]
 fn a_withdrawal_makes_room() {
@@ -322,7 +371,7 @@ fn a_tenant_beside_another_at_ten_times_its_quota() {
         let greedy = limited(&names, |limits| limits.bytes_in_per_second = quota);
         let server = names.serve_with(|config| {
             config.data_dir = Some(directory.path().join("data"));
-            config.durability = sbp_server::Durability::Fsync;
+            config.durability = Durability::Fsync;
         });
         let mut peer = known(&server, &modest);
         let (mine, theirs) = (peer.create("mine"), peer.create("theirs"));

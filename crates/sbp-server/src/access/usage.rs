@@ -164,8 +164,9 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Counts a connection; refuses it where there are as many as there may be, unless it is there already.
-    pub(crate) fn enter(usage: &Arc<Usage>, is_there: bool) -> Result<Self, Refusal> {
+    /// Counts a connection, with the requests that are under way on it; refuses it where there are as many connections as
+    /// there may be, unless it is there already.
+    pub(crate) fn enter(usage: &Arc<Usage>, is_there: bool, calls: u32) -> Result<Self, Refusal> {
         let mut state = usage.state.lock();
         if let Some(most) = state.quota.connections
             && state.connections >= most
@@ -179,10 +180,11 @@ impl Presence {
             )));
         }
         state.connections += 1;
+        state.calls += calls;
         drop(state);
         Ok(Self {
             usage: Arc::clone(usage),
-            calls: 0,
+            calls,
         })
     }
 
@@ -208,7 +210,7 @@ impl Presence {
         }
     }
 
-    /// A request has ended. One that had begun before this was made counts for nothing.
+    /// A request has ended.
     pub(crate) fn end_call(&mut self) {
         if let Some(left) = self.calls.checked_sub(1) {
             self.calls = left;
@@ -271,8 +273,8 @@ mod tests {
             ..Quota::default()
         };
         let usage = usage(quota);
-        let one = Presence::enter(&usage, false).expect("no limit of connections");
-        let other = Presence::enter(&usage, false).expect("no limit of connections");
+        let one = Presence::enter(&usage, false, 0).expect("no limit of connections");
+        let other = Presence::enter(&usage, false, 0).expect("no limit of connections");
         let begin = Instant::now() + seconds(10);
         one.charge_in(1_000, begin).expect("a second's worth at once");
         assert_eq!(one.wait_ms(Direction::In, begin), 0);
@@ -310,7 +312,7 @@ mod tests {
             bytes_out_per_second: Some(1 << 20),
             ..Quota::default()
         });
-        let presence = Presence::enter(&usage, false).expect("no limit of connections");
+        let presence = Presence::enter(&usage, false, 0).expect("no limit of connections");
         let begin = Instant::now() + seconds(10);
         let (mut now, mut bytes) = (begin, 0_u64);
         while now < begin + seconds(100) {
@@ -331,13 +333,13 @@ mod tests {
             connections: Some(2),
             ..Quota::default()
         });
-        let mut one = Presence::enter(&usage, false).expect("the first");
-        let mut other = Presence::enter(&usage, false).expect("the second");
-        let refused = Presence::enter(&usage, false).expect_err("the third");
+        let mut one = Presence::enter(&usage, false, 0).expect("the first");
+        let mut other = Presence::enter(&usage, false, 0).expect("the second");
+        let refused = Presence::enter(&usage, false, 0).expect_err("the third");
         for part in ["billing has 2 connections", "its quota is 2", "close one"] {
             assert!(refused.message.contains(part), "{}", refused.message);
         }
-        let third = Presence::enter(&usage, true).expect("there already");
+        let third = Presence::enter(&usage, true, 0).expect("there already");
         one.begin_call().expect("one");
         other.begin_call().expect("two");
         let refused = one.begin_call().expect_err("three");
@@ -351,10 +353,33 @@ mod tests {
         drop((one, third));
         other.begin_call().expect("one");
         other.begin_call().expect("two");
-        let _one = Presence::enter(&usage, false).expect("the second");
+        let _one = Presence::enter(&usage, false, 0).expect("the second");
         drop(other);
-        let mut other = Presence::enter(&usage, false).expect("the second");
+        let mut other = Presence::enter(&usage, false, 0).expect("the second");
         other.begin_call().expect("a connection that ends gives its calls back");
+    }
+
+    /// A connection shows another token while requests are under way on it: they are those of the other name from then on.
+    #[test]
+    fn requests_under_way_go_with_their_connection_to_another_name() {
+        let quota = Quota {
+            calls: Some(2),
+            ..Quota::default()
+        };
+        let (before, after) = (usage(quota), usage(quota));
+        let mut present = Presence::enter(&before, false, 0).expect("no limit of connections");
+        present.begin_call().expect("one");
+        present.begin_call().expect("two");
+        let mut present = Presence::enter(&after, false, present.calls).expect("no limit of connections");
+        let mut others = Presence::enter(&before, false, 0).expect("no limit of connections");
+        others.begin_call().expect("the other name has none");
+        assert!(present.begin_call().is_err(), "three");
+        for _ in 0..3 {
+            present.end_call();
+        }
+        present.begin_call().expect("one");
+        present.begin_call().expect("two");
+        assert!(present.begin_call().is_err(), "three");
     }
 
     /// A disk that takes one batch a tick, first come first served. Two names append: one a batch every ten ticks, as its
@@ -368,7 +393,7 @@ mod tests {
                 bytes_in_per_second: quota,
                 ..Quota::default()
             });
-            let greedy = Presence::enter(&greedy, false).expect("no limit of connections");
+            let greedy = Presence::enter(&greedy, false, 0).expect("no limit of connections");
             let begin = Instant::now() + seconds(10);
             // Of those who wait for the disk: when the modest one's came, `None` for the greedy one's.
             let mut disk = std::collections::VecDeque::new();

@@ -61,7 +61,7 @@ impl Connection {
                 ) {
                     gate.check_server()?;
                 }
-                let presence = self.enter(&gate, false)?;
+                let presence = self.enter(session, &gate, false)?;
                 Ok((gate, presence))
             })
             .and_then(|known| match self.place.become_known() {
@@ -108,8 +108,9 @@ impl Connection {
         denied.unwrap_or_else(|| unauthorized(&Denied::NoToken)).into()
     }
 
-    /// Counts this connection as one of the peer's name, if that has a quota. `is_there`: it is not refused.
-    fn enter(&mut self, gate: &Gate, is_there: bool) -> Result<Option<Presence>, Refusal> {
+    /// Counts this connection as one of the peer's name, if that has a quota, and its requests that are not answered with
+    /// it. `is_there`: it is not refused.
+    fn enter(&mut self, session: &Session, gate: &Gate, is_there: bool) -> Result<Option<Presence>, Refusal> {
         let usage = gate.principal().and_then(|principal| principal.usage.as_ref());
         let present = self
             .replier
@@ -117,7 +118,11 @@ impl Connection {
             .take_if(|presence| usage.is_some_and(|usage| presence.is_of(usage)));
         match (present, usage) {
             (Some(present), _) => Ok(Some(present)),
-            (None, Some(usage)) => Presence::enter(usage, is_there).map(Some),
+            (None, Some(usage)) => {
+                let calls = session.peer_calls() + session.waiting();
+                let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+                Presence::enter(usage, is_there, calls).map(Some)
+            }
             (None, None) => Ok(None),
         }
     }
@@ -151,7 +156,7 @@ impl Connection {
             Ok(principal) => {
                 let gate = Gate::of(principal);
                 // It is there already, and not refused.
-                let presence = self.enter(&gate, true).unwrap_or_default();
+                let presence = self.enter(session, &gate, true).unwrap_or_default();
                 self.let_in(session, now, gate, presence);
             }
             Err(denied) => self.throw_out(session, now, &denied),
