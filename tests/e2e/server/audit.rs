@@ -173,3 +173,20 @@ fn a_connection_too_many_is_not_written() {
     server.shutdown().unwrap();
     assert_eq!(lines(&file), [] as [Value; 0]);
 }
+
+/// A disk that is full under the audit file keeps nobody from being served, and the server from nothing.
+#[test]
+fn a_full_disk_under_the_audit_keeps_nobody_waiting() {
+    let names = Names::default();
+    let root = names.add("root", &["admin:*"]);
+    // Takes no byte, as a disk without room.
+    let server = names.serve_with(|config| config.audit = Some("/dev/full".into()));
+    let mut peer = Peer::connect(&server);
+    assert!(hello(&mut peer, &root, ClientRole::CLIENT).status.is_success());
+    for number in 0..100 {
+        peer.create(&format!("s{number}"));
+    }
+    drop(peer);
+    assert_eq!(server.stats().streams, 100);
+    server.shutdown().unwrap();
+}

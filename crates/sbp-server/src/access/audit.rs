@@ -22,6 +22,8 @@ use super::moment::Moment;
 const WAITING: usize = 4_096;
 /// How long a line may be written before the disk has it.
 const SYNC: Duration = Duration::from_secs(1);
+/// How long the end of a server waits for the file to take the last lines: a disk that hangs keeps nothing else from ending.
+const LAST_LINES: Duration = Duration::from_secs(5);
 /// Bytes of a name that are written; longer ones no stream can have, but a request can.
 const NAME_BYTES: usize = 512;
 
@@ -96,6 +98,7 @@ pub(crate) struct Audit {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
+    ended: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -103,7 +106,12 @@ struct Queue {
     lines: Vec<Line>,
     /// Lines for which there was no room, all of them after `lines`.
     lost: u64,
+    /// Lines that were taken to be written, and are not yet.
+    in_hand: u64,
+    /// Nothing more is to come. What comes all the same is not written.
     stopped: bool,
+    /// The thread has written and synced all that came.
+    ended: bool,
 }
 
 impl Audit {
@@ -140,15 +148,41 @@ impl Audit {
         });
     }
 
-    /// Ends the thread once all lines are written.
+    /// Ends the thread once all lines are written, and says so where they are not in time.
     pub(crate) fn stop(&self) {
-        self.shared.queue.lock().stopped = true;
+        let missing = self.stop_within(LAST_LINES);
+        if missing != 0 {
+            let seconds = LAST_LINES.as_secs();
+            tracing::error!(
+                missing,
+                seconds,
+                "the disk does not take the last lines of the audit file: they are lost"
+            );
+        }
+    }
+
+    /// Returns how many lines the file has not taken by then, as far as is known; at least one where the disk has not
+    /// synced them. The thread is left to itself where there are any.
+    fn stop_within(&self, patience: Duration) -> u64 {
+        let Some(thread) = self.thread.lock().take() else {
+            return 0;
+        };
+        let mut queue = self.shared.queue.lock();
+        queue.stopped = true;
         self.shared.arrived.notify_all();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
+        let _timed_out = self
+            .shared
+            .ended
+            .wait_while_for(&mut queue, |queue| !queue.ended, patience);
+        if !queue.ended && !thread.is_finished() {
+            let waiting = u64::try_from(queue.lines.len()).unwrap_or(u64::MAX);
+            return (waiting + queue.in_hand + queue.lost).max(1);
+        }
+        drop(queue);
+        if thread.join().is_err() {
             tracing::error!("the thread that writes the audit file panicked");
         }
+        0
     }
 }
 
@@ -161,7 +195,10 @@ impl Drop for Audit {
 impl Shared {
     fn put(&self, line: Line) {
         let mut queue = self.queue.lock();
-        if queue.lines.len() < WAITING {
+        if queue.stopped {
+            let (operation, outcome) = (line.operation, line.outcome);
+            tracing::error!(operation, outcome, "not in the audit file, which has ended");
+        } else if queue.lines.len() < WAITING {
             queue.lines.push(line);
             self.arrived.notify_one();
         } else {
@@ -172,6 +209,7 @@ impl Shared {
     /// Takes what waits, or waits for it, but not longer than `until`.
     fn take(&self, until: Option<Instant>) -> Taken {
         let mut queue = self.queue.lock();
+        queue.in_hand = 0;
         while queue.lines.is_empty() {
             if queue.stopped {
                 return Taken::End;
@@ -188,6 +226,7 @@ impl Shared {
                 self.arrived
                     .wait_while_for(&mut queue, |queue| queue.lines.is_empty() && !queue.stopped, left);
         }
+        queue.in_hand = u64::try_from(queue.lines.len()).unwrap_or(u64::MAX);
         Taken::Lines(std::mem::take(&mut queue.lines), std::mem::take(&mut queue.lost))
     }
 
@@ -201,6 +240,8 @@ impl Shared {
             writer.sync_if_due(Instant::now());
         }
         writer.sync();
+        self.queue.lock().ended = true;
+        self.ended.notify_all();
     }
 }
 
@@ -380,6 +421,57 @@ mod tests {
         }
     }
 
+    fn on_a_disk() -> Writer<Disk> {
+        Writer {
+            file: Disk::default(),
+            unwritten: 0,
+            torn: false,
+            sync_at: None,
+        }
+    }
+
+    fn deed() -> (Asker, Deed<'static>) {
+        let from = SocketAddr::from(([127, 0, 0, 1], 1));
+        (
+            Asker { who: None, from },
+            Deed::new(OpCode::APPEND, ErrorCode::FORBIDDEN),
+        )
+    }
+
+    /// A pipe that nobody reads takes some lines, and then none: as a disk that hangs.
+    #[test]
+    fn a_disk_that_hangs_does_not_hold_the_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("audit");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+        let audit = Audit::open(&path).expect("it can be opened");
+        let (asker, deed) = deed();
+        for _ in 0..2 * WAITING {
+            audit.note(&asker, &deed);
+        }
+        let began = Instant::now();
+        let missing = audit.stop_within(Duration::from_millis(100));
+        assert!(missing > 1_000, "{missing} lines");
+        assert!(began.elapsed() < Duration::from_secs(10), "it does not wait for ever");
+        assert_eq!(audit.stop_within(Duration::from_secs(60)), 0, "told once");
+    }
+
+    #[test]
+    fn all_lines_are_there_at_the_end_and_none_after_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("audit");
+        let audit = Audit::open(&path).expect("it can be opened");
+        let (asker, deed) = deed();
+        for _ in 0..100 {
+            audit.note(&asker, &deed);
+        }
+        assert_eq!(audit.stop_within(LAST_LINES), 0);
+        audit.note(&asker, &deed);
+        assert_eq!(told(&std::fs::read(&path).expect("there")).len(), 100);
+        assert!(audit.shared.queue.lock().lines.is_empty(), "nobody would take it");
+    }
+
     #[test]
     fn lines_beyond_the_bound_are_counted_and_told_after_those_that_waited() {
         let shared = Shared::default();
@@ -391,12 +483,7 @@ mod tests {
         };
         assert_eq!((lines.len(), lost), (WAITING, 3));
         let now = Instant::now();
-        let mut writer = Writer {
-            file: Disk::default(),
-            unwritten: 0,
-            torn: false,
-            sync_at: None,
-        };
+        let mut writer = on_a_disk();
         writer.write(&lines, lost, now);
         let told = told(&writer.file.written);
         assert_eq!(told.len(), WAITING + 1);
@@ -411,12 +498,7 @@ mod tests {
     #[test]
     fn lines_that_a_full_disk_did_not_take_are_counted_and_told_when_it_takes_some_again() {
         let now = Instant::now();
-        let mut writer = Writer {
-            file: Disk::default(),
-            unwritten: 0,
-            torn: false,
-            sync_at: None,
-        };
+        let mut writer = on_a_disk();
         writer.write(&[line(1)], 0, now);
         let before = writer.file.written.len();
         writer.file.full = true;
@@ -436,12 +518,7 @@ mod tests {
 
     #[test]
     fn the_disk_has_each_line_a_second_later_and_is_asked_no_more_often() {
-        let mut writer = Writer {
-            file: Disk::default(),
-            unwritten: 0,
-            torn: false,
-            sync_at: None,
-        };
+        let mut writer = on_a_disk();
         let begin = Instant::now();
         let mut syncs = Vec::new();
         for tenth in 0..25 {
