@@ -163,7 +163,11 @@ impl ServerRuntime {
             None => self.owner.activity().streams,
         };
         let accepted = counters.connections_accepted.value();
+        let looks = self.node.access.as_ref().map(|access| access.looks());
+        let (names_looked_at, keys_looked_at) = looks.unwrap_or_default();
         ServerStats {
+            names_looked_at,
+            keys_looked_at,
             connections_accepted: accepted,
             connections_open: accepted.saturating_sub(counters.connections_closed.value()),
             streams,

@@ -34,6 +34,10 @@ pub struct ServerStats {
     pub sync_times: Durations,
     /// Requests, and entries of requests, that were refused, for whatever reason.
     pub refusals: u64,
+    /// How often the file of names was looked at for changes, and what it says taken over.
+    pub names_looked_at: u64,
+    /// How often the keys of OAuth tokens were looked at for changes, and taken over.
+    pub keys_looked_at: u64,
     /// Ranges with records known to be damaged on the disk.
     pub damaged_ranges: u64,
     /// The name of the durability in force: `fsync` or `none`.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sbp_client::{Client, ClientError, TokenSource};
-use sbp_e2e::access::{Names, client_as, hello};
+use sbp_e2e::access::{Names, client_as, hello, one_shows_another_token};
 use sbp_e2e::clients::{client_with, stream_ids, whole};
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::wait::{bounded, until};
@@ -284,28 +284,7 @@ async fn a_token_is_replaced_before_it_expires() {
     let first = names.add_with("job", &["read:*"], |entry| entry.expires = Some(soon));
     let second = names.add("job", &["read:*"]);
     let server = names.serve();
-    let tokens = std::sync::Arc::new(std::sync::Mutex::new(vec![second, first.clone()]));
-    let client = client_with(server.address(), |config| {
-        config.token = Some(TokenSource::Fresh(std::sync::Arc::new(move || {
-            let token = tokens.lock().unwrap().pop().ok_or_else(|| "no more".to_owned());
-            Box::pin(async move { token })
-        })));
-    });
-    bounded(client.list_streams(None)).await.unwrap();
-    let stubborn = client_as(&server, &first);
-    bounded(stubborn.list_streams(None)).await.unwrap();
-    let expired = tokio::task::block_in_place(|| {
-        until("the end of a token", || {
-            let handle = tokio::runtime::Handle::current();
-            handle
-                .block_on(client.list_streams(None))
-                .expect("the fresh one counts");
-            std::thread::sleep(Duration::from_millis(100));
-            handle.block_on(stubborn.list_streams(None)).err()
-        })
-    });
+    let expired = one_shows_another_token(&server, &first, second).await;
     assert_eq!(code(&expired), 1401, "{expired}");
     assert!(expired.to_string().contains("expired at"), "{expired}");
-    bounded(client.list_streams(None)).await.unwrap();
-    assert_eq!(client.stats().connections, 1);
 }

@@ -138,7 +138,12 @@ async fn servers_show_each_other_tokens() {
         .names
         .add_with("servers", &["server"], |entry| entry.expires = Some(soon));
     two.show(&first);
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::task::block_in_place(|| {
+        until("the first token", || {
+            let status = hello(&mut Peer::connect(&driver), &first, ClientRole::CLIENT).status;
+            status.is_success().then_some(())
+        });
+    });
     let ranges = two.try_range_server(driver.address()).unwrap();
     two.show(&two.names.add("servers", &["server"]));
     let root = client_as(&driver, &two.root);

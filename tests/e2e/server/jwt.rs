@@ -1,11 +1,10 @@
 //! OAuth tokens: which are believed, what is said of others, and keys that change while clients run.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, EncodingKey, encode};
 use sbp_client::TokenSource;
-use sbp_e2e::access::{Names, client_as, hello};
+use sbp_e2e::access::{Names, client_as, hello, keys_are_looked_at, one_shows_another_token};
 use sbp_e2e::clients::client_with;
 use sbp_e2e::issuer::{KeyFile, SigningKey, claims, now};
 use sbp_e2e::peer::Peer;
@@ -125,16 +124,20 @@ fn what_is_wrong_with_a_token_is_told_and_never_the_token() {
             with(&|claims| claims["iss"] = json!("https://evil.example/")),
             "believes \"https://login.example/\" (iss)",
         ),
+        (
+            with(&|claims| claims["iss"] = json!([sbp_e2e::issuer::ISSUER, "https://evil.example/"])),
+            "(iss, sub, exp, nbf) cannot be read",
+        ),
         (with(&|claims| claims["iss"] = Value::Null), "lacks iss"),
         (with(&|claims| claims["aud"] = Value::Null), "lacks aud"),
         (
             with(&|claims| claims["exp"] = Value::Null),
-            "(sub, exp, nbf) cannot be read",
+            "(iss, sub, exp, nbf) cannot be read",
         ),
         (with(&|claims| claims["exp"] = json!(-1)), "lacks exp"),
         (
             with(&|claims| claims["exp"] = json!("soon")),
-            "(sub, exp, nbf) cannot be read",
+            "(iss, sub, exp, nbf) cannot be read",
         ),
         (
             with(&|claims| claims["sub"] = json!("somebody")),
@@ -168,6 +171,22 @@ fn what_is_wrong_with_a_token_is_told_and_never_the_token() {
     let server = names().serve_with(believing(&twins));
     let told = refused(&server, &key.sign_under(&header(&|header| header.kid = None), &fine)).unwrap();
     assert!(told.contains("does not say which key"), "{told}");
+}
+
+/// An issuer whose new key has the name of the old one: tokens of both are believed.
+#[test]
+fn of_two_keys_with_one_name_each_is_tried() {
+    let (old, new) = (
+        SigningKey::new("k", Algorithm::ES256),
+        SigningKey::new("k", Algorithm::ES256),
+    );
+    let server = names().serve_with(believing(&KeyFile::new(&[&old, &new])));
+    for key in [&old, &new] {
+        assert_eq!(refused(&server, &key.sign(&claims("job-7", 60))), None);
+    }
+    let forged = SigningKey::new("k", Algorithm::ES256).sign(&claims("job-7", 60));
+    let told = refused(&server, &forged).unwrap();
+    assert!(told.contains("its signature is wrong"), "{told}");
 }
 
 #[test]
@@ -234,7 +253,7 @@ async fn keys_change_while_clients_run() {
 
     file.write("{\"keys\": [");
     let later = second.sign(&claims("job-7", 600));
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::task::block_in_place(|| keys_are_looked_at(&server));
     assert_eq!(
         refused(&server, &first.sign(&claims("job-7", 600))),
         None,
@@ -319,8 +338,7 @@ fn keys_that_hang_do_not_keep_who_is_revoked() {
     std::fs::remove_file(file.path()).unwrap();
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, file.path(), rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    // The pipe has been seen by then.
-    std::thread::sleep(Duration::from_millis(1_500));
+    keys_are_looked_at(&server);
     names.revoke("own");
     assert_eq!(peer.recv().opcode, sbp_frame::OpCode::GOAWAY);
     server.shutdown().unwrap();
@@ -332,29 +350,37 @@ async fn a_signed_token_is_replaced_before_it_expires() {
     let key = SigningKey::new("k", Algorithm::ES256);
     let file = KeyFile::new(&[&key]);
     let server = names().serve_with(believing(&file));
-    // A minute of slack, and eleven seconds: the server asks ten seconds before that.
-    let first = key.sign(&claims("job-7", -49));
-    let tokens = Arc::new(Mutex::new(vec![key.sign(&claims("job-7", 600)), first.clone()]));
+    // A minute of slack, and three seconds: the server asks at once.
+    let (first, second) = (key.sign(&claims("job-7", -57)), key.sign(&claims("job-7", 600)));
+    let expired = one_shows_another_token(&server, &first, second).await;
+    assert!(expired.to_string().contains("OAuth token expired at"), "{expired}");
+}
+
+/// The slack for clocks is not what a client is given to find another token: it is asked before its own has expired, and
+/// again until there is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_token_is_asked_for_before_it_expires_and_again_after() {
+    let key = SigningKey::new("k", Algorithm::ES256);
+    let file = KeyFile::new(&[&key]);
+    let server = names().serve_with(believing(&file));
+    let token = key.sign(&claims("job-7", 11));
+    let expires = now() + 11;
+    let asked = Arc::new(Mutex::new(Vec::new()));
     let client = client_with(server.address(), |config| {
+        let (asked, token) = (Arc::clone(&asked), token.clone());
         config.token = Some(TokenSource::Fresh(Arc::new(move || {
-            let token = tokens.lock().unwrap().pop().ok_or_else(|| "no more".to_owned());
-            Box::pin(async move { token })
+            asked.lock().unwrap().push(now());
+            let token = token.clone();
+            Box::pin(async move { Ok(token) })
         })));
     });
     bounded(client.list_streams(None)).await.unwrap();
-    let stubborn = client_as(&server, &first);
-    bounded(stubborn.list_streams(None)).await.unwrap();
-    let expired = tokio::task::block_in_place(|| {
-        until("the end of a token", || {
-            let handle = tokio::runtime::Handle::current();
-            handle
-                .block_on(client.list_streams(None))
-                .expect("the fresh one counts");
-            std::thread::sleep(Duration::from_millis(100));
-            handle.block_on(stubborn.list_streams(None)).err()
+    let asked = tokio::task::block_in_place(|| {
+        until("three questions", || {
+            Some(asked.lock().unwrap().clone()).filter(|asked| asked.len() == 3)
         })
     });
-    assert!(expired.to_string().contains("OAuth token expired at"), "{expired}");
+    assert!(asked[1] < expires, "{asked:?}: it expires at {expires}");
     bounded(client.list_streams(None)).await.unwrap();
     assert_eq!(client.stats().connections, 1);
 }

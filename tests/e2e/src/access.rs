@@ -1,9 +1,10 @@
 //! Files of names, and clients that are known by a token.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sbp_client::{Client, TokenSource};
+use sbp_client::{Client, ClientError, TokenSource};
 use sbp_messages::{ClientRole, HeartbeatRequest, HeartbeatResponse, Message, Token};
 use sbp_server::access::{AuthFile, Entry, Quota, TokenDigest, new_token};
 use sbp_server::{AccessConfig, Server, ServerConfig};
@@ -12,6 +13,7 @@ use tempfile::TempDir;
 use crate::clients::client_with;
 use crate::peer::Peer;
 use crate::servers::quick_config;
+use crate::wait::{bounded, until};
 
 /// A file of names that a test fills.
 #[derive(Debug)]
@@ -82,6 +84,41 @@ impl Names {
         change(&mut config);
         Server::start(config).unwrap()
     }
+}
+
+/// Waits until the server has looked at the keys of OAuth tokens as they are now.
+pub fn keys_are_looked_at(server: &Server) {
+    let before = server.stats().keys_looked_at;
+    // One look may have been under way.
+    until("two looks at the keys", || {
+        (server.stats().keys_looked_at >= before + 2).then_some(())
+    });
+}
+
+/// Two clients show a token that expires soon. One has a second one when the server asks for it, and goes on with its
+/// connection; the other has none. What the other is told when the time is up.
+pub async fn one_shows_another_token(server: &Server, first: &Token, second: Token) -> ClientError {
+    let tokens = Arc::new(Mutex::new(vec![second, first.clone()]));
+    let client = client_with(server.address(), |config| {
+        config.token = Some(TokenSource::Fresh(Arc::new(move || {
+            let token = tokens.lock().unwrap().pop().ok_or_else(|| "no more".to_owned());
+            Box::pin(async move { token })
+        })));
+    });
+    bounded(client.list_streams(None)).await.unwrap();
+    let stubborn = client_as(server, first);
+    bounded(stubborn.list_streams(None)).await.unwrap();
+    let expired = tokio::task::block_in_place(|| {
+        until("the end of a token", || {
+            let handle = tokio::runtime::Handle::current();
+            let served = handle.block_on(client.list_streams(None));
+            served.expect("the fresh one counts");
+            handle.block_on(stubborn.list_streams(None)).err()
+        })
+    });
+    bounded(client.list_streams(None)).await.unwrap();
+    assert_eq!(client.stats().connections, 1);
+    expired
 }
 
 /// A client with this token.

@@ -99,5 +99,8 @@ fn take_away(asked: &RevokeToken) -> Result<(), CliError> {
             "{path} has no such token of {name}; see sbp token list"
         )));
     }
-    Ok(file.write()?)
+    file.write()?;
+    // It was written all the same; whoever revokes wants to know that no server reads the file as it is.
+    AuthFile::read(&asked.file.auth)?;
+    Ok(())
 }

@@ -128,3 +128,74 @@ fn what_cannot_be_said_is_told() {
     let said = refused(&open);
     assert!(said.contains("--auth") && said.contains("--tls-cert"), "{said}");
 }
+
+/// What somebody reads who is over a quota: how much is his, and whom to ask.
+#[test]
+fn who_is_over_a_quota_is_told_which() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = dir.path().join("names.jsonl");
+    let create = |name: &str, more: &[&str]| {
+        let allow = [
+            "create", name, "--allow", "read:*", "--allow", "write:*", "--allow", "admin:*",
+        ];
+        text(&token(&auth, &[&allow, more].concat())).trim().to_owned()
+    };
+    let root = create("root", &[]);
+    let slow = create("slow", &["--quota", "bytes-in=10"]);
+    let maker = create("maker", &["--quota", "streams=1"]);
+    let server = Serving::spawn(
+        sbp(&["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(dir.path().join("data"))
+            .arg("--auth")
+            .arg(&auth),
+    );
+    text(&run_as(&server, &root, &["stream", "create", "s"]));
+    let long = "x".repeat(1_000);
+    let append = || run_as(&server, &slow, &["append", "s", "--data", &long, "--timeout", "1s"]);
+    text(&append());
+    let said = refused(&append());
+    for part in [
+        "SBP-1429",
+        "slow appends at more than twice its quota of 10 bytes a second (bytes-in)",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    text(&run_as(&server, &maker, &["stream", "create", "one"]));
+    let said = refused(&run_as(&server, &maker, &["stream", "create", "two"]));
+    assert!(said.contains("SBP-1403") && said.contains("its quota is 1"), "{said}");
+}
+
+#[test]
+fn limits_that_let_nothing_be_done_are_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = dir.path().join("names.jsonl");
+    for quota in ["bytes-in=0", "bytes-out=0", "calls=0", "connections=0"] {
+        let said = refused(&token(&auth, &["create", "x", "--allow", "read:*", "--quota", quota]));
+        assert!(said.contains("lets nothing be done at all"), "{said}");
+    }
+    assert!(!auth.exists());
+    text(&token(
+        &auth,
+        &["create", "x", "--allow", "admin:*", "--quota", "streams=0"],
+    ));
+}
+
+/// A file that was written by hand, with two lines for one subject, keeps a server from starting; revoking one mends it.
+#[test]
+fn revoking_mends_a_file_that_no_server_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = dir.path().join("names.jsonl");
+    let line = |name: &str| format!("{{\"name\":\"{name}\",\"allow\":[\"read:*\"],\"subject\":\"x\"}}\n");
+    std::fs::write(&auth, ["one", "two", "three"].map(line).concat()).unwrap();
+    std::fs::set_permissions(&auth, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let said = refused(&token(&auth, &["list"]));
+    assert!(
+        said.contains("line 2") && said.contains("the same certificate or subject"),
+        "{said}"
+    );
+    // One too many is left, and that is told.
+    let said = refused(&token(&auth, &["revoke", "three"]));
+    assert!(said.contains("line 2"), "{said}");
+    text(&token(&auth, &["revoke", "two"]));
+    assert!(text(&token(&auth, &["list"])).contains("one"));
+}

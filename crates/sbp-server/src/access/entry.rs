@@ -77,6 +77,8 @@ impl Entry {
         let names = [Some(&self.name), self.certificate.as_ref(), self.subject.as_ref()];
         if !names.into_iter().flatten().all(|name| is_name(name)) {
             Some("a name has 1 to 255 bytes and no control characters")
+        } else if let Err(fault) = self.quota.check() {
+            Some(fault)
         } else if shown_by.into_iter().filter(|given| *given).count() == 1 {
             None
         } else {
@@ -226,6 +228,10 @@ mod tests {
                 "a time is written as",
             ),
             ("\u{fffd}", "expected value"),
+            (
+                r#"{"name":"a","allow":[],"subject":"b","quota":{"bytes_in_per_second":0}}"#,
+                "lets nothing be done at all",
+            ),
         ];
         for (line, expected) in cases {
             let error = read_entries(format!("\n{line}\n").as_bytes()).expect_err(line);

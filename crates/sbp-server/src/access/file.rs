@@ -25,6 +25,8 @@ pub struct AuthFile {
     lines: Vec<String>,
     /// The new text. While it exists, nobody else changes the file.
     lock: PathBuf,
+    /// Whether entries were added: then the whole file has to be such that a server can read it.
+    has_added: bool,
     written: bool,
 }
 
@@ -35,7 +37,11 @@ impl AuthFile {
     ///
     /// [`AccessError`] when it is not there, may be changed by others, or has a line that cannot be used.
     pub fn read(path: &Path) -> Result<Vec<Entry>, AccessError> {
-        Ok(read_file(path)?.0)
+        let text = read_guarded(path)?;
+        read_entries(text.as_bytes()).map_err(|line| AccessError::BadLine {
+            path: path.to_owned(),
+            line,
+        })
     }
 
     /// Begins a change of the file, which need not exist. Until it is [written](Self::write) or dropped, other programs
@@ -43,7 +49,8 @@ impl AuthFile {
     ///
     /// # Errors
     ///
-    /// As [`AuthFile::read`], and when another program is changing the file.
+    /// When the file may be changed by others, and when another program is changing it. Lines that cannot be used are no
+    /// error: that is how they can be taken away.
     pub fn change(path: &Path) -> Result<Self, AccessError> {
         let mut lock = path.as_os_str().to_owned();
         lock.push(".new");
@@ -67,10 +74,11 @@ impl AuthFile {
             path: path.to_owned(),
             lines: Vec::new(),
             lock,
+            has_added: false,
             written: false,
         };
-        match read_file(path) {
-            Ok((_, text)) => file.lines = text.lines().map(str::to_owned).collect(),
+        match read_guarded(path) {
+            Ok(text) => file.lines = text.lines().map(str::to_owned).collect(),
             Err(AccessError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -79,6 +87,7 @@ impl AuthFile {
 
     /// Adds an entry.
     pub fn add(&mut self, entry: &Entry) {
+        self.has_added = true;
         self.lines.push(write_entry(entry));
     }
 
@@ -98,15 +107,17 @@ impl AuthFile {
     ///
     /// # Errors
     ///
-    /// The system's, and [`AccessError::BadLine`] where a line that was added does not go with another; the old file is
-    /// unchanged then.
+    /// The system's, and [`AccessError::BadLine`] where entries were added and the file has a line that cannot be used, or two
+    /// that do not go together; the old file is unchanged then. What is only taken away is taken away also from such a file.
     pub fn write(mut self) -> Result<(), AccessError> {
         let mut text = self.lines.join("\n");
         text.push('\n');
-        read_entries(text.as_bytes()).map_err(|line| AccessError::BadLine {
-            path: self.path.clone(),
-            line,
-        })?;
+        if self.has_added {
+            read_entries(text.as_bytes()).map_err(|line| AccessError::BadLine {
+                path: self.path.clone(),
+                line,
+            })?;
+        }
         let mut write = || {
             let mut file = OpenOptions::new().write(true).truncate(true).open(&self.lock)?;
             if let Some(old) = there(&self.path)? {
@@ -147,15 +158,6 @@ impl Drop for AuthFile {
             let _ = fs::remove_file(&self.lock);
         }
     }
-}
-
-fn read_file(path: &Path) -> Result<(Vec<Entry>, String), AccessError> {
-    let text = read_guarded(path)?;
-    let entries = read_entries(text.as_bytes()).map_err(|line| AccessError::BadLine {
-        path: path.to_owned(),
-        line,
-    })?;
-    Ok((entries, text))
 }
 
 /// Who is known to a running server.
@@ -205,6 +207,11 @@ impl Access {
             issuer.check_key(signed)?;
         }
         self.known().again(before, now)
+    }
+
+    /// How often the files of names and of keys were looked at since the start.
+    pub(crate) fn looks(&self) -> (u64, u64) {
+        (self.names.looks(), self.issuer.as_ref().map_or(0, Issuer::looks))
     }
 
     /// Reads the file of names again if it has changed. `Ok(true)`: who is known may be others now. After an error those
@@ -303,6 +310,33 @@ mod tests {
         let error = add("two").expect_err("a second").to_string();
         assert!(error.contains("line 2"), "{error}");
         assert_eq!(AuthFile::read(&path).expect("as it was").len(), 1);
+    }
+
+    /// A file that keeps a server from starting, because somebody wrote it by hand, can be mended by taking lines away.
+    #[test]
+    fn what_is_too_many_can_be_taken_away() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
+        let line = |name: &str| format!(r#"{{"name":"{name}","allow":[],"subject":"x"}}"#);
+        let text = [line("one"), line("two"), line("three"), "{".to_owned()].join("\n");
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("changed");
+        assert!(open(&path).is_err(), "three for a subject");
+        let revoke = |name: &str| {
+            let mut file = AuthFile::change(&path).expect("nobody else changes it");
+            assert_eq!(file.remove(|entry| entry.name == name), 1);
+            file.write().expect("written");
+        };
+        let mut file = AuthFile::change(&path).expect("nobody else changes it");
+        file.add(&entry("four", &new_token().expect("random")));
+        let error = file.write().expect_err("nothing is added to such a file").to_string();
+        assert!(error.contains("line 2"), "{error}");
+        revoke("two");
+        revoke("three");
+        let error = open(&path).expect_err("a line that is no entry").to_string();
+        assert!(error.contains("line 2"), "{error}");
+        fs::write(&path, line("one")).expect("written");
+        open(&path).expect("usable");
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Issuer {
         token.secret().split('.').count() == 3
     }
 
+    /// How often the keys were looked at since the start.
+    pub(super) fn looks(&self) -> u64 {
+        self.file.looks()
+    }
+
     /// Reads the keys again if they have changed. `Ok(true)`: they are others now.
     pub(super) fn reload(&self) -> Result<bool, AccessError> {
         let keys = self.file.again(|path| Keys::read(path, &self.config))?;
@@ -101,6 +106,9 @@ struct Key {
 /// What is read of a token.
 #[derive(Debug, Deserialize)]
 struct Claims {
+    /// One issuer. A list of them, which the comparison would take for any of its entries, is none.
+    #[serde(rename = "iss")]
+    _issuer: Option<String>,
     sub: String,
     /// Seconds since 1970, also parts of them.
     exp: f64,
@@ -139,11 +147,7 @@ impl Keys {
         if header.crit.is_some() {
             return Err(bad("it asks for extensions (crit) that this server does not have"));
         }
-        let key = self.find(&header)?;
-        let claims: Claims = match decode(token, &key.key, &key.validation) {
-            Ok(decoded) => decoded.claims,
-            Err(error) => return Err(key.denied(error.kind())),
-        };
+        let (key, claims) = self.check_signature(token, &header)?;
         let expires = at(claims.exp)?;
         if expires.after(SLACK) <= now {
             return Err(Denied::SignedExpired(expires));
@@ -156,26 +160,46 @@ impl Keys {
         Ok(Arc::new(Signed {
             subject: claims.sub.into(),
             key: Arc::clone(&key.thumbprint),
+            stated: expires,
             expires: expires.after(SLACK),
         }))
     }
 
-    /// The key that a token names. One that names none is taken where only one key can have signed it.
-    fn find(&self, header: &Header) -> Result<&Key, Denied> {
+    /// The key that has signed a token, and what it says. Of several keys with the name that it gives, as an issuer may have
+    /// them for a while, each is tried.
+    fn check_signature(&self, token: &str, header: &Header) -> Result<(&Key, Claims), Denied> {
+        let mut last = None;
+        for key in self.find(header)? {
+            match decode::<Claims>(token, &key.key, &key.validation) {
+                Ok(decoded) => return Ok((key, decoded.claims)),
+                Err(error) if *error.kind() == ErrorKind::InvalidSignature => last = Some(key.denied(error.kind())),
+                Err(error) => return Err(key.denied(error.kind())),
+            }
+        }
+        Err(last.unwrap_or_else(unknown_key))
+    }
+
+    /// The keys that may have signed a token: those that it names. For one that names none there is an answer only where one
+    /// key alone can have signed it.
+    fn find(&self, header: &Header) -> Result<Vec<&Key>, Denied> {
         let fits = |key: &&Key| key.validation.algorithms.contains(&header.alg);
         let Some(id) = &header.kid else {
-            let mut keys = self.0.iter().filter(fits);
-            return match (keys.next(), keys.next()) {
-                (Some(key), None) => Ok(key),
-                (None, _) => Err(other_algorithm()),
+            let keys: Vec<_> = self.0.iter().filter(fits).collect();
+            return match keys.len() {
+                1 => Ok(keys),
+                0 => Err(other_algorithm()),
                 _ => Err(bad("it does not say which key has signed it (kid)")),
             };
         };
-        let mut named = self.0.iter().filter(|key| key.id.as_ref() == Some(id)).peekable();
-        if named.peek().is_none() {
+        let named: Vec<_> = self.0.iter().filter(|key| key.id.as_ref() == Some(id)).collect();
+        if named.is_empty() {
             return Err(unknown_key());
         }
-        named.find(fits).ok_or_else(other_algorithm)
+        let fitting: Vec<_> = named.into_iter().filter(fits).collect();
+        if fitting.is_empty() {
+            return Err(other_algorithm());
+        }
+        Ok(fitting)
     }
 }
 
@@ -224,7 +248,7 @@ impl Key {
             )),
             ErrorKind::MissingRequiredClaim(claim) => bad(&format!("it lacks {claim}")),
             ErrorKind::Json(_) | ErrorKind::InvalidClaimFormat(_) => {
-                bad("what it says of its subject or its times (sub, exp, nbf) cannot be read")
+                bad("what it says of its issuer, its subject or its times (iss, sub, exp, nbf) cannot be read")
             }
             _ => bad("its signature is wrong"),
         }

@@ -43,7 +43,9 @@ pub(crate) struct Signed {
     pub(crate) subject: Arc<str>,
     /// The SHA-256 of the key.
     pub(crate) key: Arc<str>,
-    /// When it expires.
+    /// When it expires, as it says.
+    pub(crate) stated: Moment,
+    /// Until when it is believed, by the slack for clocks.
     pub(crate) expires: Moment,
 }
 
@@ -64,6 +66,14 @@ impl PartialEq for Principal {
 impl Eq for Principal {}
 
 impl Principal {
+    /// By when the peer should show another token; `None`: never.
+    pub(crate) fn renew_by(&self) -> Option<Moment> {
+        match (&self.known_by, self.expires) {
+            (KnownBy::Signed(signed), Some(end)) => Some(end.min(signed.stated)),
+            (_, end) => end,
+        }
+    }
+
     /// What is said to a peer whose time is up.
     pub(crate) fn expired(&self) -> Denied {
         match (&self.known_by, self.expires) {

@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 )]
 pub struct BadQuota(String);
 
+/// Why limits cannot be meant.
+const NOTHING_AT_ALL: &str = "a quota of 0 for bytes-in, bytes-out, calls or connections lets nothing be done at all: leave the \
+                              grant out, or revoke the token";
+
 /// The limits of one name, over all its connections to this server. What is absent is not limited. Of several lines with a
 /// name the lowest limits count, for all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +66,20 @@ impl Quota {
         Ok(())
     }
 
+    /// What cannot be meant by the limits.
+    ///
+    /// # Errors
+    ///
+    /// What, and what to say instead.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let rates = [self.bytes_in_per_second, self.bytes_out_per_second];
+        let counts = [self.calls, self.connections];
+        if rates.contains(&Some(0)) || counts.contains(&Some(0)) {
+            return Err(NOTHING_AT_ALL);
+        }
+        Ok(())
+    }
+
     /// The lower of each limit.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
@@ -100,6 +118,22 @@ impl fmt::Display for Quota {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_under_which_nothing_can_be_done_are_none() {
+        for (text, passes) in [
+            ("bytes-in=0", false),
+            ("bytes-out=0", false),
+            ("calls=0", false),
+            ("connections=0", false),
+            ("streams=0", true),
+            ("bytes-in=1", true),
+        ] {
+            let mut quota = Quota::default();
+            quota.set(text).expect(text);
+            assert_eq!(quota.check().is_ok(), passes, "{text}");
+        }
+    }
 
     #[test]
     fn limits_are_read_and_shown_alike_and_the_lower_ones_count() {

@@ -370,7 +370,7 @@ mod tests {
         let mut present = Presence::enter(&before, false, 0).expect("no limit of connections");
         present.begin_call().expect("one");
         present.begin_call().expect("two");
-        let mut present = Presence::enter(&after, false, present.calls).expect("no limit of connections");
+        present = Presence::enter(&after, false, present.calls).expect("no limit of connections");
         let mut others = Presence::enter(&before, false, 0).expect("no limit of connections");
         others.begin_call().expect("the other name has none");
         assert!(present.begin_call().is_err(), "three");

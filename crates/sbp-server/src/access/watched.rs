@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use rustix::fs::OFlags;
@@ -41,6 +42,8 @@ pub(super) struct Watched {
     path: PathBuf,
     /// `None`: it could not be read.
     stamp: Mutex<Option<Stamp>>,
+    /// How often it was looked at since it was read first.
+    looks: AtomicU64,
 }
 
 impl Watched {
@@ -53,7 +56,13 @@ impl Watched {
         let stamp = Mutex::new(Stamp::of(path));
         let content = read(path)?;
         let path = path.to_owned();
-        Ok((Self { path, stamp }, content))
+        let looks = AtomicU64::new(0);
+        Ok((Self { path, stamp, looks }, content))
+    }
+
+    /// How often it was looked at since it was read first.
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Acquire)
     }
 
     /// Reads the file again if it has changed. One that cannot be read is tried again each time, one that cannot be
@@ -63,10 +72,10 @@ impl Watched {
         read: impl FnOnce(&Path) -> Result<T, AccessError>,
     ) -> Result<Option<T>, AccessError> {
         let now = Stamp::of(&self.path);
-        if std::mem::replace(&mut *self.stamp.lock(), now) == now {
-            return Ok(None);
-        }
-        read(&self.path).map(Some).inspect_err(|error| {
+        let is_same = std::mem::replace(&mut *self.stamp.lock(), now) == now;
+        let content = if is_same { Ok(None) } else { read(&self.path).map(Some) };
+        self.looks.fetch_add(1, Ordering::Release);
+        content.inspect_err(|error| {
             // The file may be as it is now for ever, and hold a revocation: that the system lacked a descriptor for a
             // moment must not keep it from being read.
             if matches!(error, AccessError::Io { .. }) {

@@ -11,7 +11,9 @@ use crate::refusal::Refusal;
 /// So many HEARTBEATs that are not believed close the connection.
 const MOST_REFUSED: u8 = 3;
 /// How long before its token expires a peer is asked for another.
-const ASK_BEFORE: Duration = Duration::from_secs(10);
+pub(super) const ASK_BEFORE: Duration = Duration::from_secs(10);
+/// How long after that it is asked once more, where the server believes the token for longer than it says.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// So many tokens in so long are looked at; each may cost the check of a signature.
 const MOST_TOKENS: u8 = 20;
@@ -37,10 +39,8 @@ pub(super) enum Expiry {
     /// Not by itself.
     #[default]
     Never,
-    /// At `end`; before that it is asked for another token.
-    At { end: Instant },
-    /// At `end`; it has been asked.
-    Asked { end: Instant },
+    /// At `end`. It is asked for another token at `ask`, unless that is later.
+    At { ask: Instant, end: Instant },
 }
 
 impl Identification {
@@ -74,8 +74,7 @@ impl Identification {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         match self.expiry {
             Expiry::Never => None,
-            Expiry::At { end } => Some(end.checked_sub(ASK_BEFORE).unwrap_or(end)),
-            Expiry::Asked { end } => Some(end),
+            Expiry::At { ask, end } => Some(ask.min(end)),
         }
     }
 }

@@ -8,7 +8,7 @@ use sbp_messages::{ClientRole, ErrorCode, GoAway, HeartbeatRequest, Status};
 use sbp_session::{Outgoing, Session};
 
 use super::handler::Connection;
-use super::identification::{Expiry, unauthorized};
+use super::identification::{ASK_AGAIN, ASK_BEFORE, Expiry, unauthorized};
 use crate::access::{Asker, Deed, Denied, Gate, Presence, TokenDigest};
 use crate::refusal::Refusal;
 
@@ -133,11 +133,15 @@ impl Connection {
         if gate == self.gate {
             return;
         }
-        let expires = gate.principal().and_then(|principal| principal.expires);
+        let moment = self.node.moment();
+        let expires = gate
+            .principal()
+            .and_then(|principal| Some((principal.renew_by()?, principal.expires?)));
         self.identification.expiry = match expires {
             None => Expiry::Never,
-            Some(end) => Expiry::At {
-                end: now + end.from_now(self.node.moment()),
+            Some((renew_by, end)) => Expiry::At {
+                ask: now + renew_by.from_now(moment).saturating_sub(ASK_BEFORE),
+                end: now + end.from_now(moment),
             },
         };
         self.gate = gate;
@@ -165,32 +169,29 @@ impl Connection {
 
     /// Asks for another token when the peer's is about to expire, and closes the connection when it has.
     pub(super) fn check_expiry(&mut self, session: &mut Session, now: Instant) {
-        if self.identification.poll_timeout().is_none_or(|due| due > now) {
+        let Expiry::At { ask, end } = self.identification.expiry else {
             return;
-        }
-        match self.identification.expiry {
-            Expiry::Never => {}
-            Expiry::At { end } => {
-                self.identification.expiry = Expiry::Asked { end };
-                let header = self.replier.encode(&HeartbeatRequest::default());
-                let ask = Outgoing {
-                    opcode: OpCode::HEARTBEAT,
-                    header,
-                    payload: &[],
-                    user: 0,
-                    deadline: Some(end),
-                    receive_charge: 0,
-                };
-                // A connection that is going away takes nothing more, and ends by itself.
-                let _ = session.send_request(now, ask);
-            }
-            Expiry::Asked { .. } => {
-                let denied = self
-                    .gate
-                    .principal()
-                    .map_or(Denied::UnknownToken, |principal| principal.expired());
-                self.throw_out(session, now, &denied);
-            }
+        };
+        if end <= now {
+            let denied = self
+                .gate
+                .principal()
+                .map_or(Denied::UnknownToken, |principal| principal.expired());
+            self.throw_out(session, now, &denied);
+        } else if ask <= now {
+            let ask = now + ASK_AGAIN;
+            self.identification.expiry = Expiry::At { ask, end };
+            let header = self.replier.encode(&HeartbeatRequest::default());
+            let asking = Outgoing {
+                opcode: OpCode::HEARTBEAT,
+                header,
+                payload: &[],
+                user: 0,
+                deadline: Some(ask.min(end)),
+                receive_charge: 0,
+            };
+            // A connection that is going away takes nothing more, and ends by itself.
+            let _ = session.send_request(now, asking);
         }
     }
 
