@@ -503,6 +503,7 @@ class Server:
         http: str | None = None,
         http_hosts: Sequence[str] | None = None,
         metrics_per_stream: bool = False,
+        max_unauthenticated_connections: int | None = None,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
@@ -525,7 +526,8 @@ class Server:
         of each change. Without it everybody who can connect may do everything. With ``jwks``, a file with the public
         keys of whoever issues OAuth tokens (a JSON Web Key Set, read again like ``auth``), a client may show such a
         token (a JWT): ``jwt_issuer`` is its ``iss``, ``jwt_audience`` one of its ``aud``, and ``auth`` says what its
-        subject may do.
+        subject may do. ``max_unauthenticated_connections`` is how many connections may be open whose peers have not said
+        yet who they are (1,024); when there are so many, the oldest of them is closed for the next.
 
         ``audit`` is a file to which each change of streams and ranges, and each request that was refused by ``auth``,
         is appended: one JSON object on a line.

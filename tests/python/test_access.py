@@ -14,28 +14,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import sbp_native as sbp
 from python import oauth
+from python.names import run, token
 from sbp_native import aio
-
-
-def run(*arguments: str, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command ``sbp``, with ``more`` in its environment."""
-    command = [sys.executable, "-m", "sbp_native._cli", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **more})
-    assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
-
-
-def token(names: Path, name: str, *allow: str, more: Sequence[str] = ()) -> str:
-    """Has ``sbp token create`` make a token."""
-    grants = [word for grant in allow for word in ("--allow", grant)]
-    return run("token", "create", name, *grants, *more, "--auth", str(names)).stdout.strip()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 import sbp_native as sbp
 from long import wire
+from python.names import token
 
 #: So many connections are measured at once.
 COUNT = 200
@@ -113,19 +115,7 @@ def client_hello() -> bytes:
 @pytest.fixture
 def names(tmp_path: Path) -> Path:
     file = tmp_path / "names.jsonl"
-    command = [
-        sys.executable,
-        "-m",
-        "sbp_native._cli",
-        "token",
-        "create",
-        "job",
-        "--allow",
-        "read:*",
-        "--auth",
-        str(file),
-    ]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    token(file, "job", "read:*")
     return file
 
 
@@ -183,3 +173,21 @@ def test_one_who_is_not_known_costs_little(names: Path, tls: sbp.Tls, kind: str,
             each = (settled(server, COUNT) - before) / COUNT
         print(f"{kind} {where}: {each:,.0f} bytes each")
         assert 1_000 < each <= MOST, f"{each:,.0f} bytes each"
+
+
+def test_the_oldest_stranger_leaves_for_the_newest(names: Path) -> None:
+    known = token(names, "known", "read:*")
+    with (
+        sbp.Server(auth=names, max_unauthenticated_connections=2) as server,
+        sbp.connect(server.address, token=known) as client,
+        contextlib.ExitStack() as open_until_the_end,
+    ):
+        client.list_streams()
+        host, port = server.address.rsplit(":", 1)
+        strangers = [
+            open_until_the_end.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(3)
+        ]
+        assert strangers[0].recv(1) == b""
+        client.list_streams()
+        strangers[2].sendall(wire.frame(wire.PING, 1))
+        assert strangers[2].recv(1)

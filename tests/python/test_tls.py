@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import sbp_native as sbp
+from python.names import token
 from sbp_native import aio
 
 
@@ -191,19 +192,7 @@ def test_certificates_are_replaced_under_writers(made: Path, tmp_path: Path, nam
 
 def test_http_speaks_tls_too_with_a_token_for_other_machines(made: Path, tmp_path: Path) -> None:
     names = tmp_path / "names"
-    command = [
-        sys.executable,
-        "-m",
-        "sbp_native._cli",
-        "token",
-        "create",
-        "ops",
-        "--allow",
-        "admin:*",
-        "--auth",
-        str(names),
-    ]
-    token = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    ops = token(names, "ops", "admin:*")
     tls = sbp.Tls(cert=made / "server.crt", key=made / "server.key", ca=made / "ca.crt")
     with sbp.Server(durability="none", tls=tls, http="https://0.0.0.0:0", auth=names) as server:
         assert server.http_address is not None
@@ -212,7 +201,7 @@ def test_http_speaks_tls_too_with_a_token_for_other_machines(made: Path, tmp_pat
         trusted = ssl.create_default_context(cafile=made / "ca.crt")
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(url, context=trusted, timeout=20)
-        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {ops}"})
         with urllib.request.urlopen(request, context=trusted, timeout=20) as answer:
             assert answer.read().endswith(b"# EOF\n")
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):

@@ -152,7 +152,7 @@ impl Server {
         data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
         max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None, auth = None,
         jwks = None, jwt_issuer = None, jwt_audience = None, audit = None, http = None, http_hosts = None,
-        metrics_per_stream = false,
+        metrics_per_stream = false, max_unauthenticated_connections = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -175,6 +175,7 @@ impl Server {
         http: Option<String>,
         http_hosts: Option<Vec<String>>,
         metrics_per_stream: bool,
+        max_unauthenticated_connections: Option<usize>,
     ) -> PyResult<Self> {
         let durability = match durability {
             "fsync" => Durability::Fsync,
@@ -200,6 +201,9 @@ impl Server {
         if let Some(count) = max_connections {
             config.max_connections = count;
             config.max_connections_per_address = count;
+        }
+        if let Some(count) = max_unauthenticated_connections {
+            config.max_unauthenticated_connections = count;
         }
         if let Some(interval) = time::duration(retention_interval)? {
             config.retention_interval = interval;
