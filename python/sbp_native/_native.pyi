@@ -691,7 +691,7 @@ class HeldFrames:
 class HeldFrame:
     """One frame that a proxy keeps back until it is told what to do.
 
-    One that is forgotten is passed on when its :class:`HeldFrames` are released, and at once if they have been.
+    One that is forgotten is passed on when its ``HeldFrames`` are released, and at once if they have been.
     """
 
     @property
