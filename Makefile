@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Runs plans and stages of tests/stages/plan.py, where their commands stand, and ends with a table of what each took.
 STAGES := $(PYTHON) -m tests.stages
-.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel dist test-dist install install-tested publish clean
+.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel dist test-dist test-container install install-tested publish clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -65,6 +65,10 @@ dist: venv ## Build what is published, into target/dist: wheels for x86_64 and a
 
 test-dist: ## Run the aarch64 wheel of target/dist on an emulated machine (Debian's qemu-user and arm64 packages).
 	@$(PYTHON) tests/wheel/aarch64.py $(DISTRIBUTIONS)
+
+WHEELS_OF_IMAGE ?= $(WHEELS)
+test-container: ## Build docs/operate/Containerfile with podman and run it: TLS, a token, SIGTERM, a volume, no root. BASE=debian makes the base image from Debian's packages.
+	@$(PYTHON) tests/wheel/container.py --wheels $(WHEELS_OF_IMAGE) $(if $(filter debian,$(BASE)),--debian)
 
 INDEX ?=
 DIST ?=
