@@ -12,6 +12,7 @@
 //! ends after it. The listener has a thread of its own, and everything that a client of it can use is bounded, so that
 //! whoever asks slowly or often does not hurt the server.
 
+mod activity;
 mod ask;
 mod guard;
 mod listener;

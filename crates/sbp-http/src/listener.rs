@@ -1,18 +1,16 @@
 //! The HTTP listener and its thread.
 
-use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use sbp_server::{ServerConfig, ServerTlsFiles, StartError, TlsFileError, check_listen_address};
 use sbp_transport::{Descriptors, Link, ListenError, ServerTls, Socket, accept_options, listen};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,10 +19,14 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
+use crate::activity::Activity;
 use crate::routes::{Answers, THREADS, routes};
 
-/// Connections at once. One more ends the oldest of them.
+/// Connections at once. For one more, the oldest is ended of those that have not sent a whole request, else of those that
+/// were answered, else of those that do not read their answers. While all are being answered, the next one waits.
 const CONNECTIONS: usize = 64;
+/// How often it is looked whether one of them is not any more.
+const LOOK_AGAIN: Duration = Duration::from_millis(25);
 /// How long the handshake of TLS may take, or the head of a request, and how long a connection may be idle between two.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// How long a connection may last if nothing else is said.
@@ -114,7 +116,7 @@ impl HttpServer {
             tls: tls.clone(),
             lifetime: config.lifetime,
             connections: JoinSet::new(),
-            oldest: VecDeque::new(),
+            open: Vec::new(),
         };
         let thread = std::thread::Builder::new().name("sbp-http".to_owned()).spawn(move || {
             runtime.block_on(acceptor.run(listener, stopped));
@@ -226,23 +228,29 @@ struct Acceptor {
     tls: Option<Arc<ServerTls>>,
     lifetime: Duration,
     connections: JoinSet<()>,
-    /// The connections, the oldest first, and some that have ended.
-    oldest: VecDeque<AbortHandle>,
+    /// The connections, and some that have ended.
+    open: Vec<(AbortHandle, Activity)>,
 }
 
 impl Acceptor {
     /// Accepts until told to stop. Connections end with this.
     async fn run(mut self, listener: TcpListener, mut stop: watch::Receiver<bool>) {
         let registered = self.descriptors.register(listener.as_raw_fd());
+        // One for which there was no room.
+        let mut waiting = None;
         loop {
+            if waiting.is_some() && self.make_room(Instant::now()) {
+                waiting.take().into_iter().for_each(|stream| self.serve(stream));
+            }
             let accepted = tokio::select! {
                 biased;
                 _ = stop.changed() => break,
                 Some(_) = self.connections.join_next() => continue,
-                accepted = listener.accept() => accepted,
+                () = tokio::time::sleep(LOOK_AGAIN), if waiting.is_some() => continue,
+                accepted = listener.accept(), if waiting.is_none() => accepted,
             };
             match accepted {
-                Ok((stream, _)) => self.serve(stream),
+                Ok((stream, _)) => waiting = Some(stream),
                 // The peer has gone, or the system has run out of something: trying again at once would spin.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
@@ -251,26 +259,38 @@ impl Acceptor {
         self.connections.shutdown().await;
     }
 
-    fn serve(&mut self, stream: TcpStream) {
-        self.oldest.retain(|connection| !connection.is_finished());
-        if self.oldest.len() >= CONNECTIONS
-            && let Some(oldest) = self.oldest.pop_front()
-        {
-            oldest.abort();
+    /// Ends a connection if there are as many as there may be; false if none of them may go now.
+    fn make_room(&mut self, now: Instant) -> bool {
+        self.open.retain(|(connection, _)| !connection.is_finished());
+        if self.open.len() < CONNECTIONS {
+            return true;
         }
+        let activities = self.open.iter().map(|(_, activity)| activity);
+        let Some(place) = Activity::first_to_go(activities, now) else {
+            return false;
+        };
+        self.open.swap_remove(place).0.abort();
+        true
+    }
+
+    fn serve(&mut self, stream: TcpStream) {
         // Without them a peer that is gone is noticed later.
         let _set = accept_options(&stream);
         let socket = Socket::new(stream, &self.descriptors);
         let (router, tls, lifetime) = (self.router.clone(), self.tls.clone(), self.lifetime);
-        let serving = self.connections.spawn(async move {
-            // What a client does wrong, or how slow it is, is its own affair.
-            let _ended = timeout(lifetime, serve(socket, tls, router)).await;
+        let activity = Activity::new(Instant::now());
+        let serving = self.connections.spawn({
+            let activity = activity.clone();
+            async move {
+                // What a client does wrong, or how slow it is, is its own affair.
+                let _ended = timeout(lifetime, serve(socket, tls, router, &activity)).await;
+            }
         });
-        self.oldest.push_back(serving);
+        self.open.push((serving, activity));
     }
 }
 
-async fn serve(socket: Socket, tls: Option<Arc<ServerTls>>, router: Router) {
+async fn serve(socket: Socket, tls: Option<Arc<ServerTls>>, router: Router, activity: &Activity) {
     let link = match tls {
         None => Link::plain(socket),
         Some(tls) => match Link::accept(socket, &tls, HEAD_TIME).await {
@@ -286,6 +306,6 @@ async fn serve(socket: Socket, tls: Option<Arc<ServerTls>>, router: Router) {
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEADERS)
-        .serve_connection(TokioIo::new(link), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(activity.around(link)), activity.answering(router));
     let _ended = connection.await;
 }

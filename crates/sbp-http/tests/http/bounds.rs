@@ -2,15 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_e2e::admin::create_many;
 use sbp_e2e::peer::Peer;
-use sbp_e2e::servers::quick_config;
+use sbp_e2e::servers::{config, quick_config};
 use sbp_http::{HttpConfig, ObservedServer};
+use sbp_server::ServerConfig;
+use sbp_sim::{Held, Operation, SimFileSystem};
 
-use super::{anywhere, ask, connect, read_answer, start, until};
+use super::{anywhere, ask, connect, get, read_answer, start, until};
 
 #[test]
 fn connections_that_never_finish_their_question_hold_up_nobody() {
@@ -63,6 +66,96 @@ fn a_question_has_a_bounded_head() {
     }
     let _ = write!(stream, "\r\n");
     assert_eq!(read_answer(stream).code, 431);
+}
+
+/// Connects so often that one more has to make room, without a whole request, and waits until all of them were accepted.
+fn say_nothing(server: &ObservedServer) -> Vec<TcpStream> {
+    let silent = (0..200).map(|number: usize| {
+        let mut stream = connect(server.http_addr().unwrap());
+        if number.is_multiple_of(2) {
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ").unwrap();
+        }
+        stream
+    });
+    let silent = silent.collect();
+    assert_eq!(ask(server, "/health/live").code, 200);
+    silent
+}
+
+/// A server whose figures wait for the disk, the disk, and what has it wait.
+fn waiting_figures() -> (ObservedServer, Held) {
+    let disk = SimFileSystem::new();
+    let config = ServerConfig {
+        files: Some(Arc::new(disk.clone())),
+        segment_bytes: Some(1 << 20),
+        disk_patience: Duration::from_secs(600),
+        ..config(Some(Path::new("/data")))
+    };
+    let server = start(config.clone());
+    let mut peer = Peer::connect(&server);
+    let cursor = peer.create("_sbp/cursors/billing");
+    peer.store(cursor, br#"{"positions": [{"stream": 1, "next": 0}]}"#);
+    drop(server);
+    // What it had in memory is on the disk alone.
+    let server = start(config);
+    let held = disk.hold(Operation::Read, "");
+    (server, held)
+}
+
+#[test]
+fn who_says_nothing_cuts_off_nobody_who_is_being_answered() {
+    let (server, held) = waiting_figures();
+    let address = server.http_addr().unwrap();
+    let waiting = std::thread::spawn(move || get(address, "/status.json"));
+    held.wait_until_reached();
+    let silent = say_nothing(&server);
+    drop(held);
+    let answer = waiting.join().unwrap();
+    assert_eq!(answer.code, 200);
+    assert_eq!(answer.json()["phase"], "serving", "all of it");
+    drop(silent);
+}
+
+#[test]
+fn who_says_nothing_goes_before_those_who_were_answered() {
+    const QUESTION: &[u8] = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let server = start(quick_config(None, "127.0.0.1:0"));
+    let mut known = connect(server.http_addr().unwrap());
+    let mut answer = [0; 4];
+    known.write_all(QUESTION).unwrap();
+    known.read_exact(&mut answer).unwrap();
+    let silent = say_nothing(&server);
+    // What is left of the first answer, and the second one.
+    known.write_all(&QUESTION[..QUESTION.len() - 2]).unwrap();
+    known.write_all(b"Connection: close\r\n\r\n").unwrap();
+    let mut rest = String::new();
+    known.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest.matches("alive").count(), 2, "{rest}");
+    drop(silent);
+}
+
+#[test]
+fn while_all_are_being_answered_the_next_one_waits() {
+    const ALL: usize = 64;
+    let (server, held) = waiting_figures();
+    let mut asked: Vec<_> = (0..ALL).map(|_| connect(server.http_addr().unwrap())).collect();
+    for stream in &mut asked {
+        stream
+            .write_all(b"GET /status.json?limit=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
+    }
+    held.wait_until_reached();
+    let mut more = connect(server.http_addr().unwrap());
+    write!(
+        more,
+        "GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    drop(held);
+    for stream in asked {
+        assert_eq!(read_answer(stream).code, 200);
+    }
+    assert_eq!(read_answer(more).code, 200);
 }
 
 /// Asks for metrics so often that the answers fill all buffers between the two ends, and reads none of them.

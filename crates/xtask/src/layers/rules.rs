@@ -45,7 +45,7 @@ pub(super) const EDGES: [(&str, &str); 21] = [
     ("sbp-log", "sbp-types sbp-locks sbp-buffers"),
     ("sbp-client", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport"),
     ("sbp-server", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport sbp-log"),
-    ("sbp-http", "sbp-transport sbp-server"),
+    ("sbp-http", "sbp-locks sbp-transport sbp-server"),
     ("sbp-cli", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-proxy"),
     ("sbp-proxy", "sbp-locks sbp-frame sbp-transport"),
     ("sbp-python", "sbp-types sbp-locks sbp-buffers sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-cli sbp-proxy sbp-python-macros"),
