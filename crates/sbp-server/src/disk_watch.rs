@@ -4,18 +4,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
 use sbp_log::{File, FileLock, FileSystem, OpenMode, Space};
 
+use crate::regular::Regular;
+use crate::running_time::RunningTime;
+
 /// How many times within its patience the watch looks at what is under way.
-const LOOKS: u32 = 4;
+const LOOKS: u32 = 10;
 
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Knows which operations of the disk are under way, and since when.
+/// Knows which operations of the disk are under way, and for how long. Time in which this process did not run does not count:
+/// the disk may have answered then.
 #[derive(Debug)]
 pub(crate) struct DiskWatch {
     /// From when on an operation that has not returned is a problem.
@@ -23,8 +27,9 @@ pub(crate) struct DiskWatch {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    time: RunningTime,
     next: u64,
     /// By number, and so the oldest first.
     under_way: BTreeMap<u64, UnderWay>,
@@ -32,7 +37,8 @@ struct State {
 
 #[derive(Clone, Debug)]
 struct UnderWay {
-    began: Instant,
+    /// The running time when it began.
+    began: Duration,
     what: &'static str,
     path: Arc<Path>,
     is_told: bool,
@@ -61,9 +67,26 @@ impl fmt::Display for Hung {
 }
 
 impl DiskWatch {
+    /// A watch that has to be [kept](Self::keep).
     pub(crate) fn new(patience: Duration) -> Arc<Self> {
-        let state = Mutex::default();
+        Self::begun_at(Instant::now(), patience)
+    }
+
+    fn begun_at(now: Instant, patience: Duration) -> Arc<Self> {
+        let state = Mutex::new(State {
+            time: RunningTime::new(now, pause(patience)),
+            next: 0,
+            under_way: BTreeMap::new(),
+        });
         Arc::new(Self { patience, state })
+    }
+
+    /// A thread that logs operations that hang, once each.
+    pub(crate) fn keep(self: &Arc<Self>) -> io::Result<Regular> {
+        let watch = Arc::clone(self);
+        Regular::start("sbp-disk-watch", pause(self.patience), move || {
+            watch.look(Instant::now())
+        })
     }
 
     /// The same files, watched.
@@ -74,16 +97,20 @@ impl DiskWatch {
 
     /// For how long the oldest operation has been under way; zero if none is.
     pub(crate) fn wait(&self) -> Duration {
-        let state = self.state.lock();
-        let oldest = state.under_way.values().next();
-        oldest.map_or(Duration::ZERO, |oldest| oldest.began.elapsed())
+        self.state
+            .lock()
+            .oldest(Instant::now())
+            .map_or(Duration::ZERO, |(_, so_far)| so_far)
     }
 
     /// The oldest operation, if it has been under way for too long.
     pub(crate) fn hung(&self) -> Option<Hung> {
+        self.hung_at(Instant::now())
+    }
+
+    fn hung_at(&self, now: Instant) -> Option<Hung> {
         let state = self.state.lock();
-        let oldest = state.under_way.values().next()?;
-        let for_now = oldest.began.elapsed();
+        let (oldest, for_now) = state.oldest(now)?;
         (for_now > self.patience).then(|| Hung {
             what: oldest.what,
             path: Arc::clone(&oldest.path),
@@ -91,26 +118,17 @@ impl DiskWatch {
         })
     }
 
-    /// Logs operations that hang, once each, until the watch is dropped.
-    pub(crate) async fn tell(watch: Weak<Self>) {
-        loop {
-            let Some(pause) = watch.upgrade().map(|watch| watch.look()) else {
-                return;
-            };
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    fn look(&self) -> Duration {
+    fn look(&self, now: Instant) {
         let mut state = self.state.lock();
+        state.time.go_on(now);
+        let ran = state.time.at(now);
         let hung = state.under_way.values_mut().filter(|one| !one.is_told);
-        for one in hung.take_while(|one| one.began.elapsed() > self.patience) {
+        for one in hung.take_while(|one| ran.saturating_sub(one.began) > self.patience) {
             one.is_told = true;
-            let seconds = one.began.elapsed().as_secs_f64();
+            let seconds = ran.saturating_sub(one.began).as_secs_f64();
             let (operation, file) = (one.what, one.path.display());
             tracing::error!(operation, %file, seconds, "the disk does not answer");
         }
-        (self.patience / LOOKS).max(LEAST_PAUSE)
     }
 
     /// Watches a question for the room of this directory's disk that goes past the [files](Self::around).
@@ -119,28 +137,49 @@ impl DiskWatch {
     }
 
     fn during<T>(&self, what: &'static str, path: &Arc<Path>, operation: impl FnOnce() -> T) -> T {
-        let number = {
-            let mut state = self.state.lock();
-            state.next += 1;
-            let number = state.next;
-            let under_way = UnderWay {
-                began: Instant::now(),
-                what,
-                path: Arc::clone(path),
-                is_told: false,
-            };
-            state.under_way.insert(number, under_way);
-            number
-        };
+        let number = self.begin(Instant::now(), what, path);
         let outcome = operation();
-        let ended = self.state.lock().under_way.remove(&number);
+        self.end(Instant::now(), number);
+        outcome
+    }
+
+    fn begin(&self, now: Instant, what: &'static str, path: &Arc<Path>) -> u64 {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let number = state.next;
+        let under_way = UnderWay {
+            began: state.time.at(now),
+            what,
+            path: Arc::clone(path),
+            is_told: false,
+        };
+        state.under_way.insert(number, under_way);
+        number
+    }
+
+    fn end(&self, now: Instant, number: u64) {
+        let mut state = self.state.lock();
+        let (ended, ran) = (state.under_way.remove(&number), state.time.at(now));
+        drop(state);
         if let Some(one) = ended.filter(|one| one.is_told) {
-            let seconds = one.began.elapsed().as_secs_f64();
+            let seconds = ran.saturating_sub(one.began).as_secs_f64();
             let (operation, file) = (one.what, one.path.display());
             tracing::warn!(operation, %file, seconds, "the disk answers again");
         }
-        outcome
     }
+}
+
+impl State {
+    /// The oldest operation, and for how long it has been under way.
+    fn oldest(&self, now: Instant) -> Option<(&UnderWay, Duration)> {
+        let oldest = self.under_way.values().next()?;
+        Some((oldest, self.time.at(now).saturating_sub(oldest.began)))
+    }
+}
+
+/// How long the watch waits between two looks.
+fn pause(patience: Duration) -> Duration {
+    (patience / LOOKS).max(LEAST_PAUSE)
 }
 
 /// The words for operations, as they follow "to".
@@ -252,5 +291,87 @@ impl File for WatchedFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.during(word::SYNC, |file| file.sync_data())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// A watch with an operation under way, and a clock that the test sets.
+    struct Watched {
+        watch: Arc<DiskWatch>,
+        now: Instant,
+        number: u64,
+    }
+
+    impl Watched {
+        fn new() -> Self {
+            let now = Instant::now();
+            let watch = DiskWatch::begun_at(now, PATIENCE);
+            let number = watch.begin(now, word::SYNC, &Arc::from(Path::new("segment")));
+            Self { watch, now, number }
+        }
+
+        /// Time passes in which the watch looks as it should.
+        fn run(&mut self, time: Duration) {
+            let end = self.now + time;
+            while self.now < end {
+                self.now += pause(PATIENCE);
+                self.watch.look(self.now);
+            }
+        }
+
+        fn is_told(&self) -> bool {
+            let told = self.watch.hung_at(self.now).is_some();
+            let logged = self.watch.state.lock().under_way[&self.number].is_told;
+            assert!(told || !logged, "what is in the log is a problem too");
+            logged
+        }
+    }
+
+    #[test]
+    fn an_operation_that_hangs_is_told_after_the_patience() {
+        let mut watched = Watched::new();
+        watched.run(PATIENCE - pause(PATIENCE));
+        assert!(!watched.is_told());
+        watched.run(3 * pause(PATIENCE));
+        assert!(watched.is_told());
+        watched.watch.end(watched.now, watched.number);
+        assert!(watched.watch.hung_at(watched.now).is_none());
+    }
+
+    #[test]
+    fn time_in_which_the_process_was_stopped_is_not_the_disks() {
+        let mut watched = Watched::new();
+        for _ in 0..3 {
+            watched.run(pause(PATIENCE));
+            watched.now += HOUR;
+            assert!(
+                watched.watch.hung_at(watched.now).is_none(),
+                "asked before the watch has looked"
+            );
+        }
+        watched.run(pause(PATIENCE));
+        assert!(!watched.is_told());
+        watched.run(PATIENCE);
+        assert!(watched.is_told(), "it does hang, also while the process runs");
+    }
+
+    #[test]
+    fn operations_that_begin_and_end_around_a_stop_count_from_their_own_beginning() {
+        let mut watched = Watched::new();
+        watched.watch.end(watched.now, watched.number);
+        watched.now += HOUR;
+        watched.number = watched
+            .watch
+            .begin(watched.now, word::READ, &Arc::from(Path::new("segment")));
+        watched.run(PATIENCE / 2);
+        assert!(!watched.is_told());
+        watched.run(PATIENCE);
+        assert!(watched.is_told());
     }
 }

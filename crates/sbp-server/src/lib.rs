@@ -39,6 +39,7 @@ mod refusals;
 mod regular;
 mod reject;
 mod roles;
+mod running_time;
 mod runtime;
 mod scrape;
 mod server;

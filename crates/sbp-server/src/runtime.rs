@@ -34,6 +34,7 @@ use crate::offer::Offer;
 use crate::places::{PlaceLimits, Places};
 use crate::range::{RangeServer, Readers};
 use crate::refusals::Refusals;
+use crate::regular::Regular;
 use crate::roles::keep_in_touch;
 use crate::start::{OpenedRoles, StartContext};
 use crate::stats::{Counters, ServerStats, seconds_since};
@@ -71,6 +72,8 @@ pub(crate) struct ServerRuntime {
     durability: Durability,
     monitor: Monitor,
     observed: Arc<Observed>,
+    /// Ends the watch over the disk when all else has ended.
+    _watching: Regular,
 }
 
 impl ServerRuntime {
@@ -103,7 +106,7 @@ impl ServerRuntime {
             peer_tls: &peer_tls,
         };
         let session = session_config(config);
-        let disk = watch_disk(config, &reception);
+        let (disk, watching) = watch_disk(config)?;
         let files = disk.around(file_system(config));
         config.monitor.enter(Phase::Recovering);
         let log = log_config(config, &data_dir, &disk);
@@ -138,6 +141,7 @@ impl ServerRuntime {
         Ok(Self {
             monitor: config.monitor.clone(),
             observed,
+            _watching: watching,
             runtime,
             reception,
             stop,
@@ -252,11 +256,13 @@ impl ServerRuntime {
 }
 
 /// Has it seen, from now on, when the disk does not answer.
-fn watch_disk(config: &ServerConfig, reception: &Runtime) -> Arc<DiskWatch> {
+fn watch_disk(config: &ServerConfig) -> Result<(Arc<DiskWatch>, Regular), StartError> {
     let disk = DiskWatch::new(config.disk_patience);
-    reception.spawn(DiskWatch::tell(Arc::downgrade(&disk)));
+    let watching = disk
+        .keep()
+        .map_err(StartError::io("start a thread that watches the disk"))?;
     config.monitor.watch(Arc::clone(&disk));
-    disk
+    Ok((disk, watching))
 }
 
 /// Has the disk asked for its room, from now on.

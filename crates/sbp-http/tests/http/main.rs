@@ -6,6 +6,7 @@ mod bounds;
 mod hung;
 mod known;
 mod paths;
+mod stopped;
 mod tls;
 mod troubles;
 

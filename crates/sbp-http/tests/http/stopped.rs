@@ -1,0 +1,101 @@
+//! A server whose process is stopped: what passes meanwhile is not its disk's.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use sbp_e2e::batches::raw_batch;
+use sbp_e2e::peer::{Peer, append_request};
+use sbp_e2e::process::again;
+use sbp_e2e::servers::config;
+use sbp_server::ServerConfig;
+use sbp_sim::{Operation, SimFileSystem};
+
+use super::troubles::{begin_log, kinds, logged};
+use super::{ask, start, until};
+
+const CHILD: &str = "SBP_CHILD_STOPPED";
+const PATIENCE: Duration = Duration::from_secs(4);
+const STOPPED: Duration = Duration::from_secs(6);
+
+/// A child that does not outlive its owner.
+struct Owned(Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn seconds_in_which_a_server_is_stopped_are_not_those_of_its_disk() {
+    let mut command = again("stopped::serve_while_stopped");
+    let mut child = Owned(command.env(CHILD, "1").stdout(Stdio::piped()).spawn().unwrap());
+    let output = BufReader::new(child.0.stdout.take().unwrap());
+    // Kept until the child has ended: a closed pipe would end it.
+    let mut lines = output.lines().map_while(Result::ok);
+    lines.find(|line| line.ends_with("held")).unwrap();
+    let pid = Pid::from_child(&child.0);
+    kill_process(pid, Signal::STOP).unwrap();
+    let (_, state) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert!(state.stopped(), "{state:?}");
+    // This is no waiting for something: it is what the test is about.
+    std::thread::sleep(STOPPED);
+    child.0.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    let outcome = child.0.wait().unwrap();
+    drop(lines);
+    assert!(outcome.success(), "what the child says stands above");
+}
+
+/// The process that is stopped, with a sync under way.
+#[test]
+#[ignore = "another test starts it, in a process of its own"]
+fn serve_while_stopped() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    begin_log();
+    let disk = SimFileSystem::new();
+    let server = start(ServerConfig {
+        files: Some(Arc::new(disk.clone())),
+        segment_bytes: Some(1 << 20),
+        disk_patience: PATIENCE,
+        ..config(Some(std::path::Path::new("/data")))
+    });
+    let wrong = || {
+        ask(&server, "/health/ready").json()["problems"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    let mut peer = Peer::connect(&server);
+    let stream = peer.create("s");
+    let held = disk.hold(Operation::Sync, "segment-");
+    let batch = raw_batch(b"waits");
+    let append = peer.send(&append_request(&[(stream, batch.len())]), &batch);
+    held.wait_until_reached();
+    let before = Instant::now();
+    #[allow(clippy::print_stdout, reason = "the process that started this one reads it")]
+    {
+        println!("held");
+    }
+    std::io::stdin().lock().read_line(&mut String::new()).unwrap();
+    assert!(before.elapsed() > PATIENCE, "it was stopped");
+    // The watch looks ten times in its patience.
+    let went_on = Instant::now();
+    while went_on.elapsed() < PATIENCE / 4 {
+        assert!(wrong().is_empty(), "{:?}", wrong());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!logged("the disk does not answer"));
+    // It is seen all the same, if the disk goes on not answering.
+    until("the hung sync", || kinds(&wrong()) == ["disk-hung"]);
+    until("the log", || logged("the disk does not answer operation=\"sync\""));
+    drop(held);
+    peer.answer(append);
+}
