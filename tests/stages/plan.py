@@ -11,7 +11,10 @@ ENVIRONMENT = Stage("environment", ("make --no-print-directory venv",))
 FORMATTING = Stage(
     "formatting", ("cargo fmt --all --check", "{bin}/ruff format --check --quiet .", "{bin}/ruff check --quiet .")
 )
-RULES = Stage("layers, licences and sizes", ("cargo xtask layers", "cargo xtask licenses --check", "cargo xtask sizes"))
+RULES = Stage(
+    "layers, licences and sizes",
+    ("cargo xtask layers", "cargo xtask licenses --check", "cargo xtask duplicates", "cargo xtask sizes"),
+)
 GENERATED = Stage(
     "generated code and vectors",
     ("cargo xtask codegen --check", "{bin}/python -m tests.vectors.make --check"),

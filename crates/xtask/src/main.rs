@@ -9,6 +9,7 @@
 )]
 
 mod codegen;
+mod duplicates;
 mod fuzz;
 mod graph;
 mod layers;
@@ -23,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 /// Chores of the repository.
 ///
-/// `make check` runs `codegen --check`, `layers`, `licenses --check` and `sizes`; CI runs `make check`.
+/// `make check` runs `codegen --check`, `duplicates`, `layers`, `licenses --check` and `sizes`; CI runs `make check`.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version, max_term_width = 100)]
 struct Arguments {
@@ -43,6 +44,8 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Check that no crate is compiled in more versions than are listed, each with its reason.
+    Duplicates,
     /// Build the fuzz targets with coverage and run each for a while, from the seeds and what earlier runs found.
     ///
     /// Works on the stable toolchain. Corpus, build and findings are in target/fuzz. `cargo test -p sbp-fuzz` runs the
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Codegen { check: true } => codegen::check(),
         Chore::Codegen { check: false } => codegen::generate(),
+        Chore::Duplicates => duplicates::check(),
         Chore::Fuzz(arguments) => fuzz::fuzz(&arguments),
         Chore::Layers => layers::check(),
         Chore::Licenses { check: true } => licenses::check(),
