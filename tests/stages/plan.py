@@ -99,6 +99,12 @@ LONG: Plan = (
         {"SBP_POWER_LOSS_SEEDS": "{runs}"},
         100,
     ),
+    Stage(
+        "clusters by chance, runs of each scenario",
+        (f"{_CARGO.replace('--workspace', '--package sbp-world')} --test rules -- no_run",),
+        {"SBP_WORLDS": "{runs}"},
+        1_000_000,
+    ),
     Stage("all Rust tests, with every kill and cut", ("python3 -m tests.stages.rust",), {"SBP_THOROUGH": "1"}),
     Stage("fuzzer, seconds for each target", ("cargo xtask fuzz --seconds {runs}",), {}, 60),
     Stage("fuzzer, batches", ("cargo xtask fuzz --target batch --seconds {runs}",), {}, 60),

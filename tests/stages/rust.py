@@ -28,6 +28,8 @@ LONG = (
     "e2e/memory",
     "sbp-session/rules",
     "sbp-log/log",
+    "sbp-world/search",
+    "sbp-world/rules",
     "sbp-server",
     "e2e/client",
     "e2e/server",

@@ -17,7 +17,7 @@ struct Known {
 
 /// What is there today. A new one costs time of everybody who builds this, room in the wheel, and a second look at each advisory: ask
 /// for another version or feature, or say here why not.
-const KNOWN: [Known; 7] = [
+const KNOWN: [Known; 10] = [
     Known {
         name: "base64",
         versions: &["0.22", "0.23"],
@@ -34,9 +34,24 @@ const KNOWN: [Known; 7] = [
         reason: "ahash, under arrow-array, asks for 0.3, we and tempfile for 0.4",
     },
     Known {
+        name: "hashbrown",
+        versions: &["0.14", "0.17"],
+        reason: "dashmap, under stateright, asks for 0.14 in tests alone, others for 0.17",
+    },
+    Known {
         name: "num-bigint",
         versions: &["0.4", "0.5"],
         reason: "der-parser, under x509-parser, asks for 0.4, arrow-buffer for 0.5",
+    },
+    Known {
+        name: "rand",
+        versions: &["0.10", "0.9"],
+        reason: "in tests alone: stateright asks for 0.9, proptest for 0.10",
+    },
+    Known {
+        name: "rand_core",
+        versions: &["0.10", "0.9"],
+        reason: "in tests alone: as rand",
     },
     Known {
         name: "syn",

@@ -4,7 +4,7 @@
 pub(super) const RULES: [(&str, &str); 11] = [
     (
         "L1",
-        "the core (types, buffers, frame, schema, messages, record, session, log) has no runtime, no sockets, no Python; all of it but log reads no clock",
+        "the core (types, buffers, frame, schema, messages, record, session, replication, log) has no runtime, no sockets, no Python; all of it but log reads no clock",
     ),
     (
         "L2",
@@ -32,7 +32,7 @@ pub(super) const RULES: [(&str, &str); 11] = [
 
 /// What each crate of ours may use among ours, by name. A crate that is not listed may use nothing, and is reported.
 #[rustfmt::skip]
-pub(super) const EDGES: [(&str, &str); 21] = [
+pub(super) const EDGES: [(&str, &str); 23] = [
     ("sbp-types", ""),
     ("sbp-locks", ""),
     ("sbp-buffers", ""),
@@ -43,6 +43,7 @@ pub(super) const EDGES: [(&str, &str); 21] = [
     ("sbp-session", "sbp-types sbp-buffers sbp-frame"),
     ("sbp-transport", "sbp-types sbp-locks sbp-frame sbp-session"),
     ("sbp-log", "sbp-types sbp-locks sbp-buffers"),
+    ("sbp-replication", "sbp-types"),
     ("sbp-client", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport"),
     ("sbp-server", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport sbp-log"),
     ("sbp-http", "sbp-locks sbp-transport sbp-server"),
@@ -54,10 +55,11 @@ pub(super) const EDGES: [(&str, &str); 21] = [
     ("xtask", ""),
     ("sbp-e2e", "sbp-types sbp-frame sbp-messages sbp-record sbp-client sbp-server"),
     ("sbp-sim", "sbp-types sbp-locks sbp-log"),
+    ("sbp-world", "sbp-types sbp-replication"),
 ];
 
 /// The crates without runtime, sockets and Python, however deep.
-pub(super) const CORE: [&str; 8] = [
+pub(super) const CORE: [&str; 9] = [
     "sbp-types",
     "sbp-buffers",
     "sbp-frame",
@@ -65,11 +67,12 @@ pub(super) const CORE: [&str; 8] = [
     "sbp-messages",
     "sbp-record",
     "sbp-session",
+    "sbp-replication",
     "sbp-log",
 ];
 
 /// The part of the core that a log on disk is not: it also reads no clock and makes no system call.
-pub(super) const PURE: [&str; 7] = [
+pub(super) const PURE: [&str; 8] = [
     "sbp-types",
     "sbp-buffers",
     "sbp-frame",
@@ -77,6 +80,7 @@ pub(super) const PURE: [&str; 7] = [
     "sbp-messages",
     "sbp-record",
     "sbp-session",
+    "sbp-replication",
 ];
 
 /// Libraries that no crate of the core may reach, however deep.
@@ -116,10 +120,10 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Libraries for tests and benchmarks.
-pub(super) const TEST_ONLY: [&str; 3] = ["allocation-counter", "criterion", "proptest"];
+pub(super) const TEST_ONLY: [&str; 4] = ["allocation-counter", "criterion", "proptest", "stateright"];
 
 /// Crates that are tests as a whole: others use them for their tests alone, and they may turn test doubles on.
-pub(super) const TEST_CRATES: [&str; 3] = ["sbp-fuzz", "sbp-e2e", "sbp-sim"];
+pub(super) const TEST_CRATES: [&str; 4] = ["sbp-fuzz", "sbp-e2e", "sbp-sim", "sbp-world"];
 
 /// The feature of ours that turns test doubles on.
 pub(super) const TEST_FEATURE: &str = "testing";

@@ -1,0 +1,48 @@
+//! A range as its servers know it.
+
+use sbp_types::{Epoch, Offset, RangeKey, ServerId};
+use smallvec::SmallVec;
+
+use crate::position::Position;
+use crate::quorum::Quorum;
+
+/// A range, and the servers that hold it. None of this changes while the range is open: another set means another range.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReplicatedRange {
+    /// Which range.
+    pub key: RangeKey,
+    /// One more than that of the range before it.
+    pub epoch: Epoch,
+    /// The offset of its first record.
+    pub start: Offset,
+    /// Its servers, the primary first.
+    pub servers: SmallVec<[ServerId; 3]>,
+    /// How many of them must have an entry before it is acknowledged.
+    pub quorum: Quorum,
+}
+
+impl ReplicatedRange {
+    /// The server that takes appends.
+    #[must_use]
+    pub fn primary(&self) -> Option<ServerId> {
+        self.servers.first().copied()
+    }
+
+    /// Where its first entry stands.
+    #[must_use]
+    pub fn beginning(&self) -> Position {
+        Position::start(self.start)
+    }
+
+    /// Whether it begins with the state of the writers, as every range but a stream's first does.
+    #[must_use]
+    pub fn begins_with_writers(&self) -> bool {
+        self.key.range.0 > 0
+    }
+
+    /// Whether a copy that reaches up to `end` says all about the writers at its end.
+    #[must_use]
+    pub fn knows_writers(&self, end: Position) -> bool {
+        !self.begins_with_writers() || end > self.beginning()
+    }
+}

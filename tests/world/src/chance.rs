@@ -1,0 +1,98 @@
+//! One order of what may happen, by chance.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::ghost::Violation;
+use crate::scenario::Scenario;
+use crate::world::World;
+
+/// So many of the last actions are told of a run that failed.
+const TOLD: usize = 50;
+
+/// A run that broke a promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// Repeats the run.
+    pub seed: u64,
+    /// What was broken.
+    pub violation: Violation,
+    /// The last things that happened.
+    pub last: Vec<Action>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}: scenario {:?}, seed {}",
+            self.violation, self.scenario, self.seed
+        )?;
+        self.last.iter().try_for_each(|action| writeln!(f, "  {action:?}"))
+    }
+}
+
+/// Lets so many things happen, then ends all faults.
+///
+/// # Errors
+///
+/// The promise that was broken.
+pub fn run(scenario: &Arc<Scenario>, seed: u64, steps: usize) -> Result<(), Box<Failure>> {
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut world = World::new(scenario);
+    let mut last = VecDeque::new();
+    let failure = |violation, last: VecDeque<Action>| {
+        Err(Box::new(Failure {
+            scenario: scenario.name,
+            seed,
+            violation,
+            last: last.into(),
+        }))
+    };
+    // Some runs have few faults, some many.
+    let patience = chance.u32(1..20);
+    for _ in 0..steps {
+        let actions = world.actions();
+        let (faults, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_fault);
+        let pool = if rest.is_empty() || (!faults.is_empty() && chance.u32(0..patience) == 0) {
+            faults
+        } else {
+            rest
+        };
+        let Some(action) = chance.choice(pool) else { break };
+        if last.len() == TOLD {
+            last.pop_front();
+        }
+        last.push_back(action);
+        world.act(action);
+        if let Some(violation) = world.violation() {
+            return failure(violation, last);
+        }
+    }
+    if !world.can_heal() {
+        return Ok(());
+    }
+    world.heal().or_else(|(violation, done)| {
+        last.extend(done.into_iter().rev().take(TOLD).rev());
+        failure(violation, last)
+    })
+}
+
+fn is_fault(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Break { .. }
+            | Action::Drop(_)
+            | Action::Crash(_)
+            | Action::Wipe(_)
+            | Action::Lead(_)
+            | Action::Seal(_)
+            | Action::Restore
+            | Action::Replace { .. }
+            | Action::FenceWriter { .. }
+    )
+}

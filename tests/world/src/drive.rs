@@ -1,0 +1,311 @@
+//! What placement drivers and their store do.
+
+use std::sync::Arc;
+
+use sbp_replication::{Holder, Quorum, ReplicatedRange, Rule, SealJob, SealStep, Sealed, choose_next};
+use sbp_types::{Epoch, RangeIndex, RangeKey, ServerId};
+
+use crate::action::Action;
+use crate::driver::RangeRecord;
+use crate::ghost::Violation;
+use crate::world::World;
+
+impl World {
+    pub(crate) fn act_as_driver(&mut self, action: Action) {
+        let rules = self.rules();
+        match action {
+            Action::Number { driver, node } => self.number(driver, node),
+            Action::Lead(driver) => {
+                self.left.leads -= 1;
+                self.store.term += 1;
+                let known = &mut self.drivers[driver];
+                known.term = Some(self.store.term);
+                known.job = None;
+                known.load(&self.store);
+            }
+            Action::Seal(driver) => {
+                self.left.seals -= 1;
+                let Some(range) = self.drivers[driver].open_range().cloned() else {
+                    return;
+                };
+                self.drivers[driver].job = Some(SealJob::new(self.as_sealed(range), rules));
+                self.drivers[driver].away.clear();
+            }
+            Action::Fence { driver, node } => self.fence(driver, node),
+            Action::Vote { driver, node } => self.vote(driver, node),
+            Action::Decide(driver) => {
+                if let Some(job) = &mut self.drivers[driver].job {
+                    job.decide();
+                }
+            }
+            Action::WriteBack(driver) => self.write_back(driver),
+            Action::WrittenBack { driver, node } => {
+                if let (Some(job), Some(id)) = (&mut self.drivers[driver].job, self.nodes[node].id) {
+                    job.written_back(id);
+                }
+            }
+            Action::Away { driver, server } => {
+                let known = &mut self.drivers[driver];
+                if let Some(job) = &mut known.job {
+                    job.away(ServerId(server));
+                    known.away.push(ServerId(server));
+                }
+            }
+            Action::Store {
+                driver,
+                first,
+                is_answered,
+            } => self.store(driver, first, is_answered),
+            Action::Tell { driver, node } => self.tell(driver, node),
+            Action::Copy { range, from, to } => {
+                self.left.copies -= 1;
+                let Some(id) = self.nodes[to].id else { return };
+                if let Some(held) = self.nodes[from].held_mut(RangeIndex(range))
+                    && let Some(end) = held.replica.end()
+                {
+                    held.replica.write_back([id], end);
+                }
+            }
+            Action::Copied { driver, range, to } => self.copied(driver, RangeIndex(range), to),
+            Action::Restore => {
+                self.left.restores -= 1;
+                self.store = World::new(&self.setup.0).store;
+                self.store.term = 0;
+            }
+            Action::Replace { node, by } => self.replace(node, by),
+            _ => unreachable!("not a placement driver's"),
+        }
+    }
+
+    /// The range as its seal sees it: with the quorum that it was opened with.
+    pub(crate) fn as_sealed(&self, range: Arc<ReplicatedRange>) -> Arc<ReplicatedRange> {
+        let scenario = &self.setup.0;
+        if self.rules().hold(Rule::QuorumsOfTheSet) {
+            return range;
+        }
+        let quorum = Quorum::new(scenario.later_replicas, scenario.acks).expect("a set of servers");
+        Arc::new(ReplicatedRange {
+            quorum,
+            ..ReplicatedRange::clone(&range)
+        })
+    }
+
+    pub(crate) fn number(&mut self, driver: usize, node: usize) {
+        let leads = self.leads(driver);
+        let known = &mut self.drivers[driver];
+        if !leads {
+            known.term = None;
+            return;
+        }
+        let number = known.next_server;
+        known.next_server += 1;
+        self.store.next_server = self.store.next_server.max(number + 1);
+        self.nodes[node].id = Some(ServerId(number));
+    }
+
+    /// Whether a write of this driver is taken by the store.
+    pub(crate) fn leads(&self, driver: usize) -> bool {
+        self.drivers[driver].term == Some(self.store.term) || !self.rules().hold(Rule::DeposedDriverWritesNothing)
+    }
+
+    pub(crate) fn fence(&mut self, driver: usize, node: usize) {
+        let (rules, term) = (self.rules(), self.drivers[driver].term);
+        let (Some(job), Some(term)) = (&self.drivers[driver].job, term) else {
+            return;
+        };
+        let key = job.range().key;
+        let record = self.drivers[driver]
+            .ranges
+            .iter()
+            .find(|record| record.range.key == key);
+        let Some(range) = record.map(|record| Arc::clone(&record.range)) else {
+            return;
+        };
+        let target = &mut self.nodes[node];
+        if target.follows(term, rules) {
+            target.fence(&range, rules);
+        }
+    }
+
+    pub(crate) fn vote(&mut self, driver: usize, node: usize) {
+        let (rules, term) = (self.rules(), self.drivers[driver].term);
+        let Some(range) = self.drivers[driver].job.as_ref().map(|job| job.range().key.range) else {
+            return;
+        };
+        let target = &mut self.nodes[node];
+        if !term.is_some_and(|term| target.follows(term, rules)) {
+            return;
+        }
+        let vote = target.held(range).and_then(|held| held.replica.vote());
+        if let (Some(vote), Some(id), Some(job)) = (vote, target.id, &mut self.drivers[driver].job) {
+            job.vote(id, vote);
+        }
+    }
+
+    pub(crate) fn write_back(&mut self, driver: usize) {
+        let (rules, term) = (self.rules(), self.drivers[driver].term);
+        let Some(job) = &self.drivers[driver].job else { return };
+        let SealStep::WriteBack { source, to, end } = job.step() else {
+            return;
+        };
+        let range = job.range().key.range;
+        let Some(source) = self.place_of(source) else { return };
+        let target = &mut self.nodes[source];
+        if !term.is_some_and(|term| target.follows(term, rules)) {
+            return;
+        }
+        if let Some(held) = target.held_mut(range) {
+            held.replica.write_back(to, end);
+        }
+    }
+
+    pub(crate) fn store(&mut self, driver: usize, first: usize, is_answered: bool) {
+        if !is_answered {
+            self.left.lost_answers -= 1;
+        }
+        let rules = self.rules();
+        let Some(job) = &self.drivers[driver].job else { return };
+        let SealStep::Store(sealed) = job.step() else { return };
+        let key = job.range().key;
+        if !self.leads(driver) {
+            self.drivers[driver].term = None;
+            self.drivers[driver].job = None;
+            return;
+        }
+        let place = self.store.ranges.iter().position(|record| record.range.key == key);
+        let Some(place) = place else { return };
+        let stands = self.store.ranges[place].end.is_some() && rules.hold(Rule::FirstEndWins);
+        if !stands {
+            let Some(next) = self.next_range(place, &sealed, first) else {
+                return;
+            };
+            self.check_copies(driver, &sealed, place);
+            self.store.ranges.truncate(place + 1);
+            self.store.ranges[place].end = Some(sealed.end);
+            self.store.ranges[place].complete = sealed.complete;
+            self.store.ranges.push(next);
+        }
+        if is_answered {
+            let store = self.store.clone();
+            self.drivers[driver].load(&store);
+            self.drivers[driver].job = None;
+        }
+    }
+
+    /// Before an end is stored, as many servers as acknowledge have everything up to it, or all that could be reached.
+    pub(crate) fn check_copies(&mut self, driver: usize, sealed: &Sealed, place: usize) {
+        let set = &self.store.ranges[place].range;
+        let away = &self.drivers[driver].away;
+        let lacks = |server: &ServerId| !sealed.complete.contains(server) && !away.contains(server);
+        if sealed.complete.len() < set.quorum.acks() && set.servers.iter().any(lacks) {
+            let index = set.key.range;
+            self.ghost.break_promise(Violation::TooFewCopies(index));
+        }
+    }
+
+    /// The range that follows, if one can be opened.
+    pub(crate) fn next_range(&self, place: usize, sealed: &Sealed, first: usize) -> Option<RangeRecord> {
+        let scenario = &self.setup.0;
+        let last = &self.store.ranges[place].range;
+        // Where nothing was ever stored, who knew the writers before knows them still.
+        let older = self.store.ranges[..place].iter().rev();
+        let mut older = older.filter(|record| record.range.knows_writers(record.end.unwrap_or_default()));
+        let knowing = if sealed.knows_writers {
+            Some(&sealed.complete)
+        } else {
+            older.next().map(|one| &one.complete)
+        };
+        let places = (first..self.nodes.len()).chain(0..first);
+        let alive = places
+            .filter(|node| self.nodes[*node].is_up)
+            .filter_map(|node| self.nodes[node].id);
+        let holders: Vec<_> = alive
+            .map(|server| {
+                let knows_writers = knowing.is_some_and(|knowing| knowing.contains(&server));
+                Holder {
+                    server,
+                    is_complete: sealed.complete.contains(&server) || (knows_writers && !sealed.knows_writers),
+                    knows_writers: knows_writers
+                        || (sealed.knows_writers && !self.rules().hold(Rule::SuccessorIsComplete)),
+                }
+            })
+            .collect();
+        let servers = choose_next(&holders, scenario.later_replicas, scenario.acks, self.rules()).ok()?;
+        let quorum = Quorum::new(servers.len(), scenario.acks)?;
+        let range = Arc::new(ReplicatedRange {
+            key: RangeKey {
+                range: RangeIndex(last.key.range.0 + 1),
+                ..last.key
+            },
+            epoch: Epoch(last.epoch.0 + 1),
+            start: sealed.end.offset,
+            servers,
+            quorum,
+        });
+        Some(RangeRecord {
+            range,
+            end: None,
+            complete: Default::default(),
+        })
+    }
+
+    pub(crate) fn tell(&mut self, driver: usize, node: usize) {
+        let rules = self.rules();
+        let Some(term) = self.drivers[driver].term else { return };
+        let target = &mut self.nodes[node];
+        if !target.follows(term, rules) {
+            return;
+        }
+        for record in &self.drivers[driver].ranges {
+            target.told(record, rules);
+        }
+    }
+
+    pub(crate) fn copied(&mut self, driver: usize, range: RangeIndex, to: usize) {
+        let Some(id) = self.nodes[to].id.filter(|_| self.leads(driver)) else {
+            return;
+        };
+        let record = self
+            .store
+            .ranges
+            .iter_mut()
+            .find(|record| record.range.key.range == range);
+        if let Some(record) = record
+            && !record.complete.contains(&id)
+        {
+            record.complete.push(id);
+        }
+        let store = self.store.clone();
+        self.drivers[driver].load(&store);
+    }
+
+    pub(crate) fn replace(&mut self, node: usize, by: usize) {
+        self.left.replacements -= 1;
+        let (Some(leaves), Some(comes)) = (self.nodes[node].id, self.nodes[by].id) else {
+            return;
+        };
+        let Some(record) = self.store.ranges.last_mut() else {
+            return;
+        };
+        let mut range = ReplicatedRange::clone(&record.range);
+        range
+            .servers
+            .iter_mut()
+            .filter(|server| **server == leaves)
+            .for_each(|server| *server = comes);
+        record.range = Arc::new(range);
+        let record = record.clone();
+        let rules = self.rules();
+        for node in &mut self.nodes {
+            if let Some(held) = node.held_mut(record.range.key.range) {
+                held.replica.replace_set(&record.range);
+            }
+            node.told(&record, rules);
+        }
+        let store = self.store.clone();
+        self.drivers
+            .iter_mut()
+            .filter(|driver| driver.term.is_some())
+            .for_each(|driver| driver.load(&store));
+    }
+}

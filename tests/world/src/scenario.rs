@@ -1,0 +1,70 @@
+//! How large a world is, and what may happen in it.
+
+use sbp_replication::{Rule, Rules};
+
+/// How often each kind of thing may still happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// Batches that are sent again.
+    pub resends: u8,
+    /// Writers that are opened again, which fences the older instance.
+    pub fences: u8,
+    /// Seals that a placement driver begins.
+    pub seals: u8,
+    /// Servers that stop as if killed.
+    pub crashes: u8,
+    /// Logs that drop what is queued.
+    pub drops: u8,
+    /// Servers that lose their disk.
+    pub wipes: u8,
+    /// Placement drivers that become the leader.
+    pub leads: u8,
+    /// Connections that break.
+    pub breaks: u8,
+    /// Answers of the store that get lost.
+    pub lost_answers: u8,
+    /// Readers who ask where the stream ends.
+    pub questions: u8,
+    /// Sealed ranges that are copied to a server that lacks something of them.
+    pub copies: u8,
+    /// Times that the store is put back to its beginning.
+    pub restores: u8,
+    /// Servers that take the place of another in an open range, where that rule is broken.
+    pub replacements: u8,
+}
+
+/// How large a world is.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name, for reports.
+    pub name: &'static str,
+    /// Servers.
+    pub servers: usize,
+    /// Servers of a new range.
+    pub replicas: usize,
+    /// How many replicas the stream asks for after its first range was opened.
+    pub later_replicas: usize,
+    /// How many of them acknowledge.
+    pub acks: usize,
+    /// Placement drivers.
+    pub drivers: usize,
+    /// Writers.
+    pub writers: u8,
+    /// Batches of each writer.
+    pub batches: u8,
+    /// Whether entries are on their way for a while; else they arrive as they are sent.
+    pub in_flight: bool,
+    /// How often what may happen.
+    pub budget: Budget,
+    /// The rules in force.
+    pub rules: Rules,
+}
+
+impl Scenario {
+    /// The same, with one rule broken.
+    #[must_use]
+    pub fn without(mut self, rule: Rule) -> Self {
+        self.rules = Rules::without(rule);
+        self
+    }
+}

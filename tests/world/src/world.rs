@@ -1,0 +1,155 @@
+//! The world as one value.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use sbp_replication::{Offered, Quorum, ReplicatedRange, Rules};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId};
+
+use crate::driver::{Driver, RangeRecord, Store};
+use crate::entries::Logged;
+use crate::ghost::{Ghost, Violation};
+use crate::node::Node;
+use crate::scenario::{Budget, Scenario};
+
+/// The term in which a world begins. Older terms are those of a store that was put back from an old copy.
+const TERM: u8 = 100;
+
+/// A cluster with one stream, its users, and what it has promised them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) store: Store,
+    pub(crate) drivers: Vec<Driver>,
+    pub(crate) writers: Vec<Writer>,
+    /// Entries on their way between servers.
+    pub(crate) flight: Vec<Message>,
+    pub(crate) left: Budget,
+    pub(crate) ghost: Ghost,
+    pub(crate) setup: Setup,
+}
+
+/// What never changes; it is no part of what tells two worlds apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup(pub(crate) Arc<Scenario>);
+
+impl PartialEq for Setup {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Setup {}
+
+impl Hash for Setup {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// A writer, as it knows itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Writer {
+    /// So many of its batches are acknowledged.
+    pub(crate) acknowledged: u8,
+    /// So many were sent.
+    pub(crate) sent: u8,
+    /// The epoch of its newest instance.
+    pub(crate) epoch: u8,
+}
+
+/// An entry on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Message {
+    pub(crate) from: ServerId,
+    pub(crate) to: ServerId,
+    pub(crate) range: RangeIndex,
+    pub(crate) offered: Offered,
+    pub(crate) logged: Logged,
+    /// Whether its connection is broken: it may still arrive, but nobody hears the answer.
+    pub(crate) is_stray: bool,
+}
+
+impl World {
+    /// A world in which nothing has happened yet: one stream with its first range open.
+    ///
+    /// # Panics
+    ///
+    /// If the scenario is none, as with more acknowledgements than servers.
+    #[must_use]
+    pub fn new(scenario: &Arc<Scenario>) -> Self {
+        let number = |place: usize| ServerId(i32::try_from(place).expect("few servers") + 1);
+        let ids: Vec<_> = (0..scenario.servers).map(number).collect();
+        let quorum = Quorum::new(scenario.replicas, scenario.acks).expect("a set of servers");
+        let range = Arc::new(ReplicatedRange {
+            key: RangeKey {
+                stream: StreamId(1),
+                range: RangeIndex(0),
+            },
+            epoch: Epoch(0),
+            start: Offset::ZERO,
+            servers: ids.iter().copied().take(scenario.replicas).collect(),
+            quorum,
+        });
+        let record = RangeRecord {
+            range,
+            end: None,
+            complete: Default::default(),
+        };
+        let store = Store {
+            term: TERM,
+            ranges: vec![record.clone()],
+            next_server: number(scenario.servers).0,
+        };
+        let mut drivers = vec![Driver::default(); scenario.drivers];
+        drivers[0].term = Some(TERM);
+        drivers[0].load(&store);
+        let mut nodes: Vec<_> = ids.iter().map(|id| Node::new(Some(*id))).collect();
+        for node in &mut nodes {
+            node.follows(TERM, scenario.rules);
+            node.told(&record, scenario.rules);
+        }
+        Self {
+            nodes,
+            store,
+            drivers,
+            writers: vec![Writer::default(); usize::from(scenario.writers)],
+            flight: Vec::new(),
+            left: scenario.budget,
+            ghost: Ghost::default(),
+            setup: Setup(Arc::clone(scenario)),
+        }
+    }
+
+    /// The promise that was broken, if one was.
+    #[must_use]
+    pub fn violation(&self) -> Option<Violation> {
+        self.ghost.violation
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        self.setup.0.rules
+    }
+
+    pub(crate) fn place_of(&self, server: ServerId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.id == Some(server))
+    }
+
+    /// Everything that follows of itself: what is confirmed is acknowledged, and everybody may read.
+    pub(crate) fn settle(&mut self) {
+        for node in self.nodes.iter_mut().filter(|node| node.is_up) {
+            for held in &mut node.ranges {
+                let acknowledged = held.replica.acknowledged();
+                let index = held.replica.range().key.range;
+                let ready: Vec<_> = held.waiting.extract_if(.., |one| one.until <= acknowledged).collect();
+                for waiting in ready {
+                    self.ghost.acknowledge(index, &waiting);
+                    if let crate::node::Append::Batch(batch) = waiting.what {
+                        let writer = &mut self.writers[usize::from(batch.writer)];
+                        writer.acknowledged = writer.acknowledged.max(batch.sequence + 1);
+                    }
+                }
+                self.ghost.read(held);
+            }
+        }
+        self.ghost.compare(&self.store, &self.nodes);
+    }
+}
