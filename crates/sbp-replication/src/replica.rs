@@ -261,6 +261,10 @@ impl Replica {
             return;
         }
         self.queued = self.synced;
+        // What comes back from others was written back.
+        if let Fence::Asked(taken) | Fence::Durable(taken) = &mut self.fence {
+            *taken = self.synced;
+        }
         let is_shared = self.range.servers.len() > 1;
         if let Role::Primary { takes_appends, .. } = &mut self.role
             && is_shared
@@ -394,11 +398,12 @@ impl Replica {
         self.copying = Some(Copying { to, end });
     }
 
-    /// Whether a server has synced everything that is written back to it, by its own answers.
+    /// Whether a server has synced everything up to `end`, which is written back to it, by its own answers. An earlier
+    /// order may have asked for less.
     #[must_use]
-    pub fn is_written_back(&self, server: ServerId) -> bool {
-        let copying = self.copying.as_ref();
-        copying.is_some_and(|copying| copying.to.peer(server).is_some_and(|peer| peer.synced >= copying.end))
+    pub fn is_written_back(&self, server: ServerId, end: Position) -> bool {
+        let copying = self.copying.as_ref().filter(|copying| copying.end >= end);
+        copying.is_some_and(|copying| copying.to.peer(server).is_some_and(|peer| peer.synced >= end))
     }
 
     /// Whether this is being sent to these servers.

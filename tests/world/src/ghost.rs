@@ -1,6 +1,6 @@
 //! Somebody who sees the whole world, and says when a promise is broken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use sbp_replication::Position;
@@ -57,6 +57,8 @@ pub(crate) struct Ghost {
     /// The highest epoch of each writer of which a fence was acknowledged.
     fenced: BTreeMap<u8, u8>,
     ends: BTreeMap<RangeIndex, Position>,
+    /// Ranges of which more was lost than is promised to do no harm.
+    forlorn: BTreeSet<RangeIndex>,
     pub(crate) violation: Option<Violation>,
 }
 
@@ -153,10 +155,10 @@ impl Ghost {
                 self.break_promise(Violation::Incomplete(index));
             }
         }
-        let forlorn = forlorn(store, nodes);
+        self.forlorn.extend(forlorn(store, nodes));
         let gone = self.shown.iter().filter(|(offset, (range, batch))| {
             let behind_end = self.ends.get(range).is_some_and(|end| **offset >= end.offset);
-            if forlorn.contains(range) && !behind_end {
+            if self.forlorn.contains(range) && !behind_end {
                 return false;
             }
             behind_end || !nodes.iter().any(|node| on_disk(node, *range, **offset, *batch))

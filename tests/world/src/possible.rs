@@ -311,7 +311,7 @@ impl World {
         }
         for id in to {
             let node = self.place_of(*id);
-            if let Some(node) = node.filter(|_| replica.is_some_and(|replica| replica.is_written_back(*id))) {
+            if let Some(node) = node.filter(|_| replica.is_some_and(|replica| replica.is_written_back(*id, end))) {
                 actions.push(Action::WrittenBack { driver, node });
             }
             if node.is_none_or(|node| !self.nodes[node].is_up) {
@@ -344,7 +344,7 @@ impl World {
                         continue;
                     };
                     let end = record.end.unwrap_or_default();
-                    if held.replica.is_written_back(*server) && held.replica.writes_back(&[*server], end) {
+                    if held.replica.is_written_back(*server, end) && held.replica.writes_back(&[*server], end) {
                         actions.push(Action::Copied {
                             driver,
                             range: index.0,
