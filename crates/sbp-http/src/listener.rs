@@ -20,6 +20,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::activity::Activity;
+use crate::guard::host_name;
 use crate::routes::{Answers, THREADS, routes};
 
 /// Connections at once. For one more, the oldest is ended of those that have not sent a whole request, else of those that
@@ -48,7 +49,7 @@ pub struct HttpConfig {
     /// `host:port` to listen on; port 0 lets the system choose. With `https://` in front of it TLS is spoken, with the
     /// certificate of the server.
     pub listen: String,
-    /// Names that a listener on loopback is asked by, beside `localhost`: those of a proxy in front of it.
+    /// Names that a listener on loopback is asked by, beside `localhost`: those of a proxy in front of it, without a port.
     pub hosts: Vec<String>,
     /// Allows an address that other machines can reach, although nobody is asked who he is, or others can read along.
     pub insecure_listen: bool,
@@ -92,8 +93,16 @@ impl HttpServer {
     ///
     /// # Errors
     ///
-    /// [`StartError`]: the address is none, is taken, or can be reached by other machines; or there is no certificate.
+    /// [`StartError`]: the address is none, is taken, or can be reached by other machines; a name is none; or there is no
+    /// certificate.
     pub fn start(config: &HttpConfig, server: &ServerConfig) -> Result<Self, StartError> {
+        let names = config.hosts.iter().map(|name| {
+            host_name(name).map_err(|reason| StartError::HttpHost {
+                name: name.clone(),
+                reason,
+            })
+        });
+        let names: Arc<[String]> = names.collect::<Result<_, _>>()?;
         let (address, tls) = address(&config.listen, server)?;
         let is_guarded = tls.is_some() && server.access.is_some();
         check_listen_address(address, config.insecure_listen || is_guarded)?;
@@ -107,7 +116,7 @@ impl HttpServer {
         let listener = bind(&runtime, address)?;
         let local = listener.local_addr().map_err(failed("read the address of HTTP"))?;
         let descriptors = Descriptors::new(CONNECTIONS + OTHER_DESCRIPTORS);
-        let hosts = local.ip().is_loopback().then(|| config.hosts.as_slice().into());
+        let hosts = local.ip().is_loopback().then_some(names);
         let answers = Answers::new(server.monitor.clone(), config.per_stream, hosts);
         let (stop, stopped) = watch::channel(false);
         let acceptor = Acceptor {

@@ -36,6 +36,9 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// How long it may take to find out what is wrong, before health is told without it.
 const CHECK_TIME: Duration = Duration::from_secs(2);
 
+/// How long figures may wait for the disk, or for others that ask for them.
+const FIGURES_TIME: Duration = Duration::from_secs(10);
+
 /// Threads that make answers: one for each [`Lane`].
 pub(crate) const THREADS: usize = 3;
 
@@ -231,9 +234,17 @@ async fn status(State(answers): State<Answers>, headers: HeaderMap, Asked(choice
         stream: choice.stream,
         cursors: true,
     };
-    let made = answers.figures.run(move || json(&answers.monitor.status(&query))).await;
-    // Else the listener ends.
-    made.unwrap_or_else(|| StatusCode::SERVICE_UNAVAILABLE.into_response())
+    let making = answers.figures.run(move || json(&answers.monitor.status(&query)));
+    match timeout(FIGURES_TIME, making).await {
+        Ok(Some(made)) => made,
+        // The listener ends.
+        Ok(None) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Err(_) => {
+            let text =
+                "the figures could not be had in time, perhaps because the disk does not answer: ask /health/ready\n";
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+    }
 }
 
 fn json(value: &impl Serialize) -> Response {

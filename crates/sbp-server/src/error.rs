@@ -27,6 +27,17 @@ pub enum StartError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A name by which HTTP is to be asked is none.
+    #[error(
+        "{name:?} cannot be a name by which HTTP is asked (--http-host, http_hosts): {reason}; give the name of the host alone, \
+         as a browser has it in its address, such as status.example.com"
+    )]
+    HttpHost {
+        /// What was given.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// The file of names and grants cannot be used.
     #[error("cannot tell who may do what: {0}")]
     Access(#[from] AccessError),

@@ -464,7 +464,8 @@ function refused(status, given) {
 }
 
 function enter() {
-  sessionStorage.setItem("token", find("token").value.trim());
+  // What a header cannot carry, the server does not know.
+  sessionStorage.setItem("token", find("token").value.replace(/[^\x21-\x7e]/g, ""));
   find("token").value = "";
   ask();
 }

@@ -187,6 +187,27 @@ fn health_and_metrics_are_told_while_the_figures_wait_for_the_disk() {
 }
 
 #[test]
+fn figures_that_wait_for_the_disk_are_given_up_in_time() {
+    let disk = SimFileSystem::new();
+    let config = ServerConfig {
+        disk_patience: Duration::from_secs(600),
+        ..on(&disk)
+    };
+    let server = start(config.clone());
+    let mut peer = Peer::connect(&server);
+    let cursor = peer.create("_sbp/cursors/billing");
+    peer.store(cursor, br#"{"positions": [{"stream": 1, "next": 0}]}"#);
+    drop(server);
+    let server = start(config);
+    let held = disk.hold(Operation::Read, "");
+    let given_up = ask(&server, "/status.json");
+    assert_eq!(given_up.code, 503);
+    assert!(given_up.body.contains("/health/ready"), "{}", given_up.body);
+    drop(held);
+    assert_eq!(ask(&server, "/status.json").code, 200);
+}
+
+#[test]
 fn what_is_wrong_is_for_those_who_may_see_it() {
     let names = Names::default();
     let admin = names.add("admin", &["admin:*", "write:*"]);

@@ -1,8 +1,10 @@
 //! The paths, and what they say in each phase of a server's life.
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use sbp_e2e::admin::delete;
 use sbp_e2e::batches::raw_batch;
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::servers::{config, quick_config};
@@ -11,7 +13,7 @@ use sbp_http::{HttpConfig, HttpServer, ObservedServer};
 use sbp_server::{Monitor, ServerConfig, StartError};
 use sbp_sim::{Operation, SimFileSystem};
 
-use super::{anywhere, ask, ask_as, get, metric, start, status, until};
+use super::{anywhere, ask, ask_as, connect, get, metric, start, status, until};
 
 #[test]
 fn every_path_answers_and_says_what_browsers_may_do() {
@@ -46,6 +48,101 @@ fn every_path_answers_and_says_what_browsers_may_do() {
     assert_eq!(ask(&server, "/status.json?limit=many").code, 400);
     let search = "a".repeat(256);
     assert_eq!(ask(&server, &format!("/status.json?search={search}")).code, 400);
+}
+
+/// Sends a request as it stands, with the end of its head, and reads all that comes.
+fn send(server: &ObservedServer, head: &str) -> String {
+    let mut stream = connect(server.http_addr().unwrap());
+    write!(stream, "{head}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text.to_lowercase()
+}
+
+#[test]
+fn what_is_not_asked_by_get_has_the_same_headers_and_no_body() {
+    let server = start(quick_config(None, "127.0.0.1:0"));
+    for path in ["/", "/metrics", "/status.json", "/health/live", "/health/ready"] {
+        let head = send(&server, &format!("HEAD {path} HTTP/1.1\r\nHost: localhost"));
+        assert!(
+            head.starts_with("http/1.1 200") && head.ends_with("\r\n\r\n"),
+            "{path}: {head}"
+        );
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"] {
+            let refused = send(
+                &server,
+                &format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0"),
+            );
+            assert!(refused.starts_with("http/1.1 405"), "{method} {path}: {refused}");
+            assert!(refused.contains("\r\nallow: get,head\r\n"), "{refused}");
+            assert!(
+                refused.contains("content-security-policy: default-src 'none'"),
+                "{refused}"
+            );
+            assert!(!refused.contains("access-control-allow"), "{refused}");
+        }
+    }
+    let nothing = send(&server, "GET /../etc/passwd HTTP/1.1\r\nHost: localhost");
+    assert!(
+        nothing.starts_with("http/1.1 404") && nothing.contains("nosniff"),
+        "{nothing}"
+    );
+    let nobody = send(&server, "GET /status.json HTTP/1.1\r\nHost: evil.example");
+    assert!(
+        nobody.starts_with("http/1.1 421") && nobody.contains("cache-control: no-store"),
+        "{nobody}"
+    );
+    assert!(
+        send(&server, "GET / HTTP/1.0").starts_with("http/1.0 421"),
+        "asked by no name"
+    );
+}
+
+#[test]
+fn a_name_that_no_request_can_have_is_refused_at_start() {
+    let http = HttpConfig {
+        hosts: vec!["status.example.com".to_owned(), "https://status.example.com".to_owned()],
+        ..anywhere()
+    };
+    let refused = HttpServer::start(&http, &ServerConfig::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("\"https://status.example.com\" cannot be a name"),
+        "{refused}"
+    );
+    assert!(refused.contains("--http-host"), "{refused}");
+}
+
+#[test]
+fn cursors_that_somebody_else_writes_cost_little_and_are_no_text_of_his() {
+    let server = start(config(None));
+    let mut peer = Peer::connect(&server);
+    let [large, many, named] = ["large", "many", "named"].map(|name| peer.create(&format!("_sbp/cursors/{name}")));
+    let place = |name: &str| format!(r#"{{"stream": 1, "next": 0, "name": "{name}"}}"#);
+    let commit = |places: &[String]| format!(r#"{{"positions": [{}]}}"#, places.join(",")).into_bytes();
+    peer.store(large, &commit(&vec![place(&"a".repeat(200)); 10_000]));
+    peer.store(many, &commit(&vec![place("orders"); 1_000]));
+    peer.store(named, &commit(&[place("<script>")]));
+    let now = status(&server);
+    let cursors = now["server"]["streams"]["cursors"].as_array().unwrap();
+    assert_eq!(cursors.len(), 200);
+    assert!(
+        cursors
+            .iter()
+            .all(|cursor| cursor["name"] == "many" && cursor["stream_name"] == "orders"),
+        "{now}"
+    );
+    delete(&mut peer, many);
+    until("its end", || {
+        status(&server)["server"]["streams"]["cursors"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 1
+    });
+    let cursor = status(&server)["server"]["streams"]["cursors"][0].clone();
+    assert_eq!((&cursor["name"], &cursor["stream_name"]), (&"named".into(), &"".into()));
 }
 
 #[test]

@@ -67,6 +67,7 @@ pub(crate) fn from_start(py: Python<'_>, error: &StartError) -> PyErr {
         StartError::DirectoryLocked { .. } => codes::DIRECTORY_LOCKED,
         StartError::BadAddress { .. }
         | StartError::InsecureListen { .. }
+        | StartError::HttpHost { .. }
         | StartError::Tls(_)
         | StartError::Access(_) => codes::BAD_SERVER_CONFIG,
         _ => codes::SERVER_NOT_STARTED,
