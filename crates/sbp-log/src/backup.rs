@@ -195,12 +195,9 @@ impl<'a> BackingUp<'a> {
     /// As for [`begin`](Self::begin).
     pub fn finish(mut self, belongs: &dyn Fn(RangeKey) -> bool) -> Step<LogBackup> {
         let checkpoint = self.checkpoint.take().unwrap_or_default();
-        let Some(files) = self.open_chain(&checkpoint)? else {
+        let Some(mut files) = self.open_chain(&checkpoint)? else {
             return Ok(None);
         };
-        if !self.nothing_was_removed(checkpoint.sequence)? {
-            return Ok(None);
-        }
         let ends: BTreeMap<RangeKey, Offset> = self.done.ends.drain(..).collect();
         let mut until = u64::MAX;
         let chain = loop {
@@ -218,6 +215,11 @@ impl<'a> BackingUp<'a> {
                 return Err(corrupt(gap.path, what));
             }
             until = gap.found;
+            // Nor need a list of a directory have a file that was made while it was read.
+            let Some(again) = self.open_chain(&checkpoint)? else {
+                return Ok(None);
+            };
+            files = again;
         };
         for covered in std::mem::take(&mut self.covered) {
             let bytes = covered.contents()?;
@@ -248,7 +250,10 @@ impl<'a> BackingUp<'a> {
         let items = checkpoint.segments.iter().map(|item| item.number);
         later.extend(items.filter(|number| *number == covered.segment));
         let opened = later.into_iter().map(|number| self.open(SegmentId::Chain(number)));
-        opened.collect()
+        let Some(opened) = opened.collect::<Step<Vec<Source>>>()? else {
+            return Ok(None);
+        };
+        Ok(self.nothing_was_removed(checkpoint.sequence)?.then_some(opened))
     }
 
     /// Opens a file; `None` if it has gone.

@@ -1,8 +1,11 @@
 //! Backups of a log: nothing acknowledged is left out in silence, and what was damaged before can be copied.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sbp_log::{BackingUp, FileSystem, LogBackup, LogConfig, OpenError, Verification};
+use sbp_log::{BackingUp, File, FileLock, FileSystem, LogBackup, LogConfig, OpenError, OpenMode, Verification};
 use sbp_sim::{Operation, SimFileSystem, Survival};
 use sbp_types::{Offset, RangeKey};
 
@@ -88,6 +91,76 @@ fn a_group_that_cannot_be_read_before_others_ends_no_backup_in_silence() {
         fs.damage(&path, |bytes| bytes[at] ^= 1).unwrap();
     }
     assert_eq!(back_up(&fs, |_| true).unwrap(), whole);
+}
+
+/// A directory whose first lists lack a file, as those may that are read while the file is made.
+#[derive(Debug)]
+struct Behind {
+    fs: SimFileSystem,
+    lacks: String,
+    lists: AtomicUsize,
+}
+
+impl FileSystem for Behind {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        self.fs.open(path, mode)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.fs.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.fs.remove(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut names = self.fs.list(directory)?;
+        if self.lists.fetch_add(1, Ordering::Relaxed) < 2 {
+            names.retain(|name| *name != self.lacks);
+        }
+        Ok(names)
+    }
+
+    fn create_dir_all(&self, directory: &Path) -> io::Result<()> {
+        self.fs.create_dir_all(directory)
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        self.fs.sync_dir(directory)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.fs.lock(path)
+    }
+}
+
+#[test]
+fn a_file_that_a_list_lacks_while_it_is_made_is_looked_for_again() {
+    let (fs, sent) = killed(&config(), &many());
+    let whole = back_up(&fs, |_| true).unwrap();
+    let segments = fs.list(Path::new(SOURCE)).unwrap();
+    let mut segments: Vec<_> = segments
+        .into_iter()
+        .filter(|name| name.starts_with("segment-"))
+        .collect();
+    segments.sort_unstable();
+    let lacks = segments[segments.len() / 2].clone();
+    for name in fs.list(Path::new(TARGET)).unwrap() {
+        fs.remove(&Path::new(TARGET).join(name)).unwrap();
+    }
+    let behind = Behind {
+        fs: fs.clone(),
+        lacks,
+        lists: AtomicUsize::new(0),
+    };
+    let begun = BackingUp::begin(&behind, Path::new(SOURCE), Path::new(TARGET), true)
+        .unwrap()
+        .unwrap();
+    let again = begun.finish(&|_| true).unwrap().unwrap();
+    assert!(again.last_group > 1 && again.last_group <= whole.last_group);
+    let (log, ..) = open(&fs, &copied(&config())).unwrap();
+    assert!(!served(&log).is_empty() && served(&log).len() <= sent.len());
 }
 
 #[test]
