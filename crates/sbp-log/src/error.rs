@@ -22,7 +22,8 @@ pub enum LogError {
         /// What failed.
         cause: Arc<io::Error>,
     },
-    /// Refused before anything was written: there is no room for another segment. Appends work again when there is.
+    /// Refused before anything was written: there is no room for a segment that it fits into, or for what was queued before it
+    /// in its range. Smaller appends to other ranges may be stored. It works again when there is room.
     #[error("the disk is full")]
     DiskFull,
     /// Refused: no segment can hold a batch of this size.

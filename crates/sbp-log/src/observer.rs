@@ -12,8 +12,8 @@ pub trait GroupObserver<T>: Send + Sync + 'static {
     /// entries, or when it is known that they were not or may not have been written. Must not block, because the next
     /// group waits.
     ///
-    /// After [`LogError::DiskFull`], the offsets of the refused ranges continue from
-    /// [`Log::synced_end`](crate::Log::synced_end).
+    /// After [`LogError::DiskFull`], each range of which something was refused continues from the first offset that was: all
+    /// that was queued behind it in the range is refused too.
     fn group_ended(&self, contexts: Vec<T>, outcome: Result<(), Arc<LogError>>);
 }
 

@@ -176,6 +176,11 @@ fn gauges(out: &mut Writer<'_>, server: &Snapshot) -> fmt::Result {
         gauges.disk_full,
     )?;
     out.gauge(
+        "disk_nearly_full",
+        "1 while appends are refused that are too large for the room that the disk has left, and smaller ones are stored",
+        gauges.disk_nearly_full,
+    )?;
+    out.gauge(
         "failed",
         "1 once the log or the metadata store has failed",
         gauges.failed,

@@ -90,18 +90,7 @@ impl Figures for Observed {
 
     fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        if self.owner.log.disk_is_full() {
-            let text = format!(
-                "the disk with {} is full ({}): appends are refused until it has room; delete or trim \
-                 streams, shorten their retention, or make the disk larger",
-                self.data_dir.display(),
-                self.space.now(),
-            );
-            problems.push(Problem {
-                kind: "disk-full",
-                text,
-            });
-        }
+        problems.extend(self.full_disk());
         if let Some(first) = self.owner.log.all_damage(1).first() {
             let ranges = self.owner.log.damaged_ranges();
             let text = format!(
@@ -156,6 +145,23 @@ impl Figures for Observed {
 }
 
 impl Observed {
+    /// That the disk has no room, or little.
+    fn full_disk(&self) -> Option<Problem> {
+        let log = &self.owner.log;
+        let (kind, how, what) = match (log.disk_is_full(), log.disk_is_nearly_full()) {
+            (true, _) => ("disk-full", "full", "appends"),
+            (false, true) => ("disk-nearly-full", "nearly full", "appends too large for what is left"),
+            (false, false) => return None,
+        };
+        let text = format!(
+            "the disk with {} is {how} ({}): {what} are refused until it has room; delete or trim streams, shorten their \
+             retention, or make the disk larger",
+            self.data_dir.display(),
+            self.space.now(),
+        );
+        Some(Problem { kind, text })
+    }
+
     fn counts(&self) -> Counts {
         let counters = &self.node.counters;
         let log = self.owner.log.stats();
@@ -203,6 +209,7 @@ impl Observed {
             disk_size_bytes: space.size,
             disk_space_age: age,
             disk_full: self.owner.log.disk_is_full(),
+            disk_nearly_full: self.owner.log.disk_is_nearly_full(),
             failed: self.node.health.failure().is_some(),
             resident_bytes: resident_bytes(),
             placement_driver_connected: self.node.range_role.as_ref().map(|role| role.channel.is_connected()),

@@ -27,7 +27,7 @@ pub enum Phase {
 /// Something that an operator should look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// A word for programs: `failed`, `disk-hung`, `disk-full`, `damage`, `peer-lost`.
+    /// A word for programs: `failed`, `disk-hung`, `disk-full`, `disk-nearly-full`, `damage`, `peer-lost`.
     pub kind: &'static str,
     /// What it is, and what to do.
     pub text: String,
@@ -208,6 +208,8 @@ pub struct Gauges {
     pub disk_space_age: Duration,
     /// Whether appends are refused because it has no room.
     pub disk_full: bool,
+    /// Whether appends are refused that are too large for the room it has left, while smaller ones are stored.
+    pub disk_nearly_full: bool,
     /// Whether the log or the metadata store has failed.
     pub failed: bool,
     /// Memory of the process.

@@ -341,7 +341,7 @@ function showDisk(now) {
   const known = age > OLD ? `, ${time(age)} ago` : "";
   const bar = drawing("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img", "aria-label": `${PLAIN.format(share)} percent of the disk are used` }, drawing("rect", { width: share.toFixed(1), height: "8", fill: "currentColor" }));
   replace(find("disk"), [
-    make("div", { class: share > 90 || gauges.disk_full ? "meter bad" : "meter" }, bar),
+    make("div", { class: share > 90 || gauges.disk_full || gauges.disk_nearly_full ? "meter bad" : "meter" }, bar),
     line("Free", `${size(gauges.disk_free_bytes)} of ${size(gauges.disk_size_bytes)}${known}`),
     line("Segments of the log", number(gauges.segments)),
     line("Written since the start", size(counts.written_bytes)),

@@ -130,6 +130,46 @@ fn a_full_disk_is_seen_and_so_is_its_end() {
 }
 
 #[test]
+fn a_disk_with_room_for_small_appends_alone_is_seen_and_so_is_its_end() {
+    begin_log();
+    let disk = SimFileSystem::new();
+    let server = start(ServerConfig {
+        files: Some(Arc::new(disk.clone())),
+        retention_interval: Duration::from_millis(20),
+        ..config(Some(Path::new("/data")))
+    });
+    let mut peer = Peer::connect(&server);
+    let [small, large] = ["small", "large"].map(|name| peer.create(name));
+    peer.store(small, b"the first segment");
+    // The segments begin small: the next one is there when this one has its second group.
+    peer.store(small, b"the second group");
+    until("the next segment", || {
+        disk.contents(Path::new("/data/segment-0000000000000002")).is_ok()
+    });
+    disk.set_capacity(Some(disk.used() + (100 << 10)));
+    let refused = peer.append(large, &[7; 8 << 20]);
+    assert_eq!(refused.status.code, ErrorCode::INSUFFICIENT_STORAGE);
+    assert_eq!(peer.store(small, b"goes on"), 2);
+    until("the nearly full disk", || is(&server, "sbp_disk_nearly_full", 1.0));
+    assert!(is(&server, "sbp_disk_full", 0.0));
+    let found = problems(&server, 200);
+    assert_eq!(kinds(&found), ["disk-nearly-full"]);
+    assert!(
+        found[0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("too large for what is left"),
+        "{found:?}"
+    );
+    assert!(logged("it is refused, smaller ones are stored"));
+    disk.set_capacity(None);
+    until("the end of it", || {
+        is(&server, "sbp_disk_nearly_full", 0.0) && problems(&server, 200).is_empty()
+    });
+    assert_eq!(peer.store(large, &[7; 8 << 20]), 0);
+}
+
+#[test]
 fn a_failed_sync_is_seen() {
     begin_log();
     let disk = SimFileSystem::new();

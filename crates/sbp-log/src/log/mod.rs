@@ -375,6 +375,13 @@ impl<T: Send + 'static> Log<T> {
         self.shared.prepared.is_full()
     }
 
+    /// Whether an append was refused because the disk has no room for a segment that it fits into, although there is a smaller
+    /// one, which other appends go to; until there is such room.
+    #[must_use]
+    pub fn disk_is_nearly_full(&self) -> bool {
+        self.shared.prepared.is_nearly_full()
+    }
+
     /// Why the log takes no more appends, if it has failed. Final.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<LogError>> {

@@ -167,6 +167,8 @@ pub(crate) struct Prepared {
     clock: Arc<dyn Clock>,
     /// There was no room at the last attempt that has ended; one may be under way.
     full: AtomicBool,
+    /// There is a segment, and the disk had no room for a larger one that groups fit into up to this byte; 0: it had.
+    lacking: AtomicU64,
 }
 
 /// Whether there is room after the segment being written.
@@ -181,14 +183,17 @@ pub(crate) enum NextRoom {
 /// Why the writer cannot get a segment.
 #[derive(Debug)]
 pub(crate) enum NoSegment {
-    Full,
+    Full {
+        /// The longest group that fits into the segment that there is.
+        room: u64,
+    },
     Failed(Arc<io::Error>),
 }
 
 impl From<io::Error> for NoSegment {
     fn from(error: io::Error) -> Self {
         match is_full(&error) {
-            true => Self::Full,
+            true => Self::Full { room: 0 },
             false => Self::Failed(Arc::new(error)),
         }
     }
@@ -201,6 +206,7 @@ impl Prepared {
             changed: Condvar::new(),
             clock,
             full: AtomicBool::new(false),
+            lacking: AtomicU64::new(0),
         }
     }
 
@@ -213,12 +219,43 @@ impl Prepared {
         }
     }
 
-    /// Has the creation tried again after a full disk.
+    /// Has the creation tried again after a full disk, also that of a segment larger than the one that there is.
     pub(crate) fn retry(&self) {
         let mut slot = self.slot.lock();
-        if let Slot::Full { .. } = &*slot {
-            *slot = Slot::WANTED;
-            self.changed.notify_all();
+        let least = self.lacking.load(Ordering::Relaxed);
+        *slot = match std::mem::replace(&mut *slot, Slot::Closed) {
+            Slot::Full { .. } => Slot::WANTED,
+            Slot::Ready(small) if small.capacity < least => Slot::Wanted {
+                least,
+                instead_of: Some(small),
+            },
+            other => other,
+        };
+        self.changed.notify_all();
+    }
+
+    /// The disk has no room for a segment that a group fits into up to byte `least`, although there is a smaller one.
+    pub(crate) fn lacks(&self, least: u64) {
+        if self.is_full() {
+            // That none is made is told already.
+            return;
+        }
+        if !self.is_nearly_full() {
+            tracing::warn!(
+                bytes = least,
+                "the disk has no room for a segment that an append fits into: it is refused, smaller ones are stored"
+            );
+        }
+        self.lacking.store(least, Ordering::Relaxed);
+    }
+
+    /// A segment of this size was made.
+    fn has_room(&self, capacity: u64) {
+        let was_full = self.full.swap(false, Ordering::Relaxed);
+        let was_lacking =
+            capacity >= self.lacking.load(Ordering::Relaxed) && self.lacking.swap(0, Ordering::Relaxed) > 0;
+        if (was_full || was_lacking) && !self.is_nearly_full() {
+            tracing::info!("the disk has room again: appends are stored");
         }
     }
 
@@ -231,8 +268,9 @@ impl Prepared {
         loop {
             match std::mem::replace(&mut *slot, Slot::WANTED) {
                 Slot::Ready(small) if small.capacity < least && asked => {
+                    let room = Segment::room(small.capacity);
                     *slot = Slot::Ready(small);
-                    return Err(NoSegment::Full);
+                    return Err(NoSegment::Full { room });
                 }
                 Slot::Ready(small) if small.capacity < least => {
                     asked = true;
@@ -259,7 +297,7 @@ impl Prepared {
                 }
                 Slot::Full { tried } => {
                     *slot = Slot::Full { tried };
-                    return Err(NoSegment::Full);
+                    return Err(NoSegment::Full { room: 0 });
                 }
                 Slot::Failed(error) => {
                     *slot = Slot::Failed(error.clone());
@@ -296,7 +334,7 @@ impl Prepared {
                 if let Some(small) = small {
                     maker.discard(&small);
                 }
-                self.full.store(false, Ordering::Relaxed);
+                self.has_room(segment.capacity);
                 Slot::Ready(segment)
             }
             // What fits into it can still be written.
@@ -325,6 +363,11 @@ impl Prepared {
     /// Whether there was no room for another segment when one was last tried.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is another segment, and was no room for one as large as an append needs.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        !self.is_full() && self.lacking.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn close(&self) {

@@ -39,6 +39,14 @@ impl<T> Item<T> {
         }
     }
 
+    /// The most space that it can need on the disk: as a group of its own.
+    fn bound(&self) -> u64 {
+        match self {
+            Self::Append(_) => block_up((GroupHeader::LEN + self.stored_len()) as u64),
+            Self::Barrier(_) => 0,
+        }
+    }
+
     pub(crate) fn is_fence(&self) -> bool {
         matches!(self, Self::Append(entry) if entry.head.is_fence())
     }
@@ -231,11 +239,49 @@ impl<T> Queue<T> {
         state.pending = state.pending.saturating_sub(bytes);
     }
 
-    /// Empties the queue because nothing can be written now. Offsets then continue from what is synced.
-    pub(crate) fn refuse_all(&self) -> Vec<Item<T>> {
+    /// Puts back what was taken last, before everything else.
+    pub(crate) fn put_first(&self, items: Vec<Item<T>>) {
         let mut state = self.state.lock();
-        state.ends = KeyMap::default();
-        state.take(usize::MAX)
+        for item in items.into_iter().rev() {
+            state.bound += item.bound();
+            state.items.push_front(item);
+        }
+    }
+
+    /// Takes out what does not fit, unless something is queued before it in its range that does, and everything that is queued
+    /// behind it in its range. The offsets of such a range then continue from the first that was taken out.
+    pub(crate) fn refuse(&self, fits: impl Fn(&Item<T>) -> bool) -> Vec<Item<T>> {
+        let mut state = self.state.lock();
+        let mut refused = Vec::new();
+        // By range, whether what is queued of it is refused.
+        let mut ranges: KeyMap<bool> = KeyMap::default();
+        let mut kept = VecDeque::with_capacity(state.items.len());
+        for item in std::mem::take(&mut state.items) {
+            let Item::Append(entry) = &item else {
+                kept.push_back(item);
+                continue;
+            };
+            let (key, base) = (entry.head.key, entry.head.base_offset);
+            let is_refused = match ranges.get(&key) {
+                Some(is_refused) => *is_refused,
+                None => {
+                    let is_refused = !fits(&item);
+                    ranges.insert(key, is_refused);
+                    if is_refused {
+                        state.ends.insert(key, base);
+                    }
+                    is_refused
+                }
+            };
+            if is_refused {
+                state.bound = state.bound.saturating_sub(item.bound());
+                refused.push(item);
+            } else {
+                kept.push_back(item);
+            }
+        }
+        state.items = kept;
+        refused
     }
 
     /// Closes the queue; what is queued will still be written.
@@ -333,11 +379,7 @@ impl<T> State<T> {
             .saturating_sub(block_up((GroupHeader::LEN.saturating_add(total)) as u64));
         let bound = &mut self.bound;
         let taken = self.items.drain(..count);
-        let taken = taken.inspect(|item| {
-            if let Item::Append(_) = item {
-                *bound = bound.saturating_sub(block_up((GroupHeader::LEN + item.stored_len()) as u64));
-            }
-        });
+        let taken = taken.inspect(|item| *bound = bound.saturating_sub(item.bound()));
         taken.collect()
     }
 }

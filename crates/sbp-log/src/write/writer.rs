@@ -49,10 +49,25 @@ enum Next<T> {
     Group(EncodedGroup<T>),
     /// Barriers without records: everything before them has to be synced.
     Barriers(Vec<T>),
-    /// The disk has no room for these.
-    Refused(Vec<Item<T>>),
+    /// The disk has no room for all of these.
+    Refused(Vec<Item<T>>, Fits),
     /// The log has failed to create a segment for these.
     Lost(Vec<T>, Arc<io::Error>),
+}
+
+/// What can still be written on a disk that has no room for more.
+#[derive(Clone, Copy, Debug)]
+struct Fits {
+    /// The longest group.
+    room: u64,
+    /// Whether fences can, which need a change of the superblock.
+    fences: bool,
+}
+
+impl Fits {
+    fn has<T>(&self, item: &Item<T>) -> bool {
+        (self.fences || !item.is_fence()) && group_len(item.stored_len()) <= self.room
+    }
 }
 
 impl<T: Send + 'static> Writer<T> {
@@ -121,23 +136,51 @@ impl<T: Send + 'static> Writer<T> {
             return Next::Barriers(items.into_iter().map(Item::into_context).collect());
         }
         let has_fence = items.iter().any(Item::is_fence);
-        let admitted = if has_fence { self.shared.admit_fences() } else { Ok(()) };
+        if has_fence && let Err(error) = self.shared.admit_fences() {
+            let room = u64::MAX;
+            return match NoSegment::from(error) {
+                NoSegment::Full { .. } => self.form_less(items, Fits { room, fences: false }),
+                NoSegment::Failed(cause) => Next::lost(items, cause),
+            };
+        }
         let length = GroupHeader::LEN + items.iter().map(Item::stored_len).sum::<usize>();
-        let place = admitted
-            .map_err(NoSegment::from)
-            .and_then(|()| self.place(length as u64));
-        let place = match place {
+        let place = match self.place(length as u64) {
             Ok(place) => place,
-            Err(NoSegment::Full) => return Next::Refused(items),
-            Err(NoSegment::Failed(cause)) => {
-                return Next::Lost(items.into_iter().map(Item::into_context).collect(), cause);
+            Err(NoSegment::Full { room }) => {
+                let room = room.max(self.left());
+                return self.form_less(items, Fits { room, fences: true });
             }
+            Err(NoSegment::Failed(cause)) => return Next::lost(items, cause),
         };
         let group = self.builder.build(place, items);
         self.last = group.mark;
         self.active = Some((group.segment.clone(), group.end()));
         self.queue.set_room(group.segment.capacity.saturating_sub(group.end()));
         Next::Group(group)
+    }
+
+    /// Forms a smaller group of the first of these items, which have no room together: the others go back to the queue. What
+    /// has no room alone is refused.
+    fn form_less(&mut self, mut items: Vec<Item<T>>, fits: Fits) -> Next<T> {
+        let left = self.left();
+        let mut length = GroupHeader::LEN;
+        let leading = items.iter().take_while(|item| {
+            length += item.stored_len();
+            block_up(length as u64) <= left && (fits.fences || !item.is_fence())
+        });
+        // The first one alone may fit into the next segment.
+        let count = leading.count().max(1);
+        if count < items.len() {
+            self.queue.put_first(items.split_off(count));
+            return self.form_next(items);
+        }
+        Next::Refused(items, fits)
+    }
+
+    /// The bytes left in the segment being written.
+    fn left(&self) -> u64 {
+        let active = self.active.as_ref();
+        active.map_or(0, |(segment, position)| segment.capacity.saturating_sub(*position))
     }
 
     /// Does what comes next; returns a group that another thread syncs.
@@ -149,7 +192,7 @@ impl<T: Send + 'static> Writer<T> {
                 Ok(()) => told(contexts, Ok(())),
                 Err(error) => self.fail(contexts, &Arc::new(error), told),
             },
-            Next::Refused(items) => self.refuse(items, told),
+            Next::Refused(items, fits) => self.refuse(items, fits, told),
             Next::Lost(contexts, cause) => self.fail(contexts, &cause, told),
         }
         None
@@ -264,15 +307,24 @@ impl<T: Send + 'static> Writer<T> {
         }
     }
 
-    /// Refuses these items and everything queued, because the disk is full. Nothing of them was written.
-    fn refuse(&mut self, items: Vec<Item<T>>, told: &mut Told<'_, T>) {
-        let waiting = self.queue.refuse_all();
-        let left = self.active.as_ref();
-        self.queue
-            .set_room(left.map_or(0, |(segment, position)| segment.capacity.saturating_sub(*position)));
-        let bytes: usize = items.iter().chain(&waiting).map(Item::batch_len).sum();
+    /// Refuses what the disk has no room for, of these items and of what is queued, and what comes behind it in the same
+    /// ranges. Nothing of it was written; everything else goes on.
+    fn refuse(&mut self, items: Vec<Item<T>>, fits: Fits, told: &mut Told<'_, T>) {
+        self.queue.put_first(items);
+        let refused = self.queue.refuse(|item| fits.has(item));
+        self.queue.set_room(self.left());
+        let needed = refused
+            .iter()
+            .filter(|item| !fits.has(item))
+            .map(Item::stored_len)
+            .max();
+        let needed = needed.filter(|_| fits.fences).map(group_len);
+        if let Some(needed) = needed {
+            self.shared.prepared.lacks(FIRST_GROUP + needed);
+        }
+        let bytes: usize = refused.iter().map(Item::batch_len).sum();
         self.queue.settle(bytes as u64);
-        let contexts = items.into_iter().chain(waiting).map(Item::into_context).collect();
+        let contexts = refused.into_iter().map(Item::into_context).collect();
         told(contexts, Err(Arc::new(LogError::DiskFull)));
     }
 
@@ -295,9 +347,18 @@ impl<T> Next<T> {
             Self::Nothing => Vec::new(),
             Self::Group(group) => group.contexts,
             Self::Barriers(contexts) | Self::Lost(contexts, _) => contexts,
-            Self::Refused(items) => items.into_iter().map(Item::into_context).collect(),
+            Self::Refused(items, _) => items.into_iter().map(Item::into_context).collect(),
         }
     }
+
+    fn lost(items: Vec<Item<T>>, cause: Arc<io::Error>) -> Self {
+        Self::Lost(items.into_iter().map(Item::into_context).collect(), cause)
+    }
+}
+
+/// What records of this length need as a group of their own.
+fn group_len(records: usize) -> u64 {
+    block_up((GroupHeader::LEN + records) as u64)
 }
 
 /// Syncs a segment and counts it.

@@ -9,6 +9,7 @@ mod compaction;
 mod damage;
 mod delays;
 mod failures;
+mod full_disk;
 mod growth;
 mod model;
 mod power_loss;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use sbp_log::{Durability, Log, LogConfig};
+use sbp_log::{Durability, Log, LogConfig, LogError};
 use sbp_sim::{SimFileSystem, Survival};
 use sbp_types::{Offset, RangeKey};
 
@@ -16,6 +16,8 @@ struct History {
     /// By number: range, offset, records, bytes.
     sent: Vec<(RangeKey, i64, i64, Vec<u8>)>,
     acknowledged: HashSet<u64>,
+    /// For lack of room.
+    refused: HashSet<u64>,
     /// What a reader has seen once, it must see again.
     seen: Served,
 }
@@ -68,9 +70,14 @@ impl History {
         for step in script {
             let Some(batches) = step else {
                 acks.wait(asked);
+                // Where something was refused, its range continues from there.
+                for (key, end) in &mut ends {
+                    *end = log.synced_end(*key).unwrap_or_default().0;
+                }
                 continue;
             };
             let mut entries = Vec::new();
+            let (first, before) = (self.sent.len() as u64, ends.clone());
             for (stream, count, length) in *batches {
                 let number = self.sent.len() as u64;
                 let bytes = batch(number, *length);
@@ -80,15 +87,25 @@ impl History {
                 *end += count;
             }
             let more = entries.len();
-            if log.append(entries).is_err() {
-                break;
+            match log.append(entries) {
+                Ok(()) => asked += more,
+                Err(LogError::DiskFull) => {
+                    self.refused.extend(first..first + more as u64);
+                    ends = before;
+                }
+                // Also where what is queued before it in its range is refused by now.
+                Err(_) => break,
             }
-            asked += more;
         }
         acks.wait(asked);
         // A reader was there: what it saw counts.
         self.seen.extend(read_what_can_be_read(&log));
         self.acknowledged.extend(acks.acknowledged());
+        for (number, outcome) in acks.all() {
+            if outcome.is_err_and(|error| matches!(*error, LogError::DiskFull)) {
+                self.refused.insert(number);
+            }
+        }
         if shutdown {
             let _ = log.shutdown();
         }
@@ -113,6 +130,12 @@ impl History {
                 .any(|sent| (sent.0, sent.1, sent.2) == (*key, *offset, *count) && sent.3 == *bytes);
             if !known {
                 return Some(format!("phantom: {key} at {offset}"));
+            }
+        }
+        for number in &self.refused {
+            let (key, offset, _, bytes) = &self.sent[usize::try_from(*number).unwrap()];
+            if served.get(&(*key, *offset)).is_some_and(|(_, got)| got == bytes) {
+                return Some(format!("refused and there: {key} at {offset}, sent as {number}"));
             }
         }
         for (place, content) in &self.seen {
@@ -221,6 +244,64 @@ fn every_operation_of_a_long_load() {
             for (way, disk) in fs.power_cuts(5, at * 1_000).into_iter().enumerate() {
                 if let Err(complaint) = history.clone().check(&disk, &config) {
                     panic!("power cut at operation {at}, way {way}: {complaint}\n{:#?}", fs.trace());
+                }
+            }
+        }
+    }
+}
+
+/// Fills a disk, with small batches to other ranges behind large ones.
+const FILLING: &[Step] = &[
+    Some(&[(1, 1, 3_000), (2, 1, 100)]),
+    None,
+    Some(&[(3, 1, 14_000)]),
+    Some(&[(1, 1, 300)]),
+    Some(&[(3, 1, 20_000)]),
+    Some(&[(1, 1, 400)]),
+    None,
+    Some(&[(2, 1, 25_000)]),
+    Some(&[(1, 1, 500)]),
+    Some(&[(2, 1, 60)]),
+    None,
+    Some(&[(3, 1, 26_000)]),
+    Some(&[(2, 1, 700)]),
+    Some(&[(1, 2, 800)]),
+    None,
+    Some(&[(2, 1, 27_000)]),
+    Some(&[(3, 1, 90)]),
+    Some(&[(1, 1, 40)]),
+    None,
+];
+
+#[test]
+fn every_operation_of_a_load_on_a_disk_that_fills_up() {
+    for config in configs() {
+        let load = |capacity, at: Option<u64>| {
+            let fs = SimFileSystem::new();
+            fs.set_capacity(Some(capacity));
+            at.into_iter().for_each(|at| fs.power_off_at(at));
+            let mut history = History::default();
+            history.run(&fs, &config, FILLING, true);
+            (fs, history)
+        };
+        // Those where something is stored behind what is refused.
+        let telling = (10..40).map(|blocks| blocks << 12).filter(|capacity| {
+            let (_, history) = load(*capacity, None);
+            let first = history.refused.iter().min();
+            first.is_some_and(|first| history.acknowledged.iter().any(|number| number > first))
+        });
+        let telling: Vec<u64> = telling.collect();
+        assert!(telling.len() > 3, "{telling:?}");
+        for capacity in telling.into_iter().step_by(3) {
+            for at in 1..=load(capacity, None).0.operations() {
+                let (fs, history) = load(capacity, Some(at));
+                for (way, disk) in fs.power_cuts(4, at * 1_000).into_iter().enumerate() {
+                    if let Err(complaint) = history.clone().check(&disk, &config) {
+                        panic!(
+                            "{capacity}: power cut at {at}, way {way}: {complaint}\n{:#?}",
+                            fs.trace()
+                        );
+                    }
                 }
             }
         }
