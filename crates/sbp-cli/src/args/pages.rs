@@ -21,7 +21,7 @@ pub(crate) struct Completions {
 Examples:
   sbp man --to /usr/local/share/man/man1         then: man sbp, man sbp-serve")]
 pub(crate) struct Man {
-    /// Directory to write into, a page for each command; it has to exist.
+    /// Directory to write into, a page for each command; made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 }

@@ -17,8 +17,7 @@ pub(crate) fn man(asked: &Man, command: Command, terminal: &mut Terminal) -> Res
         path: asked.to.clone(),
         source,
     };
-    // The library fails with the name of a page alone where the directory is missing.
-    std::fs::read_dir(&asked.to).map_err(failed)?;
+    std::fs::create_dir_all(&asked.to).map_err(failed)?;
     clap_mangen::generate_to(command, &asked.to).map_err(failed)?;
     terminal.line(format_args!("wrote the pages into {}", asked.to.display()))
 }
