@@ -1,8 +1,8 @@
 //! Settings of `sbp serve` from three places under the same names: flags, variables of the environment, and a file.
 //!
-//! A flag `--data-dir` is the variable `$SBP_DATA_DIR` and the key `data-dir`. Flags win over variables, and these over
-//! the file. What the file says is handed to the parser of the command line as if it had been written there, so that
-//! each setting is read, checked and explained in one place.
+//! A flag `--data-dir` is the variable `$SBP_DATA_DIR` and the key `data-dir`; for a few variables see `ALSO_OF_CLIENTS`.
+//! Flags win over variables, and these over the file. What the file says is handed to the parser of the command line as if
+//! it had been written there, so that each setting is read, checked and explained in one place.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -19,6 +19,9 @@ use crate::error::CliError;
 
 /// The command whose settings these are.
 const SERVE: &str = "serve";
+/// Settings whose usual variables are those of clients: in a shell that is set up for these, a server would show a client's
+/// certificate.
+const ALSO_OF_CLIENTS: [&str; 3] = ["tls-ca", "tls-cert", "tls-key"];
 /// The flags of `sbp serve` that are no settings.
 const NO_SETTINGS: [&str; 3] = ["config", "print-config", "help"];
 
@@ -53,7 +56,8 @@ fn unbuilt() -> Command {
 }
 
 fn variable(long: &str) -> String {
-    format!("SBP_{}", long.replace('-', "_").to_uppercase())
+    let whose = if ALSO_OF_CLIENTS.contains(&long) { "SERVE_" } else { "" };
+    format!("SBP_{whose}{}", long.replace('-', "_").to_uppercase())
 }
 
 /// What was asked for, or the text of `--print-config`.

@@ -11,12 +11,12 @@ use crate::when::parse_duration;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  sbp token create billing --allow read:orders/* --auth names.jsonl > billing.token
-  sbp token create root --allow read:* --allow write:* --allow admin:* --auth names.jsonl > root.token
+  sbp token create billing --allow 'read:orders/*' --auth names.jsonl > billing.token
+  sbp token create root --allow 'read:*' --allow 'write:*' --allow 'admin:*' --auth names.jsonl > root.token
   sbp serve --data-dir ./data --auth names.jsonl
   sbp stream list --token-file billing.token
-  sbp token create tenant --allow write:tenant/* --quota bytes-in=1000000 --quota calls=64 --auth names.jsonl > tenant.token
-  sbp token create spark --allow read:* --subject 00u1abcd --auth names.jsonl   known by OAuth tokens, see sbp serve --jwks
+  sbp token create tenant --allow 'write:tenant/*' --quota bytes-in=1000000 --quota calls=64 --auth names.jsonl > tenant.token
+  sbp token create spark --allow 'read:*' --subject 00u1abcd --auth names.jsonl   known by OAuth tokens, see sbp serve --jwks
   sbp token list --auth names.jsonl
   sbp token revoke billing --auth names.jsonl      its connections are closed within a second or two
 

@@ -86,6 +86,10 @@ fn a_log_in_json_says_what_a_start_after_a_kill_found() {
         directory.path().join("data").to_str().unwrap()
     );
     assert_eq!(find(&first, "recovered")["starts"], 1);
+    assert!(
+        find(&first, "recovered").get("ended_cleanly").is_none(),
+        "nothing has ended yet"
+    );
     assert!(!server.end(Signal::KILL).success());
     let (server, log) = serve(directory.path(), &["--log-format", "json"]);
     drop(server);

@@ -64,6 +64,20 @@ fn a_flag_wins_over_a_variable_and_that_over_the_file() {
 }
 
 #[test]
+fn a_server_does_not_take_what_the_environment_says_for_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let of_clients = [("SBP_TLS_CA", "a"), ("SBP_TLS_CERT", "b"), ("SBP_TLS_KEY", "c")];
+    let told = text(&printed(dir.path(), "data-dir = \"d\"", &[], &of_clients));
+    for setting in ["tls-ca", "tls-cert", "tls-key"] {
+        assert!(told.contains(&format!("# {setting} is not set")), "{told}");
+    }
+    let of_servers = [("SBP_SERVE_TLS_CERT", "d"), ("SBP_SERVE_TLS_KEY", "e")];
+    let variables = [of_clients.as_slice(), &of_servers].concat();
+    let told = text(&printed(dir.path(), "data-dir = \"d\"", &[], &variables));
+    assert_eq!(line(&told, "tls-cert"), "tls-cert = \"d\"  # $SBP_SERVE_TLS_CERT");
+}
+
+#[test]
 fn every_setting_has_a_variable_and_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let told = text(&printed(dir.path(), "data-dir = \"d\"", &[], &[]));
@@ -81,7 +95,9 @@ fn every_setting_has_a_variable_and_a_line() {
         .collect();
     assert!(flags.len() > 8, "{flags:?}");
     for flag in flags {
-        let variable = format!("SBP_{}", flag.replace('-', "_").to_uppercase());
+        let also_of_clients = ["tls-ca", "tls-cert", "tls-key"].contains(&flag);
+        let whose = if also_of_clients { "SERVE_" } else { "" };
+        let variable = format!("SBP_{whose}{}", flag.replace('-', "_").to_uppercase());
         assert!(help.contains(&variable), "{variable}");
         assert!(
             told.lines()

@@ -300,7 +300,8 @@ fn tell_recovery(recovered: &Recovered, began: Instant) {
         tracing::error!("damage may hide ranges: those without records take no appends");
     }
     tracing::info!(
-        ended_cleanly = recovered.clean,
+        // Nothing has ended yet where this is the first start.
+        ended_cleanly = (recovered.boot_id > 1).then_some(recovered.clean),
         starts = recovered.boot_id,
         ranges = recovered.ranges.len(),
         writers = recovered.writers.len(),
