@@ -66,6 +66,7 @@ fn wandering() -> Scenario {
     Scenario {
         name: "wandering",
         servers: 4,
+        writers: 2,
         ..two()
     }
 }
