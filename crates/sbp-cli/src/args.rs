@@ -191,10 +191,15 @@ pub(crate) struct Serve {
     /// everything. It is read again within a second of each change.
     #[arg(long, env = "SBP_AUTH", value_name = "FILE")]
     pub(crate) auth: Option<PathBuf>,
-    /// A file with the public keys of whoever issues OAuth tokens (a JSON Web Key Set): a client whose JWT one of them has
-    /// signed is who the file of names says of its subject. Read again within a second of each change.
-    #[arg(long, env = "SBP_JWKS", value_name = "FILE", requires_all = ["auth", "jwt_issuer", "jwt_audience"])]
+    /// A file with the public keys of whoever issues OAuth tokens (a JSON Web Key Set), or its address (https://...): a
+    /// client whose JWT one of them has signed is who the file of names says of its subject. A file is read again within a
+    /// second of each change, an address every five minutes, and when a token names a key that is not there.
+    #[arg(long, env = "SBP_JWKS", value_name = "FILE|URL", requires_all = ["auth", "jwt_issuer", "jwt_audience"])]
     pub(crate) jwks: Option<PathBuf>,
+    /// The authorities that may have issued the certificate of --jwks at an address; without it those that the machine
+    /// trusts.
+    #[arg(long, env = "SBP_JWKS_CA", value_name = "FILE", requires = "jwks")]
+    pub(crate) jwks_ca: Option<PathBuf>,
     /// Who issues these tokens: their `iss`, to the letter.
     #[arg(long, env = "SBP_JWT_ISSUER", value_name = "ISSUER", requires = "jwks")]
     pub(crate) jwt_issuer: Option<String>,

@@ -2,15 +2,9 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::header::{AUTHORIZATION, HOST};
-use axum::http::{Request, StatusCode};
-use hyper::client::conn::http1::handshake;
-use hyper_util::rt::TokioIo;
-use sbp_transport::{ClientTls, ClientTlsFiles, Descriptors, Link, LinkSettings};
-use tokio::time::timeout;
-
-use crate::listener::PROTOCOL;
+use axum::http::StatusCode;
+use sbp_server::{HttpAsker, HttpUrl};
+use sbp_transport::ClientTlsFiles;
 
 /// The longest answer that is read.
 const LONGEST: usize = 16 << 20;
@@ -32,51 +26,19 @@ pub struct AskError {
 /// A server that asks who somebody is wants a `token`; empty: none.
 pub async fn ask_status(address: &str, tls: ClientTlsFiles, token: &str, within: Duration) -> Result<String, AskError> {
     let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
-    let address = rest.trim_end_matches('/');
-    let failed = |reason: String| AskError {
-        url: format!("{scheme}://{address}/status.json"),
-        reason,
-    };
-    let tls = match scheme {
-        "http" => None,
-        "https" => Some(ClientTls::speaking(PROTOCOL, tls).map_err(|error| failed(error.to_string()))?),
-        _ => return Err(failed("this is asked over http:// or https://".to_owned())),
-    };
-    let settings = LinkSettings {
-        timeout: within,
-        tls,
-        sockets: Descriptors::new(1),
-    };
-    match timeout(within, answer(address, &settings, token)).await {
-        Ok(answer) => answer.map_err(|error| failed(error.to_string())),
-        Err(_) => Err(failed(format!("no answer in {within:?}"))),
-    }
+    let url = format!("{scheme}://{}/status.json", rest.trim_end_matches('/'));
+    let answer = ask(&url, tls, token, within).await;
+    answer.map_err(|reason| AskError { url, reason })
 }
 
-async fn answer(
-    address: &str,
-    settings: &LinkSettings,
-    token: &str,
-) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
-    let link = Link::dial(address, settings).await?;
-    let (mut sender, connection) = handshake(TokioIo::new(link)).await?;
-    let mut request = Request::get("/status.json").header(HOST, address);
-    if !token.is_empty() {
-        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+async fn ask(url: &str, tls: ClientTlsFiles, token: &str, within: Duration) -> Result<String, String> {
+    let url = HttpUrl::parse(url)?;
+    let answer = HttpAsker::new(&url, tls, within, LONGEST)?.get(&url, token).await?;
+    let status = answer.status;
+    let is_refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
+    match status.is_success() {
+        true => String::from_utf8(answer.body.into()).map_err(|error| error.to_string()),
+        false if is_refused => Err(format!("{status}: give a token of a name that may read:* or admin:*")),
+        false => Err(format!("the answer is {status}")),
     }
-    let request = request.body(Body::empty())?;
-    let asked = async move {
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let is_refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
-        let body = axum::body::to_bytes(Body::new(response.into_body()), LONGEST).await?;
-        match status.is_success() {
-            true => Ok(String::from_utf8(body.into())?),
-            false if is_refused => Err(format!("{status}: give a token of a name that may read:* or admin:*").into()),
-            false => Err(format!("the answer is {status}").into()),
-        }
-    };
-    // The connection moves the bytes while the answer is waited for.
-    let (answer, _ended) = tokio::join!(asked, connection);
-    answer
 }

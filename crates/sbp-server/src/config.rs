@@ -49,12 +49,47 @@ pub struct AccessConfig {
 /// Which OAuth tokens (JSON Web Tokens) a server believes. What their subject may do, the file of names says.
 #[derive(Clone, Debug)]
 pub struct JwtConfig {
-    /// A file with the issuer's public keys, as a JSON Web Key Set. It is read again within a second of each change.
-    pub keys: PathBuf,
+    /// Where the issuer's public keys are, as a JSON Web Key Set.
+    pub keys: KeySource,
     /// Who issues the tokens: their `iss`.
     pub issuer: String,
     /// For whom the tokens have to be: one of their `aud`.
     pub audience: String,
+}
+
+/// Where the public keys are that OAuth tokens are signed with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// A file. It is read again within a second of each change.
+    File(PathBuf),
+    /// An address, `https://…`; `http://` on loopback alone.
+    Url {
+        /// The address.
+        url: String,
+        /// The authorities that may have issued its certificate. `None`: those that the machine trusts.
+        ca: Option<PathBuf>,
+        /// After which time the keys are fetched again; they are sooner where a token names a key that is not there, but not
+        /// before a tenth of this.
+        refresh: Duration,
+    },
+}
+
+impl KeySource {
+    /// How long keys from an address are used before they are fetched again.
+    pub const REFRESH: Duration = Duration::from_secs(300);
+
+    /// What a user has named: an address where it begins as one, else a file. `ca` is for an address.
+    #[must_use]
+    pub fn named(named: PathBuf, ca: Option<PathBuf>) -> Self {
+        match named.to_str() {
+            Some(url) if url.starts_with("https://") || url.starts_with("http://") => Self::Url {
+                url: url.to_owned(),
+                ca,
+                refresh: Self::REFRESH,
+            },
+            _ => Self::File(named),
+        }
+    }
 }
 
 /// The configuration of a [`Server`](crate::Server). Change what is to differ from [`ServerConfig::default`].

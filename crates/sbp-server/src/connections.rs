@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sbp_locks::{Condvar, Mutex};
 
-use crate::access::{Access, AccessError};
+use crate::access::{Access, AccessError, KeyUrl};
 use crate::connection::{ConnectionCommand, ConnectionHandle};
 
 /// How often the file of names is looked at.
@@ -99,6 +99,24 @@ pub(crate) async fn watch_access(
             Ok(Ok(true)) => connections.access_changed(),
             Ok(Ok(false)) | Err(_) => {}
             Ok(Err(error)) => tracing::error!(%error, "who was known before stays known, with the same rights"),
+        }
+    }
+}
+
+/// Fetches the keys of OAuth tokens again and again. Ends with the server.
+pub(crate) async fn fetch_keys(access: Weak<Access>, connections: Weak<Connections>, url: Arc<KeyUrl>) {
+    loop {
+        url.wait_until_due().await;
+        let Some(access) = access.upgrade() else { return };
+        let fetched = access.fetch_keys(&url).await;
+        drop(access);
+        let Some(connections) = connections.upgrade() else {
+            return;
+        };
+        match fetched {
+            Ok(true) => connections.access_changed(),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the keys that came last are believed still"),
         }
     }
 }

@@ -20,6 +20,7 @@ mod disk_watch;
 mod error;
 mod failure;
 mod histogram;
+mod http_get;
 mod identity;
 mod listener;
 mod log_rate_limiter;
@@ -53,10 +54,11 @@ mod verify;
 pub use backup::{
     BackupError, BackupManifest, ManifestFile, ManifestStream, RestoreOptions, Restored, back_up, restore,
 };
-pub use config::{AccessConfig, JwtConfig, Roles, ServerConfig};
+pub use config::{AccessConfig, JwtConfig, KeySource, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
 pub use histogram::Durations;
+pub use http_get::{HttpAnswer, HttpAsker, HttpUrl};
 pub use monitor::Monitor;
 pub use runtime::check_listen_address;
 pub use sbp_log::Durability;

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -19,7 +19,7 @@ use crate::access::{Access, Audit};
 use crate::background::{measure_lag, scrub_what_is_sealed, trim_what_is_due, watch_itself};
 use crate::config::{Roles, ServerConfig};
 use crate::connection::goodbye;
-use crate::connections::{Connections, watch_access};
+use crate::connections::{Connections, fetch_keys, watch_access};
 use crate::data_dir::{DataDir, fit_to_disk};
 use crate::disk_space::DiskSpace;
 use crate::disk_watch::DiskWatch;
@@ -43,6 +43,8 @@ use crate::storage::StorageParts;
 
 /// How much longer than the grace connections may take to write their last bytes.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
+/// How long the start waits for the keys of OAuth tokens that are fetched.
+const FIRST_KEYS_TIME: Duration = Duration::from_secs(5);
 /// How much longer threads may take that were suspended or wait for the disk.
 const LAST_USERS_TIME: Duration = Duration::from_secs(30);
 /// How often it is checked whether those threads have ended; nothing signals it.
@@ -112,6 +114,7 @@ impl ServerRuntime {
         let log = log_config(config, &data_dir, &disk);
         let (node, owner) = open_node(&context, &session, log, &files)?;
         let space = look_at_space(config, files, data_dir.path())?;
+        fetch_first_keys(&reception, &node);
         let locks = register_locks(&descriptors, data_dir.path());
         let connections = Arc::new(Connections::default());
         let (stop, stopped) = watch::channel(false);
@@ -136,6 +139,7 @@ impl ServerRuntime {
         open_doors(&reception, &acceptor, Entrance { listener, is_plain }, beside, &stopped);
         drop(acceptor);
         start_background_tasks(&runtime, &node, &connections, config, &space);
+        keep_fetching_keys(&reception, &node, &connections);
         let observed = observe(config, &node, &owner, &connections, data_dir.path(), (disk, space));
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
@@ -462,6 +466,33 @@ fn start_background_tasks(
         runtime.spawn(keep_in_touch(Arc::downgrade(role), me, space, config.report_interval));
     } else if node.ranges.is_some() && node.placement.is_some() {
         runtime.spawn(watch_itself(Arc::downgrade(node), space, config.report_interval));
+    }
+}
+
+/// Fetches the keys of OAuth tokens before anybody is asked who he is, on threads that serve nobody. Where none come the
+/// server starts all the same, for those who are known without.
+fn fetch_first_keys(reception: &Runtime, node: &Node) {
+    let Some(access) = &node.access else { return };
+    let Some(url) = access.key_url() else { return };
+    let (came, first) = mpsc::channel();
+    let access = Arc::clone(access);
+    reception.spawn(async move {
+        // Whoever starts the server may not wait any more.
+        let _ = came.send(access.fetch_keys(&url).await);
+    });
+    match first.recv_timeout(FIRST_KEYS_TIME) {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::error!(%error, "no OAuth token is believed until keys come"),
+        Err(_) => tracing::error!("no OAuth token is believed until keys come; the server starts without"),
+    }
+}
+
+/// Has the keys of OAuth tokens fetched again and again, on threads that serve nobody.
+fn keep_fetching_keys(reception: &Runtime, node: &Node, connections: &Arc<Connections>) {
+    if let Some(access) = &node.access
+        && let Some(url) = access.key_url()
+    {
+        reception.spawn(fetch_keys(Arc::downgrade(access), Arc::downgrade(connections), url));
     }
 }
 

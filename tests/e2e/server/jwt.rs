@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use jsonwebtoken::{Algorithm, EncodingKey, encode};
 use sbp_client::TokenSource;
-use sbp_e2e::access::{Names, client_as, hello, keys_are_looked_at, one_shows_another_token};
+use sbp_e2e::access::{
+    Names, client_as, hello, keys_are_looked_at, one_shows_another_token, refused_as_unknown as refused,
+};
 use sbp_e2e::clients::client_with;
 use sbp_e2e::issuer::{KeyFile, SigningKey, claims, now};
 use sbp_e2e::peer::Peer;
@@ -26,19 +28,6 @@ fn names() -> Names {
 fn believing(keys: &KeyFile) -> impl FnOnce(&mut ServerConfig) + use<> {
     let jwt = keys.config();
     |config| config.access.as_mut().unwrap().jwt = Some(jwt)
-}
-
-/// What the server says of a token: nothing if it lets its owner in.
-fn refused(server: &Server, token: &Token) -> Option<String> {
-    let status = hello(&mut Peer::connect(server), token, ClientRole::CLIENT).status;
-    if status.is_success() {
-        return None;
-    }
-    assert_eq!(status.code, ErrorCode::UNAUTHORIZED, "{status}");
-    for part in token.secret().split('.').filter(|part| part.len() > 20) {
-        assert!(!status.message.contains(part), "a part of a token is in {status}");
-    }
-    Some(status.message)
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod admin;
 mod audit;
 mod chunks;
 mod idempotence;
+mod jwks;
 mod jwt;
 mod peers;
 mod places;

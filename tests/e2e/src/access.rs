@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sbp_client::{Client, ClientError, TokenSource};
-use sbp_messages::{ClientRole, HeartbeatRequest, HeartbeatResponse, Message, Token};
+use sbp_messages::{ClientRole, ErrorCode, HeartbeatRequest, HeartbeatResponse, Message, Token};
 use sbp_server::access::{AuthFile, Entry, Quota, TokenDigest, new_token};
 use sbp_server::{AccessConfig, Server, ServerConfig};
 use tempfile::TempDir;
@@ -84,6 +84,19 @@ impl Names {
         change(&mut config);
         Server::start(config).unwrap()
     }
+}
+
+/// What the server says of a token: nothing if it lets its owner in.
+pub fn refused_as_unknown(server: &Server, token: &Token) -> Option<String> {
+    let status = hello(&mut Peer::connect(server), token, ClientRole::CLIENT).status;
+    if status.is_success() {
+        return None;
+    }
+    assert_eq!(status.code, ErrorCode::UNAUTHORIZED, "{status}");
+    for part in token.secret().split('.').filter(|part| part.len() > 20) {
+        assert!(!status.message.contains(part), "a part of a token is in {status}");
+    }
+    Some(status.message)
 }
 
 /// Waits until the server has looked at the keys of OAuth tokens as they are now.

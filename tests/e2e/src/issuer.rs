@@ -9,7 +9,7 @@ use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256};
 use sbp_messages::Token;
-use sbp_server::JwtConfig;
+use sbp_server::{JwtConfig, KeySource};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -111,7 +111,7 @@ impl KeyFile {
     /// What a server is told of it.
     pub fn config(&self) -> JwtConfig {
         JwtConfig {
-            keys: self.path(),
+            keys: KeySource::File(self.path()),
             issuer: ISSUER.to_owned(),
             audience: AUDIENCE.to_owned(),
         }

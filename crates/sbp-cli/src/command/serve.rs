@@ -5,7 +5,7 @@ use std::thread;
 
 use sbp_client::{ConfigError, Scheme, ServerAddress};
 use sbp_http::{HttpConfig, ObservedServer};
-use sbp_server::{AccessConfig, ClientTlsFiles, JwtConfig, Roles, ServerConfig};
+use sbp_server::{AccessConfig, ClientTlsFiles, JwtConfig, KeySource, Roles, ServerConfig};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -74,8 +74,9 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
         per_stream: serve.metrics_per_stream,
         ..HttpConfig::default()
     });
+    let jwks_ca = serve.jwks_ca;
     let jwt = serve.jwks.map(|keys| JwtConfig {
-        keys,
+        keys: KeySource::named(keys, jwks_ca),
         // Both come with the keys.
         issuer: serve.jwt_issuer.unwrap_or_default(),
         audience: serve.jwt_audience.unwrap_or_default(),

@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use sbp_http::{HttpConfig, ObservedServer};
 use sbp_locks::Mutex;
 use sbp_python_macros::stub_docs;
-use sbp_server::{AccessConfig, Durability, JwtConfig, ServerConfig};
+use sbp_server::{AccessConfig, Durability, JwtConfig, KeySource, ServerConfig};
 
 use crate::errors;
 use crate::interpreter::imports;
@@ -124,12 +124,17 @@ impl Server {
 fn access(
     auth: Option<PathBuf>,
     jwks: Option<PathBuf>,
+    jwks_ca: Option<PathBuf>,
     issuer: Option<String>,
     audience: Option<String>,
 ) -> PyResult<Option<AccessConfig>> {
     let jwt = match (jwks, issuer, audience) {
         (None, None, None) => None,
-        (Some(keys), Some(issuer), Some(audience)) if auth.is_some() => Some(JwtConfig { keys, issuer, audience }),
+        (Some(keys), Some(issuer), Some(audience)) if auth.is_some() => Some(JwtConfig {
+            keys: KeySource::named(keys, jwks_ca),
+            issuer,
+            audience,
+        }),
         _ => {
             let message = "jwks, jwt_issuer and jwt_audience belong together, beside auth";
             return Err(PyValueError::new_err(message));
@@ -152,7 +157,7 @@ impl Server {
         data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
         max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None, auth = None,
         jwks = None, jwt_issuer = None, jwt_audience = None, audit = None, http = None, http_hosts = None,
-        metrics_per_stream = false, max_unauthenticated_connections = None,
+        metrics_per_stream = false, max_unauthenticated_connections = None, jwks_ca = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -176,6 +181,7 @@ impl Server {
         http_hosts: Option<Vec<String>>,
         metrics_per_stream: bool,
         max_unauthenticated_connections: Option<usize>,
+        jwks_ca: Option<PathBuf>,
     ) -> PyResult<Self> {
         let durability = match durability {
             "fsync" => Durability::Fsync,
@@ -194,7 +200,7 @@ impl Server {
             insecure_listen,
             tls: tls.map(|tls| tls.server(py)).transpose()?,
             plain_listen,
-            access: access(auth, jwks, jwt_issuer, jwt_audience)?,
+            access: access(auth, jwks, jwks_ca, jwt_issuer, jwt_audience)?,
             audit,
             ..ServerConfig::default()
         };

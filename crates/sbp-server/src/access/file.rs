@@ -12,6 +12,7 @@ use sbp_messages::Token;
 use super::entry::{Entry, read_entries, write_entry};
 use super::error::AccessError;
 use super::issuer::Issuer;
+use super::key_url::KeyUrl;
 use super::moment::Moment;
 use super::principal::{Denied, Known, KnownBy, Principal};
 use super::watched::{Watched, read_guarded};
@@ -224,6 +225,17 @@ impl Access {
                 *known = Arc::new(Known::new(entries, &known));
             })
             .is_some())
+    }
+
+    /// Where the keys of OAuth tokens are fetched from, if they are.
+    pub(crate) fn key_url(&self) -> Option<Arc<KeyUrl>> {
+        self.issuer.as_ref()?.url().cloned()
+    }
+
+    /// Fetches the keys of OAuth tokens. `Ok(true)`: others are believed now. After an error those believed before stay so.
+    pub(crate) async fn fetch_keys(&self, url: &KeyUrl) -> Result<bool, AccessError> {
+        let came = url.fetch().await;
+        self.issuer.as_ref().map_or(Ok(false), |issuer| issuer.take(url, came))
     }
 
     /// Gets the keys of OAuth tokens again if they have changed. `Ok(true)`: others are believed now. After an error those

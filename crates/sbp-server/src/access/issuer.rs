@@ -10,12 +10,14 @@ use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_he
 use sbp_locks::RwLock;
 use sbp_messages::Token;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::error::AccessError;
+use super::key_url::{Fetched, KeyUrl};
 use super::moment::Moment;
 use super::principal::{Denied, Signed};
 use super::watched::{Watched, read_guarded};
-use crate::config::JwtConfig;
+use crate::config::{JwtConfig, KeySource};
 
 /// How far the clocks of whoever signs and of this server may differ.
 const SLACK: Duration = Duration::from_secs(60);
@@ -28,27 +30,52 @@ const NO_KEY: &str = "none of its keys is an RSA, P-256, P-384 or Ed25519 key fo
 #[derive(Debug)]
 pub(super) struct Issuer {
     config: JwtConfig,
-    file: Watched,
+    source: Source,
     keys: RwLock<Arc<Keys>>,
 }
 
+/// Where the keys come from.
+#[derive(Debug)]
+enum Source {
+    File(Watched),
+    Url(Arc<KeyUrl>),
+}
+
 impl Issuer {
+    /// Reads the keys of a file, which has to have some. Those of an address come later: see [`Issuer::take`].
     pub(super) fn open(config: &JwtConfig) -> Result<Self, AccessError> {
-        let (file, keys) = Watched::open(&config.keys, |path| {
-            let keys = Keys::read(path, config)?;
-            if keys.0.is_empty() {
-                return Err(AccessError::BadKeys {
-                    source_of_keys: path.display().to_string(),
-                    reason: NO_KEY.to_owned(),
-                });
+        let (source, keys) = match &config.keys {
+            KeySource::Url { url, ca, refresh } => {
+                let url = KeyUrl::open(url, ca.clone(), *refresh)?;
+                (Source::Url(Arc::new(url)), Keys(Vec::new()))
             }
-            Ok(keys)
-        })?;
+            KeySource::File(path) => {
+                let (file, keys) = Watched::open(path, |path| {
+                    let keys = Keys::read(path, config)?;
+                    if keys.0.is_empty() {
+                        return Err(AccessError::BadKeys {
+                            source_of_keys: path.display().to_string(),
+                            reason: NO_KEY.to_owned(),
+                        });
+                    }
+                    Ok(keys)
+                })?;
+                (Source::File(file), keys)
+            }
+        };
         Ok(Self {
             config: config.clone(),
-            file,
+            source,
             keys: RwLock::new(Arc::new(keys)),
         })
+    }
+
+    /// Where the keys are fetched from, if they are.
+    pub(super) fn url(&self) -> Option<&Arc<KeyUrl>> {
+        match &self.source {
+            Source::Url(url) => Some(url),
+            Source::File(_) => None,
+        }
     }
 
     /// Whether a token looks like one that is signed: three parts with dots between them.
@@ -58,27 +85,80 @@ impl Issuer {
 
     /// How often the keys were looked at since the start.
     pub(super) fn looks(&self) -> u64 {
-        self.file.looks()
+        match &self.source {
+            Source::File(file) => file.looks(),
+            Source::Url(url) => url.fetches(),
+        }
     }
 
-    /// Reads the keys again if they have changed. `Ok(true)`: they are others now.
+    /// Reads the keys of a file again if they have changed. `Ok(true)`: they are others now.
     pub(super) fn reload(&self) -> Result<bool, AccessError> {
-        let keys = self.file.again(|path| Keys::read(path, &self.config))?;
-        Ok(keys
-            .map(|keys| {
-                if keys.0.is_empty() {
-                    let file = self.config.keys.display();
-                    tracing::error!(%file, "no OAuth token is believed: {NO_KEY}");
-                }
-                *self.keys.write() = Arc::new(keys);
-            })
-            .is_some())
+        let Source::File(file) = &self.source else {
+            return Ok(false);
+        };
+        let keys = file.again(|path| Keys::read(path, &self.config))?;
+        Ok(keys.map(|keys| self.set(keys)).is_some())
+    }
+
+    /// Takes keys over that were fetched, or notes that none came. `Ok(true)`: they are others now.
+    pub(super) fn take(&self, url: &KeyUrl, came: Result<String, String>) -> Result<bool, AccessError> {
+        let bad = |reason: String| AccessError::BadKeys {
+            source_of_keys: url.name().to_owned(),
+            reason,
+        };
+        // What is no set of keys is as good as none.
+        let read = came.and_then(|text| Keys::parse(&text, &self.config).map(|keys| (text, keys)));
+        let (came, keys) = match read {
+            Ok((text, keys)) => (Ok(text), Some(keys)),
+            Err(why) => (Err(why), None),
+        };
+        let fetched = url.note(came, Instant::now());
+        let changed = match (fetched, keys) {
+            (Fetched::New, Some(keys)) => {
+                self.set(keys);
+                true
+            }
+            (Fetched::Stale(why), _) => {
+                tracing::error!(
+                    url = url.name(),
+                    why,
+                    "no keys came for a day: no OAuth token is believed until some do"
+                );
+                self.set(Keys(Vec::new()));
+                true
+            }
+            (Fetched::Nothing(why), _) => return Err(bad(why)),
+            (Fetched::New | Fetched::Same, _) => false,
+        };
+        url.count();
+        Ok(changed)
+    }
+
+    fn set(&self, keys: Keys) {
+        if keys.0.is_empty() {
+            let source = match &self.config.keys {
+                KeySource::File(path) => path.display().to_string(),
+                KeySource::Url { url, .. } => url.clone(),
+            };
+            tracing::error!(source, "no OAuth token is believed: {NO_KEY}");
+        }
+        *self.keys.write() = Arc::new(keys);
     }
 
     /// Checks a token's signature, for whom it is, who issued it, and its times.
     pub(super) fn verify(&self, token: &Token, now: Moment) -> Result<Arc<Signed>, Denied> {
         let keys = Arc::clone(&self.keys.read());
-        keys.verify(token.secret(), now)
+        let verified = keys.verify(token.secret(), now);
+        match (&verified, self.url()) {
+            (Err(_), Some(url)) if keys.0.is_empty() && !url.has_come() => Err(bad(
+                "this server could not fetch the keys of the issuer yet (--jwks), which its log says more about",
+            )),
+            (Err(denied), Some(url)) if *denied == unknown_key() => {
+                url.want();
+                verified
+            }
+            _ => verified,
+        }
     }
 
     /// Whether the key that has signed a token is still believed.
