@@ -387,3 +387,22 @@ fn unknown_key() -> Denied {
 fn other_algorithm() -> Denied {
     bad("its algorithm (alg) is not that of the key")
 }
+
+/// Whom a server would take the owner of an OAuth token for: its `sub`, with keys from this text.
+///
+/// # Errors
+///
+/// What is said to a peer that shows it, or what is wrong with the keys.
+#[cfg(feature = "testing")]
+pub fn judge_signed(keys: &str, issuer: &str, audience: &str, token: &Token, now: Moment) -> Result<String, String> {
+    let config = JwtConfig {
+        keys: KeySource::File(std::path::PathBuf::new()),
+        issuer: issuer.to_owned(),
+        audience: audience.to_owned(),
+    };
+    let keys = Keys::parse(keys, &config)?;
+    let verified = keys.verify(token.secret(), now);
+    verified
+        .map(|signed| signed.subject.to_string())
+        .map_err(|denied| denied.to_string())
+}

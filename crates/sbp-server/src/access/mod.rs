@@ -24,6 +24,8 @@ pub use self::entry::{BadLine, Entry, read_entries, write_entry};
 pub use self::error::AccessError;
 pub use self::file::AuthFile;
 pub use self::grant::{BadGrant, Grant, Right};
+#[cfg(feature = "testing")]
+pub use self::issuer::judge_signed;
 pub use self::moment::{BadMoment, Moment};
 pub use self::operations::{OperationRow, Subject, operations};
 pub use self::quota::{BadQuota, Quota};
