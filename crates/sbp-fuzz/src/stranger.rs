@@ -192,7 +192,7 @@ impl Scene {
                 assert!(held <= MOST_HELD, "a stranger holds {held} bytes");
                 let read = self.session.stats().bytes_in;
                 assert!(
-                    read <= self.demanded.bytes + READ_AT_ONCE,
+                    read <= u64::from(self.demanded.bytes) + READ_AT_ONCE,
                     "{read} bytes of a stranger were read"
                 );
             }

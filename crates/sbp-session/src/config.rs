@@ -93,9 +93,9 @@ pub struct Authentication {
     /// Bytes of answers that are not yet written.
     pub answer_bytes: usize,
     /// Frames that the peer may send until then, good or bad. PINGs that are answered do not count.
-    pub frames: u32,
+    pub frames: u16,
     /// Bytes of all frames together that the peer may send until then, by the lengths that they claim.
-    pub bytes: u64,
+    pub bytes: u32,
     /// The header of the GOAWAY that is sent before the connection is closed because the peer did not say who it is, in time
     /// or before it had sent too much. Encoded by the layer above; may be empty.
     pub goodbye: Bytes,

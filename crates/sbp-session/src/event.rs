@@ -206,9 +206,9 @@ pub enum CloseReason {
     #[error("the peer was not authenticated, and sent more than the {frames} frames or {bytes} bytes that it may")]
     TooMuchUnauthenticated {
         /// Frames that it might have sent, without PINGs that were answered.
-        frames: u32,
+        frames: u16,
         /// Bytes that it might have sent.
-        bytes: u64,
+        bytes: u32,
     },
     /// Nothing was received for too long.
     #[error("nothing was received for {0:?}")]

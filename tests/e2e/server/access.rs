@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 use sbp_client::{Client, ClientError, TokenSource};
 use sbp_e2e::access::{Names, client_as, hello, one_shows_another_token};
 use sbp_e2e::clients::{client_with, stream_ids, whole};
+use sbp_e2e::frames::header;
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
 use sbp_e2e::wait::{bounded, until};
+use sbp_frame::OpCode;
 use sbp_messages::{
-    AppendResponse, ClientRole, DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, FetchResponse,
-    HeartbeatRequest, IdAllocationRequest, Message, Stream, Token,
+    AppendResponse, ClientRole, DeleteStreamsRequest, DescribeRangesRequest, DescribeStreamsRequest,
+    DescribeStreamsResponse, ErrorCode, FetchResponse, HeartbeatRequest, IdAllocationRequest, Message, RangeId, Stream,
+    Token,
 };
 use sbp_server::access::Moment;
 use sbp_types::StreamId;
@@ -287,4 +290,87 @@ async fn a_token_is_replaced_before_it_expires() {
     let expired = one_shows_another_token(&server, &first, second).await;
     assert_eq!(code(&expired), 1401, "{expired}");
     assert!(expired.to_string().contains("expired at"), "{expired}");
+}
+
+/// Whoever may not know whether a stream exists cannot tell by how much is answered, or in how many pieces, either.
+#[test]
+fn a_forbidden_stream_and_one_that_does_not_exist_are_answered_in_as_many_bytes() {
+    let names = Names::default();
+    let root = names.add("root", &["admin:*", "write:*"]);
+    let billing = names.add("billing", &["read:orders/*", "write:orders/*", "admin:orders/*"]);
+    let server = names.serve();
+    let mut peer = Peer::connect(&server);
+    assert!(hello(&mut peer, &root, ClientRole::CLIENT).status.is_success());
+    let secret = peer.create("secret");
+    peer.store(secret, b"record");
+    // As many digits.
+    let missing = StreamId(secret.0 + 1);
+    let mut peer = Peer::connect(&server);
+    assert!(hello(&mut peer, &billing, ClientRole::CLIENT).status.is_success());
+    let batch = sbp_e2e::batches::raw_batch(b"x");
+    let requests = |stream: StreamId, name: &str| -> Vec<(OpCode, Vec<u8>)> {
+        let range = RangeId {
+            stream_id: stream,
+            ..RangeId::default()
+        };
+        let of = |stream| Stream {
+            stream_id: stream,
+            ..Stream::default()
+        };
+        vec![
+            (
+                OpCode::APPEND,
+                header(&append_request(&[(stream, batch.len())])).to_vec(),
+            ),
+            (OpCode::FETCH, header(&fetch_request(0, 0, &[from(stream, 0)])).to_vec()),
+            (
+                OpCode::DESCRIBE_STREAMS,
+                header(&DescribeStreamsRequest {
+                    stream_ids: vec![stream],
+                    ..Default::default()
+                })
+                .to_vec(),
+            ),
+            (
+                OpCode::DESCRIBE_STREAMS,
+                header(&DescribeStreamsRequest {
+                    names: vec![name.to_owned()],
+                    ..Default::default()
+                })
+                .to_vec(),
+            ),
+            (
+                OpCode::DESCRIBE_RANGES,
+                header(&DescribeRangesRequest {
+                    ranges: vec![range],
+                    ..Default::default()
+                })
+                .to_vec(),
+            ),
+            (
+                OpCode::DELETE_STREAMS,
+                header(&DeleteStreamsRequest {
+                    streams: vec![of(stream)],
+                    ..Default::default()
+                })
+                .to_vec(),
+            ),
+        ]
+    };
+    let mut answered = |opcode: OpCode, header: &[u8]| {
+        let refusals = server.stats().refusals;
+        let payload = if opcode == OpCode::APPEND { &batch[..] } else { b"" };
+        let call = peer.send_raw(opcode, header, payload);
+        // The only frame of its answer: the next one is that of the next request.
+        let frame = peer.recv();
+        assert_eq!(frame.call_id, call, "{opcode}");
+        assert!(frame.flags.ends_answer(), "{opcode}");
+        let refused = server.stats().refusals - refusals;
+        (frame.flags, frame.header.len(), frame.payload.len(), refused)
+    };
+    for ((opcode, forbidden), (_, nothing)) in requests(secret, "secret").iter().zip(&requests(missing, "absent")) {
+        let forbidden = answered(*opcode, forbidden);
+        assert_eq!(forbidden, answered(*opcode, nothing), "{opcode}");
+        assert_eq!(forbidden.3, 1, "{opcode} is refused");
+    }
 }

@@ -197,6 +197,33 @@ mod tests {
         );
     }
 
+    /// The same work for both, not only the same words: a stream's name is looked for once, and not at all where rights on
+    /// everything make it needless.
+    #[test]
+    fn a_forbidden_stream_and_one_that_does_not_exist_take_the_same_work() {
+        let looks = |gate: &Gate, opcode, id| {
+            let mut looks = 0;
+            let judged = gate.check_id(opcode, StreamId(id), |id, allowed| {
+                looks += 1;
+                judge(id, allowed)
+            });
+            (looks, judged.is_ok())
+        };
+        let (some, all) = (gate(&["read:orders/*"]), gate(&["read:*", "write:*", "admin:*"]));
+        for opcode in [
+            OpCode::FETCH,
+            OpCode::APPEND,
+            OpCode::DESCRIBE_STREAMS,
+            OpCode::TRIM_STREAMS,
+        ] {
+            // One that is there, one without a name, and two that do not exist.
+            for id in [2, 3, 4, 5] {
+                assert_eq!(looks(&some, opcode, id), (1, false), "{opcode} of {id}");
+                assert_eq!(looks(&all, opcode, id), (0, true), "{opcode} of {id}");
+            }
+        }
+    }
+
     #[test]
     fn the_missing_grant_is_named() {
         let gate = gate(&["read:orders/*", "write:orders/eu"]);

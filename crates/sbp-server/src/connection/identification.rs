@@ -30,17 +30,16 @@ pub(super) struct Identification {
     looked_at: Option<(Instant, u8)>,
     /// Why the last one was not.
     pub(super) denied: Option<Refusal>,
-    pub(super) expiry: Expiry,
+    /// `None`: it does not by itself. Apart, because peers that are not known have none, and cost as little as can be.
+    pub(super) expiry: Option<Box<Expiry>>,
 }
 
 /// When the peer stops being known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Expiry {
-    /// Not by itself.
-    #[default]
-    Never,
-    /// At `end`. It is asked for another token at `ask`, unless that is later.
-    At { ask: Instant, end: Instant },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expiry {
+    /// When it is asked for another token, unless that is after `end`.
+    pub(super) ask: Instant,
+    pub(super) end: Instant,
 }
 
 impl Identification {
@@ -72,10 +71,7 @@ impl Identification {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        match self.expiry {
-            Expiry::Never => None,
-            Expiry::At { ask, end } => Some(ask.min(end)),
-        }
+        self.expiry.as_ref().map(|expiry| expiry.ask.min(expiry.end))
     }
 }
 

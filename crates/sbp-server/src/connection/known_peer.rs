@@ -137,13 +137,11 @@ impl Connection {
         let expires = gate
             .principal()
             .and_then(|principal| Some((principal.renew_by()?, principal.expires?)));
-        self.identification.expiry = match expires {
-            None => Expiry::Never,
-            Some((renew_by, end)) => Expiry::At {
-                ask: now + renew_by.from_now(moment).saturating_sub(ASK_BEFORE),
-                end: now + end.from_now(moment),
-            },
-        };
+        let expiry = expires.map(|(renew_by, end)| Expiry {
+            ask: now + renew_by.from_now(moment).saturating_sub(ASK_BEFORE),
+            end: now + end.from_now(moment),
+        });
+        self.identification.expiry = expiry.map(Box::new);
         self.gate = gate;
         let (work, mut turn) = self.turn(session, now);
         work.fetches.judge_again(&mut turn);
@@ -169,7 +167,7 @@ impl Connection {
 
     /// Asks for another token when the peer's is about to expire, and closes the connection when it has.
     pub(super) fn check_expiry(&mut self, session: &mut Session, now: Instant) {
-        let Expiry::At { ask, end } = self.identification.expiry else {
+        let Some(Expiry { ask, end }) = self.identification.expiry.as_deref().copied() else {
             return;
         };
         if end <= now {
@@ -180,7 +178,7 @@ impl Connection {
             self.throw_out(session, now, &denied);
         } else if ask <= now {
             let ask = now + ASK_AGAIN;
-            self.identification.expiry = Expiry::At { ask, end };
+            self.identification.expiry = Some(Box::new(Expiry { ask, end }));
             let header = self.replier.encode(&HeartbeatRequest::default());
             let asking = Outgoing {
                 opcode: OpCode::HEARTBEAT,
@@ -199,7 +197,7 @@ impl Connection {
     fn throw_out(&mut self, session: &mut Session, now: Instant, denied: &Denied) {
         let who = self.gate.principal().map(|principal| Arc::clone(&principal.name));
         self.audit(who, OpCode::GOAWAY, ErrorCode::UNAUTHORIZED);
-        self.identification.expiry = Expiry::Never;
+        self.identification.expiry = None;
         let goodbye = GoAway {
             status: unauthorized(denied).into(),
             grace_ms: 0,

@@ -74,8 +74,10 @@ impl Session {
             return true;
         };
         let (frames, bytes, goodbye) = (demanded.frames, demanded.bytes, demanded.goodbye.clone());
-        sent.frames += u32::from(!is_answered_ping);
-        sent.bytes = sent.bytes.saturating_add(wire_length);
+        sent.frames = sent.frames.saturating_add(u16::from(!is_answered_ping));
+        sent.bytes = sent
+            .bytes
+            .saturating_add(u32::try_from(wire_length).unwrap_or(u32::MAX));
         self.unauthenticated = Some(sent);
         let is_admitted = sent.frames <= frames && sent.bytes <= bytes;
         if !is_admitted {

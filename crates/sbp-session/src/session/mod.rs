@@ -32,12 +32,12 @@ struct Refusals {
     last: u64,
 }
 
-/// What the peer has sent before it has said who it is.
+/// What the peer has sent before it has said who it is. Small, because each connection has room for it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Unauthenticated {
     /// Without PINGs that were answered.
-    frames: u32,
-    bytes: u64,
+    frames: u16,
+    bytes: u32,
 }
 
 /// One end of a connection.

@@ -322,8 +322,8 @@ fn who_is_not_known_in_time_is_gone() {
 fn answers_to_an_unknown_peer_do_not_pile_up() {
     let mut config = demanding();
     if let Some(demanded) = &mut config.authentication {
-        demanded.frames = u32::MAX;
-        demanded.bytes = u64::MAX;
+        demanded.frames = u16::MAX;
+        demanded.bytes = u32::MAX;
     }
     let mut subject = Subject::new(config);
     let mut asked = 0;
