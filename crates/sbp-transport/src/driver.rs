@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// Bytes that are read meanwhile of a peer that is not known. One that sends more waits for the end of that time: it has
 /// something to read, and keeps nobody busy.
-pub(crate) const LINGER_BYTES: usize = 64 * 1024;
+pub(crate) const LINGER_BYTES: u32 = 64 * 1024;
 /// How long a connection without a socket may wait for what its peer has started.
 const LAST_WORK: Duration = Duration::from_secs(30);
 
@@ -148,7 +148,7 @@ where
     A: Application,
 {
     let most = match driver.session.is_authenticated() {
-        true => usize::MAX,
+        true => u32::MAX,
         false => LINGER_BYTES,
     };
     if !driver.has_work() {
@@ -175,16 +175,16 @@ async fn finish_work<A: Application>(mut driver: Box<Driver<A>>) -> CloseReason 
 }
 
 /// Ends the sending direction and reads until the peer has ended the other: closing a socket with unread bytes would
-/// make the system take back what was just written. After `most` bytes it only waits, for ever.
-pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO, most: usize) -> io::Result<()> {
+/// make the system take back what was just written. After `left` bytes it only waits, for ever.
+pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO, mut left: u32) -> io::Result<()> {
     poll_fn(|context| Pin::new(&mut *io).poll_shutdown(context)).await?;
     // On the heap: an array would be a part of every connection's task from its beginning on.
     let mut scratch = vec![0; 4096];
-    let mut left = most;
     while left > 0 {
         match io.read(&mut scratch).await? {
             0 => return Ok(()),
-            count => left = left.saturating_sub(count),
+            // All that a second brings fits into the largest number: that is no bound.
+            count => left = left.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX)),
         }
     }
     std::future::pending().await

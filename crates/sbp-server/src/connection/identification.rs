@@ -25,7 +25,7 @@ pub(super) struct Identification {
     /// HEARTBEATs that were not believed since one was.
     pub(super) refused: u8,
     /// The token that was believed last.
-    pub(super) believed: Option<TokenDigest>,
+    pub(super) believed: Option<Box<TokenDigest>>,
     /// Since when tokens are counted that were looked at, and how many these were.
     looked_at: Option<(Instant, u8)>,
     /// Why the last one was not.

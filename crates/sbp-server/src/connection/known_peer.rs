@@ -42,7 +42,7 @@ impl Connection {
         let found = match self.gate.principal() {
             Some(principal) if shown.is_none() => Ok(Arc::clone(principal)),
             // The signature of a token that was believed is not checked again.
-            Some(principal) if shown == self.identification.believed => {
+            Some(principal) if shown.as_ref() == self.identification.believed.as_deref() => {
                 access.again(principal, moment).map_err(|denied| unauthorized(&denied))
             }
             _ => self.identification.count_token(now).and_then(|()| {
@@ -77,7 +77,7 @@ impl Connection {
                 self.identification.denied = None;
                 self.identification.refused = 0;
                 if shown.is_some() {
-                    self.identification.believed = shown;
+                    self.identification.believed = shown.map(Box::new);
                 }
                 session.set_authenticated();
                 Ok(())
