@@ -114,7 +114,6 @@ impl ServerRuntime {
         let log = log_config(config, &data_dir, &disk);
         let (node, owner) = open_node(&context, &session, log, &files)?;
         let space = look_at_space(config, files, data_dir.path())?;
-        fetch_first_keys(&reception, &node);
         let locks = register_locks(&descriptors, data_dir.path());
         let connections = Arc::new(Connections::default());
         let (stop, stopped) = watch::channel(false);
@@ -139,7 +138,6 @@ impl ServerRuntime {
         open_doors(&reception, &acceptor, Entrance { listener, is_plain }, beside, &stopped);
         drop(acceptor);
         start_background_tasks(&runtime, &node, &connections, config, &space);
-        keep_fetching_keys(&reception, &node, &connections);
         let observed = observe(config, &node, &owner, &connections, data_dir.path(), (disk, space));
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
@@ -312,6 +310,7 @@ fn open_doors(
     beside: Option<Entrance>,
     stopped: &watch::Receiver<bool>,
 ) {
+    start_fetching_keys(reception, &acceptor.node, &acceptor.connections);
     for entrance in std::iter::once(main).chain(beside) {
         reception.spawn(Arc::clone(acceptor).run(entrance, stopped.clone()));
     }
@@ -469,31 +468,25 @@ fn start_background_tasks(
     }
 }
 
-/// Fetches the keys of OAuth tokens before anybody is asked who he is, on threads that serve nobody. Where none come the
-/// server starts all the same, for those who are known without.
-fn fetch_first_keys(reception: &Runtime, node: &Node) {
+/// Fetches the keys of OAuth tokens before anybody is asked who he is, and again and again from then on, on threads that
+/// serve nobody. Where none come the server starts all the same, for those who are known without.
+fn start_fetching_keys(reception: &Runtime, node: &Node, connections: &Arc<Connections>) {
     let Some(access) = &node.access else { return };
     let Some(url) = access.key_url() else { return };
     let (came, first) = mpsc::channel();
-    let access = Arc::clone(access);
-    reception.spawn(async move {
-        // Whoever starts the server may not wait any more.
-        let _ = came.send(access.fetch_keys(&url).await);
+    reception.spawn({
+        let (access, url) = (Arc::clone(access), Arc::clone(&url));
+        async move {
+            // Whoever starts the server may not wait any more.
+            let _ = came.send(access.fetch_keys(&url).await);
+        }
     });
     match first.recv_timeout(FIRST_KEYS_TIME) {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::error!(%error, "no OAuth token is believed until keys come"),
         Err(_) => tracing::error!("no OAuth token is believed until keys come; the server starts without"),
     }
-}
-
-/// Has the keys of OAuth tokens fetched again and again, on threads that serve nobody.
-fn keep_fetching_keys(reception: &Runtime, node: &Node, connections: &Arc<Connections>) {
-    if let Some(access) = &node.access
-        && let Some(url) = access.key_url()
-    {
-        reception.spawn(fetch_keys(Arc::downgrade(access), Arc::downgrade(connections), url));
-    }
+    reception.spawn(fetch_keys(Arc::downgrade(access), Arc::downgrade(connections), url));
 }
 
 /// Closes the log once nothing else uses it. Threads that are suspended or wait for the disk are waited for. One that

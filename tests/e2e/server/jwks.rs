@@ -6,12 +6,13 @@ use jsonwebtoken::Algorithm;
 use sbp_e2e::access::{Names, hello, keys_are_looked_at, refused_as_unknown};
 use sbp_e2e::certificates::Authority;
 use sbp_e2e::issuer::{ISSUER, SigningKey, claims};
-use sbp_e2e::key_server::KeyServer;
 use sbp_e2e::peer::Peer;
 use sbp_e2e::servers::quick_config;
 use sbp_e2e::wait::until;
 use sbp_messages::{ClientRole, Token};
 use sbp_server::{AccessConfig, JwtConfig, KeySource, Server};
+
+use crate::key_server::KeyServer;
 
 /// Names with a line for a subject.
 fn names() -> Names {

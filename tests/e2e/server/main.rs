@@ -11,6 +11,7 @@ mod chunks;
 mod idempotence;
 mod jwks;
 mod jwt;
+mod key_server;
 mod peers;
 mod places;
 mod quotas;

@@ -15,7 +15,6 @@ pub mod clients;
 pub mod damage;
 pub mod frames;
 pub mod issuer;
-pub mod key_server;
 pub mod peer;
 pub mod process;
 pub mod scripted;

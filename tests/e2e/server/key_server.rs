@@ -11,15 +11,15 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 
-use crate::certificates::Issued;
-use crate::issuer::{AUDIENCE, ISSUER, SigningKey};
+use sbp_e2e::certificates::Issued;
+use sbp_e2e::issuer::{AUDIENCE, ISSUER, SigningKey};
 
 /// After which time the keys are fetched again: a tenth of it has to pass between two times.
-pub const REFRESH: Duration = Duration::from_secs(3);
+pub(crate) const REFRESH: Duration = Duration::from_secs(3);
 
 /// The server. Dropping it ends it; nobody listens at its address then.
 #[derive(Debug)]
-pub struct KeyServer {
+pub(crate) struct KeyServer {
     url: String,
     shared: Arc<Shared>,
     runtime: Option<Runtime>,
@@ -35,7 +35,7 @@ struct Shared {
 
 impl KeyServer {
     /// A server on loopback with the public halves of these keys; with a certificate it speaks TLS.
-    pub fn new(keys: &[&SigningKey], certificate: Option<&Issued>) -> Self {
+    pub(crate) fn new(keys: &[&SigningKey], certificate: Option<&Issued>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -79,23 +79,23 @@ impl KeyServer {
     }
 
     /// Has other keys from now on.
-    pub fn publish(&self, keys: &[&SigningKey]) {
+    pub(crate) fn publish(&self, keys: &[&SigningKey]) {
         let keys: Vec<_> = keys.iter().map(|key| &key.public).collect();
         self.say("200 OK", &json!({ "keys": keys }).to_string());
     }
 
     /// Says something else.
-    pub fn say(&self, status: &str, body: &str) {
+    pub(crate) fn say(&self, status: &str, body: &str) {
         *self.shared.answer.lock().unwrap() = (status.to_owned(), body.to_owned());
     }
 
     /// How often it was asked.
-    pub fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.shared.asked.load(Ordering::SeqCst)
     }
 
     /// What a server is told of it.
-    pub fn config(&self, ca: Option<PathBuf>) -> JwtConfig {
+    pub(crate) fn config(&self, ca: Option<PathBuf>) -> JwtConfig {
         JwtConfig {
             keys: KeySource::Url {
                 url: self.url.clone(),
