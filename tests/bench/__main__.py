@@ -8,10 +8,10 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import Progress
 
-from . import floors, native, network, protocol
+from . import counted, floors, native, network, protocol, tenants
 from .report import Figure, repeat, show
 
-PARTS = ("append", "rust", "writer", "durable", "fetch", "streams", "hot", "tls", "metrics")
+PARTS = ("append", "rust", "writer", "durable", "fetch", "streams", "hot", "tls", "metrics", "counted", "tenants")
 
 
 def _arguments() -> argparse.Namespace:
@@ -115,6 +115,8 @@ def main() -> None:
             ("hot", lambda: _hot(arguments.runs)),
             ("tls", lambda: network.tls(arguments.runs)),
             ("metrics", lambda: network.metrics(arguments.runs)),
+            ("counted", counted.metrics),
+            ("tenants", lambda: tenants.tenants(arguments.runs)),
         )
         for name, measure in parts:
             if name not in chosen:

@@ -25,13 +25,13 @@ def _both_ways() -> Iterator[tuple[str, str, Path]]:
     with tempfile.TemporaryDirectory() as directory:
         files = Path(directory)
         subprocess.run([protocol.SBP, "tls", "dev", directory], check=True, capture_output=True, timeout=60)
-        plain = f"127.0.0.1:{_free_port()}"
+        plain = f"127.0.0.1:{free_port()}"
         tls = ("--tls-cert", str(files / "server.crt"), "--tls-key", str(files / "server.key"))
         with native.serve_process("none", MEMORY, options=(*tls, "--plain-listen", plain)) as (address, _child):
             yield plain, f"sbps://{address.removeprefix('sbps://')}", files / "ca.crt"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
@@ -80,7 +80,7 @@ def metrics(runs: int) -> list[Figure]:
     """A server that is scraped each second beside one without HTTP: rate, and CPU of the server's process."""
     appends = 600_000
     arguments = ("--size", "64", "--concurrency", "256", "--api", "await", "--records", str(appends))
-    http = f"127.0.0.1:{_free_port()}"
+    http = f"127.0.0.1:{free_port()}"
 
     def measure(server: str, pid: int) -> tuple[float, float]:
         before = protocol.cpu_seconds(pid)
