@@ -12,6 +12,18 @@
 //! | [`choose_next`] | which servers the next range is opened on, and which of them is its primary |
 //! | [`Folding`] | which entries count for what is remembered of idempotent writers |
 //! | [`Rules`] | the rules without which records are lost, doubled or hidden; tests break them one at a time |
+//!
+//! Things that are easy to get wrong, each found by a run of the world in `tests/world`:
+//!
+//! - What is written back to a server during a seal counts for that seal alone. Neither the server's answers to its primary
+//!   nor a primary's own share may contain it: a second seal may have the server's vote from before, and end the range
+//!   below. So a fence is made durable together with the place where the copy ended ([`Replica::fenced_at`]).
+//! - A seal writes back to all servers of the set that can be reached, also to those that did not vote.
+//! - The answer to an order to write back is for the end that the order named; an earlier order may have named less.
+//! - A range that a server learns of by an order to fence it is never opened there: its primary may not know the end of the
+//!   range before it, and would begin it with an older state of the writers.
+//! - An append that the log of a primary dropped may be on its followers. Its fate is known when the range has its end.
+//! - Whoever finds an open range fenced asks for its seal: a deposed placement driver may have begun one.
 
 mod folding;
 mod position;

@@ -63,8 +63,8 @@ struct Copying {
 pub struct Recovered {
     /// Everything before it is on the disk.
     pub synced: Position,
-    /// Whether the range was fenced durably.
-    pub is_fenced: bool,
+    /// Where the copy ended when it was fenced, if it was: what [`Replica::fenced_at`] said when that was made durable.
+    pub fenced_at: Option<Position>,
     /// The range's end, if the server was told.
     pub end: Option<Position>,
 }
@@ -189,8 +189,8 @@ impl Replica {
         }
         replica.queued = found.synced;
         replica.synced = found.synced;
-        if found.is_fenced && rules.hold(Rule::FenceSurvives) {
-            replica.fence = Fence::Durable(found.synced);
+        if let Some(taken) = found.fenced_at.filter(|_| rules.hold(Rule::FenceSurvives)) {
+            replica.fence = Fence::Durable(taken);
         }
         if let Some(end) = found.end {
             replica.end_told(end);
@@ -263,7 +263,7 @@ impl Replica {
         self.queued = self.synced;
         // What comes back from others was written back.
         if let Fence::Asked(taken) | Fence::Durable(taken) = &mut self.fence {
-            *taken = self.synced;
+            *taken = (*taken).min(self.synced);
         }
         let is_shared = self.range.servers.len() > 1;
         if let Role::Primary { takes_appends, .. } = &mut self.role
@@ -458,6 +458,11 @@ impl Replica {
         if let Some(why) = self.refuses(offered, to) {
             return Verdict::Refused(why);
         }
+        #[cfg(feature = "testing")]
+        if let (None, Fence::Asked(taken) | Fence::Durable(taken)) = (offered.sealed_end, &mut self.fence) {
+            // The rule that the fence holds against the primary is broken: its entries count as ever.
+            *taken = (*taken).max(to);
+        }
         if !self.rules.hold(Rule::OnlyWhatContinues) {
             return Verdict::Take;
         }
@@ -532,16 +537,28 @@ impl Replica {
 
     // While it is sealed.
 
-    /// The range is being sealed: nothing more is taken. The caller makes that durable.
+    /// The range is being sealed: nothing more is taken. When [`fenced_at`](Self::fenced_at) says so, the caller makes that
+    /// durable.
     pub fn fence(&mut self) {
         if self.fence == Fence::Absent {
             self.fence = Fence::Asked(self.queued);
         }
     }
 
-    /// The fence is on the disk.
+    /// What is to be made durable of a fence, and restored after a restart: where the copy ended. `None` while there is no
+    /// fence, or the log has not ended what was queued before.
+    #[must_use]
+    pub fn fenced_at(&self) -> Option<Position> {
+        match self.fence {
+            Fence::Asked(taken) => (self.queued == self.synced).then_some(taken.min(self.synced)),
+            Fence::Durable(taken) => Some(taken),
+            Fence::Absent => None,
+        }
+    }
+
+    /// What [`fenced_at`](Self::fenced_at) said is on the disk.
     pub fn fence_is_durable(&mut self) {
-        if let Fence::Asked(taken) = self.fence {
+        if let (Fence::Asked(_), Some(taken)) = (self.fence, self.fenced_at()) {
             self.fence = Fence::Durable(taken);
         }
     }

@@ -28,8 +28,8 @@ pub(crate) struct Held {
     pub(crate) log: Vec<Logged>,
     /// So many entries of the log are on the disk.
     pub(crate) synced: usize,
-    /// Whether the fence is on the disk.
-    is_fence_durable: bool,
+    /// Where the copy ended when it was fenced, once that is on the disk.
+    fenced_at: Option<Position>,
     /// Appends that wait to be confirmed.
     pub(crate) waiting: Vec<Waiting>,
     /// The most that readers were shown in this life of the server.
@@ -70,7 +70,7 @@ impl Held {
             replica,
             log: Vec::new(),
             synced: 0,
-            is_fence_durable: false,
+            fenced_at: None,
             waiting: Vec::new(),
             shown,
             question: None,
@@ -239,11 +239,7 @@ impl Node {
     /// The log syncs what this server follows, and everything where a range is being sealed.
     pub(crate) fn sync_followed(&mut self, rules: Rules) {
         let me = self.id;
-        if self
-            .ranges
-            .iter()
-            .any(|held| held.replica.is_fenced() != held.is_fence_durable)
-        {
+        if self.ranges.iter().any(Held::has_new_fence) {
             return self.sync(usize::MAX, rules);
         }
         for held in self
@@ -258,7 +254,7 @@ impl Node {
 
     /// Whether there is something to sync.
     pub(crate) fn can_sync(&self) -> bool {
-        let dirty = |held: &Held| held.synced < held.log.len() || held.replica.is_fenced() != held.is_fence_durable;
+        let dirty = |held: &Held| held.synced < held.log.len() || held.has_new_fence();
         self.is_up && self.ranges.iter().any(dirty)
     }
 
@@ -292,12 +288,12 @@ impl Node {
             let range: Arc<ReplicatedRange> = Arc::clone(held.replica.range());
             let found = Recovered {
                 synced: held.log.last().map_or(range.beginning(), Logged::end),
-                is_fenced: held.is_fence_durable,
+                fenced_at: held.fenced_at,
                 end: held.replica.end(),
             };
             held.shown = range.beginning();
             held.replica = Replica::recover(me, range, found, rules);
-            held.is_fence_durable = held.replica.is_fenced();
+            held.fenced_at = held.replica.fenced_at();
         }
         self.fold(rules);
     }
@@ -324,15 +320,18 @@ impl Node {
 }
 
 impl Held {
+    /// Whether there is a fence that is not on the disk.
+    fn has_new_fence(&self) -> bool {
+        self.replica.is_fenced() && self.fenced_at.is_none()
+    }
+
     fn sync(&mut self, entries: usize) {
         self.synced = self.log.len().min(self.synced.saturating_add(entries));
         if let Some(last) = self.log.get(self.synced.wrapping_sub(1)) {
             self.replica.synced(last.end());
         }
-        if self.replica.is_fenced() {
-            self.is_fence_durable = true;
-            self.replica.fence_is_durable();
-        }
+        self.fenced_at = self.fenced_at.or(self.replica.fenced_at());
+        self.replica.fence_is_durable();
     }
 
     fn repeat(&mut self, what: Append, offset: Option<sbp_types::Offset>, rules: Rules) {
