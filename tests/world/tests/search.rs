@@ -87,6 +87,12 @@ fn a_broken_rule_is_missed() {
         (Rule::ConfirmedNeverFalls, two_failovers_and_a_crash()),
         (Rule::OneLife, one_acknowledges()),
         (Rule::FenceSurvives, two_failovers_and_a_crash()),
+        (Rule::FenceHoldsAgainstPrimary, two_failovers_and_a_crash()),
+        (Rule::Votes, one_acknowledges()),
+        (Rule::End, one_acknowledges()),
+        (Rule::WriteBack, two_failovers_and_a_crash()),
+        (Rule::WriteBackSynced, two_failovers_and_a_crash()),
+        (Rule::SuccessorIsComplete, one_acknowledges()),
         (Rule::OldRangesFoldNothing, one_acknowledges()),
     ];
     for (rule, scenario) in cases {
