@@ -73,7 +73,9 @@ fn judge(keys: &str, token: &str) -> Result<String, String> {
     let judged = judge_signed(keys, ISSUER, AUDIENCE, &Token::new(token), now);
     if let Err(why) = &judged {
         assert!(!why.contains(char::is_control), "{why:?}");
-        let parts = token.split('.').filter(|part| part.len() >= 12);
+        // Our own words have spaces between them, and none of them is so long.
+        let is_secret = |part: &&str| part.len() >= 12 && !part.contains(char::is_whitespace);
+        let parts = token.split('.').filter(is_secret);
         assert!(
             !parts.into_iter().any(|part| why.contains(part)),
             "a token shows: {why}"
@@ -141,8 +143,11 @@ fn token(text: &str) {
     if text.len() >= 12 {
         let shown = format!("{token:?} {request:?} {kept} {}", TokenDigest::of(&token));
         assert!(!shown.contains(text), "a token shows");
-        if let Err(bad) = TokenDigest::try_from(text.to_owned()) {
-            assert!(!bad.to_string().contains(text), "a token in the wrong place shows");
+        if let (Err(bad), Err(other)) = (
+            TokenDigest::try_from(text.to_owned()),
+            TokenDigest::try_from(String::new()),
+        ) {
+            assert_eq!(bad.to_string(), other.to_string(), "a token in the wrong place shows");
         }
     }
 }
@@ -174,6 +179,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "2026-11-23T12:00:00.250Z",
         "0000-01-01T00:00:00Z",
         "sbp_0123456789abcdef0123456789abcdef",
+        // Found by the fuzzer, when this target looked for a token in what is said of it: those are our own words.
+        "64 hexadecimal digits",
     ];
     let claims = [
         CLAIMS.to_owned(),
