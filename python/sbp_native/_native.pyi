@@ -527,10 +527,11 @@ class Server:
         of each change. Without it everybody who can connect may do everything. With ``jwks``, a file with the public
         keys of whoever issues OAuth tokens (a JSON Web Key Set, read again like ``auth``), a client may show such a
         token (a JWT): ``jwt_issuer`` is its ``iss``, ``jwt_audience`` one of its ``aud``, and ``auth`` says what its
-        subject may do. ``jwks`` may be an address (``https://...``), from which the keys are fetched every five minutes,
-        and when a token names one that is not there; ``jwks_ca`` is a file with the authorities that may have issued its
-        certificate, if they are not those that the machine trusts. ``max_unauthenticated_connections`` is how many connections may be open whose peers have not said
-        yet who they are (1,024); when there are so many, the oldest of them is closed for the next.
+        subject may do. ``jwks`` may be an address (``https://...``), from which the keys are fetched every five
+        minutes, and when a token names one that is not there; ``jwks_ca`` is a file with the authorities that may have
+        issued its certificate, if they are not those that the machine trusts. ``max_unauthenticated_connections`` is
+        how many connections may be open whose peers have not said yet who they are (1,024); when there are so many,
+        the oldest of them is closed for the next.
 
         ``audit`` is a file to which each change of streams and ranges, and each request that was refused by ``auth``,
         is appended: one JSON object on a line.
