@@ -138,7 +138,7 @@ def settled(server: sbp.Server, connections: int) -> int:
     deadline = time.monotonic() + 60
     last, same = -1, 0
     while same < 10:
-        there = server.stats()["connections_open"]
+        there = int(server.stats()["connections_open"])
         now = allocated() if there == connections else -2
         same = same + 1 if now == last and now >= 0 else 0
         last = now

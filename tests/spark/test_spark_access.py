@@ -31,7 +31,7 @@ class Guarded:
         self.root = self.token("root", "read:*", "write:*", "admin:*")
         self.reader = self.token("reader", "read:open/*")
         self.token("reports", "read:open/*", more=("--subject", oauth.SUBJECT))
-        self.busy = self.token("busy", "read:open/*", more=("--quota", "calls=0"))
+        self.busy = self.token("busy", "read:open/*", more=("--quota", "bytes-out=1000"))
         self.server = sbp.Server(
             durability="none",
             auth=self.names,
@@ -138,6 +138,10 @@ def test_oauth_tokens_and_quotas(spark: SparkSession, guarded: Guarded, tmp_path
     assert "[SBP-1401]" in said, said
     assert "OAuth token expired at 2001-01-01" in said
     assert oauth.EXPIRED.rpartition(".")[2] not in said
+    with sbp.connect(guarded.server.address, token=guarded.root) as client:
+        client.stream("open/signed").append(bytes(100_000))
+    with sbp.connect(guarded.server.address, token=guarded.busy) as client:
+        assert sum(len(batch) for batch in client.stream("open/signed").read()) == 2
     said = refused(guarded.busy, timeout="2s")
     assert "[SBP-1429]" in said, said
-    assert "busy has 0 requests under way" in said
+    assert "busy reads at more than twice its quota of 1000 bytes a second" in said
