@@ -82,9 +82,15 @@ impl Two {
     fn start(&self) -> (Server, Server) {
         self.show(&self.names.add("servers", &["server"]));
         let driver = self.placement_driver("127.0.0.1:0");
-        let ranges = self.try_range_server(driver.address()).unwrap();
-        self.until_registered(&driver);
+        let ranges = self.range_server(&driver);
         (driver, ranges)
+    }
+
+    /// A range server that its placement driver knows of.
+    fn range_server(&self, driver: &Server) -> Server {
+        let ranges = self.try_range_server(driver.address()).unwrap();
+        self.until_registered(driver);
+        ranges
     }
 
     /// Waits until a placement driver knows of a range server, which is a moment after that has started.
@@ -157,7 +163,7 @@ async fn servers_show_each_other_tokens() {
             status.is_success().then_some(())
         });
     });
-    let ranges = two.try_range_server(driver.address()).unwrap();
+    let ranges = two.range_server(&driver);
     two.show(&two.names.add("servers", &["server"]));
     let root = client_as(&driver, &two.root);
     let stream = make(&root, &["s"]).await[0];
@@ -368,7 +374,7 @@ async fn a_token_that_hangs_keeps_no_client_waiting() {
     config.roles = Roles::PlacementDriver;
     config.peer_token = Some(pipe.clone());
     let driver = Server::start(config).unwrap();
-    let ranges = two.try_range_server(driver.address()).unwrap();
+    let ranges = two.range_server(&driver);
     let root = client_as(&driver, &two.root);
     // It has to tell the range server of this one, and waits for its token.
     let making = tokio::spawn({
