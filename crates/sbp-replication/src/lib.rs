@@ -18,8 +18,10 @@
 //! - What is written back to a server during a seal counts for that seal alone. Neither the server's answers to its primary
 //!   nor a primary's own share may contain it: a second seal may have the server's vote from before, and end the range
 //!   below. So a fence is made durable together with the place where the copy ended ([`Replica::fenced_at`]).
-//! - A seal writes back to all servers of the set that can be reached, also to those that did not vote.
-//! - The answer to an order to write back is for the end that the order named; an earlier order may have named less.
+//! - A seal that has too few complete copies writes back to any server of the set that can be reached, also to one that did not
+//!   vote; when nobody who has everything can be reached, it begins anew, and may find a lower end.
+//! - The answer to an order to write back is for the end that the order named, also when it arrives later; an earlier order may
+//!   have named less, and no such answer is one to the primary.
 //! - A range that a server learns of by an order to fence it is never opened there: its primary may not know the end of the
 //!   range before it, and would begin it with an older state of the writers.
 //! - An append that the log of a primary dropped may be on its followers. Its fate is known when the range has its end.

@@ -46,7 +46,7 @@ enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fence {
     Absent,
-    /// Nothing is taken any more; a crash may still forget that. What the primary had sent ends here.
+    /// Nothing is taken any more; a crash may still forget that. The copy ended here.
     Asked(Position),
     Durable(Position),
 }
@@ -125,7 +125,7 @@ pub enum Answer {
 impl Answer {
     /// The place that it names.
     #[must_use]
-    pub fn synced(self) -> Position {
+    pub fn place(self) -> Position {
         match self {
             Self::Synced(at) | Self::GoOn(at) => at,
         }
@@ -223,8 +223,15 @@ impl Replica {
             | Role::Primary {
                 takes_appends: false, ..
             } => Err(NotTaken::NeedsSeal),
+            _ if self.lacks_writers() => Err(NotTaken::WritersMissing),
             Role::Primary { .. } => Ok(()),
         }
+    }
+
+    /// Whether the state of the writers, which begins the range, was not given to the log yet, or was dropped.
+    fn lacks_writers(&self) -> bool {
+        let begins = self.range.begins_with_writers() && self.queued == self.range.beginning();
+        begins && self.rules.hold(Rule::WritersTravel)
     }
 
     /// Where the next entry stands: everything before it was given to the log.
@@ -241,6 +248,21 @@ impl Replica {
 
     /// Entries up to `to` were given to the log.
     pub fn queued(&mut self, to: Position) {
+        #[cfg(feature = "testing")]
+        if let (
+            Role::Primary {
+                takes_appends: true, ..
+            },
+            Fence::Asked(taken) | Fence::Durable(taken),
+            false,
+        ) = (
+            &self.role,
+            &mut self.fence,
+            self.rules.hold(Rule::FenceHoldsAgainstClients),
+        ) {
+            // The rule that the fence holds against clients is broken: their appends count as ever.
+            *taken = (*taken).max(to);
+        }
         self.queued = self.queued.max(to);
         self.reckon();
     }
@@ -261,7 +283,7 @@ impl Replica {
             return;
         }
         self.queued = self.synced;
-        // What comes back from others was written back.
+        // What comes back from others will be written back, and must not count.
         if let Fence::Asked(taken) | Fence::Durable(taken) = &mut self.fence {
             *taken = (*taken).min(self.synced);
         }
@@ -296,15 +318,10 @@ impl Replica {
         if self.end.is_some_and(|end| self.synced < end) {
             return None;
         }
-        let seen = if self.rules.hold(Rule::ReadersSeeConfirmed) {
-            self.confirmed
-        } else {
-            self.queued
-        };
         Some(if self.rules.hold(Rule::ReadersSeeConfirmed) {
-            seen.min(self.synced)
+            self.confirmed.min(self.synced)
         } else {
-            seen
+            self.synced
         })
     }
 
@@ -351,32 +368,40 @@ impl Replica {
         }
     }
 
-    /// A server has answered.
-    pub fn heard(&mut self, server: ServerId, answer: Answer) -> Standing {
-        let is_copying = self
-            .copying
-            .as_ref()
-            .is_some_and(|copying| copying.to.peer(server).is_some());
-        let Some(peer) = self.peer_mut(server) else {
+    /// A server has answered to entries that were sent with this `sealed_end` ([`next_for`](Self::next_for)). An answer to an
+    /// order to write back that is not in force any more changes nothing: above all it is no answer to the primary.
+    pub fn heard(&mut self, server: ServerId, sealed_end: Option<Position>, answer: Answer) -> Standing {
+        let peer = match (sealed_end, &mut self.copying, &mut self.role) {
+            (Some(end), Some(copying), _) if copying.end == end => copying.to.peer_mut(server),
+            (None, _, Role::Primary { followers, .. }) => followers.peer_mut(server),
+            _ => None,
+        };
+        let Some(peer) = peer else {
             return Standing::Sound;
         };
+        let mut standing = Standing::Sound;
         match answer {
             Answer::Synced(to) => {
                 peer.synced = peer.synced.max(to);
                 peer.sent = peer.sent.max(peer.synced);
             }
-            Answer::GoOn(at) if at < peer.synced => {
-                if let Role::Primary { takes_appends, .. } = &mut self.role
-                    && !is_copying
-                {
-                    *takes_appends = false;
-                    return Standing::FollowerLost;
+            Answer::GoOn(at) => {
+                if at < peer.synced {
+                    // It counts for less from now on.
+                    standing = Standing::FollowerLost;
+                    peer.synced = at;
                 }
+                peer.sent = at;
             }
-            Answer::GoOn(at) => peer.sent = at,
+        }
+        if standing == Standing::FollowerLost
+            && sealed_end.is_none()
+            && let Role::Primary { takes_appends, .. } = &mut self.role
+        {
+            *takes_appends = false;
         }
         self.reckon();
-        Standing::Sound
+        standing
     }
 
     /// The connection to a server is gone, and with it what was on its way.
@@ -411,6 +436,13 @@ impl Replica {
     pub fn writes_back(&self, to: &[ServerId], end: Position) -> bool {
         let copying = self.copying.as_ref();
         copying.is_some_and(|copying| copying.end == end && to.iter().all(|server| copying.to.peer(*server).is_some()))
+    }
+
+    /// The end up to which entries are written back to this server, if they are.
+    #[must_use]
+    pub fn writes_back_up_to(&self, server: ServerId) -> Option<Position> {
+        let copying = self.copying.as_ref()?;
+        copying.to.peer(server).map(|_| copying.end)
     }
 
     /// What another server has synced, by its own answers; `None` if nothing is sent to it.
@@ -463,10 +495,8 @@ impl Replica {
             // The rule that the fence holds against the primary is broken: its entries count as ever.
             *taken = (*taken).max(to);
         }
-        if !self.rules.hold(Rule::OnlyWhatContinues) {
-            return Verdict::Take;
-        }
-        if offered.at > self.queued || (offered.at < self.queued && to > self.queued) {
+        let is_ahead = offered.at > self.queued && self.rules.hold(Rule::OnlyWhatContinues);
+        if is_ahead || (offered.at < self.queued && to > self.queued) {
             return Verdict::GoOn(self.queued);
         }
         self.learn(offered.confirmed);
@@ -556,9 +586,9 @@ impl Replica {
         }
     }
 
-    /// What [`fenced_at`](Self::fenced_at) said is on the disk.
-    pub fn fence_is_durable(&mut self) {
-        if let (Fence::Asked(_), Some(taken)) = (self.fence, self.fenced_at()) {
+    /// The place that [`fenced_at`](Self::fenced_at) said is on the disk.
+    pub fn fence_is_durable(&mut self, taken: Position) {
+        if let Fence::Asked(_) = self.fence {
             self.fence = Fence::Durable(taken);
         }
     }
@@ -608,7 +638,7 @@ impl Replica {
         if self.end.is_some() {
             return;
         }
-        let own = self.answer().synced();
+        let own = self.answer().place();
         let ends = std::iter::once(own).chain(followers.synced());
         let confirmed = if self.rules.hold(Rule::PositionsNotOffsets) {
             self.range.quorum.confirmed(ends)

@@ -2,7 +2,9 @@
 
 /// A rule without which some run loses a record, stores one twice, shows one that vanishes, or stands still.
 ///
-/// Each is asked for where it is applied ([`Rules::hold`]), so that the code shows where it lies, and tests can break it.
+/// Each is asked for where it is applied ([`Rules::hold`]), so that the code shows where it lies, and tests can break it. Those
+/// that a store or the caller of a state machine has to keep are applied by the tests' own world so far: a deposed driver, the
+/// numbers of servers, repeats, the end that a reader is told, which of two ends wins, orders of older terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// A placement driver writes only while it leads: a deposed one changes nothing.

@@ -31,6 +31,8 @@ enum Phase {
         complete: SmallVec<[ServerId; 3]>,
         /// Who may lack something of it, as far as they can be reached: also who did not vote, but lives.
         lacking: SmallVec<[ServerId; 3]>,
+        /// Who has everything, and cannot be reached any more.
+        away: SmallVec<[ServerId; 3]>,
     },
 }
 
@@ -48,6 +50,9 @@ pub enum SealStep {
         /// The range's end.
         end: Position,
     },
+    /// Nobody who has everything up to the end can be reached: begin anew. Others may end the range earlier, where
+    /// nothing behind that was confirmed. The fences stay.
+    Again,
     /// Store it.
     Store(Sealed),
 }
@@ -118,10 +123,15 @@ impl SealJob {
             vote.is_some_and(|(_, vote)| vote.end >= end)
         };
         let (complete, lacking) = self.range.servers.iter().copied().partition(has_all);
-        self.phase = Phase::WritingBack { end, complete, lacking };
+        self.phase = Phase::WritingBack {
+            end,
+            complete,
+            lacking,
+            away: SmallVec::new(),
+        };
     }
 
-    /// A server has synced everything up to the end.
+    /// A server has synced everything up to the end that [`SealStep::WriteBack`] named.
     pub fn written_back(&mut self, server: ServerId) {
         if let Phase::WritingBack { complete, lacking, .. } = &mut self.phase
             && let Some(place) = lacking.iter().position(|one| *one == server)
@@ -131,27 +141,61 @@ impl SealJob {
         }
     }
 
-    /// A server that lacks something cannot be reached any more. Where too few are left, those suffice.
+    /// A server cannot be reached any more. Where too few are left that lack something, those who have it suffice.
     pub fn away(&mut self, server: ServerId) {
-        if let Phase::WritingBack { lacking, .. } = &mut self.phase {
+        if let Phase::WritingBack {
+            complete,
+            lacking,
+            away,
+            ..
+        } = &mut self.phase
+        {
             lacking.retain(|one| *one != server);
+            if complete.contains(&server) && !away.contains(&server) {
+                away.push(server);
+            }
         }
+    }
+
+    /// The servers that the seal counts on: if one of them cannot be reached, it wants to know ([`away`](Self::away)).
+    pub fn counts_on(&self) -> impl Iterator<Item = ServerId> {
+        let (complete, lacking, away): (&[_], &[_], &[_]) = match &self.phase {
+            Phase::Voting => (&[], &[], &[]),
+            Phase::WritingBack {
+                complete,
+                lacking,
+                away,
+                ..
+            } => (complete, lacking, away),
+        };
+        complete
+            .iter()
+            .chain(lacking)
+            .copied()
+            .filter(move |server| !away.contains(server))
     }
 
     /// What the end needs next.
     #[must_use]
     pub fn step(&self) -> SealStep {
-        let Phase::WritingBack { end, complete, lacking } = &self.phase else {
+        let Phase::WritingBack {
+            end,
+            complete,
+            lacking,
+            away,
+        } = &self.phase
+        else {
             return SealStep::Vote;
         };
         let is_enough = complete.len() >= self.range.quorum.acks() || !self.rules.hold(Rule::WriteBack);
-        match complete.first() {
+        match complete.iter().find(|server| !away.contains(server)) {
+            None => SealStep::Again,
             Some(source) if !is_enough && !lacking.is_empty() => SealStep::WriteBack {
                 source: *source,
                 to: lacking.clone(),
                 end: *end,
             },
-            _ => SealStep::Store(Sealed {
+            Some(_) => SealStep::Store(Sealed {
                 end: *end,
                 complete: complete.clone(),
                 knows_writers: self.range.knows_writers(*end),

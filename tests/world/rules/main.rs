@@ -168,7 +168,7 @@ fn no_run_breaks_a_promise() {
     }
 }
 
-/// Breaks a rule until a run breaks a promise. The same run keeps all promises while all rules are in force.
+/// Breaks a rule until a run breaks a promise. With all rules in force the same seed breaks none.
 fn without(rule: Rule, scenario: Scenario) -> (u64, Violation) {
     let kept = Arc::new(scenario.clone());
     let broken = Arc::new(scenario.without(rule));

@@ -7,7 +7,7 @@ use crate::action::Action;
 use crate::entries::Batch;
 use crate::ghost::Violation;
 use crate::node::{Append, Node, Question};
-use crate::world::{Message, World};
+use crate::world::{Message, Reply, World};
 
 impl World {
     /// Does one thing.
@@ -20,6 +20,7 @@ impl World {
             | Action::Retry { .. }
             | Action::Deliver(_)
             | Action::Report { .. }
+            | Action::Hear(_)
             | Action::Break { .. } => {
                 self.act_on_network(action);
             }
@@ -34,8 +35,9 @@ impl World {
         self.settle();
     }
 
-    /// Does at once what nobody can tell from what comes later: a follower's copy is synced as it arrives (a crash before
-    /// that is a message that was lost), answers arrive (they only add to what is promised), and a fenced server votes.
+    /// Leaves out orders that a search has no time for: a follower's copy is synced as it arrives (a crash before that is a
+    /// message that was lost), answers arrive at once (they only add to what is promised), and a fenced server votes. Runs by
+    /// chance have all of them apart.
     pub(crate) fn rush(&mut self) {
         let rules = self.rules();
         for node in self.nodes.iter_mut().filter(|node| node.is_up) {
@@ -149,7 +151,7 @@ impl World {
         let replica = &held.replica;
         let needed = replica.range().quorum.acks() - 1;
         let Some(question) = &held.question else { return };
-        let is_sure = (question.said.len() >= needed && replica.takes_appends().is_ok())
+        let is_sure = (question.said.len() >= needed && replica.takes_appends().is_ok() && !replica.is_fenced())
             || !rules.hold(Rule::EndToldByTheLivingPrimary);
         if is_sure {
             if replica.confirmed().offset < question.must_see {
@@ -173,6 +175,10 @@ impl World {
                 self.deliver(message);
             }
             Action::Report { range, from, to } => self.report(RangeIndex(range), from, to),
+            Action::Hear(place) => {
+                let reply = self.answers.remove(place);
+                self.hear(reply);
+            }
             Action::Break { from, to, is_lost } => {
                 self.left.breaks -= 1;
                 let (Some(sender), Some(receiver)) = (self.nodes[from].id, self.nodes[to].id) else {
@@ -182,6 +188,7 @@ impl World {
                 if is_lost {
                     self.flight.retain(|message| !theirs(message));
                 }
+                self.answers.retain(|one| one.from != receiver || one.to != sender);
                 self.flight
                     .iter_mut()
                     .filter(|one| theirs(one))
@@ -246,35 +253,57 @@ impl World {
         };
         match verdict {
             Some(Verdict::GoOn(at)) => {
-                held.replica.heard(message.to, Answer::GoOn(at));
+                held.replica
+                    .heard(message.to, message.offered.sealed_end, Answer::GoOn(at));
             }
             // Nothing is sent again before the receiver says where it is.
             Some(Verdict::Refused(_) | Verdict::Take | Verdict::Held) | None => {}
         }
     }
 
+    /// A server answers what it was sent last by another one.
     pub(crate) fn report(&mut self, range: RangeIndex, from: usize, to: usize) {
+        let (Some(reporter), Some(asker)) = (self.nodes[from].id, self.nodes[to].id) else {
+            return;
+        };
+        let (Some(held), Some(asking)) = (self.nodes[from].held(range), self.nodes[to].held(range)) else {
+            return;
+        };
+        let sealed_end = asking.replica.writes_back_up_to(reporter);
+        let answer = match (sealed_end, held.replica.end()) {
+            (None, _) => held.replica.answer(),
+            (Some(_), None) => held.replica.answer_written_back(Rule::WriteBackSynced),
+            (Some(_), Some(_)) => held.replica.answer_written_back(Rule::CopiesCountWhenSynced),
+        };
+        let reply = Reply {
+            from: reporter,
+            to: asker,
+            range,
+            sealed_end,
+            answer,
+        };
+        if self.setup.0.in_flight {
+            self.answers.push(reply);
+        } else {
+            self.hear(reply);
+        }
+    }
+
+    /// An answer arrives; with the next entry the other server learns what is confirmed.
+    pub(crate) fn hear(&mut self, reply: Reply) {
         let rules = self.rules();
-        let Some(reporter) = self.nodes[from].id else { return };
-        let Some(held) = self.nodes[from].held(range) else {
+        let places = (self.place_of(reply.from), self.place_of(reply.to));
+        let (Some(from), Some(to)) = places else { return };
+        if !self.nodes[from].is_up || !self.nodes[to].is_up {
+            return;
+        }
+        let Some(held) = self.nodes[to].held_mut(reply.range) else {
             return;
         };
-        let told = self.nodes[to]
-            .held(range)
-            .and_then(|held| held.replica.sent_to(reporter));
-        let answer = match (told, held.replica.end()) {
-            (None | Some((_, false)), _) => held.replica.answer(),
-            (Some((_, true)), None) => held.replica.answer_written_back(Rule::WriteBackSynced),
-            (Some((_, true)), Some(_)) => held.replica.answer_written_back(Rule::CopiesCountWhenSynced),
-        };
-        let Some(held) = self.nodes[to].held_mut(range) else {
-            return;
-        };
-        held.replica.heard(reporter, answer);
-        let is_primary = held.replica.range().primary() == self.nodes[to].id;
-        let Some(held) = self.nodes[to].held(range) else { return };
+        held.replica.heard(reply.from, reply.sealed_end, reply.answer);
+        let is_primary = held.replica.range().primary() == Some(reply.to);
         let confirmed = held.replica.confirmed();
-        if is_primary && let Some(held) = self.nodes[from].held_mut(range) {
+        if is_primary && let Some(held) = self.nodes[from].held_mut(reply.range) {
             held.replica.learn(confirmed);
         }
         self.nodes[from].fold(rules);
@@ -317,6 +346,7 @@ impl World {
             .filter(|one| one.from == id || one.to == id)
             .for_each(|one| one.is_stray = true);
         self.flight.retain(|one| one.to != id);
+        self.answers.retain(|one| one.to != id);
         for other in &mut self.nodes {
             other.ranges.iter_mut().for_each(|held| held.replica.disconnected(id));
         }

@@ -39,7 +39,7 @@ pub enum Action {
     },
     /// An entry arrives.
     Deliver(usize),
-    /// A server tells another what it has synced of its entries, and is told what is confirmed.
+    /// A server answers what it was sent by another, and is told what is confirmed.
     Report {
         /// Which range.
         range: i32,
@@ -48,6 +48,8 @@ pub enum Action {
         /// Who is told.
         to: usize,
     },
+    /// An answer arrives.
+    Hear(usize),
     /// The connection between two servers breaks; what is on its way may still arrive, or not.
     Break {
         /// Who sends.
@@ -108,13 +110,15 @@ pub enum Action {
         /// Which server.
         node: usize,
     },
-    /// It finds that a server, which lacks something, cannot be reached.
+    /// It finds that a server, on which the seal counts, cannot be reached.
     Away {
         /// Which driver.
         driver: usize,
         /// Which server, by its number.
         server: i32,
     },
+    /// It begins to seal anew, because nobody who has everything up to the end can be reached.
+    Again(usize),
     /// It stores the end and the next range.
     Store {
         /// Which driver.

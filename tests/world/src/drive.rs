@@ -12,7 +12,6 @@ use crate::world::World;
 
 impl World {
     pub(crate) fn act_as_driver(&mut self, action: Action) {
-        let rules = self.rules();
         match action {
             Action::Number { driver, node } => self.number(driver, node),
             Action::Lead(driver) => {
@@ -25,12 +24,9 @@ impl World {
             }
             Action::Seal(driver) => {
                 self.left.seals -= 1;
-                let Some(range) = self.drivers[driver].open_range().cloned() else {
-                    return;
-                };
-                self.drivers[driver].job = Some(SealJob::new(self.as_sealed(range), rules));
-                self.drivers[driver].away.clear();
+                self.begin_seal(driver);
             }
+            Action::Again(driver) => self.begin_seal(driver),
             Action::Fence { driver, node } => self.fence(driver, node),
             Action::Vote { driver, node } => self.vote(driver, node),
             Action::Decide(driver) => {
@@ -75,6 +71,15 @@ impl World {
             Action::Replace { node, by } => self.replace(node, by),
             _ => unreachable!("not a placement driver's"),
         }
+    }
+
+    fn begin_seal(&mut self, driver: usize) {
+        let rules = self.rules();
+        let Some(range) = self.drivers[driver].open_range().cloned() else {
+            return;
+        };
+        self.drivers[driver].job = Some(SealJob::new(self.as_sealed(range), rules));
+        self.drivers[driver].away.clear();
     }
 
     /// The range as its seal sees it: with the quorum that it was opened with.

@@ -24,6 +24,7 @@ impl World {
         let mut done = Vec::new();
         self.left = Default::default();
         self.flight.clear();
+        self.answers.clear();
         self.setup = Setup(Arc::new(Scenario {
             in_flight: false,
             ..Scenario::clone(&self.setup.0)
@@ -92,10 +93,6 @@ impl World {
                 return;
             }
         }
-        // A seal that finds no successor begins anew.
-        if self.drivers[0].job.is_some() && done.is_empty() {
-            self.drivers[0].job = None;
-        }
     }
 
     /// Whether any server has the open range fenced.
@@ -126,11 +123,12 @@ fn is_progress(action: &Action) -> bool {
         | Action::Number { driver, .. }
         | Action::Copied { driver, .. }
         | Action::Store { driver, .. } => *driver == 0,
-        Action::Decide(driver) | Action::WriteBack(driver) => *driver == 0,
+        Action::Decide(driver) | Action::WriteBack(driver) | Action::Again(driver) => *driver == 0,
         Action::Send { .. }
         | Action::Retry { .. }
         | Action::Deliver(_)
         | Action::Report { .. }
+        | Action::Hear(_)
         | Action::Sync { .. }
         | Action::Start(_) => true,
         _ => false,

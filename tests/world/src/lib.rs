@@ -1,8 +1,12 @@
 //! A cluster in one thread: servers, placement drivers, their store, a network, writers and readers, as one value.
 //!
-//! The state machines are those of `sbp-replication`. Around them everything happens that can happen: a [`World`] lists what
+//! The state machines are those of `sbp-replication`. Around them things happen in any order: a [`World`] lists what
 //! may happen next, and does one of it. No clock runs. A timeout is an action that may come at any moment, so what holds here
 //! holds for all of them.
+//!
+//! What does not happen here yet: cuts that last or go one way, records of ranges that are not durable at once, the state of the
+//! writers in several parts, damage, trims, deleted streams, several streams, moves to servers outside a range, a bound on what
+//! is unconfirmed. Where a run ends, all servers start again.
 //!
 //! | | |
 //! | --- | --- |

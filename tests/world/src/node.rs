@@ -331,7 +331,9 @@ impl Held {
             self.replica.synced(last.end());
         }
         self.fenced_at = self.fenced_at.or(self.replica.fenced_at());
-        self.replica.fence_is_durable();
+        if let Some(taken) = self.fenced_at {
+            self.replica.fence_is_durable(taken);
+        }
     }
 
     fn repeat(&mut self, what: Append, offset: Option<sbp_types::Offset>, rules: Rules) {

@@ -5,7 +5,7 @@ use sbp_types::{RangeIndex, ServerId};
 
 use crate::action::Action;
 use crate::node::{Held, Node};
-use crate::world::{Message, World};
+use crate::world::{Message, Reply, World};
 
 impl World {
     /// Everything that may happen next.
@@ -79,6 +79,7 @@ impl World {
                 actions.push(Action::Deliver(place));
             }
         }
+        actions.extend((0..self.answers.len()).map(Action::Hear));
         for (from, sender) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
             for (to, receiver) in self
                 .nodes
@@ -159,15 +160,21 @@ impl World {
         let Some(known) = ours.replica.heard_of(id) else {
             return false;
         };
-        let is_copy = ours.replica.sent_to(id).is_some_and(|(_, is_copy)| is_copy);
-        let synced = if is_copy {
-            theirs.replica.synced_end()
-        } else {
-            theirs.replica.answer().synced()
+        let sealed_end = ours.replica.writes_back_up_to(id);
+        let is_under_way = |one: &Reply| {
+            (Some(one.to), one.from, one.range, one.sealed_end) == (self.nodes[to].id, id, range, sealed_end)
         };
-        let early = self.rules() != sbp_replication::Rules::default() && theirs.replica.next() > known;
+        if self.answers.iter().any(is_under_way) {
+            return false;
+        }
+        let synced = match sealed_end {
+            Some(_) => theirs.replica.synced_end(),
+            None => theirs.replica.answer().place(),
+        };
+        let early = [Rule::WriteBackSynced, Rule::CopiesCountWhenSynced];
+        let is_early = early.iter().any(|rule| !self.rules().hold(*rule)) && theirs.replica.next() > known;
         let is_primary = ours.replica.range().primary() == self.nodes[to].id;
-        synced > known || early || (is_primary && theirs.replica.confirmed() < ours.replica.confirmed())
+        synced > known || is_early || (is_primary && theirs.replica.confirmed() < ours.replica.confirmed())
     }
 
     pub(crate) fn node_actions(&self, actions: &mut Vec<Action>) {
@@ -252,8 +259,14 @@ impl World {
         if job.can_decide() {
             actions.push(Action::Decide(driver));
         }
+        for id in job.counts_on() {
+            if self.place_of(id).is_none_or(|node| !self.nodes[node].is_up) {
+                actions.push(Action::Away { driver, server: id.0 });
+            }
+        }
         match job.step() {
             SealStep::Vote => {}
+            SealStep::Again => actions.push(Action::Again(driver)),
             SealStep::WriteBack { source, to, end } => self.write_back_actions(driver, source, &to, end, actions),
             SealStep::Store(sealed) => {
                 for first in self.successors(driver, index, &sealed) {
@@ -313,9 +326,6 @@ impl World {
             let node = self.place_of(*id);
             if let Some(node) = node.filter(|_| replica.is_some_and(|replica| replica.is_written_back(*id, end))) {
                 actions.push(Action::WrittenBack { driver, node });
-            }
-            if node.is_none_or(|node| !self.nodes[node].is_up) {
-                actions.push(Action::Away { driver, server: id.0 });
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use sbp_replication::{Offered, Quorum, ReplicatedRange, Rules};
+use sbp_replication::{Answer, Offered, Position, Quorum, ReplicatedRange, Rules};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId};
 
 use crate::driver::{Driver, RangeRecord, Store};
@@ -24,6 +24,8 @@ pub struct World {
     pub(crate) writers: Vec<Writer>,
     /// Entries on their way between servers.
     pub(crate) flight: Vec<Message>,
+    /// Answers to them on their way back.
+    pub(crate) answers: Vec<Reply>,
     pub(crate) left: Budget,
     pub(crate) ghost: Ghost,
     pub(crate) setup: Setup,
@@ -66,6 +68,17 @@ pub(crate) struct Message {
     pub(crate) logged: Logged,
     /// Whether its connection is broken: it may still arrive, but nobody hears the answer.
     pub(crate) is_stray: bool,
+}
+
+/// An answer on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reply {
+    pub(crate) from: ServerId,
+    pub(crate) to: ServerId,
+    pub(crate) range: RangeIndex,
+    /// What the entries that it answers were sent with.
+    pub(crate) sealed_end: Option<Position>,
+    pub(crate) answer: Answer,
 }
 
 impl World {
@@ -113,6 +126,7 @@ impl World {
             drivers,
             writers: vec![Writer::default(); usize::from(scenario.writers)],
             flight: Vec::new(),
+            answers: Vec::new(),
             left: scenario.budget,
             ghost: Ghost::default(),
             setup: Setup(Arc::clone(scenario)),
