@@ -555,9 +555,13 @@ impl Replica {
         }
     }
 
-    /// As [`answer`](Self::answer), for what is written back or copied.
+    /// As [`answer`](Self::answer), for what is written back or, once the range is sealed, copied.
     #[must_use]
-    pub fn answer_written_back(&self, rule: Rule) -> Answer {
+    pub fn answer_written_back(&self) -> Answer {
+        let rule = match self.end {
+            None => Rule::WriteBackSynced,
+            Some(_) => Rule::CopiesCountWhenSynced,
+        };
         Answer::Synced(if self.rules.hold(rule) {
             self.synced
         } else {

@@ -12,17 +12,8 @@ use sbp_e2e::wait::until;
 use sbp_messages::{ClientRole, Token};
 use sbp_server::{AccessConfig, JwtConfig, KeySource, Server};
 
+use crate::jwt::names;
 use crate::key_server::KeyServer;
-
-/// Names with a line for a subject.
-fn names() -> Names {
-    let names = Names::default();
-    let _ = names.add_with("spark", &["read:*", "admin:*"], |entry| {
-        entry.sha256 = None;
-        entry.subject = Some("job-7".to_owned());
-    });
-    names
-}
 
 fn serve(names: &Names, jwt: JwtConfig) -> Server {
     names.serve_with(|config| config.access.as_mut().unwrap().jwt = Some(jwt))

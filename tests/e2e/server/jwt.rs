@@ -16,7 +16,7 @@ use sbp_server::{Server, ServerConfig};
 use serde_json::{Value, json};
 
 /// Names with a line for a subject.
-fn names() -> Names {
+pub(crate) fn names() -> Names {
     let names = Names::default();
     let _ = names.add_with("spark", &["read:*", "admin:*"], |entry| {
         entry.sha256 = None;

@@ -270,10 +270,9 @@ impl World {
             return;
         };
         let sealed_end = asking.replica.writes_back_up_to(reporter);
-        let answer = match (sealed_end, held.replica.end()) {
-            (None, _) => held.replica.answer(),
-            (Some(_), None) => held.replica.answer_written_back(Rule::WriteBackSynced),
-            (Some(_), Some(_)) => held.replica.answer_written_back(Rule::CopiesCountWhenSynced),
+        let answer = match sealed_end {
+            None => held.replica.answer(),
+            Some(_) => held.replica.answer_written_back(),
         };
         let reply = Reply {
             from: reporter,

@@ -2,17 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_e2e::admin::create_many;
 use sbp_e2e::peer::Peer;
-use sbp_e2e::servers::{config, quick_config};
+use sbp_e2e::servers::quick_config;
 use sbp_http::{HttpConfig, ObservedServer};
-use sbp_server::ServerConfig;
-use sbp_sim::{Held, Operation, SimFileSystem};
 
+use super::hung::waiting_figures;
 use super::{anywhere, ask, connect, get, read_answer, start, until};
 
 #[test]
@@ -80,26 +77,6 @@ fn say_nothing(server: &ObservedServer) -> Vec<TcpStream> {
     let silent = silent.collect();
     assert_eq!(ask(server, "/health/live").code, 200);
     silent
-}
-
-/// A server whose figures wait for the disk, the disk, and what has it wait.
-fn waiting_figures() -> (ObservedServer, Held) {
-    let disk = SimFileSystem::new();
-    let config = ServerConfig {
-        files: Some(Arc::new(disk.clone())),
-        segment_bytes: Some(1 << 20),
-        disk_patience: Duration::from_secs(600),
-        ..config(Some(Path::new("/data")))
-    };
-    let server = start(config.clone());
-    let mut peer = Peer::connect(&server);
-    let cursor = peer.create("_sbp/cursors/billing");
-    peer.store(cursor, br#"{"positions": [{"stream": 1, "next": 0}]}"#);
-    drop(server);
-    // What it had in memory is on the disk alone.
-    let server = start(config);
-    let held = disk.hold(Operation::Read, "");
-    (server, held)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use sbp_e2e::servers::config;
 use sbp_http::{HttpServer, ObservedServer};
 use sbp_messages::ClientRole;
 use sbp_server::{AccessConfig, Monitor, ServerConfig};
-use sbp_sim::{Operation, SimFileSystem};
+use sbp_sim::{Held, Operation, SimFileSystem};
 use serde_json::Value;
 
 use super::troubles::{begin_log, kinds, logged};
@@ -41,6 +41,25 @@ fn on(disk: &SimFileSystem) -> ServerConfig {
         disk_patience: Duration::from_millis(50),
         ..config(Some(Path::new("/data")))
     }
+}
+
+/// A server whose figures wait for the disk, and what has them wait.
+pub(super) fn waiting_figures() -> (ObservedServer, Held) {
+    let disk = SimFileSystem::new();
+    let config = ServerConfig {
+        // So that figures go to the disk although it does not answer.
+        disk_patience: Duration::from_secs(600),
+        ..on(&disk)
+    };
+    let server = start(config.clone());
+    let mut peer = Peer::connect(&server);
+    let cursor = peer.create("_sbp/cursors/billing");
+    peer.store(cursor, br#"{"positions": [{"stream": 1, "next": 0}]}"#);
+    drop(server);
+    // What it had in memory is on the disk alone.
+    let server = start(config);
+    let held = disk.hold(Operation::Read, "");
+    (server, held)
 }
 
 #[test]
@@ -160,20 +179,7 @@ fn a_recovery_that_hangs_is_seen() {
 
 #[test]
 fn health_and_metrics_are_told_while_the_figures_wait_for_the_disk() {
-    let disk = SimFileSystem::new();
-    let config = ServerConfig {
-        // So that figures go to the disk although it does not answer.
-        disk_patience: Duration::from_secs(600),
-        ..on(&disk)
-    };
-    let server = start(config.clone());
-    let mut peer = Peer::connect(&server);
-    let cursor = peer.create("_sbp/cursors/billing");
-    peer.store(cursor, br#"{"positions": [{"stream": 1, "next": 0}]}"#);
-    drop(server);
-    // What it had in memory is on the disk alone.
-    let server = start(config);
-    let held = disk.hold(Operation::Read, "");
+    let (server, held) = waiting_figures();
     let address = server.http_addr().unwrap();
     let waiting = std::thread::spawn(move || get(address, "/status.json").code);
     held.wait_until_reached();
@@ -188,18 +194,7 @@ fn health_and_metrics_are_told_while_the_figures_wait_for_the_disk() {
 
 #[test]
 fn figures_that_wait_for_the_disk_are_given_up_in_time() {
-    let disk = SimFileSystem::new();
-    let config = ServerConfig {
-        disk_patience: Duration::from_secs(600),
-        ..on(&disk)
-    };
-    let server = start(config.clone());
-    let mut peer = Peer::connect(&server);
-    let cursor = peer.create("_sbp/cursors/billing");
-    peer.store(cursor, br#"{"positions": [{"stream": 1, "next": 0}]}"#);
-    drop(server);
-    let server = start(config);
-    let held = disk.hold(Operation::Read, "");
+    let (server, held) = waiting_figures();
     let given_up = ask(&server, "/status.json");
     assert_eq!(given_up.code, 503);
     assert!(given_up.body.contains("/health/ready"), "{}", given_up.body);
