@@ -1,8 +1,7 @@
 //! What counts for the writers of a stream.
 
-use sbp_types::RangeIndex;
+use sbp_types::{Position, RangeIndex};
 
-use crate::position::Position;
 use crate::rules::{Rule, Rules};
 
 /// How far the entries of a stream have been taken into what is remembered of its writers.

@@ -5,7 +5,7 @@
 //!
 //! | module | what it decides |
 //! | --- | --- |
-//! | [`Position`] | a place in a range, entries without offsets counted |
+//! | [`Entry`] | how much an entry takes of a range |
 //! | [`Quorum`] | what is confirmed, how many votes a seal needs, where the range ends |
 //! | [`Replica`] | what one server may do with its copy of a range: append, take, acknowledge, serve, vote |
 //! | [`SealJob`] | how the placement driver ends a range whatever has become of its servers |
@@ -27,8 +27,8 @@
 //! - An append that the log of a primary dropped may be on its followers. Its fate is known when the range has its end.
 //! - Whoever finds an open range fenced asks for its seal: a deposed placement driver may have begun one.
 
+mod entry;
 mod folding;
-mod position;
 mod progress;
 mod quorum;
 mod range;
@@ -37,8 +37,8 @@ mod rules;
 mod seal;
 mod succession;
 
+pub use entry::Entry;
 pub use folding::{Fold, Folding};
-pub use position::{Entry, Position};
 pub use quorum::Quorum;
 pub use range::ReplicatedRange;
 pub use replica::{Answer, NotTaken, Offered, Recovered, Replica, Standing, Verdict, Vote};

@@ -1,9 +1,7 @@
 //! What a sender knows of the servers that it sends entries of a range to.
 
-use sbp_types::ServerId;
+use sbp_types::{Position, ServerId};
 use smallvec::SmallVec;
-
-use crate::position::Position;
 
 /// How far the other servers are, as the sender of entries knows it: a primary, or who writes back and copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! The arithmetic of a set of servers.
 
+use sbp_types::Position;
 use smallvec::SmallVec;
 
-use crate::position::Position;
 use crate::rules::{Rule, Rules};
 
 /// How many servers hold a range, and how many of them must have an entry before it is acknowledged.

@@ -1,9 +1,8 @@
 //! A range as its servers know it.
 
-use sbp_types::{Epoch, Offset, RangeKey, ServerId};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId};
 use smallvec::SmallVec;
 
-use crate::position::Position;
 use crate::quorum::Quorum;
 
 /// A range, and the servers that hold it. None of this changes while the range is open: another set means another range.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sbp_types::ServerId;
+use sbp_types::{Position, ServerId};
 
-use crate::position::{Entry, Position};
+use crate::entry::Entry;
 use crate::progress::{Peer, Progress};
 use crate::range::ReplicatedRange;
 use crate::rules::{Rule, Rules};
@@ -484,7 +484,7 @@ impl Replica {
 
     /// Another server sends an entry.
     pub fn offered(&mut self, offered: &Offered) -> Verdict {
-        let Some(to) = offered.at.behind(offered.entry) else {
+        let Some(to) = offered.entry.end(offered.at) else {
             return Verdict::Refused(NotTaken::Sealed);
         };
         if let Some(why) = self.refuses(offered, to) {

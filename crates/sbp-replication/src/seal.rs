@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use sbp_types::ServerId;
+use sbp_types::{Position, ServerId};
 use smallvec::SmallVec;
 
-use crate::position::Position;
 use crate::range::ReplicatedRange;
 use crate::replica::Vote;
 use crate::rules::{Rule, Rules};

@@ -6,8 +6,10 @@
 
 mod ids;
 mod offset;
+mod position;
 mod time;
 
 pub use ids::{Epoch, NotAnIdentity, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, WriterId};
 pub use offset::Offset;
+pub use position::Position;
 pub use time::TimestampMs;

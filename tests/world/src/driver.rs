@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sbp_replication::{Position, ReplicatedRange, SealJob};
-use sbp_types::ServerId;
+use sbp_replication::{ReplicatedRange, SealJob};
+use sbp_types::{Position, ServerId};
 use smallvec::SmallVec;
 
 /// What is stored of a range.

@@ -1,7 +1,7 @@
 //! What is stored: batches of one record, fences, and the state of the writers.
 
-use sbp_replication::{Entry, Position};
-use sbp_types::Offset;
+use sbp_replication::Entry;
+use sbp_types::{Offset, Position};
 
 /// A writer's batch of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ pub(crate) struct Logged {
 impl Logged {
     /// The place behind it.
     pub(crate) fn end(&self) -> Position {
-        self.at.behind(self.content.entry()).expect("few entries")
+        self.content.entry().end(self.at).expect("few entries")
     }
 }
 

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use sbp_replication::Position;
-use sbp_types::{Offset, RangeIndex, ServerId};
+use sbp_types::{Offset, Position, RangeIndex, ServerId};
 
 use crate::driver::Store;
 use crate::entries::{Batch, Content};

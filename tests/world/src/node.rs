@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sbp_replication::{Folding, Offered, Position, Recovered, Replica, ReplicatedRange, Rule, Rules, Verdict};
-use sbp_types::{RangeIndex, ServerId};
+use sbp_replication::{Folding, Offered, Recovered, Replica, ReplicatedRange, Rule, Rules, Verdict};
+use sbp_types::{Position, RangeIndex, ServerId};
 
 use crate::driver::RangeRecord;
 use crate::entries::{Batch, Content, Judgement, Logged, Writers};

@@ -1,7 +1,7 @@
 //! What may happen next.
 
-use sbp_replication::{Position, Rule, SealStep, Sealed};
-use sbp_types::{RangeIndex, ServerId};
+use sbp_replication::{Rule, SealStep, Sealed};
+use sbp_types::{Position, RangeIndex, ServerId};
 
 use crate::action::Action;
 use crate::node::{Held, Node};

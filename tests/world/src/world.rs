@@ -3,8 +3,8 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use sbp_replication::{Answer, Offered, Position, Quorum, ReplicatedRange, Rules};
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId};
+use sbp_replication::{Answer, Offered, Quorum, ReplicatedRange, Rules};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 
 use crate::driver::{Driver, RangeRecord, Store};
 use crate::entries::Logged;

@@ -1,8 +1,8 @@
-//! Places in a range.
+//! Places between the entries of a range.
 
 use std::fmt;
 
-use sbp_types::Offset;
+use crate::offset::Offset;
 
 /// The place between two entries of a range.
 ///
@@ -17,17 +17,6 @@ pub struct Position {
     pub marks: u32,
 }
 
-/// How much an entry takes of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Entry {
-    /// So many records, at least one.
-    Records(i64),
-    /// An entry without offset: a fence.
-    Mark,
-    /// An entry without offset: the state of all writers, which begins every range but a stream's first.
-    Writers,
-}
-
 impl Position {
     /// The beginning of a range whose first record gets this offset.
     #[must_use]
@@ -35,20 +24,18 @@ impl Position {
         Self { offset, marks: 0 }
     }
 
-    /// The place behind an entry that stands here; `None` if there is no such offset.
+    /// The place behind so many records that stand here; `None` unless they are at least one and there is such an offset.
     #[must_use]
-    pub fn behind(self, entry: Entry) -> Option<Self> {
-        match entry {
-            Entry::Records(count) => self
-                .offset
-                .checked_add(count)
-                .filter(|next| *next > self.offset)
-                .map(Self::start),
-            Entry::Mark | Entry::Writers => Some(Self {
-                marks: self.marks.checked_add(1)?,
-                ..self
-            }),
-        }
+    pub fn behind_records(self, count: i64) -> Option<Self> {
+        let next = self.offset.checked_add(count)?;
+        (next > self.offset).then_some(Self::start(next))
+    }
+
+    /// The place behind a mark that stands here; `None` if there are too many.
+    #[must_use]
+    pub fn behind_mark(self) -> Option<Self> {
+        let marks = self.marks.checked_add(1)?;
+        Some(Self { marks, ..self })
     }
 }
 
@@ -68,9 +55,9 @@ mod tests {
     #[test]
     fn marks_are_counted_at_their_offset() {
         let start = Position::start(Offset(7));
-        let writers = start.behind(Entry::Writers).unwrap();
-        let records = writers.behind(Entry::Records(3)).unwrap();
-        let fence = records.behind(Entry::Mark).unwrap();
+        let writers = start.behind_mark().unwrap();
+        let records = writers.behind_records(3).unwrap();
+        let fence = records.behind_mark().unwrap();
         let places: Vec<_> = [start, writers, records, fence]
             .iter()
             .map(ToString::to_string)
@@ -83,12 +70,12 @@ mod tests {
     fn a_peer_can_claim_any_number_of_records() {
         let start = Position::start(Offset(7));
         for count in [0, -1, i64::MIN, i64::MAX] {
-            assert_eq!(start.behind(Entry::Records(count)), None, "{count}");
+            assert_eq!(start.behind_records(count), None, "{count}");
         }
         let last = Position {
             marks: u32::MAX,
             ..start
         };
-        assert_eq!(last.behind(Entry::Mark), None);
+        assert_eq!(last.behind_mark(), None);
     }
 }
