@@ -124,6 +124,7 @@ pub(crate) fn entry(key: RangeKey, offset: Offset, count: i64, bytes: Vec<u8>) -
             },
             writer_epoch: 0,
             base_sequence: if writes { offset.0 } else { 0 },
+            ..EntryHead::default()
         },
         prefix: Default::default(),
         chunks: std::iter::once(Bytes::from(bytes)).collect(),

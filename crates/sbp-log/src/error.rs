@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use sbp_types::{Offset, RangeKey};
+use sbp_types::{Offset, Position, RangeKey};
 
 /// Why an append was refused or may have failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -34,15 +34,15 @@ pub enum LogError {
         /// The largest that fits.
         limit: usize,
     },
-    /// Refused: the offsets within a range must continue without gap or overlap, and counts must be positive.
-    #[error("range {key} continues at offset {expected}, not at {offset}")]
+    /// Refused: the positions within a range must continue without gap or overlap, and an entry's fields must fit its kind.
+    #[error("range {key} continues at offset {expected}, not at {given}")]
     OutOfOrder {
         /// The range.
         key: RangeKey,
-        /// Its next offset.
-        expected: Offset,
-        /// The offset that was given.
-        offset: Offset,
+        /// The place of its next entry.
+        expected: Position,
+        /// The place that was given.
+        given: Position,
     },
     /// Refused: because of damage on the disk it is not known where the range ends.
     #[error("damage on the disk hides where range {key} ends")]

@@ -35,7 +35,7 @@ pub use clock::{Clock, SystemClock};
 pub use config::ForgetWriters;
 pub use config::{Helpers, LogConfig};
 pub use durability::Durability;
-pub use entry::{BatchBytes, EntryHead, LogEntry, StoredBatch};
+pub use entry::{BatchBytes, EntryHead, EntryKind, LogEntry, StoredBatch, StoredEntry};
 pub use error::{LogError, OpenError, ReadError};
 pub use fs::{File, FileLock, FileSystem, OpenMode, RealFileSystem, Space};
 pub use log::{Log, Queued};

@@ -28,6 +28,8 @@ pub struct RangeEnd {
     pub first_offset: Offset,
     /// One past the offset of the last record.
     pub next_offset: Offset,
+    /// How many marks stand at that offset.
+    pub next_marks: u32,
     /// The epoch of the last record.
     pub epoch: Epoch,
     /// False when damage may hide further records after `next_offset`: the range must be neither appended to nor

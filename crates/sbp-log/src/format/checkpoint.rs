@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Buf, BufMut, TryGetError};
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::clean::GroupMark;
 use super::{Unreadable, begin_envelope, open_envelope, seal_envelope};
@@ -48,6 +48,31 @@ pub(crate) struct RangeItem {
     pub(crate) damage: Vec<(Offset, Offset)>,
 }
 
+/// A mark of a range, and where its record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MarkPlace {
+    /// Where it stands in its range.
+    pub(crate) position: Position,
+    /// The number of the file.
+    pub(crate) segment: u64,
+    /// The position of its head in the file.
+    pub(crate) place: u32,
+    /// The length of its bytes.
+    pub(crate) length: u32,
+}
+
+/// What a range has beside its offsets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PositionsItem {
+    pub(crate) key: RangeKey,
+    /// How many marks stand at its end.
+    pub(crate) end_marks: u32,
+    /// Where it ends, if the owner has said so.
+    pub(crate) ended: Option<Position>,
+    /// The marks that can be read, ordered.
+    pub(crate) marks: Vec<MarkPlace>,
+}
+
 /// The contents of a checkpoint file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
@@ -60,6 +85,8 @@ pub(crate) struct Checkpoint {
     pub(crate) segments: Vec<SegmentItem>,
     pub(crate) compacted: Vec<CompactedItem>,
     pub(crate) ranges: Vec<RangeItem>,
+    /// Of those ranges that have marks or were ended.
+    pub(crate) positions: Vec<PositionsItem>,
     /// The newest append time in the log.
     pub(crate) newest_append: TimestampMs,
     /// The state of every writer, ordered by key.
@@ -74,6 +101,8 @@ const SECTION_RANGES: u32 = 2;
 const SECTION_WRITERS: u32 = 3;
 /// Left out when there are no compacted files, for the same reason.
 const SECTION_COMPACTED: u32 = 4;
+/// Left out when there are neither marks nor ended ranges.
+const SECTION_POSITIONS: u32 = 5;
 
 const SECTION_VERSION: u32 = 1;
 
@@ -109,6 +138,13 @@ impl Checkpoint {
                 }
             });
         }
+        if !self.positions.is_empty() {
+            put_section(&mut out, SECTION_POSITIONS, |out| {
+                for item in &self.positions {
+                    put_positions(out, item);
+                }
+            });
+        }
         seal_envelope(out)
     }
 
@@ -136,6 +172,9 @@ impl Checkpoint {
                 }
                 (SECTION_COMPACTED, SECTION_VERSION) => {
                     checkpoint.compacted = take_all(section, take_compacted, "an entry of remains is cut")?;
+                }
+                (SECTION_POSITIONS, SECTION_VERSION) => {
+                    checkpoint.positions = take_all(section, take_positions, "the marks of a range are cut")?;
                 }
                 (SECTION_WRITERS, SECTION_VERSION) => {
                     let newest = section.try_get_i64_le();
@@ -235,6 +274,57 @@ fn take_range(fields: &mut &[u8]) -> Result<RangeItem, TryGetError> {
     for _ in 0..fields.try_get_u64_le()? {
         let interval = (Offset(fields.try_get_i64_le()?), Offset(fields.try_get_i64_le()?));
         item.damage.push(interval);
+    }
+    Ok(item)
+}
+
+/// The flag of ranges that were ended.
+const FLAG_ENDED: u32 = 1;
+
+fn put_positions(out: &mut Vec<u8>, item: &PositionsItem) {
+    let ended = item.ended.unwrap_or_default();
+    out.put_i64_le(item.key.stream.0);
+    out.put_i32_le(item.key.range.0);
+    out.put_u32_le(if item.ended.is_some() { FLAG_ENDED } else { 0 });
+    out.put_i64_le(ended.offset.0);
+    out.put_u32_le(ended.marks);
+    out.put_u32_le(item.end_marks);
+    out.put_u64_le(item.marks.len() as u64);
+    for mark in &item.marks {
+        out.put_i64_le(mark.position.offset.0);
+        out.put_u64_le(mark.segment);
+        out.put_u32_le(mark.position.marks);
+        out.put_u32_le(mark.place);
+        out.put_u32_le(mark.length);
+        out.put_u32_le(0);
+    }
+}
+
+fn take_positions(fields: &mut &[u8]) -> Result<PositionsItem, TryGetError> {
+    let stream = StreamId(fields.try_get_i64_le()?);
+    let range = RangeIndex(fields.try_get_i32_le()?);
+    let flags = fields.try_get_u32_le()?;
+    let ended = Position {
+        offset: Offset(fields.try_get_i64_le()?),
+        marks: fields.try_get_u32_le()?,
+    };
+    let mut item = PositionsItem {
+        key: RangeKey { stream, range },
+        end_marks: fields.try_get_u32_le()?,
+        ended: (flags & FLAG_ENDED != 0).then_some(ended),
+        marks: Vec::new(),
+    };
+    for _ in 0..fields.try_get_u64_le()? {
+        let offset = Offset(fields.try_get_i64_le()?);
+        let segment = fields.try_get_u64_le()?;
+        let marks = fields.try_get_u32_le()?;
+        item.marks.push(MarkPlace {
+            position: Position { offset, marks },
+            segment,
+            place: fields.try_get_u32_le()?,
+            length: fields.try_get_u32_le()?,
+        });
+        fields.try_get_u32_le()?;
     }
     Ok(item)
 }

@@ -16,12 +16,16 @@ mod tests;
 use bytes::{Buf, BufMut, TryGetError};
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The version of every structure except the superblock of a directory with fences.
+/// The version of every structure except the superblock of a directory with marks.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// The superblock's version in a directory whose groups may have fences, which a release that knows only version 1
-/// would take for damage. A directory with a higher version is refused.
-pub(crate) const FORMAT_WITH_FENCES: u32 = 2;
+/// The superblock's version in a directory whose groups may have fences that say not how many marks are before them. Not
+/// written any more, because fences are marks now.
+pub(crate) const FORMAT_WITH_BARE_FENCES: u32 = 2;
+
+/// The superblock's version in a directory whose groups may have marks, or entries of ranges with copies elsewhere, which
+/// a release that knows only lower versions would take for damage. A directory with a higher version is refused.
+pub(crate) const FORMAT_WITH_MARKS: u32 = 3;
 
 /// Groups begin at multiples of this size, so that two groups never share a page.
 pub(crate) const BLOCK: u64 = 4096;

@@ -1,12 +1,15 @@
-//! The heads of records. A record is one batch in a group.
+//! The heads of records. A record is one entry of a range in a group: a batch, or a mark.
 
 use bytes::Buf;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::{crc32c, put, record_up};
-use crate::EntryHead;
+use crate::{EntryHead, EntryKind};
 
-/// The 96 bytes before each batch.
+/// The bit of the count that says that the range has copies elsewhere.
+const SHARED: u64 = 1 << 63;
+
+/// The 96 bytes before the bytes of each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHead {
     pub(crate) head: EntryHead,
@@ -38,9 +41,13 @@ impl RecordHead {
         put(&mut out, 8, head.key.stream.0.to_le_bytes());
         put(&mut out, 16, head.epoch.0.to_le_bytes());
         put(&mut out, 24, head.base_offset.0.to_le_bytes());
-        put(&mut out, 32, head.count.to_le_bytes());
+        let shared = if head.shared { SHARED } else { 0 };
+        put(&mut out, 32, (head.count.cast_unsigned() | shared).to_le_bytes());
         put(&mut out, 40, head.append_time.0.to_le_bytes());
-        put(&mut out, 48, head.max_timestamp.0.to_le_bytes());
+        match mark_word(head) {
+            Some(word) => put(&mut out, 48, word.to_le_bytes()),
+            None => put(&mut out, 48, head.max_timestamp.0.to_le_bytes()),
+        }
         put(&mut out, 56, head.writer.high.to_le_bytes());
         put(&mut out, 64, head.writer.low.to_le_bytes());
         put(&mut out, 72, head.writer_epoch.to_le_bytes());
@@ -60,29 +67,58 @@ impl RecordHead {
         // All fields are there: the body has a fixed length.
         let mut fields = body;
         let batch_len = fields.get_u32_le();
-        let head = EntryHead {
+        let mut head = EntryHead {
             key: RangeKey {
                 range: RangeIndex(fields.get_i32_le()),
                 stream: StreamId(fields.get_i64_le()),
             },
             epoch: Epoch(fields.get_i64_le()),
             base_offset: Offset(fields.get_i64_le()),
-            count: fields.get_i64_le(),
-            append_time: TimestampMs(fields.get_i64_le()),
-            max_timestamp: TimestampMs(fields.get_i64_le()),
-            writer: WriterId {
-                high: fields.get_u64_le(),
-                low: fields.get_u64_le(),
-            },
-            writer_epoch: fields.get_i64_le(),
-            base_sequence: fields.get_i64_le(),
+            ..EntryHead::default()
         };
-        let is_fence = head.is_fence() && batch_len == 0 && head.writer.is_some();
-        let sane = (head.count >= 1 || is_fence) && head.end_offset().is_some();
+        let count = fields.get_u64_le();
+        (head.shared, head.count) = (count & SHARED != 0, (count & !SHARED).cast_signed());
+        head.append_time = TimestampMs(fields.get_i64_le());
+        let word = fields.get_u64_le();
+        head.writer = WriterId {
+            high: fields.get_u64_le(),
+            low: fields.get_u64_le(),
+        };
+        head.writer_epoch = fields.get_i64_le();
+        head.base_sequence = fields.get_i64_le();
+        if head.count == 0 {
+            (head.kind, head.marks) = read_mark(word);
+        } else {
+            head.max_timestamp = TimestampMs(word.cast_signed());
+        }
+        let sane = head.is_whole(batch_len as usize) && head.end_offset().is_some();
         sane.then_some(Self {
             head,
             batch_len,
             batch_crc: fields.get_u32_le(),
         })
     }
+}
+
+/// What the head of a mark has in the place of the largest record time: one more than the number of marks before it at
+/// its offset, in the lower half; part and number of parts of the writers' state above it. A fence without a number was
+/// written by a release that did not count them.
+fn mark_word(head: &EntryHead) -> Option<u64> {
+    let (part, parts) = match head.kind {
+        EntryKind::Batch => return None,
+        EntryKind::Fence => (0, 0),
+        EntryKind::Writers { part, parts } => (part, parts),
+    };
+    let number = head.marks.map_or(0, |marks| marks.saturating_add(1));
+    Some(u64::from(number) | u64::from(part) << 32 | u64::from(parts) << 48)
+}
+
+fn read_mark(word: u64) -> (EntryKind, Option<u32>) {
+    let number = (word & u64::from(u32::MAX)) as u32;
+    let (part, parts) = ((word >> 32) as u16, (word >> 48) as u16);
+    let kind = match parts {
+        0 => EntryKind::Fence,
+        _ => EntryKind::Writers { part, parts },
+    };
+    (kind, number.checked_sub(1))
 }

@@ -3,9 +3,25 @@
 use bytes::{Buf, BufMut};
 use sbp_types::ServerId;
 
-use super::{FORMAT_VERSION, FORMAT_WITH_FENCES, Unreadable, begin_envelope_of, open_envelope_of, seal_envelope};
+use super::{
+    FORMAT_VERSION, FORMAT_WITH_BARE_FENCES, FORMAT_WITH_MARKS, Unreadable, begin_envelope_of, open_envelope_of,
+    seal_envelope,
+};
 
 const MAGIC: &[u8; 8] = b"SBPSUPER";
+
+/// What the groups of a directory may have. A release that does not know it would take it for damage, so it refuses the
+/// directory by its version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Groups {
+    /// Batches of ranges without copies elsewhere.
+    #[default]
+    Batches,
+    /// Fences too, which do not say how many marks are before them. Not written any more.
+    BareFences,
+    /// Marks with their numbers, and entries of ranges with copies elsewhere.
+    Marks,
+}
 
 /// Identity of a data directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,17 +32,16 @@ pub(crate) struct Superblock {
     pub(crate) boot_id: u64,
     /// The server's id, once it has one.
     pub(crate) server_id: Option<ServerId>,
-    /// Whether groups may have fences. Durable before the first fence is written, and never reset: a release that does
-    /// not know fences refuses the directory by its version.
-    pub(crate) has_fences: bool,
+    /// What groups may have. Durable before the first group that has it, and never reset.
+    pub(crate) groups: Groups,
 }
 
 impl Superblock {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let version = if self.has_fences {
-            FORMAT_WITH_FENCES
-        } else {
-            FORMAT_VERSION
+        let version = match self.groups {
+            Groups::Batches => FORMAT_VERSION,
+            Groups::BareFences => FORMAT_WITH_BARE_FENCES,
+            Groups::Marks => FORMAT_WITH_MARKS,
         };
         let mut out = begin_envelope_of(MAGIC, version);
         out.put_u32_le(u32::from(self.server_id.is_some()));
@@ -37,13 +52,17 @@ impl Superblock {
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let (version, mut fields) = open_envelope_of(bytes, MAGIC, FORMAT_WITH_FENCES)?;
+        let (version, mut fields) = open_envelope_of(bytes, MAGIC, FORMAT_WITH_MARKS)?;
         let has_server = fields.try_get_u32_le()? & 1 != 0;
         Ok(Self {
             directory_id: fields.try_get_u64_le()?,
             boot_id: fields.try_get_u64_le()?,
             server_id: Some(ServerId(fields.try_get_i32_le()?)).filter(|_| has_server),
-            has_fences: version >= FORMAT_WITH_FENCES,
+            groups: match version {
+                FORMAT_WITH_MARKS => Groups::Marks,
+                FORMAT_WITH_BARE_FENCES => Groups::BareFences,
+                _ => Groups::Batches,
+            },
         })
     }
 }

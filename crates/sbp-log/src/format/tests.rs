@@ -1,17 +1,17 @@
 //! The bytes do not change by accident, and what is read back is what was written.
 
 use proptest::prelude::*;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs, WriterId};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs, WriterId};
 
-use super::checkpoint::{Checkpoint, CompactedItem, RangeItem, SegmentItem};
+use super::checkpoint::{Checkpoint, CompactedItem, MarkPlace, PositionsItem, RangeItem, SegmentItem};
 use super::clean::GroupMark;
 use super::footer::{FooterBuilder, FooterRun, IndexEntry, Trailer};
 use super::group::{GroupHeader, UnreadableGroup, judge_unreadable};
 use super::record::RecordHead;
 use super::segment::SegmentHeader;
-use super::superblock::Superblock;
+use super::superblock::{Groups, Superblock};
 use super::{Crc32c, Unreadable, crc32c};
-use crate::{Durability, EntryHead, WriterBatch, WriterKey, WriterState};
+use crate::{Durability, EntryHead, EntryKind, WriterBatch, WriterKey, WriterState};
 
 fn head() -> RecordHead {
     RecordHead {
@@ -28,6 +28,7 @@ fn head() -> RecordHead {
             writer: WriterId { high: 0xaa, low: 0xbb },
             writer_epoch: 2,
             base_sequence: 40,
+            ..EntryHead::default()
         },
         batch_len: 48,
         batch_crc: 0xdead_beef,
@@ -88,6 +89,61 @@ fn a_record_head_has_these_bytes() {
 }
 
 #[test]
+fn a_mark_says_how_many_are_before_it() {
+    let record = |kind, marks, shared, batch_len| {
+        let mut record = head();
+        (record.head.kind, record.head.marks, record.head.shared) = (kind, marks, shared);
+        (record.head.count, record.head.max_timestamp, record.batch_len) = (0, TimestampMs(0), batch_len);
+        if kind != EntryKind::Fence {
+            record.head.writer = WriterId::NONE;
+        }
+        record
+    };
+    let parts = EntryKind::Writers { part: 1, parts: 3 };
+    let fence = record(EntryKind::Fence, Some(4), false, 0);
+    let writers = record(parts, Some(0), true, 48);
+    assert_eq!(hex(&fence.encode(0)[32..40]), "0000000000000000");
+    assert_eq!(hex(&fence.encode(0)[48..56]), "0500000000000000");
+    assert_eq!(hex(&writers.encode(0)[32..40]), "0000000000000080");
+    assert_eq!(hex(&writers.encode(0)[48..56]), "0100000001000300");
+    let batch = RecordHead {
+        head: EntryHead {
+            shared: true,
+            ..head().head
+        },
+        ..head()
+    };
+    assert_eq!(hex(&batch.encode(0)[32..40]), "0700000000000080");
+    // As releases wrote fences that did not count them.
+    let bare = record(EntryKind::Fence, None, false, 0);
+    assert_eq!(hex(&bare.encode(0)[48..56]), "0000000000000000");
+    for sound in [fence, writers, batch, bare] {
+        assert_eq!(RecordHead::parse(&sound.encode(7), 7), Some(sound));
+    }
+    let nobodys = RecordHead {
+        head: EntryHead {
+            writer: WriterId::NONE,
+            ..fence.head
+        },
+        ..fence
+    };
+    let somebodys = RecordHead {
+        head: EntryHead {
+            writer: WriterId { high: 0, low: 1 },
+            ..writers.head
+        },
+        ..writers
+    };
+    let behind = record(EntryKind::Writers { part: 3, parts: 3 }, Some(0), true, 48);
+    let empty = record(parts, Some(0), true, 0);
+    let large = record(parts, Some(0), true, (4 << 20) + 1);
+    let with_bytes = record(EntryKind::Fence, Some(0), false, 1);
+    for wrong in [nobodys, somebodys, behind, empty, large, with_bytes] {
+        assert_eq!(RecordHead::parse(&wrong.encode(7), 7), None, "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_group_header_has_these_bytes() {
     let mut header = group();
     let bytes = header.seal(Crc32c::new());
@@ -112,9 +168,9 @@ fn a_group_header_has_these_bytes() {
 #[test]
 fn a_newer_version_is_told_whatever_else_it_holds() {
     let mut bytes = Superblock::default().encode();
-    bytes[8] = 3;
+    bytes[8] = 4;
     bytes.truncate(20);
-    assert_eq!(Superblock::parse(&bytes), Err(Unreadable::Newer(3)));
+    assert_eq!(Superblock::parse(&bytes), Err(Unreadable::Newer(4)));
     bytes[0] = b'X';
     assert!(matches!(Superblock::parse(&bytes), Err(Unreadable::Bad(_))));
 }
@@ -125,16 +181,13 @@ fn every_flipped_bit_of_a_small_file_is_noticed() {
         directory_id: 5,
         boot_id: 6,
         server_id: Some(ServerId(7)),
-        has_fences: false,
+        groups: Groups::Batches,
     };
-    assert_eq!(Superblock::parse(&superblock.encode()), Ok(superblock));
-    assert_eq!(superblock.encode()[8], 1);
-    let superblock = Superblock {
-        has_fences: true,
-        ..superblock
-    };
-    assert_eq!(Superblock::parse(&superblock.encode()), Ok(superblock));
-    assert_eq!(superblock.encode()[8], 2);
+    for (groups, version) in [(Groups::Batches, 1), (Groups::BareFences, 2), (Groups::Marks, 3)] {
+        let superblock = Superblock { groups, ..superblock };
+        assert_eq!(Superblock::parse(&superblock.encode()), Ok(superblock));
+        assert_eq!(superblock.encode()[8], version);
+    }
     let mark = GroupMark {
         number: 1,
         segment: 2,
@@ -363,6 +416,28 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn any_position()(offset: i64, marks: u32) -> Position {
+        Position { offset: Offset(offset), marks }
+    }
+}
+
+prop_compose! {
+    fn any_positions()(
+        stream: i64, range: i32, end_marks: u32, ended in prop::option::of(any_position()),
+        marks in prop::collection::vec((any_position(), any::<(u64, u32, u32)>()), 0..3),
+    ) -> PositionsItem {
+        PositionsItem {
+            key: RangeKey { stream: StreamId(stream), range: RangeIndex(range) },
+            end_marks,
+            ended,
+            marks: marks.into_iter().map(|(position, (segment, place, length))| {
+                MarkPlace { position, segment, place, length }
+            }).collect(),
+        }
+    }
+}
+
+prop_compose! {
     fn any_writer()(
         stream: i64, range: i32, writer: (u64, u64), words: (i64, i64, i64, i64),
         window in prop::collection::vec(any::<(i64, i64, i64)>(), 0..3),
@@ -393,6 +468,7 @@ proptest! {
         compacted in prop::collection::vec(any::<(u64, u64, u64, u64, bool)>(), 0..4),
         ranges in prop::collection::vec(any_range(), 0..4),
         writers in prop::collection::vec(any_writer(), 0..4),
+        positions in prop::collection::vec(any_positions(), 0..4),
         newest: i64,
         cut in 0..64usize,
     ) {
@@ -405,8 +481,9 @@ proptest! {
             compacted.into_iter().map(|words| CompactedItem { segment: item(words), order: words.0 }).collect();
         let covered = GroupMark { number, segment, position, checksum };
         let newest_append = TimestampMs(if writers.is_empty() { 0 } else { newest });
-        let checkpoint =
-            Checkpoint { sequence, covered, unlisted_damage, segments, compacted, ranges, newest_append, writers };
+        let checkpoint = Checkpoint {
+            sequence, covered, unlisted_damage, segments, compacted, ranges, positions, newest_append, writers,
+        };
         let bytes = checkpoint.encode();
         prop_assert_eq!(Checkpoint::parse(&bytes[..bytes.len() - 1 - cut % bytes.len()]).ok(), None);
         prop_assert_eq!(Checkpoint::parse(&bytes), Ok(checkpoint));

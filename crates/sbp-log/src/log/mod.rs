@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sbp_locks::Mutex;
-use sbp_types::{Offset, RangeKey, ServerId, StreamId};
+use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
 
 use crate::SyncObserver;
+use crate::format::superblock::Groups;
 use crate::recover;
 use crate::recover::Recovery;
 use crate::segments::claim::Claimed;
@@ -151,6 +152,7 @@ impl<T: Send + 'static> Log<T> {
             active: resume.active,
             last,
             full: resume.full,
+            has_marks: shared.superblock.lock().groups == Groups::Marks,
             since_checkpoint: if resume.damaged { 0 } else { resume.replayed },
         };
         let at = &shared.config.directory;
@@ -212,6 +214,14 @@ impl<T: Send + 'static> Log<T> {
         state.index.get(key).filter(|range| range.known).map(|range| range.end)
     }
 
+    /// The place behind the range's last synced entry, marks included; `None` for a range without entries.
+    #[must_use]
+    pub fn end_position(&self, key: RangeKey) -> Option<Position> {
+        let state = self.shared.state.read();
+        let range = state.index.get(key).filter(|range| range.known)?;
+        Some(range.end_position())
+    }
+
     /// The state of an idempotent writer by its synced batches, if the log remembers it.
     #[must_use]
     pub fn writer(&self, key: WriterKey) -> Option<WriterState> {
@@ -267,7 +277,8 @@ impl<T: Send + 'static> Log<T> {
     #[must_use]
     pub fn holds_stream(&self, stream: StreamId) -> bool {
         let state = self.shared.state.read();
-        let remembered = state.index.iter().any(|(key, _)| key.stream == stream);
+        let mut known = state.index.iter().filter(|(_, range)| range.known);
+        let remembered = known.any(|(key, _)| key.stream == stream);
         remembered || state.keys_on_disk().any(|held| held.stream == stream)
     }
 
@@ -510,6 +521,7 @@ fn describe(shared: &Shared, recovered: &mut Recovered) {
         let end = RangeEnd {
             first_offset: range.first(),
             next_offset: range.end,
+            next_marks: range.end_marks,
             epoch: range.epoch,
             proven: range.proven,
         };

@@ -1,13 +1,13 @@
 //! Reading from the log, and its answers for retention: how much of a range is stored, and where it begins if kept for
 //! some time or size.
 
-use sbp_types::{Offset, RangeKey, TimestampMs};
+use sbp_types::{Offset, Position, RangeKey, TimestampMs};
 
 use super::Log;
 use crate::format::footer::IndexEntry;
 use crate::read::{Look, Reach, Step};
 use crate::state::index::{Entries, Run};
-use crate::{ReadError, StoredBatch};
+use crate::{ReadError, StoredBatch, StoredEntry};
 
 impl<T: Send + 'static> Log<T> {
     /// Reads synced batches, beginning with the one that contains `from`, of at most `max_bytes` together; with
@@ -51,6 +51,19 @@ impl<T: Send + 'static> Log<T> {
             Ok(Step::Load(_) | Step::Cold) => None,
             Err(error) => Some(Err(error)),
         }
+    }
+
+    /// Reads synced entries from a place on, heads and bytes, marks included, in their order. At most `max_bytes` together, a
+    /// head counted as 96 bytes, but at least one if there is one. Empty at and beyond the synced end, and for an unknown
+    /// range.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Damaged`] if the first entry cannot be read: with `from` equal to `to` if it is a mark, which takes no
+    /// offset. [`ReadError::Released`] if it was released: what is left begins at `Position::start(first)`.
+    pub fn entries(&self, key: RangeKey, from: Position, max_bytes: usize) -> Result<Vec<StoredEntry>, ReadError> {
+        let shared = &self.shared;
+        shared.again_if_moved(|| shared.entries(key, from, max_bytes))
     }
 
     /// The base offset of the first synced batch that ends after `from` and whose `max_timestamp` is at least `time`.

@@ -231,8 +231,8 @@ impl Scanner {
             if known.is_some_and(|range| head.base_offset < range.end) {
                 return Ok(false);
             }
-            if batch.is_some_and(|batch| crc32c(batch) == record.batch_crc) {
-                self.add(file, &record, position)?;
+            if head.is_mark() || batch.is_some_and(|batch| crc32c(batch) == record.batch_crc) {
+                self.add(file, number, &record, position)?;
             } else {
                 self.index.get_or_insert(head.key).add_damaged(&record);
                 self.notes.push(format!(

@@ -13,7 +13,7 @@ use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
 use crate::format::{BLOCK, bytes_from};
 use crate::segments::files::{at, corrupt};
-use crate::state::index::Index;
+use crate::state::index::{Index, KeyMap};
 use crate::state::shared::LiveSegment;
 use crate::writers::Writers;
 
@@ -214,7 +214,17 @@ impl Scanner {
         }
     }
 
-    pub(crate) fn add(&mut self, file: &SegmentFile, record: &RecordHead, position: u64) -> Result<(), OpenError> {
+    /// Adds a record of a group to the index. Where the marks up to the checkpoint are, the checkpoint says.
+    pub(crate) fn add(
+        &mut self,
+        file: &SegmentFile,
+        group: u64,
+        record: &RecordHead,
+        position: u64,
+    ) -> Result<(), OpenError> {
+        if record.head.is_mark() && group <= self.checkpoint.covered.number {
+            return Ok(());
+        }
         let place = u32::try_from(position).unwrap_or(u32::MAX);
         match self.index.add(record, file.segment.number, place) {
             Ok(true) => {
@@ -250,10 +260,21 @@ impl Scanner {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
+        let positions: KeyMap<_> = self.checkpoint.positions.iter().map(|item| (item.key, item)).collect();
         for item in &self.checkpoint.ranges {
             let range = self.index.get_or_insert(item.key);
-            range.settle(item);
+            range.settle(item, positions.get(&item.key).copied());
             self.damaged |= range.damage != item.damage;
+            for mark in &range.marks {
+                let file = self.live.get_mut(&mark.segment);
+                if let Some(live) = file.or_else(|| self.compacted.get_mut(&mark.segment)) {
+                    live.keys.push(item.key);
+                }
+            }
+        }
+        for live in self.live.values_mut().chain(self.compacted.values_mut()) {
+            live.keys.sort_unstable();
+            live.keys.dedup();
         }
     }
 

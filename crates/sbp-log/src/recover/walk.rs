@@ -98,7 +98,7 @@ impl Scanner {
                     format!("group {} is whole, its records are not", header.number),
                 ));
             };
-            self.add(file, &record, position)?;
+            self.add(file, header.number, &record, position)?;
             self.note_writer(header.number, &record);
             position += RecordHead::stored_len(record.batch_len as usize) as u64;
         }

@@ -112,7 +112,7 @@ pub(crate) fn rebuild(segment: &Segment, key: RangeKey, run: (Offset, Offset)) -
                 break;
             };
             let next = entries.last().map_or(run.0, |entry| entry.end);
-            if head.key == key && head.base_offset >= next && end <= run.1 {
+            if head.key == key && !head.is_mark() && head.base_offset >= next && end <= run.1 {
                 let (base, max_timestamp) = (head.base_offset, head.max_timestamp);
                 entries.push(IndexEntry {
                     base,

@@ -10,7 +10,7 @@ use sbp_types::{Offset, RangeKey};
 
 use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{Groups, Superblock};
 use crate::fs::{File, FileLock, FileSystem};
 use crate::segments::files::{SUPERBLOCK, SegmentId, write_sector_always};
 use crate::segments::footers::FooterCache;
@@ -276,11 +276,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Called before the first fence in the life of the directory: from then on, releases that do not know fences must
-    /// not open it.
-    pub(crate) fn admit_fences(&self) -> std::io::Result<()> {
+    /// Called before the first mark, or entry of a shared range, in the life of the directory: from then on, releases that
+    /// do not know them must not open it.
+    pub(crate) fn admit_marks(&self) -> std::io::Result<()> {
         self.change_superblock(|superblock| Superblock {
-            has_fences: true,
+            groups: Groups::Marks,
             ..superblock
         })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sbp_types::RangeKey;
 
 use crate::Durability;
-use crate::format::checkpoint::{Checkpoint, CompactedItem, RangeItem, SegmentItem};
+use crate::format::checkpoint::{Checkpoint, CompactedItem, PositionsItem, RangeItem, SegmentItem};
 use crate::segments::files::{SegmentId, checkpoint_name, remove_if_there, write_small_always};
 use crate::state::shared::{KeptCheckpoint, LiveSegment, Shared, State, count};
 
@@ -83,6 +83,16 @@ fn snapshot(state: &State) -> Checkpoint {
         segment: item(live),
         order: live.order,
     });
+    let positions = state
+        .index
+        .iter()
+        .filter(|(_, range)| range.known && (range.end_marks > 0 || !range.marks.is_empty() || range.ended.is_some()));
+    let positions = positions.map(|(key, range)| PositionsItem {
+        key,
+        end_marks: range.end_marks,
+        ended: range.ended,
+        marks: range.marks.clone(),
+    });
     let ranges = state.index.iter().filter(|(_, range)| range.known);
     let ranges = ranges.map(|(key, range)| RangeItem {
         key,
@@ -100,6 +110,7 @@ fn snapshot(state: &State) -> Checkpoint {
         segments: state.segments.values().map(item).collect(),
         compacted: compacted.collect(),
         ranges: ranges.collect(),
+        positions: positions.collect(),
         newest_append: state.writers.newest(),
         writers: state.writers.ordered(),
     }
@@ -123,7 +134,10 @@ pub(crate) fn retire(state: &mut State) {
     let newest = state.last.segment;
     let needed = |number: u64, key: &RangeKey| {
         let range = state.index.get(*key);
-        range.is_some_and(|range| range.runs.iter().any(|run| run.segment == number))
+        range.is_some_and(|range| {
+            let has_mark = range.marks.iter().any(|mark| mark.segment == number);
+            has_mark || range.runs.iter().any(|run| run.segment == number)
+        })
     };
     let all = state.segments.iter().chain(&state.compacted);
     let dead: Vec<u64> = all

@@ -68,6 +68,7 @@ fn seal(shared: &Shared, number: u64) -> io::Result<()> {
         };
         let mut keys = live.keys.clone();
         keys.sort_unstable();
+        keys.dedup();
         let mut footer = FooterBuilder::new(block_up(live.end));
         let mut listed: Vec<Arc<[IndexEntry]>> = Vec::new();
         for key in keys {

@@ -14,7 +14,7 @@ use crate::format::segment::{FIRST_GROUP, SegmentHeader};
 use crate::format::{BLOCK, RECORD_ALIGN, Unreadable, block_up, bytes_from, crc32c, is_sealed};
 use crate::segments::files::{SegmentId, unreadable};
 
-/// A batch or a fence: where it is, and whether its bytes are what was written.
+/// A batch or a mark: where it is, and whether its bytes are what was written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeenRecord {
     pub(super) position: u64,

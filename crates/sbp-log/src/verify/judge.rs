@@ -1,6 +1,6 @@
 //! Judges what was found in the files of records together: which damage there is, and which records it costs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use sbp_types::{Offset, RangeKey};
@@ -10,6 +10,7 @@ use super::file::{Checked, Footer, Region, SeenRecord};
 use super::report::{Fault, Verified};
 use crate::format::checkpoint::Checkpoint;
 use crate::format::group::{UnreadableGroup, is_zero, judge_unreadable};
+use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
 use crate::format::{SECTOR, bytes_from};
 use crate::segments::files::{CLEAN, SegmentId};
@@ -137,6 +138,7 @@ impl<'s> Judge<'s> {
             self.judge_begin(number);
         }
         self.check_clean_mark(directory, verified);
+        self.check_marks();
         self.trace(directory, verified);
         verified.notes.append(&mut self.notes);
     }
@@ -324,6 +326,34 @@ impl<'s> Judge<'s> {
                 mark.number, last.number
             );
             verified.faults.push(Fault::of_file(directory.join(CLEAN), 0, what));
+        }
+    }
+
+    /// Every mark that the newest checkpoint knows of is where it says, unless that place is known to be damaged.
+    fn check_marks(&mut self) {
+        let items = self.newest.into_iter().flat_map(|newest| &newest.positions);
+        let marks = items.flat_map(|item| item.marks.iter().map(|mark| (item.key, mark)));
+        let mut by_file: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+        for (key, mark) in marks {
+            by_file.entry(mark.segment).or_default().push((key, mark));
+        }
+        for file in self.files.iter_mut().filter(|file| file.needed) {
+            let Some(marks) = by_file.get(&file.checked.id.number()) else {
+                continue;
+            };
+            let checked = &mut file.checked;
+            let places = |record: &SeenRecord| (record.position, record.key, record.base, record.end);
+            let seen: BTreeSet<_> = checked.records.iter().map(places).collect();
+            for (key, mark) in marks {
+                let (place, offset) = (u64::from(mark.place), mark.position.offset);
+                let mut regions = checked.regions.iter();
+                let is_hidden = regions.any(|region| region.from <= place && place < region.to);
+                if !is_hidden && !seen.contains(&(place, *key, offset, offset)) {
+                    let end = place + RecordHead::stored_len(mark.length as usize) as u64;
+                    let what = "the newest checkpoint knows of a fence, or of a state of writers, that is missing";
+                    checked.bad(place, end, what, true);
+                }
+            }
         }
     }
 

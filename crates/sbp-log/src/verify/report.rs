@@ -15,7 +15,7 @@ pub struct Verified {
     pub bytes: u64,
     /// Groups that are whole.
     pub groups: u64,
-    /// Batches, and fences of writers, that are whole.
+    /// Batches, fences of writers and parts of their state that are whole.
     pub batches: u64,
     /// How many times the directory has been opened; 0 if that cannot be read.
     pub starts: u64,

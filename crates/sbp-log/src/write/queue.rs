@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use sbp_locks::{Condvar, Mutex};
-use sbp_types::{Offset, RangeKey};
+use sbp_types::{Offset, Position, RangeKey};
 
 use crate::format::block_up;
 use crate::format::group::GroupHeader;
@@ -47,8 +47,9 @@ impl<T> Item<T> {
         }
     }
 
-    pub(crate) fn is_fence(&self) -> bool {
-        matches!(self, Self::Append(entry) if entry.head.is_fence())
+    /// Whether it needs a directory whose groups may have marks.
+    pub(crate) fn needs_marks(&self) -> bool {
+        matches!(self, Self::Append(entry) if entry.head.is_mark() || entry.head.shared)
     }
 
     pub(crate) fn into_context(self) -> T {
@@ -77,10 +78,10 @@ struct State<T> {
     bound: u64,
     /// The space left in the segment being written.
     room: u64,
-    /// The next offset of every range that was appended to since the start.
-    ends: KeyMap<Offset>,
+    /// The place of the next entry of every range that was appended to since the start.
+    ends: KeyMap<Position>,
     /// The old values of `ends`, to be restored if the present call is refused half-way.
-    undo: Vec<(RangeKey, Option<Offset>)>,
+    undo: Vec<(RangeKey, Option<Position>)>,
     /// Whether the writer has to try again to prepare a segment.
     retry: bool,
     /// Whether the writer thread sleeps.
@@ -129,7 +130,7 @@ impl<T> Queue<T> {
     /// Queues all entries or none. The writer thread is woken only by [`Self::announce`].
     pub(crate) fn append(
         &self,
-        entries: Vec<LogEntry<T>>,
+        mut entries: Vec<LogEntry<T>>,
         log: &StateLock,
         prepared: &Prepared,
     ) -> Result<(), LogError> {
@@ -137,7 +138,7 @@ impl<T> Queue<T> {
         state.check_gate()?;
         state.undo.clear();
         let (mut bytes, mut bound) = (0, 0);
-        for entry in &entries {
+        for entry in &mut entries {
             let length = entry.batch_len();
             let checked = if length > self.largest {
                 Err(LogError::TooLarge {
@@ -145,7 +146,7 @@ impl<T> Queue<T> {
                     limit: self.largest,
                 })
             } else {
-                state.reserve_offsets(entry, log)
+                state.reserve_place(entry, log)
             };
             if let Err(error) = checked {
                 state.put_back();
@@ -205,12 +206,12 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes everything queued if it needs at most `limit` bytes on the disk and has no barrier or fence, which may
-    /// require a sync first; else nothing.
-    pub(crate) fn take_few(&self, limit: u64) -> Vec<Item<T>> {
+    /// Takes everything queued if it needs at most `limit` bytes on the disk and nothing in it requires a sync first: no
+    /// barrier, and no mark unless the directory has some already; else nothing.
+    pub(crate) fn take_few(&self, limit: u64, has_marks: bool) -> Vec<Item<T>> {
         let mut state = self.state.lock();
         let stored = state.items.iter().try_fold(GroupHeader::LEN, |sum, item| match item {
-            Item::Append(entry) if !entry.head.is_fence() => Some(sum.saturating_add(item.stored_len())),
+            Item::Append(_) if has_marks || !item.needs_marks() => Some(sum.saturating_add(item.stored_len())),
             Item::Append(_) | Item::Barrier(_) => None,
         });
         match stored {
@@ -261,14 +262,14 @@ impl<T> Queue<T> {
                 kept.push_back(item);
                 continue;
             };
-            let (key, base) = (entry.head.key, entry.head.base_offset);
+            let (key, at) = (entry.head.key, entry.head.position(entry.head.marks.unwrap_or(0)));
             let is_refused = match ranges.get(&key) {
                 Some(is_refused) => *is_refused,
                 None => {
                     let is_refused = !fits(&item);
                     ranges.insert(key, is_refused);
                     if is_refused {
-                        state.ends.insert(key, base);
+                        state.ends.insert(key, at);
                     }
                     is_refused
                 }
@@ -330,25 +331,26 @@ impl<T> State<T> {
         }
     }
 
-    fn reserve_offsets(&mut self, entry: &LogEntry<T>, log: &StateLock) -> Result<(), LogError> {
-        let head = &entry.head;
+    /// Gives an entry the next place of its range.
+    fn reserve_place(&mut self, entry: &mut LogEntry<T>, log: &StateLock) -> Result<(), LogError> {
+        let bytes = entry.batch_len();
+        let head = &mut entry.head;
         let queued = self.ends.get(&head.key).copied();
         let expected = match queued {
             Some(end) => Some(end),
             None => synced_end(head.key, log)?,
         };
-        let is_whole = head.count >= 1 || (head.is_fence() && head.writer.is_some() && entry.batch_len() == 0);
-        let next = head
-            .end_offset()
-            .filter(|_| is_whole && head.base_offset >= Offset::ZERO);
-        let Some(next) = next.filter(|_| expected.is_none_or(|end| end == head.base_offset)) else {
-            let expected = expected.unwrap_or(head.base_offset);
+        let at = expected.unwrap_or(head.position(head.marks.unwrap_or(0)));
+        let continues = head.base_offset == at.offset && head.marks.is_none_or(|marks| marks == at.marks);
+        let is_possible = head.is_whole(bytes) && head.base_offset >= Offset::ZERO;
+        let Some(next) = head.behind(at).filter(|_| continues && is_possible) else {
             return Err(LogError::OutOfOrder {
                 key: head.key,
-                expected,
-                offset: head.base_offset,
+                expected: at,
+                given: head.position(head.marks.unwrap_or(at.marks)),
             });
         };
+        head.marks = Some(at.marks);
         self.ends.insert(head.key, next);
         self.undo.push((head.key, queued));
         Ok(())
@@ -384,11 +386,11 @@ impl<T> State<T> {
     }
 }
 
-fn synced_end(key: RangeKey, log: &StateLock) -> Result<Option<Offset>, LogError> {
+fn synced_end(key: RangeKey, log: &StateLock) -> Result<Option<Position>, LogError> {
     let state = log.read();
     match state.index.get(key) {
         Some(range) if !range.proven => Err(LogError::EndUnknown { key }),
-        Some(range) if range.known => Ok(Some(range.end)),
+        Some(range) if range.known => Ok(Some(range.end_position())),
         _ => Ok(None),
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Writer<T> {
     pub(crate) full: Vec<u64>,
     /// Bytes of log since the last checkpoint.
     pub(crate) since_checkpoint: u64,
+    /// Whether the directory's groups may have marks.
+    pub(crate) has_marks: bool,
 }
 
 /// The next thing to do after the group being committed.
@@ -60,13 +62,13 @@ enum Next<T> {
 struct Fits {
     /// The longest group.
     room: u64,
-    /// Whether fences can, which need a change of the superblock.
-    fences: bool,
+    /// Whether marks can, and entries of shared ranges: the first of them needs a change of the superblock.
+    marks: bool,
 }
 
 impl Fits {
     fn has<T>(&self, item: &Item<T>) -> bool {
-        (self.fences || !item.is_fence()) && group_len(item.stored_len()) <= self.room
+        (self.marks || !item.needs_marks()) && group_len(item.stored_len()) <= self.room
     }
 }
 
@@ -104,9 +106,10 @@ impl<T: Send + 'static> Writer<T> {
             return;
         };
         let left = segment.capacity.saturating_sub(*position);
-        let items = self
-            .queue
-            .take_few(limit.min(left).min(self.shared.config.group_bytes as u64));
+        let items = self.queue.take_few(
+            limit.min(left).min(self.shared.config.group_bytes as u64),
+            self.has_marks,
+        );
         let next = self.form_next(items);
         // Nothing is synced on behalf of a caller, so no commit stays under way.
         let _done = self.go_on(next, told);
@@ -135,20 +138,22 @@ impl<T: Send + 'static> Writer<T> {
         if items.iter().all(|item| matches!(item, Item::Barrier(_))) {
             return Next::Barriers(items.into_iter().map(Item::into_context).collect());
         }
-        let has_fence = items.iter().any(Item::is_fence);
-        if has_fence && let Err(error) = self.shared.admit_fences() {
-            let room = u64::MAX;
-            return match NoSegment::from(error) {
-                NoSegment::Full { .. } => self.form_less(items, Fits { room, fences: false }),
-                NoSegment::Failed(cause) => Next::lost(items, cause),
-            };
+        if !self.has_marks && items.iter().any(Item::needs_marks) {
+            if let Err(error) = self.shared.admit_marks() {
+                let room = u64::MAX;
+                return match NoSegment::from(error) {
+                    NoSegment::Full { .. } => self.form_less(items, Fits { room, marks: false }),
+                    NoSegment::Failed(cause) => Next::lost(items, cause),
+                };
+            }
+            self.has_marks = true;
         }
         let length = GroupHeader::LEN + items.iter().map(Item::stored_len).sum::<usize>();
         let place = match self.place(length as u64) {
             Ok(place) => place,
             Err(NoSegment::Full { room }) => {
                 let room = room.max(self.left());
-                return self.form_less(items, Fits { room, fences: true });
+                return self.form_less(items, Fits { room, marks: true });
             }
             Err(NoSegment::Failed(cause)) => return Next::lost(items, cause),
         };
@@ -166,7 +171,7 @@ impl<T: Send + 'static> Writer<T> {
         let mut length = GroupHeader::LEN;
         let leading = items.iter().take_while(|item| {
             length += item.stored_len();
-            block_up(length as u64) <= left && (fits.fences || !item.is_fence())
+            block_up(length as u64) <= left && (fits.marks || !item.needs_marks())
         });
         // The first one alone may fit into the next segment.
         let count = leading.count().max(1);
@@ -296,7 +301,7 @@ impl<T: Send + 'static> Writer<T> {
         assert!(out_of_order.is_none(), "the log's order was broken: {out_of_order:?}");
         let counters = &self.shared.counters;
         count(&counters.groups, 1);
-        let batches = group.records.iter().filter(|(record, _)| !record.head.is_fence());
+        let batches = group.records.iter().filter(|(record, _)| !record.head.is_mark());
         count(&counters.batches, batches.count() as u64);
         count(&counters.batch_bytes, group.bytes);
         count(&counters.written_bytes, group.disk_len());
@@ -318,7 +323,7 @@ impl<T: Send + 'static> Writer<T> {
             .filter(|item| !fits.has(item))
             .map(Item::stored_len)
             .max();
-        let needed = needed.filter(|_| fits.fences).map(group_len);
+        let needed = needed.filter(|_| fits.marks).map(group_len);
         if let Some(needed) = needed {
             self.shared.prepared.lacks(FIRST_GROUP + needed);
         }

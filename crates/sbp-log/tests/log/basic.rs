@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{Acks, batch, entry, key};
 use bytes::Bytes;
 use sbp_log::{Durability, Log, LogConfig, LogError, OpenError, RealFileSystem, Recovered, SystemClock};
-use sbp_types::{Offset, ServerId, TimestampMs};
+use sbp_types::{Offset, Position, ServerId, TimestampMs};
 
 fn open(config: &LogConfig) -> (Log<u64>, Recovered, Arc<Acks>) {
     let acks = Arc::new(Acks::default());
@@ -142,7 +142,10 @@ fn offsets_must_continue_and_batches_must_fit() {
         matches!(
             gap,
             Err(LogError::OutOfOrder {
-                expected: Offset(11),
+                expected: Position {
+                    offset: Offset(11),
+                    marks: 0
+                },
                 ..
             })
         ),
@@ -153,7 +156,10 @@ fn offsets_must_continue_and_batches_must_fit() {
         matches!(
             repeat,
             Err(LogError::OutOfOrder {
-                expected: Offset(10),
+                expected: Position {
+                    offset: Offset(10),
+                    marks: 0
+                },
                 ..
             })
         ),

@@ -77,6 +77,7 @@ pub(crate) fn entry(stream: i64, offset: i64, count: i64, number: u64, bytes: By
             writer: WriterId::NONE,
             writer_epoch: 0,
             base_sequence: 0,
+            ..EntryHead::default()
         },
         prefix: bytes.iter().copied().take(9).collect(),
         chunks: std::iter::once(bytes.slice(bytes.len().min(9)..)).collect(),

@@ -11,6 +11,7 @@ mod delays;
 mod failures;
 mod full_disk;
 mod growth;
+mod marks;
 mod model;
 mod power_loss;
 mod retention;

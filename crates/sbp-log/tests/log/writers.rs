@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sbp_log::{EntryHead, ForgetWriters, Log, LogConfig, LogEntry, Recovered, WriterKey, WriterState};
+use sbp_log::{EntryHead, EntryKind, ForgetWriters, Log, LogConfig, LogEntry, Recovered, WriterKey, WriterState};
 use sbp_sim::{SimFileSystem, Survival};
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
@@ -219,6 +219,7 @@ impl Server {
         let state = self.writers.entry(writer_key).or_default();
         let head = EntryHead {
             key: range,
+            kind: EntryKind::Fence,
             base_offset: self.ends.get(&range).copied().unwrap_or_default(),
             append_time: TimestampMs(1_000),
             writer,
@@ -622,7 +623,7 @@ fn a_fence_takes_no_offset_outlives_its_segment_and_marks_the_directory() {
     server.fence(&mut history, range, writer);
     server.wait(&mut history);
     assert!(history.sent.iter().all(|sent| sent.acknowledged));
-    assert_eq!(version(&fs, &config), 2);
+    assert_eq!(version(&fs, &config), 3);
     let known = server.log.writer(recovered.writers[0].0).unwrap();
     assert_eq!((known.epoch, known.next_sequence, known.window.len()), (1, COUNT, 1));
     assert_eq!(server.log.synced_end(range), Some(Offset(COUNT)));
@@ -656,6 +657,7 @@ fn a_fence_takes_no_offset_outlives_its_segment_and_marks_the_directory() {
 fn a_fence_between_batches_that_are_lost_counts_none_of_them() {
     let head = |count, epoch, offset, sequence| EntryHead {
         key: key(1, 0),
+        kind: if count == 0 { EntryKind::Fence } else { EntryKind::Batch },
         base_offset: Offset(offset),
         count,
         append_time: TimestampMs(1),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_frame::CallId;
-use sbp_log::{EntryHead, LogEntry};
+use sbp_log::{EntryHead, EntryKind, LogEntry};
 use sbp_types::{Offset, RangeKey, TimestampMs, WriterId};
 use smallvec::SmallVec;
 
@@ -90,14 +90,14 @@ pub(super) fn fence_entry(
     LogEntry {
         head: EntryHead {
             key,
+            kind: EntryKind::Fence,
             epoch,
             base_offset,
-            count: 0,
             append_time,
-            max_timestamp: TimestampMs(0),
             writer: claim.writer,
             writer_epoch: claim.epoch,
             base_sequence: next_sequence,
+            ..EntryHead::default()
         },
         prefix: SmallVec::new(),
         chunks: SmallVec::new(),

@@ -98,6 +98,7 @@ impl Ranges {
                     writer: claim.writer,
                     writer_epoch: claim.epoch,
                     base_sequence: claim.sequence,
+                    ..EntryHead::default()
                 };
                 let context = LogContext::Append(AppendContext {
                     requester: Arc::clone(requester),

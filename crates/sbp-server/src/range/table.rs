@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sbp_log::EntryHead;
+use sbp_log::{EntryHead, EntryKind};
 use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
@@ -205,19 +205,23 @@ impl RangeTable {
         }
         let verdict = judge_append(stream, self.scope != Scope::Told, entry);
         let claim = claim.unwrap_or_default();
-        let (key, base_offset, count, base_sequence) = match &verdict {
+        let (kind, key, base_offset, count, base_sequence) = match &verdict {
             AppendDecision::Store {
                 key,
                 base_offset,
                 next_offset,
                 ..
-            } => (*key, *base_offset, next_offset.0 - base_offset.0, claim.sequence),
-            AppendDecision::Fence(fence) => (fence.key, fence.base_offset, 0, fence.next_sequence),
+            } => {
+                let count = next_offset.0 - base_offset.0;
+                (EntryKind::Batch, *key, *base_offset, count, claim.sequence)
+            }
+            AppendDecision::Fence(fence) => (EntryKind::Fence, fence.key, fence.base_offset, 0, fence.next_sequence),
             _ => return verdict,
         };
         // The times of the head are not used here.
         stream.promise(EntryHead {
             key,
+            kind,
             base_offset,
             count,
             writer: claim.writer,

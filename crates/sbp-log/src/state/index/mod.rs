@@ -13,6 +13,8 @@ use sbp_types::{Offset, RangeKey};
 pub(crate) use hash::BuildKeyHasher;
 pub(crate) use range::{Entries, RangeState, Resident, Run};
 
+pub(crate) use crate::format::checkpoint::MarkPlace;
+
 use crate::format::record::RecordHead;
 
 /// A map from ranges.
@@ -71,16 +73,16 @@ impl Index {
         keys
     }
 
-    /// Adds a record, in the order of the log. Returns whether it is the range's first in the segment. A gap before it
-    /// is marked as damage, because an undamaged log has none.
+    /// Adds a record, in the order of the log. Returns whether it may be the range's first in the segment. A gap before it
+    /// is marked as damage, because an undamaged log has none. What lies behind the range's end is left out.
     pub(crate) fn add(&mut self, record: &RecordHead, segment: u64, position: u32) -> Result<bool, Overlap> {
         let head = &record.head;
-        if head.is_fence() {
-            // A fence has nothing that could be read.
-            return Ok(false);
-        }
         let state = self.ranges.entry(head.key).or_default();
         state.check_order(head.key, head.base_offset)?;
-        Ok(state.add(record, segment, position))
+        Ok(match () {
+            () if state.ends_before(head) => false,
+            () if head.is_mark() => state.add_mark(record, segment, position),
+            () => state.add(record, segment, position),
+        })
     }
 }

@@ -1,9 +1,10 @@
 //! The index of one range: its runs, its end and its damage.
 
-use sbp_types::{Epoch, Offset, RangeKey, TimestampMs};
+use sbp_types::{Epoch, Offset, Position, RangeKey, TimestampMs};
 
-use super::Overlap;
-use crate::format::checkpoint::RangeItem;
+use super::{MarkPlace, Overlap};
+use crate::EntryHead;
+use crate::format::checkpoint::{PositionsItem, RangeItem};
 use crate::format::footer::{FooterRun, IndexEntry};
 use crate::format::record::RecordHead;
 
@@ -14,6 +15,13 @@ pub(crate) struct RangeState {
     pub(crate) runs: Vec<Run>,
     /// One past the offset of the last record; without meaning until `known`.
     pub(crate) end: Offset,
+    /// How many marks stand at `end`.
+    pub(crate) end_marks: u32,
+    /// The marks that can be read, in their order. They are few: one for each new epoch of a writer, and the state of the
+    /// writers.
+    pub(crate) marks: Vec<MarkPlace>,
+    /// Where the range ends, once the owner has said so. What lies behind is not here.
+    pub(crate) ended: Option<Position>,
     /// The epoch of the last record.
     pub(crate) epoch: Epoch,
     /// Records below this offset are not needed any more.
@@ -38,6 +46,8 @@ pub(crate) struct Run {
     pub(crate) bytes: u64,
     pub(crate) max_timestamp: TimestampMs,
     pub(crate) entries: Entries,
+    /// Whether `entries` has some that lie behind `end`, which do not count.
+    pub(crate) is_cut: bool,
 }
 
 /// Where a run's entries are.
@@ -80,6 +90,9 @@ impl Default for RangeState {
         Self {
             runs: Vec::new(),
             end: Offset(0),
+            end_marks: 0,
+            marks: Vec::new(),
+            ended: None,
             epoch: Epoch(0),
             released: Offset(i64::MIN),
             damage: Vec::new(),
@@ -94,6 +107,22 @@ impl RangeState {
     /// The first offset that can be read; the end if there is none.
     pub(crate) fn first(&self) -> Offset {
         self.runs.first().map_or(self.end, |run| run.first)
+    }
+
+    /// The place behind the last entry; without meaning until `known`.
+    pub(crate) fn end_position(&self) -> Position {
+        Position {
+            offset: self.end,
+            marks: self.end_marks,
+        }
+    }
+
+    /// Whether the range ends before this entry.
+    pub(crate) fn ends_before(&self, head: &EntryHead) -> bool {
+        self.ended.is_some_and(|end| match head.is_mark() {
+            true => head.position(head.marks.unwrap_or(self.end_marks)) >= end,
+            false => head.base_offset >= end.offset,
+        })
     }
 
     pub(crate) fn check_order(&self, key: RangeKey, offset: Offset) -> Result<(), Overlap> {
@@ -133,6 +162,28 @@ impl RangeState {
         }
     }
 
+    /// Adds a mark whose order has been checked. Returns whether it may be the range's first entry in the segment.
+    ///
+    /// A number that was written counts more than one that was counted here: releases that did not number their fences
+    /// did not count those of before a checkpoint either.
+    pub(crate) fn add_mark(&mut self, record: &RecordHead, segment: u64, place: u32) -> bool {
+        let head = &record.head;
+        self.reach(head.base_offset, head.base_offset);
+        self.epoch = head.epoch;
+        let position = head.position(head.marks.unwrap_or(self.end_marks));
+        while self.marks.pop_if(|mark| mark.position >= position).is_some() {}
+        let is_first = self.marks.last().is_none_or(|mark| mark.segment != segment)
+            && self.runs.last().is_none_or(|run| run.segment != segment);
+        self.marks.push(MarkPlace {
+            position,
+            segment,
+            place,
+            length: record.batch_len,
+        });
+        self.end_marks = position.marks.saturating_add(1);
+        is_first
+    }
+
     /// Adds a record of which only the head can be read.
     pub(crate) fn add_damaged(&mut self, record: &RecordHead) {
         let head = &record.head;
@@ -154,6 +205,9 @@ impl RangeState {
         if self.known && self.end < base {
             self.mark(self.end, base);
         }
+        if !self.known || self.end != end {
+            self.end_marks = 0;
+        }
         self.known = true;
         self.proven = true;
         self.end = end;
@@ -161,7 +215,7 @@ impl RangeState {
 
     /// Takes over a range from the checkpoint: its proven end, its damage, and marks for records that should be there
     /// and are not.
-    pub(crate) fn settle(&mut self, item: &RangeItem) {
+    pub(crate) fn settle(&mut self, item: &RangeItem, positions: Option<&PositionsItem>) {
         for &(from, to) in &item.damage {
             self.mark(from, to);
         }
@@ -182,7 +236,36 @@ impl RangeState {
         }
         self.known = true;
         self.proven = item.proven;
+        if let Some(positions) = positions {
+            if self.end == item.end {
+                self.end_marks = positions.end_marks;
+            }
+            self.marks.clone_from(&positions.marks);
+            if let Some(end) = positions.ended {
+                self.end_at(end);
+            }
+        }
         self.release(item.released);
+    }
+
+    /// The range ends at `end`: what lies behind it is dropped, now and when it is added later.
+    pub(crate) fn end_at(&mut self, end: Position) {
+        self.ended = Some(end);
+        // Where a copy ends is known from now on, also if damage hides what it has: the rest can be added.
+        self.proven = true;
+        if !self.known || self.end_position() <= end {
+            return;
+        }
+        self.marks.retain(|mark| mark.position < end);
+        while self.runs.pop_if(|run| run.first >= end.offset).is_some() {}
+        if let Some(run) = self.runs.last_mut() {
+            run.cut(end.offset);
+        }
+        self.damage.retain(|&(from, _)| from < end.offset);
+        if let Some((_, to)) = self.damage.last_mut() {
+            *to = end.offset.min(*to);
+        }
+        (self.end, self.end_marks) = (end.offset, end.marks);
     }
 
     /// Marks offsets as damaged, joining neighbours.
@@ -215,6 +298,12 @@ impl RangeState {
     pub(crate) fn release(&mut self, below: Offset) {
         self.released = self.released.max(below);
         self.runs.retain(|run| run.end > self.released);
+        // A mark before a batch that can still be read is needed with it: else nobody could tell where the batch stands.
+        let needed = self
+            .runs
+            .first()
+            .map_or(self.released, |run| self.released.min(run.first));
+        self.marks.retain(|mark| mark.position.offset >= needed);
         self.damage.retain(|&(_, to)| to > self.released);
     }
 }
@@ -229,6 +318,7 @@ impl Run {
             bytes: run.bytes,
             max_timestamp: run.max_timestamp,
             entries: Entries::stored(run),
+            is_cut: false,
         }
     }
 
@@ -240,6 +330,7 @@ impl Run {
             bytes: u64::from(entry.length),
             max_timestamp: entry.max_timestamp,
             entries: Entries::Resident(vec![Resident { entry, before: 0 }]),
+            is_cut: false,
         }
     }
 
@@ -253,6 +344,20 @@ impl Run {
         self.end = entry.end;
         self.bytes += u64::from(entry.length);
         self.max_timestamp = self.max_timestamp.max(entry.max_timestamp);
+    }
+
+    /// Leaves out the batches from `end` on, where one begins.
+    fn cut(&mut self, end: Offset) {
+        if self.end <= end {
+            return;
+        }
+        self.bytes -= self.bytes_from(end).min(self.bytes);
+        if let Entries::Resident(entries) = &mut self.entries {
+            entries.truncate(entries.partition_point(|resident| resident.entry.base < end));
+        } else {
+            self.is_cut = true;
+        }
+        self.end = end;
     }
 
     /// The batch bytes from the batch that contains `from` on: exact if the entries are in memory, else estimated by

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sbp_types::{Epoch, RangeKey};
+use sbp_types::{Epoch, Position, RangeKey, TimestampMs};
 
 use crate::ReadError;
 use crate::format::crc32c;
@@ -14,6 +14,7 @@ use crate::format::record::RecordHead;
 use crate::fs::File;
 use crate::read::Load;
 use crate::segments::segment::Segment;
+use crate::state::index::RangeState;
 use crate::state::shared::Shared;
 
 /// Why no compacted file was written.
@@ -38,12 +39,15 @@ impl From<ReadError> for NotWritten {
     }
 }
 
-/// A batch and the file it is in.
+/// A batch or a mark, and the file it is in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     /// The index of the file in the sources.
     pub(crate) source: usize,
+    /// A mark takes no offset.
     pub(crate) entry: IndexEntry,
+    /// Where a mark stands; `None` for a batch.
+    pub(crate) mark: Option<Position>,
 }
 
 impl Piece {
@@ -57,6 +61,7 @@ impl Piece {
             record.head.base_offset == entry.base
                 && record.head.end_offset() == Some(entry.end)
                 && record.batch_len == entry.length
+                && record.head.is_mark() == self.mark.is_some()
                 && record.batch_crc == crc32c(&batch)
         });
         Ok(record.map(|record| (record, batch)))
@@ -151,22 +156,52 @@ impl Sources {
             };
             let from = run.first.max(range.released);
             let mut next = from;
+            let mark = None;
             for entry in entries.from(from) {
                 if entry.base > next {
                     return Added::Incomplete { source: run.segment };
                 }
                 next = entry.end;
-                self.pieces.push(Piece { source, entry });
+                self.pieces.push(Piece { source, entry, mark });
             }
             if next < run.end {
                 return Added::Incomplete { source: run.segment };
             }
         }
+        self.add_marks(range, before);
         let pieces = self.pieces.len() - before;
         if pieces > 0 {
             let epoch = range.epoch;
             self.parts.push(RangePart { key, epoch, pieces });
         }
         Added::Whole
+    }
+
+    /// Puts a range's marks between its batches, which are the pieces from `first` on.
+    fn add_marks(&mut self, range: &RangeState, first: usize) {
+        let numbers: Vec<u64> = self.segments.iter().map(|segment| segment.number).collect();
+        let batches = self.pieces.len();
+        for mark in &range.marks {
+            let Some(source) = numbers.iter().position(|number| *number == mark.segment) else {
+                continue;
+            };
+            let entry = IndexEntry {
+                base: mark.position.offset,
+                end: mark.position.offset,
+                max_timestamp: TimestampMs::default(),
+                position: mark.place,
+                length: mark.length,
+            };
+            self.pieces.push(Piece {
+                source,
+                entry,
+                mark: Some(mark.position),
+            });
+        }
+        if self.pieces.len() > batches {
+            // A mark stands before the batch at its offset.
+            let place = |piece: &Piece| (piece.entry.base, piece.mark.is_none(), piece.mark);
+            self.pieces.get_mut(first..).unwrap_or_default().sort_by_key(place);
+        }
     }
 }

@@ -3,9 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
+use sbp_types::RangeKey;
+
 use super::collect::{NotWritten, Piece, Sources};
 use super::layout::GroupLayout;
 use crate::Durability;
+use crate::format::checkpoint::MarkPlace;
 use crate::format::clean::GroupMark;
 use crate::format::footer::{FooterBuilder, FooterRun, IndexEntry};
 use crate::format::group::GroupHeader;
@@ -25,6 +28,8 @@ const SYNC_EVERY: u64 = 4 << 20;
 pub(crate) struct Written {
     pub(crate) live: LiveSegment,
     pub(crate) runs: Vec<FooterRun>,
+    /// The marks, at their new places.
+    pub(crate) marks: Vec<(RangeKey, MarkPlace)>,
     pub(crate) bytes: u64,
 }
 
@@ -55,12 +60,18 @@ pub(crate) fn write(shared: &Shared, sources: &Sources, groups: &[GroupLayout]) 
     let handle = maker.files.handle(&directory.join(name), None);
     let segment = Arc::new(Segment::opened(handle, &header));
     let live = LiveSegment {
-        keys: runs.iter().map(|run| run.key).collect(),
+        keys: sources.parts.iter().map(|part| part.key).collect(),
         order: sources.order,
         sealed: true,
         ..LiveSegment::new(segment, output.first_group, output.mark, bytes)
     };
-    Ok(Written { live, runs, bytes })
+    let marks = output.marks_of(sources);
+    Ok(Written {
+        live,
+        runs,
+        marks,
+        bytes,
+    })
 }
 
 struct Output {
@@ -86,12 +97,31 @@ impl Output {
         for part in &sources.parts {
             let (of_part, rest) = entries.split_at(part.pieces.min(entries.len()));
             entries = rest;
-            footer.push(part.key, part.epoch, of_part);
+            // Marks take no offset, and are found without the footer.
+            let batches: Vec<IndexEntry> = of_part.iter().filter(|entry| entry.base < entry.end).copied().collect();
+            footer.push(part.key, part.epoch, &batches);
         }
         let (bytes, runs) = footer.finish(self.header.salt, self.first_group, self.mark);
         self.file.write_at(at, &bytes)?;
         self.file.sync_data()?;
         Ok((runs, at + bytes.len() as u64))
+    }
+
+    /// The marks among the pieces, at their places in this file.
+    fn marks_of(&self, sources: &Sources) -> Vec<(RangeKey, MarkPlace)> {
+        let parts = sources.parts.iter();
+        let keys = parts.flat_map(|part| std::iter::repeat_n(part.key, part.pieces));
+        let pieces = keys.zip(&sources.pieces).zip(&self.entries);
+        let marks = pieces.filter_map(|((key, piece), entry)| {
+            let place = MarkPlace {
+                position: piece.mark?,
+                segment: self.header.number,
+                place: entry.position,
+                length: entry.length,
+            };
+            Some((key, place))
+        });
+        marks.collect()
     }
 
     fn write_group(&mut self, sources: &Sources, group: &GroupLayout, number: u64) -> Result<(), NotWritten> {

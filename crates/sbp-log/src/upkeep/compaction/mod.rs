@@ -10,10 +10,13 @@ mod collect;
 mod copy;
 mod layout;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::Ordering;
 
+use sbp_types::Position;
+
+use crate::format::checkpoint::MarkPlace;
 use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
 use crate::segments::files::{SegmentId, remove_if_there};
@@ -112,6 +115,9 @@ fn candidates(state: &State) -> Vec<Candidate> {
             let heads = u128::from(heads) * u128::from(needed) / u128::from(run.bytes.max(1));
             *live_bytes.entry(run.segment).or_default() += needed + u64::try_from(heads).unwrap_or(0) + 1;
         }
+        for mark in &range.marks {
+            *live_bytes.entry(mark.segment).or_default() += RecordHead::stored_len(mark.length as usize) as u64;
+        }
     }
     let newest = state.last.segment;
     let files = state.segments.values().map(|live| (live, Nature::Chain));
@@ -186,7 +192,26 @@ fn adopt(state: &mut State, sources: &Sources, written: Written) -> bool {
         let last = range.runs.iter().rfind(|run| old.contains(&run.segment));
         last.is_none_or(|last| runs.get(&key).is_some_and(|stored| stored.end == last.end))
     });
+    let mut moved: KeyMap<BTreeMap<Position, MarkPlace>> = KeyMap::default();
+    for (key, mark) in &written.marks {
+        moved.entry(*key).or_default().insert(mark.position, *mark);
+    }
+    let all = all
+        && state.index.iter().all(|(key, range)| {
+            let here = moved.get(&key);
+            let mut marks = range.marks.iter().filter(|mark| old.contains(&mark.segment));
+            marks.all(|mark| here.is_some_and(|here| here.contains_key(&mark.position)))
+        });
     let mut adopted = false;
+    for (key, here) in moved.iter().filter(|_| all) {
+        let marks = state.index.get_mut(*key).into_iter().flat_map(|range| &mut range.marks);
+        for mark in marks.filter(|mark| old.contains(&mark.segment)) {
+            if let Some(new) = here.get(&mark.position) {
+                *mark = *new;
+                adopted = true;
+            }
+        }
+    }
     for (key, stored) in runs.into_iter().filter(|_| all) {
         let Some(range) = state.index.get_mut(key) else {
             continue;

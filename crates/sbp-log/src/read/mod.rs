@@ -1,5 +1,7 @@
 //! Reading batches: the newest from memory, the others from the disk, neighbouring ones together. All are checked.
 
+mod entries;
+
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use crate::segments::footers::rebuild;
 use crate::segments::segment::Segment;
 use crate::state::index::{Entries, RangeState, Run};
 use crate::state::shared::{Shared, State, count};
-use crate::{BatchBytes, ReadError, StoredBatch};
+use crate::{BatchBytes, EntryHead, ReadError, StoredBatch};
 
 /// Batches of a range with at most this many bytes between them are read together.
 const READ_THROUGH: u64 = 16 << 10;
@@ -173,7 +175,14 @@ impl Shared {
     pub(crate) fn entries_of<'a>(&self, run: &'a Run) -> Option<RunEntries<'a>> {
         match &run.entries {
             Entries::Resident(entries) => Some(RunEntries::Resident(entries)),
-            Entries::Stored { position, .. } => self.footers.get(run.segment, *position).map(RunEntries::Cached),
+            Entries::Stored { position, .. } => {
+                let cached = self.footers.get(run.segment, *position)?;
+                let count = match run.is_cut {
+                    true => cached.partition_point(|entry| entry.base < run.end),
+                    false => cached.len(),
+                };
+                Some(RunEntries::Cached(cached, count))
+            }
         }
     }
 
@@ -233,7 +242,11 @@ impl Shared {
                 continue;
             }
             let (together, behind) = rest.split_at(neighbours(rest));
-            match self.fetch_cold(key, together, &mut batches) {
+            let keep = |found: &Found, _: EntryHead, bytes| {
+                batches.push(stored(key, found, bytes)?);
+                Ok(())
+            };
+            match self.fetch_cold(key, together, keep) {
                 Ok(()) => rest = behind,
                 // The batches before the damage are returned; the next read reports the error.
                 Err(_) if !batches.is_empty() => break,
@@ -243,7 +256,13 @@ impl Shared {
         Ok(batches)
     }
 
-    fn fetch_cold(&self, key: RangeKey, together: &[Found], batches: &mut Vec<StoredBatch>) -> Result<(), ReadError> {
+    /// Reads entries that lie close to each other in a file, and gives those before the first damaged one to `keep`.
+    fn fetch_cold(
+        &self,
+        key: RangeKey,
+        together: &[Found],
+        mut keep: impl FnMut(&Found, EntryHead, BatchBytes) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
         let (Some(first), Some(last)) = (together.first(), together.last()) else {
             return Ok(());
         };
@@ -260,7 +279,7 @@ impl Shared {
         for found in together {
             let at = (u64::from(found.entry.position) - start) as usize;
             match reading.check(key, found, at).map_err(read_failed)? {
-                Some(batch) => good.push((found, batch)),
+                Some((head, batch)) => good.push((found, head, batch)),
                 None => {
                     damaged = Some(found);
                     break;
@@ -270,7 +289,7 @@ impl Shared {
         let whole = self.freeze(reading.buffer);
         count(&self.counters.disk_reads, 1);
         let useful: usize = together.iter().map(|found| found.entry.length as usize).sum();
-        for (found, batch) in good {
+        for (found, head, batch) in good {
             let batch = whole.slice(batch);
             // A slice keeps the whole buffer in memory; where most of that belongs to other batches, a copy is smaller.
             let batch = if useful * 2 < span {
@@ -279,7 +298,7 @@ impl Shared {
                 batch
             };
             count(&self.counters.cold_reads, 1);
-            batches.push(stored(key, found, batch.into())?);
+            keep(found, head, batch.into())?;
         }
         match damaged {
             Some(found) => Err(self.mark_damaged(key, &found.entry)),
@@ -337,7 +356,8 @@ fn locate(state: &State, segment: &Arc<Segment>, entry: IndexEntry) -> Found {
 /// The entries of a run, in memory or in the cache.
 pub(crate) enum RunEntries<'a> {
     Resident(&'a [crate::state::index::Resident]),
-    Cached(Arc<[IndexEntry]>),
+    /// So many of them count.
+    Cached(Arc<[IndexEntry]>, usize),
 }
 
 impl RunEntries<'_> {
@@ -345,7 +365,7 @@ impl RunEntries<'_> {
     pub(crate) fn from(&self, from: Offset) -> impl DoubleEndedIterator<Item = IndexEntry> {
         let (resident, cached): (&[crate::state::index::Resident], &[IndexEntry]) = match self {
             Self::Resident(entries) => (entries, &[]),
-            Self::Cached(entries) => (&[], entries),
+            Self::Cached(entries, count) => (&[], entries.get(..*count).unwrap_or_default()),
         };
         let resident = resident
             .get(resident.partition_point(|r| r.entry.end <= from)..)
@@ -418,9 +438,9 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The position of the batch of the record at `at`, if head and batch match the index and their checksums are
+    /// The head of the record at `at` and the position of its bytes, if both match the index and their checksums are
     /// right.
-    fn check(&mut self, key: RangeKey, found: &Found, at: usize) -> io::Result<Option<Range<usize>>> {
+    fn check(&mut self, key: RangeKey, found: &Found, at: usize) -> io::Result<Option<(EntryHead, Range<usize>)>> {
         let begin = at + RecordHead::LEN;
         while self.filled < begin.min(self.buffer.len()) {
             self.step()?;
@@ -437,7 +457,7 @@ impl Reading<'_> {
         if !same || end > self.buffer.len() {
             return Ok(None);
         }
-        Ok((self.sum(begin, end)? == record.batch_crc).then_some(begin..end))
+        Ok((self.sum(begin, end)? == record.batch_crc).then_some((record.head, begin..end)))
     }
 
     /// The checksum of these bytes; reads those that are not read yet.
